@@ -1,0 +1,90 @@
+//! What can go wrong in a run, each with what to look at next.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::load::{WireError, Workload};
+
+/// A run that could not be finished. Nothing is measured past the first of these.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A program could not be started at all.
+    #[error("could not start {program}: {source}")]
+    Start { program: String, source: io::Error },
+    /// The server binary is not there.
+    #[error(
+        "no server at {}: build it with `cargo build --release`, name another with --refrain, \
+         or measure the floor alone with --floor-only",
+        path.display()
+    )]
+    NoServer { path: PathBuf },
+    /// A server ended before it was told to.
+    #[error("{server} ended early ({status}); its last lines:\n{tail}")]
+    EndedEarly {
+        server: &'static str,
+        status: ExitStatus,
+        tail: String,
+    },
+    /// A server did not print its address in time.
+    #[error("{server} did not print {url} on stderr within {limit:?}; its last lines:\n{tail}")]
+    NotReady {
+        server: &'static str,
+        url: String,
+        limit: Duration,
+        tail: String,
+    },
+    /// A server was told to stop and did not, or not cleanly.
+    #[error("{server} did not end cleanly on SIGTERM: {what}; its last lines:\n{tail}")]
+    NotStopped {
+        server: &'static str,
+        what: String,
+        tail: String,
+    },
+    /// Something of the system could not be used.
+    #[error("{what}: {source}")]
+    System { what: String, source: io::Error },
+    /// A file of the system did not look as expected.
+    #[error("{path} has no readable {field}")]
+    Unreadable { path: String, field: &'static str },
+    /// Replies that were wrong or missing.
+    #[error(
+        "{server}, {workload}: {failed} of {connections} connections failed, the first with: {first}"
+    )]
+    WrongReplies {
+        server: &'static str,
+        workload: Workload,
+        failed: usize,
+        connections: usize,
+        first: WireError,
+    },
+    /// Replies that did not come.
+    #[error("{server}, {workload}: no end within {limit:?}")]
+    Stuck {
+        server: &'static str,
+        workload: Workload,
+        limit: Duration,
+    },
+    /// A tool of valgrind gave no total.
+    #[error("valgrind --tool={tool} printed no total for {server}; its log:\n{log}")]
+    NoTotal {
+        tool: &'static str,
+        server: &'static str,
+        log: String,
+    },
+    /// The load generator runs on another core than asked for.
+    #[error("the load generator could not be pinned to core {core}: it may run on {allowed}")]
+    NotPinned { core: usize, allowed: String },
+    /// The user or the system asked the run to end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// Wraps an I/O error with what was being done.
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::System { what, source }
+    }
+}

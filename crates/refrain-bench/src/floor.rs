@@ -1,0 +1,277 @@
+//! The sealing floor: the least a server can do and still serve a sealed dialogue.
+//!
+//! One borrowed parse, one AES-256-GCM seal or open, one fixed reply, on raw hyper. It checks no
+//! header, no argument, no capability and no expiry. What Refrain costs above it is what its checks
+//! and its replay cost.
+
+use std::convert::Infallible;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::error::Error;
+
+/// How many bytes a token seals: about the size of a journal after one question.
+const PAYLOAD: usize = 200;
+
+const ASK: &str = r#","result":{"resultType":"input_required","inputRequests":{"github_login":{"method":"elicitation/create","params":{"mode":"form","message":"Please provide your GitHub username","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}}},"requestState":""#;
+const WEATHER: &str = r#","result":{"resultType":"complete","content":[{"type":"text","text":"Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy"}],"isError":false}}"#;
+const ECHO: &str = r#","result":{"resultType":"complete","content":[{"type":"text","text":"#;
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(rename = "jsonrpc")]
+    _jsonrpc: &'a str,
+    #[serde(borrow)]
+    id: &'a RawValue,
+    method: &'a str,
+    #[serde(borrow)]
+    params: Params<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Params<'a> {
+    name: &'a str,
+    #[serde(borrow)]
+    arguments: &'a RawValue,
+    request_state: Option<&'a str>,
+    #[serde(borrow, rename = "inputResponses")]
+    _input_responses: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta")]
+    _meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct EchoArguments<'a> {
+    text: &'a str,
+}
+
+/// The floor does not serve this request.
+#[derive(Debug)]
+struct Refused;
+
+/// The key and the counter of its nonces.
+struct Floor {
+    key: LessSafeKey,
+    sealed: AtomicU64,
+}
+
+impl Floor {
+    fn new() -> Result<Self, ring::error::Unspecified> {
+        let mut bytes = [0; 32];
+        SystemRandom::new().fill(&mut bytes)?;
+        Ok(Self {
+            key: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &bytes)?),
+            sealed: AtomicU64::new(0),
+        })
+    }
+
+    /// Appends `base64url(nonce ‖ ciphertext ‖ tag)` to the reply.
+    fn seal(&self, reply: &mut String) -> Result<(), Refused> {
+        let mut nonce = [0; NONCE_LEN];
+        let count = self.sealed.fetch_add(1, Ordering::Relaxed);
+        nonce[NONCE_LEN - 8..].copy_from_slice(&count.to_be_bytes());
+        let mut token = Vec::with_capacity(NONCE_LEN + PAYLOAD + AES_256_GCM.tag_len());
+        token.extend_from_slice(&nonce);
+        token.resize(NONCE_LEN + PAYLOAD, b'j');
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::empty(),
+                &mut token[NONCE_LEN..],
+            )
+            .map_err(|_| Refused)?;
+        token.extend_from_slice(tag.as_ref());
+        URL_SAFE_NO_PAD.encode_string(&token, reply);
+        Ok(())
+    }
+
+    fn open(&self, token: &str) -> Result<(), Refused> {
+        let mut bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| Refused)?;
+        let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN).ok_or(Refused)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| Refused)?;
+        let payload = self
+            .key
+            .open_in_place(nonce, Aad::empty(), sealed)
+            .map_err(|_| Refused)?;
+        std::hint::black_box(payload);
+        Ok(())
+    }
+
+    /// One request body in, one reply body out.
+    fn reply(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
+        let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(|_| Refused)?;
+        let params = envelope.params;
+        if envelope.method != "tools/call" {
+            return Err(Refused);
+        }
+        let mut reply = String::with_capacity(768);
+        reply.push_str(r#"{"jsonrpc":"2.0","id":"#);
+        reply.push_str(envelope.id.get());
+        match (params.name, params.request_state) {
+            ("echo", None) => {
+                let arguments: EchoArguments<'_> =
+                    serde_json::from_str(params.arguments.get()).map_err(|_| Refused)?;
+                reply.push_str(ECHO);
+                let mut reply = reply.into_bytes();
+                // Through the serialiser, since the text may need escapes.
+                let text = format_args!("Echo: {}", arguments.text);
+                serde_json::to_writer(&mut reply, &text).map_err(|_| Refused)?;
+                reply.extend_from_slice(br#"}],"isError":false}}"#);
+                return Ok(reply);
+            }
+            ("get_weather", None) => {
+                reply.push_str(ASK);
+                self.seal(&mut reply)?;
+                reply.push_str("\"}}");
+            }
+            ("get_weather", Some(token)) => {
+                self.open(token)?;
+                reply.push_str(WEATHER);
+            }
+            _ => return Err(Refused),
+        }
+        Ok(reply.into_bytes())
+    }
+}
+
+async fn answer(
+    floor: Arc<Floor>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let reply = match request.into_body().collect().await {
+        Ok(body) => floor.reply(&body.to_bytes()),
+        Err(_) => Err(Refused),
+    };
+    let mut response = Response::new(Full::default());
+    match reply {
+        Ok(body) => {
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            *response.body_mut() = Full::new(Bytes::from(body));
+        }
+        Err(Refused) => *response.status_mut() = StatusCode::BAD_REQUEST,
+    }
+    Ok(response)
+}
+
+/// Serves the floor until SIGTERM or SIGINT.
+pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
+    let floor = Arc::new(Floor::new().map_err(|_| {
+        Error::system("the system's random source")(std::io::ErrorKind::Unsupported.into())
+    })?);
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(Error::system(format!("could not listen on {listen}")))?;
+    let address = listener
+        .local_addr()
+        .map_err(Error::system("the listener has no address"))?;
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(Error::system("no handler for SIGINT"))?;
+    // A reader that has gone away is no reason to stop serving.
+    let _ = writeln!(std::io::stderr(), "floor: http://{address}/mcp");
+
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(source) => return Err(Error::system("could not accept")(source)),
+            },
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+        };
+        stream
+            .set_nodelay(true)
+            .map_err(Error::system("could not set TCP_NODELAY"))?;
+        let floor = Arc::clone(&floor);
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answer(Arc::clone(&floor), request));
+            // A connection that breaks concerns only its client, which counts it as an error.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(floor: &Floor, params: &str) -> Result<serde_json::Value, Refused> {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
+        let reply = floor.reply(body.as_bytes())?;
+        Ok(serde_json::from_slice(&reply).unwrap())
+    }
+
+    #[test]
+    fn echo_answers_with_its_text() {
+        let floor = Floor::new().unwrap();
+        let reply = call(
+            &floor,
+            r#"{"name":"echo","arguments":{"text":"round again"}}"#,
+        )
+        .unwrap();
+        assert_eq!(reply["id"], 7);
+        assert_eq!(reply["result"]["content"][0]["text"], "Echo: round again");
+    }
+
+    #[test]
+    fn a_dialogue_of_two_rounds_is_served() {
+        let floor = Floor::new().unwrap();
+        let first = call(&floor, r#"{"name":"get_weather","arguments":{}}"#).unwrap();
+        assert_eq!(first["result"]["resultType"], "input_required");
+        let ask = &first["result"]["inputRequests"]["github_login"]["params"];
+        assert_eq!(ask["message"], "Please provide your GitHub username");
+        let token = first["result"]["requestState"].as_str().unwrap();
+        let second = call(
+            &floor,
+            &format!(
+                r#"{{"name":"get_weather","arguments":{{}},"requestState":"{token}","_meta":{{}}}}"#
+            ),
+        )
+        .unwrap();
+        let text = second["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("Temperature: 72°F"));
+    }
+
+    #[test]
+    fn a_foreign_token_does_not_open() {
+        let mut reply = String::new();
+        Floor::new().unwrap().seal(&mut reply).unwrap();
+        let other = Floor::new().unwrap();
+        assert!(other.open(&reply).is_err());
+        assert!(other.open("AAAA").is_err());
+        assert!(other.open("not base64!").is_err());
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let floor = Floor::new().unwrap();
+        assert!(floor.reply(b"{").is_err());
+        assert!(call(&floor, r#"{"name":"other","arguments":{}}"#).is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! The program itself: the floor measured against itself in slices too short to mean anything.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_refrain-bench");
+
+/// Runs with everything on core 0, which any machine has.
+fn run(options: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["run", "--server-core", "0", "--load-core", "0"])
+        .args(["--seconds-per-slice", "0.05"])
+        .args(options)
+        .output()
+        .expect("the program was built for this test")
+}
+
+#[test]
+fn the_floor_against_itself_gives_a_whole_report() {
+    let json = tempfile::NamedTempFile::new().unwrap();
+    let path = json.path().to_str().unwrap();
+    let output = run(&[
+        "--refrain",
+        PROGRAM,
+        "--slices",
+        "2",
+        "--connections",
+        "4",
+        "--memory",
+        "100",
+        "--json",
+        path,
+    ]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    for expected in [
+        "requests/s",
+        "round 1",
+        "full exchange",
+        "100 % over 10 %",
+        "Machine:",
+    ] {
+        assert!(
+            stdout.contains(expected),
+            "{expected} is missing:\n{stdout}"
+        );
+    }
+    assert!(!stdout.contains('\x1b'), "a file gets no colours");
+
+    let report: Value = serde_json::from_reader(json.as_file()).unwrap();
+    let workloads = report["workloads"].as_array().unwrap();
+    assert_eq!(workloads.len(), 4);
+    for workload in workloads {
+        for side in ["floor", "refrain"] {
+            let slices = workload[side]["slices"].as_array().unwrap();
+            assert_eq!(slices.len(), 2);
+            assert!(slices.iter().all(|slice| slice["done"].as_u64() > Some(0)));
+        }
+    }
+    assert_eq!(
+        report["memory"]["residentKib"].as_array().unwrap().len(),
+        11
+    );
+}
+
+#[test]
+fn a_server_that_does_not_serve_is_named_with_its_words() {
+    // `cat` knows no option --listen: it complains and ends.
+    let output = run(&["--refrain", "/bin/cat", "--slices", "1"]);
+    assert!(!output.status.success());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("Refrain ended early"), "{stderr}");
+    assert!(stderr.contains("--listen"), "{stderr}");
+}
+
+#[test]
+fn a_missing_server_is_an_error_that_says_what_to_do() {
+    let output = run(&["--refrain", "/nowhere/refrain"]);
+    assert!(!output.status.success());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("no server at /nowhere/refrain"), "{stderr}");
+    assert!(stderr.contains("--floor-only"), "{stderr}");
+}

@@ -1,0 +1,129 @@
+//! Checkpoints, and the end of a call.
+
+use super::Cx;
+use crate::flow::{Phase, SlotId, end_quietly, is_driving};
+use crate::journal::Saved;
+use crate::{Error, Result};
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A checkpoint being kept. It lets other work of the thread run once.
+#[must_use = "a checkpoint is kept when it is awaited"]
+pub struct CheckpointFuture<'a> {
+    cx: &'a Cx,
+    id: Option<SlotId>,
+    name: Cow<'static, str>,
+    json: Option<serde_json::Result<String>>,
+}
+
+impl<'a> CheckpointFuture<'a> {
+    pub(super) fn new(
+        cx: &'a Cx,
+        name: Cow<'static, str>,
+        json: serde_json::Result<String>,
+    ) -> Self {
+        Self {
+            cx,
+            id: None,
+            name,
+            json: Some(json),
+        }
+    }
+}
+
+impl Future for CheckpointFuture<'_> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let shared = &this.cx.shared;
+        let outside = !is_driving(shared);
+        let mut state = shared.lock();
+        if !state.may_go_on() {
+            let ended = state.ended;
+            drop(state);
+            shared.kick();
+            if ended {
+                end_quietly(shared);
+            }
+            return Poll::Pending;
+        }
+        if this.id.is_some() {
+            // Parked to be handed on: the driver is about to cut.
+            return Poll::Pending;
+        }
+        let Some(json) = this.json.take() else {
+            return Poll::Ready(Ok(()));
+        };
+        let json = match json {
+            Ok(json) => json.into_boxed_str(),
+            Err(error) => {
+                return Poll::Ready(Err(Error::internal(format!(
+                    "the state of checkpoint {:?} cannot be journaled: {error}",
+                    this.name
+                ))));
+            }
+        };
+        let scope = &this.cx.scope;
+        let known = state
+            .saved
+            .iter_mut()
+            .find(|saved| saved.scope == *scope && saved.name == this.name);
+        match known {
+            Some(saved) => saved.json = json,
+            None => {
+                let (scope, name) = (scope.clone(), this.name.clone());
+                state.saved.push(Saved { scope, name, json });
+            }
+        }
+        if state.should_shed(&shared.env) {
+            let id = state.new_slot_for_checkpoint();
+            this.id = Some(id);
+            state.park(id, Phase::Parked, task.waker(), outside);
+            drop(state);
+            shared.kick();
+            return Poll::Pending;
+        }
+        state.yielding = true;
+        drop(state);
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for CheckpointFuture<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.cx.shared.close_slot(id);
+        }
+    }
+}
+
+/// Waits until the call is over.
+#[must_use = "this waits only when it is awaited"]
+pub struct Cancelled<'a> {
+    cx: &'a Cx,
+}
+
+impl<'a> Cancelled<'a> {
+    pub(super) fn new(cx: &'a Cx) -> Self {
+        Self { cx }
+    }
+}
+
+impl Future for Cancelled<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.cx.shared.lock();
+        if state.ended {
+            return Poll::Ready(());
+        }
+        if !state.cancelled.iter().any(|w| w.will_wake(task.waker())) {
+            state.cancelled.push(task.waker().clone());
+        }
+        Poll::Pending
+    }
+}

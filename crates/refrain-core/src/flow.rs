@@ -1,0 +1,31 @@
+//! One run of a handler.
+//!
+//! A flow and the operations of its handler (asks, steps, checkpoints) share one [`state::State`] behind one lock.
+//! The driver polls the handler and decides only when it is at rest: pending, and not woken since the poll began.
+//!
+//! | at rest, and … | then |
+//! | --- | --- |
+//! | an entry of the journal is awaited | go on to the earliest such entry |
+//! | a new step waits to start | the journal is done with: let it start |
+//! | a step is running | wait for it |
+//! | the flow is to be handed on, and a checkpoint or a step boundary is reached | cut, without asks |
+//! | an ask is open | let others settle, then cut with all open asks |
+//! | nothing of the above | wait: the handler awaits something of its own |
+
+mod driver;
+mod env;
+mod mark;
+mod reply;
+mod signal;
+mod start;
+mod state;
+mod waker;
+
+pub use driver::{Event, Flow, HandlerFuture};
+pub use env::{Env, Limits, Pressure};
+pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats};
+pub use start::{Start, StartError};
+
+pub(crate) use mark::{Mark, end_quietly, is_driving};
+pub(crate) use signal::StepSignal;
+pub(crate) use state::{Phase, Shared, SlotId, State};

@@ -1,0 +1,418 @@
+//! The driver: polls the handler, and decides what happens when it is at rest.
+
+use super::mark::Mark;
+use super::state::{Phase, Shared, State};
+use super::waker::FlowWaker;
+use super::{Cut, Env, Fault, Note, Outcome, Start, Stats};
+use crate::{Cx, Error};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// A handler at work.
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send>>;
+
+/// What a flow reports to whoever drives it.
+#[derive(Debug)]
+pub enum Event {
+    /// The handler has something to tell the client. Send it, and poll again.
+    Notes(Vec<Note>),
+    /// Other tasks hold parts of this flow and may ask too. Let them run, and poll again.
+    Settle,
+    /// The flow was set down: seal its snapshot and send its asks. The flow is over.
+    Cut(Cut),
+    /// The handler returned. The flow is over.
+    Done(Result<Outcome, Error>),
+    /// A mistake of the author, or a limit passed. The flow is over.
+    Fault(Fault),
+    /// The handler panicked. The flow is over.
+    Panicked(String),
+    /// The round was made to crash (see [`Flow::crash_after`]). The flow is over, and nothing is to be answered.
+    Crashed,
+}
+
+/// Polls in place before other work of the thread is let in.
+const IN_PLACE: u32 = 32;
+/// Times others are let run before a cut, as long as nothing moves.
+const SETTLE: u32 = 8;
+/// Times others are let run before a cut, in all.
+const SETTLE_IN_ALL: u32 = 256;
+
+/// One run of a handler, from the top: one round of a call.
+pub struct Flow {
+    shared: Arc<Shared>,
+    waker: Arc<FlowWaker>,
+    handler_waker: Waker,
+    handler: Option<HandlerFuture>,
+    fresh: bool,
+    settle: Settle,
+}
+
+#[derive(Default)]
+struct Settle {
+    passes: u32,
+    in_all: u32,
+    moves: u64,
+}
+
+enum Decision {
+    Again,
+    Wait,
+    Settle,
+    Cut(Cut),
+    Over(Event),
+}
+
+impl Flow {
+    /// Starts a round. `handler` is given the flow's [`Cx`]; it is not polled yet.
+    pub fn new(env: Env, start: Start, handler: impl FnOnce(Cx) -> HandlerFuture) -> Self {
+        let waker = Arc::new(FlowWaker::default());
+        let shared = Shared::new(env, start, waker.clone());
+        let handler = handler(Cx::new(shared.clone()));
+        Self {
+            shared,
+            handler_waker: waker.clone().into(),
+            waker,
+            handler: Some(handler),
+            fresh: true,
+            settle: Settle::default(),
+        }
+    }
+
+    /// What the handler said and was not reported yet: to be sent before the reply.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.shared.lock().notes)
+    }
+
+    /// What this round did so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().stats
+    }
+
+    /// Makes the round crash after this many polls of its operations: nothing is answered, as if the process had
+    /// died there. For tests of what survives.
+    pub fn crash_after(&mut self, polls: u32) {
+        self.shared.lock().fuse = Some(polls);
+    }
+
+    /// Runs the handler as far as it goes.
+    ///
+    /// # Panics
+    ///
+    /// If polled again after an event that said the flow is over.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        self.waker.forward_to(cx.waker());
+        for _ in 0..IN_PLACE {
+            if self.fresh || self.waker.is_woken() {
+                self.fresh = false;
+                if let Poll::Ready(event) = self.poll_handler() {
+                    return Poll::Ready(event);
+                }
+            }
+            let (notes, yielding) = {
+                let mut state = self.shared.lock();
+                (
+                    std::mem::take(&mut state.notes),
+                    std::mem::take(&mut state.yielding),
+                )
+            };
+            if !notes.is_empty() {
+                return Poll::Ready(Event::Notes(notes));
+            }
+            if self.waker.is_woken() && !self.must_stop() {
+                if yielding {
+                    break;
+                }
+                continue;
+            }
+            match self.decide() {
+                Decision::Again => {}
+                Decision::Wait => return Poll::Pending,
+                Decision::Settle => return Poll::Ready(Event::Settle),
+                Decision::Cut(cut) => {
+                    self.end();
+                    return Poll::Ready(Event::Cut(cut));
+                }
+                Decision::Over(event) => {
+                    self.end();
+                    return Poll::Ready(event);
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// The time of the round is up: cuts with the asks that are open, or reports that the handler took too long.
+    pub fn expire(&mut self) -> Event {
+        let event = {
+            let mut state = self.shared.lock();
+            if state.fault.is_none() && state.open_asks() > 0 {
+                Event::Cut(state.cut(self.shared.flow))
+            } else {
+                Event::Fault(Fault {
+                    message: "the handler took longer than the time limit of a round".into(),
+                    bad_answer: false,
+                })
+            }
+        };
+        self.end();
+        event
+    }
+
+    fn must_stop(&self) -> bool {
+        let state = self.shared.lock();
+        state.fault.is_some() || state.crashed
+    }
+
+    fn poll_handler(&mut self) -> Poll<Event> {
+        self.waker.begin();
+        self.shared.passes.next();
+        let handler = self
+            .handler
+            .as_mut()
+            .expect("a flow that is over is not polled again");
+        let polled = {
+            let _mark = Mark::driving(&self.shared);
+            let mut cx = Context::from_waker(&self.handler_waker);
+            catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(&mut cx)))
+        };
+        let done = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(done)) => done,
+            Err(panic) => {
+                self.end();
+                return Poll::Ready(Event::Panicked(panic_message(&*panic)));
+            }
+        };
+        let event = {
+            let mut state = self.shared.lock();
+            match over(&mut state) {
+                Some(event) => event,
+                None => self.finish(&mut state, done),
+            }
+        };
+        self.end();
+        Poll::Ready(event)
+    }
+
+    fn finish(&self, state: &mut State, done: Result<Outcome, Error>) -> Event {
+        match done {
+            Ok(Outcome::Incomplete(reply)) => {
+                match state.cut_explicit(&self.shared.env, self.shared.flow, reply) {
+                    Ok(cut) => Event::Cut(cut),
+                    Err(error) => Event::Done(Err(error)),
+                }
+            }
+            done => Event::Done(done),
+        }
+    }
+
+    /// What to do now that the handler is at rest.
+    fn decide(&mut self) -> Decision {
+        let mut wake = Vec::new();
+        let mut rest = Rest {
+            shared: &self.shared,
+            waker: &self.waker,
+            handler_waker: &self.handler_waker,
+            settle: &mut self.settle,
+        };
+        let decision = rest.decide(&mut self.shared.lock(), &mut wake);
+        for waker in wake {
+            waker.wake();
+        }
+        decision
+    }
+
+    /// Ends the flow: nothing can ask any more, the handler is dropped, and whoever waits is told.
+    fn end(&mut self) {
+        let mut wake = Vec::new();
+        {
+            let mut state = self.shared.lock();
+            state.ended = true;
+        }
+        if let Some(handler) = self.handler.take() {
+            // Destructors are the author's code, and may panic.
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(handler)));
+            if let Err(panic) = dropped {
+                tracing::error!(panic = %panic_message(&*panic), "a destructor of the handler panicked");
+            }
+        }
+        {
+            let mut state = self.shared.lock();
+            wake.extend(state.slots.iter_mut().filter_map(|slot| slot.waker.take()));
+            wake.append(&mut state.cancelled);
+        }
+        for waker in wake {
+            waker.wake();
+        }
+    }
+}
+
+/// A flow at rest, while its state is locked.
+struct Rest<'a> {
+    shared: &'a Arc<Shared>,
+    waker: &'a Arc<FlowWaker>,
+    handler_waker: &'a Waker,
+    settle: &'a mut Settle,
+}
+
+impl Rest<'_> {
+    fn decide(&mut self, state: &mut State, wake: &mut Vec<Waker>) -> Decision {
+        if let Some(event) = over(state) {
+            return Decision::Over(event);
+        }
+        // Whoever awaits the earliest entry goes on.
+        let awaited = state
+            .slots
+            .iter()
+            .enumerate()
+            .filter_map(|(at, slot)| match slot.phase {
+                Phase::Waiting(entry) => Some((entry, at)),
+                _ => None,
+            })
+            .min();
+        if let Some((entry, at)) = awaited {
+            state.frontier = state.frontier.max(entry);
+            let slot = &mut state.slots[at];
+            let woken = slot.waker.take().map(|waker| wake.push(waker)).is_some();
+            if slot.outside {
+                // Another task's operation: its task will poll it, and that has the driver look again.
+                return Decision::Wait;
+            }
+            if !woken {
+                // Woken before and not polled since: it is held somewhere, and nobody awaits it.
+                slot.phase = Phase::Idle;
+            }
+            return Decision::Again;
+        }
+        // Nothing of the journal is awaited: new steps may start.
+        if !state.shedding {
+            let held = state
+                .slots
+                .iter_mut()
+                .filter(|slot| matches!(slot.phase, Phase::Held));
+            let mut any = false;
+            for slot in held {
+                any = true;
+                slot.phase = Phase::Idle;
+                wake.extend(slot.waker.take());
+            }
+            if any {
+                state.live = true;
+                state.frontier = state.entries.len();
+                state.moves += 1;
+                return Decision::Again;
+            }
+        }
+        if self.forget_abandoned(state) {
+            return Decision::Again;
+        }
+        if state.running > 0 {
+            return Decision::Wait;
+        }
+        let hand_on = state.shedding
+            && state
+                .slots
+                .iter()
+                .any(|slot| matches!(slot.phase, Phase::Parked | Phase::Held));
+        if !hand_on && state.open_asks() == 0 {
+            return Decision::Wait;
+        }
+        if self.should_settle(state) {
+            return Decision::Settle;
+        }
+        if state.open_asks() > self.shared.env.limits.asks {
+            state.set_fault(
+                format!(
+                    "{} asks are open at once, and the limit of a round is {}",
+                    state.open_asks(),
+                    self.shared.env.limits.asks
+                ),
+                false,
+            );
+            return Decision::Again;
+        }
+        Decision::Cut(state.cut(self.shared.flow))
+    }
+
+    /// A step that was woken and then left out of a whole poll is held somewhere and will not finish.
+    /// Returns whether another poll is needed to tell.
+    fn forget_abandoned(&self, state: &mut State) -> bool {
+        let pass = self.shared.passes.get();
+        let mut again = false;
+        let mut forgotten = 0;
+        for slot in state.slots.iter_mut().filter(|slot| !slot.outside) {
+            let Phase::Running(signal) = &slot.phase else {
+                continue;
+            };
+            match signal.woken_in() {
+                Some(woken_in) if woken_in < pass => {
+                    tracing::warn!(
+                        step = %slot.key.name,
+                        "a step was started and then no longer polled: it is abandoned"
+                    );
+                    slot.phase = Phase::Idle;
+                    forgotten += 1;
+                }
+                Some(_) => again = true,
+                None => {}
+            }
+        }
+        state.running -= forgotten;
+        if again {
+            // Polls the handler once more, to see whether the step is polled with it.
+            std::task::Wake::wake_by_ref(self.waker);
+        }
+        again || forgotten > 0
+    }
+
+    /// Should others be let run first, so that their asks join this round?
+    fn should_settle(&mut self, state: &State) -> bool {
+        if state.moves != self.settle.moves {
+            self.settle.moves = state.moves;
+            self.settle.passes = 0;
+        }
+        if self.settle.passes >= SETTLE || self.settle.in_all >= SETTLE_IN_ALL {
+            return false;
+        }
+        // This flow and the handler's own Cx; this flow, its waker and the shared state's copy.
+        let others_hold_cx = Arc::strong_count(self.shared) > 2;
+        let own = state
+            .slots
+            .iter()
+            .filter_map(|slot| slot.waker.as_ref())
+            .filter(|waker| waker.will_wake(self.handler_waker))
+            .count();
+        let others_hold_waker = Arc::strong_count(self.waker) > 3 + own;
+        let settle = others_hold_cx || others_hold_waker;
+        self.settle.passes += u32::from(settle);
+        self.settle.in_all += u32::from(settle);
+        settle
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        if self.handler.is_some() {
+            self.end();
+        }
+    }
+}
+
+fn over(state: &mut State) -> Option<Event> {
+    if state.crashed {
+        return Some(Event::Crashed);
+    }
+    state.fault.take().map(Event::Fault)
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}

@@ -1,0 +1,135 @@
+//! What comes out of a flow: results, asks, notes and faults.
+
+use crate::Form;
+use crate::journal::Snapshot;
+use refrain_wire::{Ask, LogLevel, ResultBody, SamplingParams};
+use std::borrow::Cow;
+
+/// A mistake of the author, or a limit passed: it ends the call, and the handler cannot swallow it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What was wrong, where, and what to do.
+    pub message: String,
+    /// Is the client's answer at fault, rather than the handler?
+    pub bad_answer: bool,
+}
+
+/// Something a handler wants the client to hear while it works.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// How far the work is.
+    Progress {
+        /// How much is done.
+        done: f64,
+        /// How much there is to do, if known.
+        total: Option<f64>,
+        /// What is being done.
+        message: Option<String>,
+    },
+    /// A log message.
+    Log {
+        /// How severe it is.
+        level: LogLevel,
+        /// What it says.
+        data: serde_json::Value,
+    },
+}
+
+/// What a handler returned.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The result of the call.
+    Complete(ResultBody),
+    /// More is needed first, in the explicit style.
+    Incomplete(Incomplete),
+}
+
+/// An incomplete reply in the explicit style: asks and a state of the handler's own.
+///
+/// ```
+/// # use refrain_core::Incomplete;
+/// let reply = Incomplete::new().roots("where").state(&7)?;
+/// # let _ = reply;
+/// # Ok::<(), refrain_core::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Incomplete {
+    pub(crate) asks: Vec<(Cow<'static, str>, Ask, u64)>,
+    pub(crate) state: Option<Box<str>>,
+}
+
+impl Incomplete {
+    /// A reply without asks and without state; add at least one of them.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks for a form to be filled in.
+    pub fn form(
+        self,
+        key: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+        form: &Form,
+    ) -> Self {
+        let ask = Ask::Form {
+            message: message.into(),
+            schema: form.json().clone(),
+        };
+        self.ask(key, ask, form.fingerprint())
+    }
+
+    /// Asks for a URL to be opened.
+    pub fn url(
+        self,
+        key: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+        url: impl Into<String>,
+    ) -> Self {
+        let ask = Ask::Url {
+            message: message.into(),
+            url: url.into(),
+        };
+        self.ask(key, ask, 0)
+    }
+
+    /// Asks for a message from a model.
+    pub fn sample(self, key: impl Into<Cow<'static, str>>, params: SamplingParams) -> Self {
+        self.ask(key, Ask::Sampling(Box::new(params)), 0)
+    }
+
+    /// Asks for the client's roots.
+    pub fn roots(self, key: impl Into<Cow<'static, str>>) -> Self {
+        self.ask(key, Ask::Roots, 0)
+    }
+
+    fn ask(mut self, key: impl Into<Cow<'static, str>>, ask: Ask, fingerprint: u64) -> Self {
+        self.asks.push((key.into(), ask, fingerprint));
+        self
+    }
+
+    /// Sends a state of the handler's own along, sealed; read it back with `cx.state()`.
+    pub fn state(mut self, state: &impl serde::Serialize) -> crate::Result<Self> {
+        self.state = Some(serde_json::to_string(state)?.into());
+        Ok(self)
+    }
+}
+
+/// A flow set down: what to ask, and what to seal.
+#[derive(Debug)]
+pub struct Cut {
+    /// The asks that go out, under their wire keys.
+    pub asks: Vec<(String, Ask)>,
+    /// The flow as it is to be taken up again.
+    pub snapshot: Snapshot,
+    /// Was the flow handed on because the instance wanted to be rid of it?
+    pub shed: bool,
+}
+
+/// What one round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Entries that were replayed from the journal or answered by this request.
+    pub replayed: u32,
+    /// Steps that ran.
+    pub steps: u32,
+}

@@ -1,0 +1,67 @@
+//! What a round begins with: a snapshot, and the answers the client sent.
+
+use crate::journal::{Entry, Held, Snapshot};
+use refrain_wire::{Answers, check_answer_shape};
+use std::sync::Arc;
+
+/// Where a round begins.
+#[derive(Debug)]
+pub struct Start {
+    pub(crate) snapshot: Snapshot,
+    /// Answers to a first request, which no token speaks of: used where an ask of that name is made.
+    pub(crate) loose: Vec<(Box<str>, Arc<str>)>,
+}
+
+/// Why a round cannot begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// An answer has not the shape that its ask calls for.
+    #[error("inputResponses[{key:?}]: {reason}")]
+    Shape {
+        /// The key of the answer.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Start {
+    /// The first round of a flow. Answers that came with it are used where the handler asks under their keys.
+    pub fn first(snapshot: Snapshot, answers: Option<&Answers<'_>>) -> Self {
+        let loose = answers.map_or_else(Vec::new, |answers| {
+            answers
+                .0
+                .iter()
+                .map(|(key, raw)| (key.as_ref().into(), raw.get().into()))
+                .collect()
+        });
+        Self { snapshot, loose }
+    }
+
+    /// A later round: the answers to what was asked enter the journal in the order they were asked.
+    /// Keys that were not asked are ignored; what is missing will be asked again.
+    pub fn resumed(
+        mut snapshot: Snapshot,
+        answers: Option<&Answers<'_>>,
+    ) -> Result<Self, StartError> {
+        for asked in std::mem::take(&mut snapshot.asked) {
+            let Some(raw) = answers.and_then(|answers| answers.get(&asked.wire_key)) else {
+                continue;
+            };
+            if let Some(kind) = asked.key.kind.ask() {
+                check_answer_shape(kind, raw).map_err(|reason| StartError::Shape {
+                    key: asked.wire_key.to_string(),
+                    reason,
+                })?;
+            }
+            let held = Held::Value(raw.get().into());
+            snapshot
+                .entries
+                .push(Entry::new(asked.key, asked.fingerprint, held));
+        }
+        Ok(Self {
+            snapshot,
+            loose: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,537 @@
+//! What a flow and the operations of its handler share.
+//!
+//! Always true: entries before `frontier` were delivered to the handler or passed over; an entry at or before
+//! `frontier` may be delivered; nothing is registered or delivered once `ended` is set. Author code (checks,
+//! destructors, wakers) never runs while the lock is held.
+
+use super::env::Env;
+use super::mark::{in_step, is_driving};
+use super::reply::{Cut, Fault, Incomplete, Note, Stats};
+use super::signal::{PassCounter, StepSignal};
+use super::waker::FlowWaker;
+use crate::journal::{Asked, Entry, FlowId, Held, Key, Kind, Retry, Saved, Snapshot};
+use crate::{AskError, Error};
+use refrain_wire::{Ask, AskKind};
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Wake, Waker};
+
+/// Names one operation of a handler while it is alive.
+pub(crate) type SlotId = u64;
+
+/// What an operation is doing.
+pub(crate) enum Phase {
+    /// Made, or woken, and not polled since.
+    Idle,
+    /// Waits for its turn to be given this entry.
+    Waiting(usize),
+    /// Asks, and has no answer yet.
+    Open {
+        ask: Ask,
+        wire_key: Box<str>,
+        fingerprint: u64,
+    },
+    /// A new step that may not start yet.
+    Held,
+    /// A step at work.
+    Running(Arc<StepSignal>),
+    /// Reached a point where the flow can be handed on, and waits for that.
+    Parked,
+}
+
+pub(crate) struct Slot {
+    pub(crate) id: SlotId,
+    pub(crate) key: Key,
+    pub(crate) phase: Phase,
+    pub(crate) waker: Option<Waker>,
+    /// Polled by another task than the driver's.
+    pub(crate) outside: bool,
+}
+
+/// The mutable part of a flow.
+pub(crate) struct State {
+    pub(crate) entries: Vec<Entry>,
+    /// How many entries were there when the round began.
+    pub(crate) replayed: usize,
+    pub(crate) frontier: usize,
+    /// The journal is done with: new steps may start, progress and logs are heard.
+    pub(crate) live: bool,
+    pub(crate) slots: Vec<Slot>,
+    next_slot: SlotId,
+    /// The highest ordinal given out for each name.
+    ordinals: Vec<Key>,
+    pub(crate) retries: Vec<Retry>,
+    pub(crate) saved: Vec<Saved>,
+    pub(crate) own_state: Option<Box<str>>,
+    pub(crate) loose: Vec<(Box<str>, Arc<str>)>,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) last_progress: Option<f64>,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) ended: bool,
+    pub(crate) running: usize,
+    pub(crate) shedding: bool,
+    /// A checkpoint asked for other work to be let in.
+    pub(crate) yielding: bool,
+    pub(crate) stats: Stats,
+    /// Grows whenever an operation gets on.
+    pub(crate) moves: u64,
+    pub(crate) cancelled: Vec<Waker>,
+    /// Operations that may still be polled before the round is made to crash.
+    pub(crate) fuse: Option<u32>,
+    pub(crate) crashed: bool,
+    round: u32,
+    sheds: u32,
+    deadline: u64,
+}
+
+/// A flow's state, and what never changes while it runs.
+pub(crate) struct Shared {
+    pub(crate) env: Env,
+    pub(crate) flow: FlowId,
+    pub(crate) waker: Arc<FlowWaker>,
+    pub(crate) passes: Arc<PassCounter>,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    pub(crate) fn new(env: Env, start: super::Start, waker: Arc<FlowWaker>) -> Arc<Self> {
+        let snapshot = start.snapshot;
+        let replayed = snapshot.entries.len();
+        Arc::new(Self {
+            flow: snapshot.flow,
+            waker,
+            passes: Arc::default(),
+            env,
+            state: Mutex::new(State {
+                entries: snapshot.entries,
+                replayed,
+                frontier: 0,
+                live: replayed == 0,
+                slots: Vec::new(),
+                next_slot: 0,
+                ordinals: Vec::new(),
+                retries: snapshot.retries,
+                saved: snapshot.saved,
+                own_state: snapshot.state,
+                loose: start.loose,
+                notes: Vec::new(),
+                last_progress: None,
+                fault: None,
+                ended: false,
+                running: 0,
+                shedding: false,
+                yielding: false,
+                stats: Stats::default(),
+                moves: 0,
+                cancelled: Vec::new(),
+                fuse: None,
+                crashed: false,
+                round: snapshot.round,
+                sheds: snapshot.sheds,
+                deadline: snapshot.deadline,
+            }),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        crate::lock(&self.state)
+    }
+
+    /// Has the driver look again, after a change made from another task.
+    pub(crate) fn kick(self: &Arc<Self>) {
+        if !is_driving(self) {
+            Wake::wake_by_ref(&self.waker);
+        }
+    }
+
+    /// Records a fault and has the driver look. The first one wins.
+    pub(crate) fn fault(self: &Arc<Self>, message: String, at: Option<&Location<'_>>) {
+        let message = match at {
+            Some(at) => format!("{message} (at {}:{})", at.file(), at.line()),
+            None => message,
+        };
+        self.lock().set_fault(message, false);
+        self.kick();
+    }
+
+    /// Registers an operation: its ordinal is given now, not at its first poll.
+    pub(crate) fn open_slot(
+        self: &Arc<Self>,
+        scope: Option<&Arc<str>>,
+        kind: Kind,
+        name: Cow<'static, str>,
+        at: &Location<'_>,
+    ) -> (SlotId, Key) {
+        let inside_step = in_step(self);
+        let mut key = Key {
+            scope: scope.cloned(),
+            kind,
+            name,
+            ordinal: 0,
+        };
+        let fault = {
+            let mut state = self.lock();
+            key.ordinal = state.next_ordinal(&key);
+            let twice = state.slots.iter().any(|slot| slot.key.same_name(&key));
+            let id = state.push_slot(key.clone());
+            if inside_step {
+                format!(
+                    "{} {:?} was made inside a step; a step is run once and cannot ask or hold other steps",
+                    kind.as_str(),
+                    key.name
+                )
+            } else if twice {
+                format!(
+                    "the {} {:?} is used twice at once; give each its own name or its own cx.scope(..)",
+                    kind.as_str(),
+                    key.name
+                )
+            } else {
+                return (id, key);
+            }
+        };
+        self.fault(fault, Some(at));
+        (SlotId::MAX, key)
+    }
+
+    /// Forgets an operation that is done or was dropped.
+    pub(crate) fn close_slot(self: &Arc<Self>, id: SlotId) {
+        let closed = {
+            let mut state = self.lock();
+            state.close(id)
+        };
+        if closed.is_some_and(|slot| slot.outside) {
+            self.kick();
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn set_fault(&mut self, message: String, bad_answer: bool) {
+        self.fault.get_or_insert(Fault {
+            message,
+            bad_answer,
+        });
+    }
+
+    pub(crate) fn fault_is_set(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    /// A slot for a checkpoint that waits to be handed on. It has no entry, and no name that could collide.
+    pub(crate) fn new_slot_for_checkpoint(&mut self) -> SlotId {
+        let key = self.take_key(None, Kind::Step);
+        self.push_slot(key)
+    }
+
+    fn push_slot(&mut self, key: Key) -> SlotId {
+        let id = self.next_slot;
+        self.next_slot += 1;
+        self.slots.push(Slot {
+            id,
+            key,
+            phase: Phase::Idle,
+            waker: None,
+            outside: false,
+        });
+        id
+    }
+
+    fn next_ordinal(&mut self, key: &Key) -> u32 {
+        if let Some(last) = self.ordinals.iter_mut().find(|last| last.same_name(key)) {
+            last.ordinal += 1;
+            return last.ordinal;
+        }
+        let mut first = key.clone();
+        first.ordinal = 1;
+        self.ordinals.push(first);
+        1
+    }
+
+    /// The key of the next use of a name, for values that need no operation.
+    pub(crate) fn take_key(&mut self, scope: Option<&Arc<str>>, kind: Kind) -> Key {
+        let mut key = Key {
+            scope: scope.cloned(),
+            kind,
+            name: Cow::Borrowed(""),
+            ordinal: 0,
+        };
+        key.ordinal = self.next_ordinal(&key);
+        key
+    }
+
+    pub(crate) fn slot(&mut self, id: SlotId) -> Option<&mut Slot> {
+        self.slots.iter_mut().find(|slot| slot.id == id)
+    }
+
+    fn close(&mut self, id: SlotId) -> Option<Slot> {
+        let at = self.slots.iter().position(|slot| slot.id == id)?;
+        let slot = self.slots.remove(at);
+        if matches!(slot.phase, Phase::Running(_)) {
+            self.running -= 1;
+        }
+        self.moves += 1;
+        Some(slot)
+    }
+
+    /// Counts one poll of an operation. `false`: the flow is ended, at fault or made to crash, and nothing may happen.
+    pub(crate) fn may_go_on(&mut self) -> bool {
+        if let Some(fuse) = &mut self.fuse {
+            match fuse.checked_sub(1) {
+                Some(left) => *fuse = left,
+                None => self.crashed = true,
+            }
+        }
+        !self.ended && !self.crashed && self.fault.is_none()
+    }
+
+    /// Puts an operation to sleep in this phase.
+    pub(crate) fn park(&mut self, id: SlotId, phase: Phase, waker: &Waker, outside: bool) {
+        if let Some(slot) = self.slot(id) {
+            slot.phase = phase;
+            slot.outside = outside;
+            match &mut slot.waker {
+                Some(old) => old.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+        }
+        self.moves += 1;
+    }
+
+    /// The entry of an operation that has no schema.
+    pub(crate) fn find(&self, key: &Key) -> Option<usize> {
+        self.entries.iter().position(|e| !e.void && e.key == *key)
+    }
+
+    /// The entry that answers an ask: the one asked with the same schema, else the latest whose answer fits.
+    pub(crate) fn find_answer(
+        &self,
+        key: &Key,
+        fingerprint: u64,
+        fits: impl Fn(&str) -> bool,
+    ) -> Option<usize> {
+        let mine = |e: &Entry| !e.void && e.key == *key;
+        self.entries
+            .iter()
+            .position(|e| mine(e) && e.fingerprint == fingerprint)
+            .or_else(|| {
+                self.entries
+                    .iter()
+                    .rposition(|e| mine(e) && matches!(&e.held, Held::Value(json) if fits(json)))
+            })
+    }
+
+    /// Adds an entry at the end of the journal. `None` if the journal is full: that is a fault.
+    pub(crate) fn append(&mut self, entry: Entry, limit: usize) -> Option<usize> {
+        if self.entries.len() >= limit {
+            self.set_fault(
+                format!(
+                    "the journal is full: {limit} entries; {:?} does not fit",
+                    entry.key.full()
+                ),
+                false,
+            );
+            return None;
+        }
+        self.entries.push(entry);
+        self.moves += 1;
+        Some(self.entries.len() - 1)
+    }
+
+    /// Marks an entry as seen by the handler. Returns the waker of whoever is next.
+    pub(crate) fn deliver(&mut self, index: usize) -> Option<Waker> {
+        if let Some(entry) = self.entries.get_mut(index) {
+            if !entry.delivered && index < self.replayed && !entry.void {
+                self.stats.replayed += 1;
+            }
+            entry.delivered = true;
+        }
+        self.moves += 1;
+        while self.entries.get(self.frontier).is_some_and(|e| e.delivered) {
+            self.frontier += 1;
+        }
+        if self.frontier >= self.replayed {
+            self.live = true;
+        }
+        let next = self.frontier;
+        self.slots
+            .iter_mut()
+            .find(|slot| matches!(slot.phase, Phase::Waiting(at) if at == next))
+            .and_then(|slot| slot.waker.take())
+    }
+
+    /// Takes an answer that does not fit out of the journal. Returns how often that has happened to this ask.
+    pub(crate) fn refuse(&mut self, index: usize, reason: &str) -> u32 {
+        let entry = &mut self.entries[index];
+        entry.void = true;
+        let (key, fingerprint) = (entry.key.clone(), entry.fingerprint);
+        let known = self
+            .retries
+            .iter_mut()
+            .find(|r| r.key == key && r.fingerprint == fingerprint);
+        match known {
+            Some(retry) => {
+                retry.count += 1;
+                retry.reason = reason.into();
+                retry.count
+            }
+            None => {
+                self.retries.push(Retry {
+                    key,
+                    fingerprint,
+                    count: 1,
+                    reason: reason.into(),
+                });
+                1
+            }
+        }
+    }
+
+    /// Why the last answer to this ask was refused.
+    pub(crate) fn refusal(&self, key: &Key, fingerprint: u64) -> Option<&str> {
+        self.retries
+            .iter()
+            .find(|r| r.key == *key && r.fingerprint == fingerprint)
+            .map(|r| &*r.reason)
+    }
+
+    /// The key the client will answer under: the author's name where it is free, else `scope/name#n`.
+    pub(crate) fn wire_key(&self, id: SlotId, key: &Key) -> String {
+        let other_kind_or_scope = |k: &Key| {
+            k.name == key.name
+                && k.kind.ask().is_some()
+                && (k.kind != key.kind || k.scope != key.scope)
+        };
+        let open = |slot: &&Slot| slot.id != id && matches!(slot.phase, Phase::Open { .. });
+        let plain_is_taken = key.ordinal > 1
+            || self.entries.iter().any(|e| other_kind_or_scope(&e.key))
+            || self
+                .slots
+                .iter()
+                .filter(open)
+                .any(|s| other_kind_or_scope(&s.key));
+        if !plain_is_taken {
+            return key.name.to_string();
+        }
+        let taken = |wire: &str| {
+            self.slots
+                .iter()
+                .any(|s| matches!(&s.phase, Phase::Open { wire_key, .. } if **wire_key == *wire))
+        };
+        let full = match (&key.scope, key.ordinal) {
+            (Some(scope), 1) => format!("{scope}/{}", key.name),
+            (None, n) if n > 1 => format!("{}#{n}", key.name),
+            _ => key.full(),
+        };
+        if taken(&full) {
+            format!("{}.{}", key.full(), key.kind.as_str())
+        } else {
+            full
+        }
+    }
+
+    pub(crate) fn open_asks(&self) -> usize {
+        self.slots
+            .iter()
+            .filter(|slot| matches!(slot.phase, Phase::Open { .. }))
+            .count()
+    }
+
+    /// Asks the environment once whether to hand the flow on, and stays by a yes.
+    pub(crate) fn should_shed(&mut self, env: &Env) -> bool {
+        if !self.shedding && self.sheds < env.limits.sheds {
+            self.shedding = env.pressure.as_ref().is_some_and(|p| p.hand_on());
+        }
+        self.shedding
+    }
+
+    /// Sets the flow down with every ask that is open.
+    pub(crate) fn cut(&mut self, flow: FlowId) -> Cut {
+        let mut asks = Vec::new();
+        let mut asked = Vec::new();
+        for slot in &mut self.slots {
+            if !matches!(slot.phase, Phase::Open { .. }) {
+                continue;
+            }
+            if let Phase::Open {
+                ask,
+                wire_key,
+                fingerprint,
+            } = std::mem::replace(&mut slot.phase, Phase::Idle)
+            {
+                asks.push((wire_key.to_string(), ask));
+                asked.push(Asked {
+                    wire_key,
+                    key: slot.key.clone(),
+                    fingerprint,
+                });
+            }
+        }
+        self.set_down(flow, asks, asked)
+    }
+
+    /// Sets the flow down with the asks and the state of an explicit reply.
+    pub(crate) fn cut_explicit(
+        &mut self,
+        env: &Env,
+        flow: FlowId,
+        reply: Incomplete,
+    ) -> Result<Cut, Error> {
+        if reply.asks.is_empty() && reply.state.is_none() {
+            return Err(Error::internal(
+                "an incomplete reply needs at least one ask or a state",
+            ));
+        }
+        let mut asked = Vec::with_capacity(reply.asks.len());
+        let mut asks = Vec::with_capacity(reply.asks.len());
+        for (name, ask, fingerprint) in reply.asks {
+            let kind: AskKind = ask.kind();
+            if !env.capabilities.has(ask.capability()) {
+                return Err(AskError::Unsupported {
+                    name: name.into_owned(),
+                    capability: ask.capability(),
+                }
+                .into());
+            }
+            let mut key = Key {
+                scope: None,
+                kind: kind.into(),
+                name,
+                ordinal: 0,
+            };
+            let before = self.entries.iter().filter(|e| e.key.same_name(&key));
+            key.ordinal = before.count() as u32 + 1;
+            asks.push((key.name.to_string(), ask));
+            asked.push(Asked {
+                wire_key: key.name.as_ref().into(),
+                key,
+                fingerprint,
+            });
+        }
+        self.own_state = reply.state;
+        Ok(self.set_down(flow, asks, asked))
+    }
+
+    fn set_down(&mut self, flow: FlowId, asks: Vec<(String, Ask)>, asked: Vec<Asked>) -> Cut {
+        self.ended = true;
+        let shed = asks.is_empty() && self.shedding;
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.retain(|entry| !entry.void);
+        Cut {
+            asks,
+            shed,
+            snapshot: Snapshot {
+                flow,
+                round: self.round + 1,
+                sheds: self.sheds + u32::from(shed),
+                deadline: self.deadline,
+                asked,
+                entries,
+                retries: std::mem::take(&mut self.retries),
+                saved: std::mem::take(&mut self.saved),
+                state: self.own_state.take(),
+            },
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The check of what a person filled in.
+
+use super::{Choice, Field, Format, Kind};
+use serde_json::Value;
+
+pub(super) fn check(fields: &[Field], content: &Value) -> Result<(), String> {
+    let Some(content) = content.as_object() else {
+        return Err("the content must be an object".into());
+    };
+    for field in fields {
+        match content.get(field.name.as_ref()) {
+            None | Some(Value::Null) if field.required => {
+                return Err(format!("{}: is required", field.name));
+            }
+            None | Some(Value::Null) => {}
+            Some(value) => {
+                value_fits(&field.kind, value).map_err(|why| format!("{}: {why}", field.name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn value_fits(kind: &Kind, value: &Value) -> Result<(), String> {
+    match kind {
+        Kind::String {
+            format, min, max, ..
+        } => {
+            let text = value.as_str().ok_or("must be a string")?;
+            count(text.chars().count(), *min, *max, "characters")?;
+            format.map_or(Ok(()), |format| format_fits(format, text))
+        }
+        Kind::Number {
+            integer, min, max, ..
+        } => {
+            let number = value.as_f64().ok_or(if *integer {
+                "must be a whole number"
+            } else {
+                "must be a number"
+            })?;
+            if *integer && number.fract() != 0.0 {
+                return Err("must be a whole number".into());
+            }
+            match (min, max) {
+                (Some(min), _) if number < *min => Err(format!("must be at least {min}")),
+                (_, Some(max)) if number > *max => Err(format!("must be at most {max}")),
+                _ => Ok(()),
+            }
+        }
+        Kind::Boolean { .. } => value
+            .as_bool()
+            .map(drop)
+            .ok_or_else(|| "must be true or false".into()),
+        Kind::One { choices, .. } => chosen(choices, value),
+        Kind::Many {
+            choices, min, max, ..
+        } => {
+            let items = value.as_array().ok_or("must be a list of choices")?;
+            count(items.len(), *min, *max, "choices")?;
+            items.iter().try_for_each(|item| chosen(choices, item))
+        }
+    }
+}
+
+fn chosen(choices: &[Choice], value: &Value) -> Result<(), String> {
+    if value
+        .as_str()
+        .is_some_and(|value| choices.iter().any(|choice| choice.value == value))
+    {
+        return Ok(());
+    }
+    let names: Vec<&str> = choices.iter().map(|choice| choice.value.as_ref()).collect();
+    Err(format!("must be one of {}", names.join(", ")))
+}
+
+fn count(n: usize, min: Option<u64>, max: Option<u64>, what: &str) -> Result<(), String> {
+    match (min, max) {
+        (Some(min), _) if (n as u64) < min => Err(format!("needs at least {min} {what}")),
+        (_, Some(max)) if (n as u64) > max => Err(format!("takes at most {max} {what}")),
+        _ => Ok(()),
+    }
+}
+
+fn format_fits(format: Format, text: &str) -> Result<(), String> {
+    let fits = match format {
+        Format::Email => email(text),
+        Format::Uri => uri(text),
+        Format::Date => date(text),
+        Format::DateTime => date_time(text),
+    };
+    if fits {
+        Ok(())
+    } else {
+        Err(format!("must have the format {}", format.name()))
+    }
+}
+
+/// Something, an @, and a host: whether it can be written to only a letter would show.
+fn email(text: &str) -> bool {
+    let Some((local, host)) = text.rsplit_once('@') else {
+        return false;
+    };
+    let clean =
+        |part: &str| !part.is_empty() && !part.chars().any(|c| c.is_whitespace() || c.is_control());
+    clean(local) && clean(host) && !host.starts_with('.') && !host.ends_with('.')
+}
+
+/// A scheme, a colon and the rest, without white space.
+fn uri(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once(':') else {
+        return false;
+    };
+    let mut letters = scheme.chars();
+    letters.next().is_some_and(|c| c.is_ascii_alphabetic())
+        && letters.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+        && !rest.is_empty()
+        && !rest.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+fn number(text: &str, digits: usize) -> Option<u32> {
+    let all = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
+    all.then(|| text.parse().ok()).flatten()
+}
+
+fn date(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let [year, month, day] = parts[..] else {
+        return false;
+    };
+    let (Some(year), Some(month), Some(day)) = (number(year, 4), number(month, 2), number(day, 2))
+    else {
+        return false;
+    };
+    let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    let days = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if leap => 29,
+        2 => 28,
+        1..=12 => 31,
+        _ => return false,
+    };
+    (1..=days).contains(&day)
+}
+
+fn date_time(text: &str) -> bool {
+    let Some((day, time)) = text.split_once(['T', 't']) else {
+        return false;
+    };
+    let Some(end) = time.find(['Z', 'z', '+', '-']) else {
+        return false;
+    };
+    let (clock, zone) = time.split_at(end);
+    let zone_fits = matches!(zone, "Z" | "z") || hours_minutes(&zone[1..]);
+    let (whole, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+    let fraction_fits = !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
+    let clock_fits = whole.rsplit_once(':').is_some_and(|(hm, seconds)| {
+        hours_minutes(hm) && number(seconds, 2).is_some_and(|s| s <= 60)
+    });
+    date(day) && zone_fits && fraction_fits && clock_fits
+}
+
+fn hours_minutes(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(hours, minutes)| {
+        number(hours, 2).is_some_and(|h| h < 24) && number(minutes, 2).is_some_and(|m| m < 60)
+    })
+}

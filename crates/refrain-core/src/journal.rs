@@ -1,0 +1,455 @@
+//! What a flow has so far, and what of it travels in a token.
+//!
+//! An entry is kept under its [`Key`]: where it was made (scope), what made it (kind), its name, and how many uses
+//! of that name came before it (ordinal). Entries stay in the order in which the handler saw them.
+
+use crate::form::Form;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// The identity of a flow: the same in every round, on every instance.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FlowId(pub(crate) [u8; 16]);
+
+impl FlowId {
+    /// A flow id of these bytes. They must be unique across the fleet.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes of the id.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for FlowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for FlowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlowId({self})")
+    }
+}
+
+/// What made an entry. The numbers are part of the token's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Form = 0,
+    Url = 1,
+    Sampling = 2,
+    Roots = 3,
+    Step = 4,
+    Once = 5,
+    Check = 6,
+    Now = 7,
+    Random = 8,
+}
+
+impl Kind {
+    fn from_u8(number: u8) -> Option<Self> {
+        [
+            Self::Form,
+            Self::Url,
+            Self::Sampling,
+            Self::Roots,
+            Self::Step,
+            Self::Once,
+            Self::Check,
+            Self::Now,
+            Self::Random,
+        ]
+        .get(usize::from(number))
+        .copied()
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Form => "form",
+            Self::Url => "url",
+            Self::Sampling => "sampling",
+            Self::Roots => "roots",
+            Self::Step => "step",
+            Self::Once => "once",
+            Self::Check => "check",
+            Self::Now => "now",
+            Self::Random => "random",
+        }
+    }
+
+    pub(crate) const fn ask(self) -> Option<refrain_wire::AskKind> {
+        match self {
+            Self::Form => Some(refrain_wire::AskKind::Form),
+            Self::Url => Some(refrain_wire::AskKind::Url),
+            Self::Sampling => Some(refrain_wire::AskKind::Sampling),
+            Self::Roots => Some(refrain_wire::AskKind::Roots),
+            _ => None,
+        }
+    }
+}
+
+impl From<refrain_wire::AskKind> for Kind {
+    fn from(kind: refrain_wire::AskKind) -> Self {
+        match kind {
+            refrain_wire::AskKind::Form => Self::Form,
+            refrain_wire::AskKind::Url => Self::Url,
+            refrain_wire::AskKind::Sampling => Self::Sampling,
+            refrain_wire::AskKind::Roots => Self::Roots,
+        }
+    }
+}
+
+/// Where an entry belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) scope: Option<Arc<str>>,
+    pub(crate) kind: Kind,
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) ordinal: u32,
+}
+
+impl Key {
+    /// The same name in the same scope, whatever its ordinal.
+    pub(crate) fn same_name(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.name == other.name && self.scope == other.scope
+    }
+
+    /// `scope/name#ordinal`: unique among the keys of one kind.
+    pub(crate) fn full(&self) -> String {
+        match &self.scope {
+            Some(scope) => format!("{scope}/{}#{}", self.name, self.ordinal),
+            None => format!("{}#{}", self.name, self.ordinal),
+        }
+    }
+}
+
+/// What an entry holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// An answer as it came, or a step's value, as JSON.
+    Value(Arc<str>),
+    /// A step's error or an `AskError`, as JSON.
+    Failure(Arc<str>),
+}
+
+impl Held {
+    pub(crate) fn json(&self) -> &Arc<str> {
+        match self {
+            Self::Value(json) | Self::Failure(json) => json,
+        }
+    }
+}
+
+/// One thing a flow was told or did.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Key,
+    /// Which schema was asked for; 0 where there is none.
+    pub(crate) fingerprint: u64,
+    pub(crate) held: Held,
+    /// Has the handler of this run seen it?
+    pub(crate) delivered: bool,
+    /// An answer that did not fit: out of the journal, its place kept until the round ends.
+    pub(crate) void: bool,
+}
+
+impl Entry {
+    pub(crate) fn new(key: Key, fingerprint: u64, held: Held) -> Self {
+        Self {
+            key,
+            fingerprint,
+            held,
+            delivered: false,
+            void: false,
+        }
+    }
+}
+
+/// An ask of the round that was cut: under which key the client will answer it.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) wire_key: Box<str>,
+    pub(crate) key: Key,
+    pub(crate) fingerprint: u64,
+}
+
+/// An ask whose answers did not fit so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Retry {
+    pub(crate) key: Key,
+    pub(crate) fingerprint: u64,
+    pub(crate) count: u32,
+    pub(crate) reason: Box<str>,
+}
+
+/// The latest state of a computation.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    pub(crate) scope: Option<Arc<str>>,
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) json: Box<str>,
+}
+
+/// A flow between two rounds: all that is needed to take it up again.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(crate) flow: FlowId,
+    pub(crate) round: u32,
+    pub(crate) sheds: u32,
+    pub(crate) deadline: u64,
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) retries: Vec<Retry>,
+    pub(crate) saved: Vec<Saved>,
+    pub(crate) state: Option<Box<str>>,
+}
+
+impl Snapshot {
+    /// A flow that has not run yet. `deadline` is in seconds since 1970: no round is served after it.
+    pub fn first(flow: FlowId, deadline: u64) -> Self {
+        Self {
+            flow,
+            round: 1,
+            sheds: 0,
+            deadline,
+            asked: Vec::new(),
+            entries: Vec::new(),
+            retries: Vec::new(),
+            saved: Vec::new(),
+            state: None,
+        }
+    }
+
+    /// The flow's id.
+    pub fn flow(&self) -> FlowId {
+        self.flow
+    }
+
+    /// The number of the round that this snapshot starts, counted from 1.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// How many entries the journal has.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Is the journal empty?
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The largest part of the journal: its name and its size in bytes.
+    pub fn largest(&self) -> Option<(String, usize)> {
+        let entries = self
+            .entries
+            .iter()
+            .map(|e| (e.key.full(), e.held.json().len()));
+        let saved = self
+            .saved
+            .iter()
+            .map(|s| (format!("checkpoint {}", s.name), s.json.len()));
+        let state = self
+            .state
+            .iter()
+            .map(|s| ("the handler's own state".to_owned(), s.len()));
+        entries
+            .chain(saved)
+            .chain(state)
+            .max_by_key(|(_, size)| *size)
+    }
+
+    /// The journal in its binary form, with the claims of a token before it, written after `prefix`. `spare` bytes
+    /// are kept free for what will be added.
+    pub fn encode(&self, claims: &Claims<'_>, prefix: &[u8], spare: usize) -> Vec<u8> {
+        let wire = Wire {
+            flow: self.flow,
+            issued: claims.issued,
+            expires: claims.expires,
+            deadline: self.deadline,
+            version: claims.version,
+            round: self.round,
+            sheds: self.sheds,
+            asked: self
+                .asked
+                .iter()
+                .map(|a| (&*a.wire_key, WireKey::new(&a.key), a.fingerprint))
+                .collect(),
+            entries: self
+                .entries
+                .iter()
+                .map(|e| {
+                    let failed = matches!(e.held, Held::Failure(_));
+                    (
+                        WireKey::new(&e.key),
+                        e.fingerprint,
+                        failed,
+                        &**e.held.json(),
+                    )
+                })
+                .collect(),
+            retries: self
+                .retries
+                .iter()
+                .map(|r| (WireKey::new(&r.key), r.fingerprint, r.count, &*r.reason))
+                .collect(),
+            saved: self
+                .saved
+                .iter()
+                .map(|s| (scope_str(s.scope.as_ref()), &*s.name, &*s.json))
+                .collect(),
+            state: self.state.as_deref(),
+        };
+        let held: usize = self.entries.iter().map(|e| e.held.json().len() + 32).sum();
+        let mut bytes = Vec::with_capacity(prefix.len() + 128 + held + spare);
+        bytes.extend_from_slice(prefix);
+        postcard::to_extend(&wire, bytes).expect("a vector takes any number of bytes")
+    }
+
+    /// Reads what [`Snapshot::encode`] wrote. `None` if it is anything else, bytes left over included.
+    pub fn decode(bytes: &[u8]) -> Option<(Claims<'_>, Self)> {
+        let (wire, rest): (Wire<'_>, &[u8]) = postcard::take_from_bytes(bytes).ok()?;
+        if !rest.is_empty() {
+            return None;
+        }
+        let claims = Claims {
+            issued: wire.issued,
+            expires: wire.expires,
+            version: wire.version,
+        };
+        let snapshot = Self {
+            flow: wire.flow,
+            round: wire.round,
+            sheds: wire.sheds,
+            deadline: wire.deadline,
+            asked: wire
+                .asked
+                .iter()
+                .map(|(wire_key, key, fingerprint)| {
+                    Some(Asked {
+                        wire_key: (*wire_key).into(),
+                        key: key.read()?,
+                        fingerprint: *fingerprint,
+                    })
+                })
+                .collect::<Option<_>>()?,
+            entries: wire
+                .entries
+                .iter()
+                .map(|(key, fingerprint, failed, json)| {
+                    let held = if *failed {
+                        Held::Failure((*json).into())
+                    } else {
+                        Held::Value((*json).into())
+                    };
+                    Some(Entry::new(key.read()?, *fingerprint, held))
+                })
+                .collect::<Option<_>>()?,
+            retries: wire
+                .retries
+                .iter()
+                .map(|(key, fingerprint, count, reason)| {
+                    Some(Retry {
+                        key: key.read()?,
+                        fingerprint: *fingerprint,
+                        count: *count,
+                        reason: (*reason).into(),
+                    })
+                })
+                .collect::<Option<_>>()?,
+            saved: wire
+                .saved
+                .iter()
+                .map(|(scope, name, json)| Saved {
+                    scope: read_scope(scope),
+                    name: Cow::Owned((*name).to_owned()),
+                    json: (*json).into(),
+                })
+                .collect(),
+            state: wire.state.map(Into::into),
+        };
+        Some((claims, snapshot))
+    }
+}
+
+/// What a token says about itself, beside the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims<'a> {
+    /// When it was sealed, in seconds since 1970.
+    pub issued: u64,
+    /// When it stops being accepted, in seconds since 1970.
+    pub expires: u64,
+    /// The version of the tool that sealed it.
+    pub version: &'a str,
+}
+
+/// An entry as it is written: key, fingerprint, failed, JSON.
+type WireEntry<'a> = (WireKey<'a>, u64, bool, &'a str);
+
+#[derive(Serialize, Deserialize)]
+struct Wire<'a> {
+    flow: FlowId,
+    issued: u64,
+    expires: u64,
+    deadline: u64,
+    version: &'a str,
+    round: u32,
+    sheds: u32,
+    #[serde(borrow)]
+    asked: Vec<(&'a str, WireKey<'a>, u64)>,
+    #[serde(borrow)]
+    entries: Vec<WireEntry<'a>>,
+    #[serde(borrow)]
+    retries: Vec<(WireKey<'a>, u64, u32, &'a str)>,
+    #[serde(borrow)]
+    saved: Vec<(&'a str, &'a str, &'a str)>,
+    state: Option<&'a str>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireKey<'a> {
+    scope: &'a str,
+    kind: u8,
+    name: &'a str,
+    ordinal: u32,
+}
+
+impl<'a> WireKey<'a> {
+    fn new(key: &'a Key) -> Self {
+        Self {
+            scope: scope_str(key.scope.as_ref()),
+            kind: key.kind as u8,
+            name: &key.name,
+            ordinal: key.ordinal,
+        }
+    }
+
+    fn read(&self) -> Option<Key> {
+        Some(Key {
+            scope: read_scope(self.scope),
+            kind: Kind::from_u8(self.kind)?,
+            name: Cow::Owned(self.name.to_owned()),
+            ordinal: self.ordinal,
+        })
+    }
+}
+
+fn scope_str(scope: Option<&Arc<str>>) -> &str {
+    scope.map_or("", |scope| scope)
+}
+
+fn read_scope(scope: &str) -> Option<Arc<str>> {
+    (!scope.is_empty()).then(|| scope.into())
+}
+
+/// The fingerprint under which the answer to an ask is kept.
+pub(crate) fn fingerprint(form: Option<&Form>) -> u64 {
+    form.map_or(0, Form::fingerprint)
+}

@@ -1,0 +1,45 @@
+//! The part of Refrain that decides: journal, driver, [`Cx`] and seal.
+//!
+//! Nothing in this crate opens a socket, spawns a task or reads a clock by itself. A flow is driven by whoever
+//! owns it: [`Flow::poll`] runs the handler and reports an [`Event`]; time and randomness come from a [`Source`].
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `cx` | what a handler is given: asks, steps, checkpoints |
+//! | `flow` | one run of a handler: the state it shares with its operations, and the driver |
+//! | `journal` | what a flow has so far, and what of it travels |
+//! | `form` | the forms a handler can ask to have filled in, and the check of what comes back |
+//! | `seal` | the token: key ring, binding, seal and open |
+//! | `replay` | the log that makes `once` and single-use tokens possible |
+
+mod cx;
+mod error;
+mod flow;
+mod form;
+mod journal;
+mod principal;
+mod replay;
+mod seal;
+mod source;
+
+pub use cx::{Answer, AskFuture, Cancelled, CheckpointFuture, Cx, StepFuture};
+pub use error::{AskError, Error, ErrorKind, Result, ok};
+pub use flow::{
+    Cut, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome, Pressure,
+    Start, StartError, Stats,
+};
+pub use form::{Choice, Elicit, ElicitEnum, Field, Form};
+pub use journal::{Claims, FlowId, Snapshot};
+pub use principal::Principal;
+pub use replay::{LogError, LogFuture, LogKey, MemoryReplayLog, Recorded, ReplayLog};
+pub use seal::{
+    Binding, KeyId, KeyRing, KeyRingError, KeyState, OpenError, SealError, Sealer, SealerOptions,
+};
+pub use source::{Source, SystemSource};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks even after a panic elsewhere: every critical section here leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,39 @@
+//! Who is calling.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Who is calling, as authenticated. Tokens are bound to it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Principal(Option<Arc<str>>);
+
+impl Principal {
+    /// A caller who was not asked to identify themselves.
+    pub const fn anonymous() -> Self {
+        Self(None)
+    }
+
+    /// A caller with this identity.
+    ///
+    /// ```
+    /// # use refrain_core::Principal;
+    /// assert_eq!(Principal::new("alice").id(), Some("alice"));
+    /// ```
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self(Some(id.into()))
+    }
+
+    /// The identity, or `None` for an anonymous caller.
+    pub fn id(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id() {
+            Some(id) => write!(f, "Principal({id:?})"),
+            None => f.write_str("Principal(anonymous)"),
+        }
+    }
+}

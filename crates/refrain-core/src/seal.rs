@@ -1,0 +1,373 @@
+//! The token: a journal, sealed, as it travels with the client.
+//!
+//! ```text
+//! base64url( version 1 ‖ key id 4 ‖ salt 16 ‖ second 4 ‖ counter 8 ‖ ciphertext ‖ tag 16 )
+//! ```
+//!
+//! AES-256-GCM under a key derived by HKDF from the ring's key and a salt that each instance draws for itself; the
+//! nonce is the second of issue and a counter. So no fleet runs out of nonces, and a machine restored from a
+//! snapshot does not repeat one. The header and a digest of the binding are authenticated with the ciphertext.
+//!
+//! Always true: exactly one key, chosen by its id, is tried for a token; a token that does not open gives no hint
+//! why, except in [`OpenError`], which is for the log.
+
+mod binding;
+mod keyring;
+
+pub use binding::Binding;
+pub use keyring::{KeyId, KeyRing, KeyRingError, KeyState};
+
+use crate::journal::{Claims, FlowId, Snapshot};
+use crate::{Principal, Source};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyring::Key;
+use refrain_wire::CallKind;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hkdf;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+const VERSION: u8 = 1;
+const SALT: usize = 16;
+const HEADER: usize = 1 + 4 + SALT + 4 + 8;
+const TAG: usize = 16;
+/// Tokens sealed under one salt before a new one is drawn.
+const TOKENS_OF_A_SALT: u64 = 1 << 24;
+/// Seconds a salt is used before a new one is drawn.
+const SECONDS_OF_A_SALT: u64 = 900;
+/// Keys of other instances' salts that are kept ready.
+const DERIVED_KEYS: usize = 1024;
+
+/// How tokens are made and judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealerOptions {
+    /// The name of the service: tokens of another audience are refused. All instances of a fleet share it.
+    pub audience: String,
+    /// The largest token, in characters. Default 64 KiB.
+    pub max_token: usize,
+    /// How long a token is accepted. Default one hour.
+    pub ttl: Duration,
+    /// How long a flow may live, all its rounds together. Default one day.
+    pub flow_ttl: Duration,
+    /// How far the clocks of two instances may be apart. Default 30 seconds.
+    pub skew: Duration,
+}
+
+impl Default for SealerOptions {
+    fn default() -> Self {
+        Self {
+            audience: "refrain".into(),
+            max_token: 64 * 1024,
+            ttl: Duration::from_secs(3600),
+            flow_ttl: Duration::from_secs(24 * 3600),
+            skew: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why a token was refused. For the log and for counting only: a client is told none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum OpenError {
+    /// Longer than the limit, or too short to be a token.
+    #[error("length")]
+    Length,
+    /// Not strict base64url.
+    #[error("encoding")]
+    Encoding,
+    /// A format of another version.
+    #[error("version")]
+    Version,
+    /// No key of the ring has this id.
+    #[error("unknown_key")]
+    UnknownKey,
+    /// Changed on the way, or made for another audience, principal, method, target or arguments.
+    #[error("seal")]
+    Seal,
+    /// Its time is over, or the flow's is.
+    #[error("expired")]
+    Expired,
+    /// Issued in the future.
+    #[error("not_yet_valid")]
+    NotYetValid,
+    /// The content is not a journal.
+    #[error("content")]
+    Content,
+}
+
+/// Why a flow could not be sealed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// The journal is larger than a token may be.
+    #[error(
+        "the token would have {size} characters and the limit is {limit}; the largest entry is {largest}"
+    )]
+    TooLarge {
+        /// The size it would have.
+        size: usize,
+        /// The limit.
+        limit: usize,
+        /// The largest entry and its size.
+        largest: String,
+    },
+}
+
+/// Seals flows into tokens and opens them again.
+pub struct Sealer {
+    options: SealerOptions,
+    source: Arc<dyn Source>,
+    ring: RwLock<Ring>,
+}
+
+struct Ring {
+    keys: KeyRing,
+    minter: Arc<Minter>,
+    /// Keys of other instances, by key id and salt. Filled only by tokens that opened.
+    derived: HashMap<(KeyId, [u8; SALT]), Arc<LessSafeKey>>,
+}
+
+/// What this instance seals with.
+struct Minter {
+    key_id: KeyId,
+    salt: [u8; SALT],
+    key: Arc<LessSafeKey>,
+    counter: AtomicU64,
+    born: u64,
+}
+
+impl Minter {
+    fn new(key: &Key, source: &dyn Source) -> Arc<Self> {
+        let mut salt = [0; SALT];
+        source.fill(&mut salt);
+        Arc::new(Self {
+            key_id: key.id(),
+            salt,
+            key: Arc::new(derive(key, &salt)),
+            counter: AtomicU64::new(0),
+            born: source.unix_seconds(),
+        })
+    }
+
+    fn is_worn(&self, now: u64) -> bool {
+        self.counter.load(Ordering::Relaxed) >= TOKENS_OF_A_SALT
+            || now.abs_diff(self.born) >= SECONDS_OF_A_SALT
+    }
+}
+
+fn derive(key: &Key, salt: &[u8; SALT]) -> LessSafeKey {
+    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(key.secret());
+    let okm = prk
+        .expand(&[b"refrain token v1"], &AES_256_GCM)
+        .expect("one key is far below what HKDF can give");
+    LessSafeKey::new(UnboundKey::from(okm))
+}
+
+impl std::fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sealer")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sealer {
+    /// A sealer that mints with the ring's minting key.
+    pub fn new(keys: KeyRing, options: SealerOptions, source: Arc<dyn Source>) -> Self {
+        let minter = Minter::new(keys.minting(), &*source);
+        Self {
+            options,
+            source,
+            ring: RwLock::new(Ring {
+                keys,
+                minter,
+                derived: HashMap::new(),
+            }),
+        }
+    }
+
+    /// The options this sealer was made with.
+    pub fn options(&self) -> &SealerOptions {
+        &self.options
+    }
+
+    /// Puts another key ring in place of the present one. Tokens of keys that are gone are refused from now on.
+    pub fn reload(&self, keys: KeyRing) {
+        let minter = Minter::new(keys.minting(), &*self.source);
+        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        *ring = Ring {
+            keys,
+            minter,
+            derived: HashMap::new(),
+        };
+    }
+
+    /// What a token of this call is bound to.
+    pub fn bind(
+        &self,
+        principal: &Principal,
+        kind: CallKind,
+        target: &str,
+        arguments: Option<&Value>,
+    ) -> Binding {
+        Binding::new(&self.options.audience, principal, kind, target, arguments)
+    }
+
+    /// A flow that begins now. With a call id, a repeated first request is the same flow.
+    pub fn first(&self, binding: &Binding, call_id: Option<&str>) -> Snapshot {
+        let now = self.source.unix_seconds();
+        let flow = match call_id {
+            Some(call_id) => binding.flow_of_call(call_id),
+            None => {
+                let minter = self.minter(now);
+                let count = minter.counter.fetch_add(1, Ordering::Relaxed);
+                let mut bytes = [0; 16];
+                bytes[..6].copy_from_slice(&minter.salt[..6]);
+                bytes[6..10].copy_from_slice(&second(now));
+                bytes[10..].copy_from_slice(&count.to_be_bytes()[2..]);
+                FlowId::from_bytes(bytes)
+            }
+        };
+        Snapshot::first(flow, now + self.options.flow_ttl.as_secs())
+    }
+
+    fn minter(&self, now: u64) -> Arc<Minter> {
+        {
+            let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+            if !ring.minter.is_worn(now) {
+                return ring.minter.clone();
+            }
+        }
+        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        if ring.minter.is_worn(now) {
+            ring.minter = Minter::new(ring.keys.minting(), &*self.source);
+        }
+        ring.minter.clone()
+    }
+
+    /// Seals a flow for the call it is bound to.
+    pub fn seal(
+        &self,
+        binding: &Binding,
+        snapshot: &Snapshot,
+        version: &str,
+    ) -> Result<String, SealError> {
+        let now = self.source.unix_seconds();
+        let claims = Claims {
+            issued: now,
+            expires: now + self.options.ttl.as_secs(),
+            version,
+        };
+        let minter = self.minter(now);
+        let mut header = [0; HEADER];
+        header[0] = VERSION;
+        header[1..5].copy_from_slice(minter.key_id.as_bytes());
+        header[5..5 + SALT].copy_from_slice(&minter.salt);
+        header[21..25].copy_from_slice(&second(now));
+        let count = minter.counter.fetch_add(1, Ordering::Relaxed);
+        header[25..].copy_from_slice(&count.to_be_bytes());
+        let mut bytes = snapshot.encode(&claims, &header, TAG);
+        let tag = minter
+            .key
+            .seal_in_place_separate_tag(nonce(&header), aad(&header, binding), &mut bytes[HEADER..])
+            .expect("AES-GCM seals anything that fits in memory");
+        bytes.extend_from_slice(tag.as_ref());
+        let size = bytes.len().div_ceil(3) * 4;
+        if size > self.options.max_token {
+            let largest = snapshot.largest().map_or_else(String::new, |(name, size)| {
+                format!("{name} with {size} bytes")
+            });
+            return Err(SealError::TooLarge {
+                size,
+                limit: self.options.max_token,
+                largest,
+            });
+        }
+        Ok(URL_SAFE_NO_PAD.encode(&bytes))
+    }
+
+    /// Opens a token that was presented for the call described by `binding`.
+    pub fn open(&self, binding: &Binding, token: &str) -> Result<Snapshot, OpenError> {
+        if token.len() > self.options.max_token || token.len() < (HEADER + TAG) * 4 / 3 {
+            return Err(OpenError::Length);
+        }
+        let mut bytes = URL_SAFE_NO_PAD
+            .decode(token)
+            .map_err(|_| OpenError::Encoding)?;
+        let header: [u8; HEADER] = bytes
+            .get(..HEADER)
+            .and_then(|header| header.try_into().ok())
+            .ok_or(OpenError::Length)?;
+        if header[0] != VERSION {
+            return Err(OpenError::Version);
+        }
+        let (key_id, salt) = (
+            KeyId::from_slice(&header[1..5]),
+            header[5..5 + SALT].try_into().unwrap_or([0; SALT]),
+        );
+        let (key, cached) = self.key_for(key_id, &salt)?;
+        let plain = key
+            .open_in_place(nonce(&header), aad(&header, binding), &mut bytes[HEADER..])
+            .map_err(|_| OpenError::Seal)?;
+        if !cached {
+            self.remember(key_id, salt, key.clone());
+        }
+        let (claims, snapshot) = Snapshot::decode(plain).ok_or(OpenError::Content)?;
+        let now = self.source.unix_seconds();
+        let skew = self.options.skew.as_secs();
+        if claims.issued > now.saturating_add(skew) {
+            return Err(OpenError::NotYetValid);
+        }
+        if now > claims.expires.min(snapshot.deadline).saturating_add(skew) {
+            return Err(OpenError::Expired);
+        }
+        Ok(snapshot)
+    }
+
+    /// The key a token was sealed with, and whether it was at hand.
+    fn key_for(
+        &self,
+        key_id: KeyId,
+        salt: &[u8; SALT],
+    ) -> Result<(Arc<LessSafeKey>, bool), OpenError> {
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        if ring.minter.key_id == key_id && ring.minter.salt == *salt {
+            return Ok((ring.minter.key.clone(), true));
+        }
+        if let Some(key) = ring.derived.get(&(key_id, *salt)) {
+            return Ok((key.clone(), true));
+        }
+        let key = ring.keys.get(key_id).ok_or(OpenError::UnknownKey)?;
+        Ok((Arc::new(derive(key, salt)), false))
+    }
+
+    fn remember(&self, key_id: KeyId, salt: [u8; SALT], key: Arc<LessSafeKey>) {
+        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        if ring.keys.get(key_id).is_none() {
+            return;
+        }
+        if ring.derived.len() >= DERIVED_KEYS {
+            ring.derived.clear();
+        }
+        ring.derived.insert((key_id, salt), key);
+    }
+}
+
+fn second(now: u64) -> [u8; 4] {
+    (now as u32).to_be_bytes()
+}
+
+fn nonce(header: &[u8; HEADER]) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes.copy_from_slice(&header[HEADER - 12..]);
+    Nonce::assume_unique_for_key(bytes)
+}
+
+fn aad(header: &[u8; HEADER], binding: &Binding) -> Aad<[u8; HEADER + 32]> {
+    let mut bytes = [0; HEADER + 32];
+    bytes[..HEADER].copy_from_slice(header);
+    bytes[HEADER..].copy_from_slice(binding.digest());
+    Aad::from(bytes)
+}

@@ -1,0 +1,258 @@
+//! The keys a fleet shares.
+//!
+//! | state | opens tokens | seals tokens |
+//! | --- | --- | --- |
+//! | staged | yes | no: on its way to every instance |
+//! | minting | yes | yes; exactly one key is |
+//! | retiring | yes | no: until the last token under it has expired |
+//!
+//! In a file, a key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are passed over. In an
+//! environment variable the lines may be separated by commas.
+
+use crate::Source;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::fmt;
+use std::str::FromStr;
+
+const SECRET: usize = 32;
+
+/// The name of a key: the first four bytes of its secret's digest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyId([u8; 4]);
+
+impl KeyId {
+    fn of(secret: &[u8; SECRET]) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, secret);
+        Self::from_slice(&digest.as_ref()[..4])
+    }
+
+    pub(super) fn from_slice(bytes: &[u8]) -> Self {
+        let mut id = [0; 4];
+        id.copy_from_slice(bytes);
+        Self(id)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8; 4] {
+        &self.0
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyId({self})")
+    }
+}
+
+/// What a key is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    /// Opens tokens, and will mint once every instance has it.
+    Staged,
+    /// Seals new tokens.
+    Minting,
+    /// Opens tokens until the last one under it has expired.
+    Retiring,
+}
+
+impl fmt::Display for KeyState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Staged => "staged",
+            Self::Minting => "minting",
+            Self::Retiring => "retiring",
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Key {
+    id: KeyId,
+    state: KeyState,
+    secret: [u8; SECRET],
+}
+
+impl Key {
+    fn generate(state: KeyState, source: &dyn Source) -> Self {
+        let mut secret = [0; SECRET];
+        source.fill(&mut secret);
+        Self {
+            id: KeyId::of(&secret),
+            state,
+            secret,
+        }
+    }
+
+    pub(super) fn id(&self) -> KeyId {
+        self.id
+    }
+
+    pub(super) fn secret(&self) -> &[u8] {
+        &self.secret
+    }
+}
+
+/// Why a key ring cannot be used, or a change to it cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyRingError {
+    /// A line is not `ID STATE SECRET`.
+    #[error("line {line} of the key ring: {reason}")]
+    Line {
+        /// The number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There must be exactly one minting key.
+    #[error("a key ring needs exactly one minting key, and this one has {0}")]
+    Minting(usize),
+    /// No key has this id.
+    #[error("no key has the id {0}")]
+    Unknown(String),
+    /// The minting key cannot be retired: promote another one first.
+    #[error("{0} is minting; promote another key before it is retired")]
+    InUse(KeyId),
+}
+
+/// The keys that a fleet shares. Its `Debug` output shows no secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyRing {
+    keys: Vec<Key>,
+}
+
+impl KeyRing {
+    /// A ring with one new key, minting.
+    pub fn generate(source: &dyn Source) -> Self {
+        Self {
+            keys: vec![Key::generate(KeyState::Minting, source)],
+        }
+    }
+
+    /// The ids and states of the keys, in the order of the file.
+    pub fn list(&self) -> impl Iterator<Item = (KeyId, KeyState)> + '_ {
+        self.keys.iter().map(|key| (key.id, key.state))
+    }
+
+    /// Adds a new key that opens tokens but does not seal any yet.
+    pub fn stage(&mut self, source: &dyn Source) -> KeyId {
+        let key = Key::generate(KeyState::Staged, source);
+        let id = key.id;
+        self.keys.push(key);
+        id
+    }
+
+    /// Lets a key mint; the one that did so far goes on opening tokens.
+    pub fn promote(&mut self, id: &str) -> Result<(), KeyRingError> {
+        let at = self.position(id)?;
+        for key in &mut self.keys {
+            if key.state == KeyState::Minting {
+                key.state = KeyState::Retiring;
+            }
+        }
+        self.keys[at].state = KeyState::Minting;
+        Ok(())
+    }
+
+    /// Takes a key out of the ring: tokens under it are refused from then on.
+    pub fn retire(&mut self, id: &str) -> Result<(), KeyRingError> {
+        let at = self.position(id)?;
+        if self.keys[at].state == KeyState::Minting {
+            return Err(KeyRingError::InUse(self.keys[at].id));
+        }
+        self.keys.remove(at);
+        Ok(())
+    }
+
+    fn position(&self, id: &str) -> Result<usize, KeyRingError> {
+        self.keys
+            .iter()
+            .position(|key| key.id.to_string() == id)
+            .ok_or_else(|| KeyRingError::Unknown(id.to_owned()))
+    }
+
+    /// The ring as the text of a key file, secrets included. Keep it where only the fleet can read it.
+    pub fn to_text(&self) -> String {
+        let mut text = String::from("# Refrain key ring: id, state, secret\n");
+        for key in &self.keys {
+            let secret = URL_SAFE_NO_PAD.encode(key.secret);
+            text.push_str(&format!("{} {} {secret}\n", key.id, key.state));
+        }
+        text
+    }
+
+    pub(super) fn minting(&self) -> &Key {
+        self.keys
+            .iter()
+            .find(|key| key.state == KeyState::Minting)
+            .expect("a ring is only made with a minting key in it")
+    }
+
+    pub(super) fn get(&self, id: KeyId) -> Option<&Key> {
+        self.keys.iter().find(|key| key.id == id)
+    }
+}
+
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.list()).finish()
+    }
+}
+
+impl FromStr for KeyRing {
+    type Err = KeyRingError;
+
+    fn from_str(text: &str) -> Result<Self, KeyRingError> {
+        let mut keys: Vec<Key> = Vec::new();
+        for (number, line) in text.split(['\n', ',']).enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let bad = |reason: &str| KeyRingError::Line {
+                line: number + 1,
+                reason: reason.into(),
+            };
+            let parts: Vec<&str> = line.split_whitespace().collect();
+            let [id, state, secret] = parts[..] else {
+                return Err(bad("expected `ID STATE SECRET`"));
+            };
+            let state = match state {
+                "staged" => KeyState::Staged,
+                "minting" => KeyState::Minting,
+                "retiring" => KeyState::Retiring,
+                _ => return Err(bad("the state must be staged, minting or retiring")),
+            };
+            let secret: [u8; SECRET] = URL_SAFE_NO_PAD
+                .decode(secret)
+                .ok()
+                .and_then(|bytes| bytes.try_into().ok())
+                .ok_or_else(|| bad("the secret must be 32 bytes in base64url"))?;
+            let key = Key {
+                id: KeyId::of(&secret),
+                state,
+                secret,
+            };
+            if key.id.to_string() != id {
+                return Err(bad("the id does not belong to the secret"));
+            }
+            if keys.iter().any(|known| known.id == key.id) {
+                return Err(bad("this key is there twice"));
+            }
+            keys.push(key);
+        }
+        let minting = keys
+            .iter()
+            .filter(|key| key.state == KeyState::Minting)
+            .count();
+        if minting != 1 {
+            return Err(KeyRingError::Minting(minting));
+        }
+        Ok(Self { keys })
+    }
+}

@@ -1,0 +1,63 @@
+//! An enum as the choices of a form's field.
+
+use super::serde::Serde;
+use super::{elicit_keys, is_taken};
+use crate::errors::Errors;
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::{DataEnum, DeriveInput, Fields};
+
+const SHAPE: &str = "a choice is read from its name alone";
+
+pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -> TokenStream {
+    let serde = Serde::parse(&input.attrs);
+    serde.check_shape(SHAPE, &mut errors);
+    let mut names = Vec::new();
+    let mut choices = Vec::new();
+    for variant in &data.variants {
+        let own = Serde::parse(&variant.attrs);
+        let keys = elicit_keys(&variant.attrs, "a variant", &["title"], &mut errors);
+        let title = keys.filled_text("title", &mut errors);
+        if !matches!(variant.fields, Fields::Unit) {
+            errors.at(
+                variant,
+                "a choice carries no data: an enum that derives `Elicit` has plain variants only",
+            );
+        }
+        own.check_shape(SHAPE, &mut errors);
+        if own.skip {
+            continue;
+        }
+        let name = own.rename.unwrap_or_else(|| {
+            let name = variant.ident.unraw().to_string();
+            serde
+                .rename_all
+                .map_or(name.clone(), |case| case.variant(&name))
+        });
+        is_taken(&names, &name, "choices", &variant.ident, &mut errors);
+        let title = title.map(|title| quote!(.title(#title)));
+        choices.push(quote!(::refrain::Choice::new(#name) #title));
+        names.push(name);
+    }
+    let ident = &input.ident;
+    if choices.is_empty() {
+        errors.at(
+            ident,
+            "an enum that derives `Elicit` needs at least one variant",
+        );
+    }
+    let errors = errors.into_compile_errors();
+    let content = match &errors {
+        // The trait is still implemented, so that uses of the type are not reported as well.
+        Some(_) => quote!(::core::unreachable!()),
+        None => quote!(::std::vec![#(#choices),*]),
+    };
+    quote! {
+        #errors
+        #[automatically_derived]
+        impl ::refrain::ElicitEnum for #ident {
+            fn choices() -> ::std::vec::Vec<::refrain::Choice> { #content }
+        }
+    }
+}

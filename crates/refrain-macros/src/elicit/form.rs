@@ -1,0 +1,55 @@
+//! A struct as a form.
+
+use super::field;
+use super::serde::Serde;
+use crate::errors::Errors;
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{DeriveInput, Fields};
+
+pub(super) fn expand(input: &DeriveInput, fields: &Fields, mut errors: Errors) -> TokenStream {
+    let serde = Serde::parse(&input.attrs);
+    serde.check_shape(
+        "a form is an object with a property for each field",
+        &mut errors,
+    );
+    let ident = &input.ident;
+    let mut names = Vec::new();
+    let fields: Vec<TokenStream> = match fields {
+        Fields::Named(fields) => fields
+            .named
+            .iter()
+            .filter_map(|field| field::expand(field, &serde, &mut names, &mut errors))
+            .collect(),
+        Fields::Unnamed(fields) => {
+            errors.at(
+                fields,
+                "the fields of a form have names: `struct Name { field: Type }`",
+            );
+            Vec::new()
+        }
+        Fields::Unit => {
+            errors.at(
+                ident,
+                format!("a form is an object: write `struct {ident} {{}}` for one without fields"),
+            );
+            Vec::new()
+        }
+    };
+    let errors = errors.into_compile_errors();
+    let content = match &errors {
+        // The trait is still implemented, so that uses of the type are not reported as well.
+        Some(_) => quote!(::core::unreachable!()),
+        None => quote! {
+            static FORM: ::std::sync::OnceLock<::refrain::Form> = ::std::sync::OnceLock::new();
+            FORM.get_or_init(|| ::refrain::Form::new([#(#fields),*]))
+        },
+    };
+    quote! {
+        #errors
+        #[automatically_derived]
+        impl ::refrain::Elicit for #ident {
+            fn form() -> &'static ::refrain::Form { #content }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What a field's type makes of it in a form.
+
+use syn::{GenericArgument, PathArguments, PathSegment, Type, TypePath};
+
+const FLAT: &str = "a form is flat, and its fields are `String`, `bool`, integers up to 64 bits, `f32`, `f64`, \
+                    an enum that derives `Elicit`, a `Vec` of such an enum, or an `Option` of one of these";
+
+/// The kinds of fields a form has.
+pub(super) enum Kind<'a> {
+    Text,
+    /// A whole number that this type can hold.
+    Integer(Integer),
+    Number,
+    Boolean,
+    /// One of the choices of this enum.
+    One(&'a Type),
+    /// Any of the choices of this enum.
+    Many(&'a Type),
+}
+
+impl Kind<'_> {
+    /// As messages call it.
+    pub(super) fn noun(&self) -> &'static str {
+        match self {
+            Self::Text => "a string",
+            Self::Integer(_) => "an integer",
+            Self::Number => "a number",
+            Self::Boolean => "a bool",
+            Self::One(_) => "a single choice",
+            Self::Many(_) => "a list of choices",
+        }
+    }
+}
+
+/// An integer type.
+pub(super) struct Integer {
+    pub(super) name: &'static str,
+    pub(super) least: i128,
+    pub(super) most: i128,
+}
+
+/// `isize` and `usize` as they are on most machines.
+const INTEGERS: [Integer; 10] = [
+    integer("i8", i8::MIN as i128, i8::MAX as i128),
+    integer("i16", i16::MIN as i128, i16::MAX as i128),
+    integer("i32", i32::MIN as i128, i32::MAX as i128),
+    integer("i64", i64::MIN as i128, i64::MAX as i128),
+    integer("isize", i64::MIN as i128, i64::MAX as i128),
+    integer("u8", 0, u8::MAX as i128),
+    integer("u16", 0, u16::MAX as i128),
+    integer("u32", 0, u32::MAX as i128),
+    integer("u64", 0, u64::MAX as i128),
+    integer("usize", 0, u64::MAX as i128),
+];
+
+const fn integer(name: &'static str, least: i128, most: i128) -> Integer {
+    Integer { name, least, most }
+}
+
+/// The kind of a field, and whether it may be left out.
+pub(super) fn of(ty: &Type) -> syn::Result<(Kind<'_>, bool)> {
+    let ty = bare(ty);
+    let Some(inner) = argument_of(ty, "Option")? else {
+        return Ok((required(ty)?, false));
+    };
+    if argument_of(inner, "Option")?.is_some() {
+        return Err(flat(inner, "an `Option` in an `Option`"));
+    }
+    Ok((required(inner)?, true))
+}
+
+fn required(ty: &Type) -> syn::Result<Kind<'_>> {
+    if let Some(inner) = argument_of(ty, "Vec")? {
+        return match plain_name(inner)? {
+            name if primitive(&name).is_some() || FOREIGN.contains(&name.as_str()) => {
+                Err(flat(ty, &format!("a list of `{name}`")))
+            }
+            _ => Ok(Kind::Many(inner)),
+        };
+    }
+    let name = plain_name(ty)?;
+    if FOREIGN.contains(&name.as_str()) {
+        return Err(flat(ty, &format!("`{name}`")));
+    }
+    Ok(primitive(&name).unwrap_or(Kind::One(ty)))
+}
+
+/// Types of the standard library that look like an enum of the author's.
+const FOREIGN: [&str; 4] = ["char", "str", "i128", "u128"];
+
+fn primitive(name: &str) -> Option<Kind<'static>> {
+    match name {
+        "String" => Some(Kind::Text),
+        "bool" => Some(Kind::Boolean),
+        "f32" | "f64" => Some(Kind::Number),
+        _ => {
+            let integer = INTEGERS.into_iter().find(|integer| integer.name == name);
+            integer.map(Kind::Integer)
+        }
+    }
+}
+
+fn flat(ty: &Type, what: &str) -> syn::Error {
+    syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form: {FLAT}"))
+}
+
+/// The name of a type without generics, or what it is instead.
+fn plain_name(ty: &Type) -> syn::Result<String> {
+    let what = match ty {
+        Type::Path(TypePath { qself: None, path }) => match path.segments.last() {
+            Some(last) if last.arguments.is_none() => return Ok(last.ident.to_string()),
+            Some(last) => format!("`{}<..>`", last.ident),
+            None => "this type".to_owned(),
+        },
+        Type::Array(_) | Type::Slice(_) => "an array".to_owned(),
+        Type::Reference(_) | Type::Ptr(_) => "a reference".to_owned(),
+        Type::Tuple(_) => "a tuple".to_owned(),
+        Type::BareFn(_) => "a function".to_owned(),
+        Type::TraitObject(_) => "a trait object".to_owned(),
+        _ => "this type".to_owned(),
+    };
+    Err(flat(ty, &what))
+}
+
+/// `T` of `Outer<T>`, by whatever path `Outer` is reached.
+fn argument_of<'a>(ty: &'a Type, outer: &str) -> syn::Result<Option<&'a Type>> {
+    let Type::Path(TypePath { qself: None, path }) = ty else {
+        return Ok(None);
+    };
+    let Some(last) = path.segments.last().filter(|last| last.ident == outer) else {
+        return Ok(None);
+    };
+    match only_argument(last) {
+        Some(inner) => Ok(Some(bare(inner))),
+        None => Err(flat(ty, &format!("`{outer}` without its type"))),
+    }
+}
+
+fn only_argument(segment: &PathSegment) -> Option<&Type> {
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
+        return None;
+    };
+    match (arguments.args.first(), arguments.args.len()) {
+        (Some(GenericArgument::Type(ty)), 1) => Some(ty),
+        _ => None,
+    }
+}
+
+/// The type without brackets around it, written or not.
+fn bare(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(group) => bare(&group.elem),
+        Type::Paren(paren) => bare(&paren.elem),
+        ty => ty,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(ty: &str) -> Result<(&'static str, bool), String> {
+        let ty: Type = syn::parse_str(ty).unwrap();
+        of(&ty)
+            .map(|(kind, optional)| (kind.noun(), optional))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn types_have_their_kinds() {
+        for (ty, kind, optional) in [
+            ("String", "a string", false),
+            ("std::string::String", "a string", false),
+            ("Option<String>", "a string", true),
+            ("core::option::Option<(bool)>", "a bool", true),
+            ("u8", "an integer", false),
+            ("isize", "an integer", false),
+            ("f32", "a number", false),
+            ("Color", "a single choice", false),
+            ("crate::Color", "a single choice", false),
+            ("Vec<Color>", "a list of choices", false),
+            ("Option<Vec<my::Color>>", "a list of choices", true),
+        ] {
+            assert_eq!(described(ty), Ok((kind, optional)), "{ty}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_flat_is_named() {
+        for (ty, what) in [
+            ("(u8, u8)", "a tuple cannot"),
+            ("&'static str", "a reference cannot"),
+            ("[u8; 4]", "an array cannot"),
+            ("HashMap<String, u8>", "`HashMap<..>` cannot"),
+            ("Vec<String>", "a list of `String` cannot"),
+            ("Vec<Vec<Color>>", "`Vec<..>` cannot"),
+            ("Vec<Option<Color>>", "`Option<..>` cannot"),
+            ("Option<Option<bool>>", "an `Option` in an `Option` cannot"),
+            ("Vec", "`Vec` without its type cannot"),
+            ("u128", "`u128` cannot"),
+            ("char", "`char` cannot"),
+            ("<A as B>::C", "this type cannot"),
+        ] {
+            let message = described(ty).unwrap_err();
+            assert!(message.starts_with(what), "{ty}: {message}");
+            assert!(message.contains("a form is flat"), "{ty}: {message}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `#[resource]`
+
+use crate::errors::Errors;
+use crate::handler::Handler;
+use crate::keys::Keys;
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::LitStr;
+
+const KEYS: [&str; 5] = ["uri", "name", "title", "description", "mime_type"];
+
+pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let keys = Keys::parse("`#[resource]`", &KEYS, attribute, &mut errors);
+    let uri = uri(&keys, &mut errors);
+    let Some(handler) = Handler::parse("resource", item, &mut errors) else {
+        return errors.into_compile_errors().unwrap_or_default();
+    };
+    let name = handler.name(&keys, &mut errors);
+    let about = handler.about(&keys, &mut errors);
+    let mime_type = keys
+        .filled_text("mime_type", &mut errors)
+        .map(|mime_type| quote!(.mime_type(#mime_type)));
+    let template = uri.as_ref().is_some_and(|uri| uri.value().contains('{'));
+    let builder = if template {
+        "ResourceTemplate"
+    } else {
+        "Resource"
+    };
+    let new = quote!(#uri, #name);
+    let calls = quote!(#about #mime_type);
+    handler.expand(builder, &new, &calls, errors)
+}
+
+fn uri(keys: &Keys, errors: &mut Errors) -> Option<LitStr> {
+    if !keys.has("uri") {
+        errors.at_span(
+            Span::call_site(),
+            "`#[resource]` needs a URI: `#[resource(uri = \"..\")]`",
+        );
+    }
+    let uri = keys.filled_text("uri", errors)?;
+    if let Some(wrong) = flaw(&uri.value()) {
+        errors.at(&uri, wrong);
+    }
+    Some(uri)
+}
+
+/// What is wrong with a URI or a template of one, as far as its brackets and its scheme tell.
+fn flaw(uri: &str) -> Option<&'static str> {
+    let mut open = false;
+    for c in uri.chars() {
+        match (c, open) {
+            ('{', true) => return Some("a `{` inside of another one in the URI"),
+            ('}', false) => return Some("a `}` without its `{` in the URI"),
+            ('{', false) => open = true,
+            ('}', true) => open = false,
+            _ => {}
+        }
+    }
+    if open {
+        return Some("a `{` without its `}` in the URI");
+    }
+    if uri.contains("{}") {
+        return Some("a variable of the URI has no name: `{name}`");
+    }
+    let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
+    if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains('/')) {
+        return Some("the URI needs a scheme, as in `file:///..` or `config://..`");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::flaw;
+
+    #[test]
+    fn uris_and_templates_pass() {
+        for uri in [
+            "file:///etc/hosts",
+            "config://app",
+            "mail:{id}",
+            "{scheme}://x/{+path}",
+        ] {
+            assert_eq!(flaw(uri), None, "{uri}");
+        }
+    }
+
+    #[test]
+    fn flaws_are_found() {
+        for uri in [
+            "etc/hosts",
+            ":x",
+            "a/b:c",
+            "x://{a",
+            "x://a}",
+            "x://{{a}}",
+            "x://{}",
+        ] {
+            assert!(flaw(uri).is_some(), "{uri}");
+        }
+    }
+}

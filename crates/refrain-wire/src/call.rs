@@ -1,0 +1,175 @@
+//! The neutral shape of a round: a [`Call`] in, a [`Reply`] out, whatever the dialect.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::ask::Ask;
+use crate::decode::{RawObject, Text};
+use crate::error::RpcError;
+use crate::meta::Meta;
+
+/// Which of the three calls a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallKind {
+    /// `tools/call`.
+    Tool,
+    /// `prompts/get`.
+    Prompt,
+    /// `resources/read`.
+    Resource,
+}
+
+impl CallKind {
+    /// The method of this kind of call.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Tool => "tools/call",
+            Self::Prompt => "prompts/get",
+            Self::Resource => "resources/read",
+        }
+    }
+
+    /// The kind of call a method is, if it is one.
+    pub fn from_method(method: &str) -> Option<Self> {
+        [Self::Tool, Self::Prompt, Self::Resource]
+            .into_iter()
+            .find(|kind| kind.method() == method)
+    }
+}
+
+/// One round of a call, as the client sent it.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    /// Which call it is.
+    pub kind: CallKind,
+    /// The name of the tool or prompt, or the URI of the resource.
+    pub target: Cow<'a, str>,
+    /// The text of the `arguments` object.
+    pub arguments: Option<&'a RawValue>,
+    /// The answers to what was asked before.
+    pub answers: Option<Answers<'a>>,
+    /// The token of the round before.
+    pub state: Option<Cow<'a, str>>,
+    /// What the request says about itself and its sender.
+    pub meta: Meta<'a>,
+}
+
+/// Answers by key, each the text of an object, in the order they were sent; no key occurs twice.
+#[derive(Debug, Clone, Default)]
+pub struct Answers<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Answers<'a> {
+    /// The answer with this key.
+    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.0
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, raw)| *raw)
+    }
+
+    /// A key that occurs more than once.
+    fn repeated(&self) -> Option<&str> {
+        if self.0.len() <= 16 {
+            let mut earlier = self.0.iter().enumerate();
+            let again = earlier.find(|(i, (key, _))| self.0[..*i].iter().any(|(k, _)| k == key));
+            return again.map(|(_, (key, _))| key.as_ref());
+        }
+        let mut keys: Vec<&str> = self.0.iter().map(|(key, _)| key.as_ref()).collect();
+        // Sorting keeps a hostile number of keys cheap.
+        keys.sort_unstable();
+        keys.windows(2)
+            .find(|pair| pair[0] == pair[1])
+            .map(|pair| pair[0])
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Answers<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(AnswersVisitor)
+    }
+}
+
+struct AnswersVisitor;
+
+impl<'de> Visitor<'de> for AnswersVisitor {
+    type Value = Answers<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("inputResponses as an object of answers by key")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Answers<'de>, A::Error> {
+        let mut answers = Answers::default();
+        while let Some(Text(key)) = map.next_key()? {
+            let value = map.next_value::<RawObject<'de>>();
+            let RawObject(raw) = value.map_err(|_| {
+                Error::custom(format_args!("inputResponses[{key:?}] must be an object"))
+            })?;
+            answers.0.push((key, raw));
+        }
+        if let Some(key) = answers.repeated() {
+            let message = format_args!("inputResponses[{key:?}] is given twice; send it once");
+            return Err(Error::custom(message));
+        }
+        Ok(answers)
+    }
+}
+
+/// What a round comes to.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// The call is done.
+    Complete(ResultBody),
+    /// The call needs answers, or to be sent again.
+    Incomplete(Incomplete),
+    /// The call failed.
+    Error(RpcError),
+}
+
+impl Reply {
+    /// A finished call with these members in its result; members that cannot be written make it
+    /// an internal error.
+    pub fn complete(members: impl Serialize) -> Self {
+        match ResultBody::from_members(members) {
+            Ok(body) => Self::Complete(body),
+            Err(error) => Self::Error(error),
+        }
+    }
+}
+
+/// The members of a result object as JSON text, without those the dialect adds.
+///
+/// Kept as the text of a whole object, braces included, and handed out without them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultBody(String);
+
+impl ResultBody {
+    /// Writes the members of a struct; one that is no JSON object is an internal error.
+    pub fn from_members(members: impl Serialize) -> Result<Self, RpcError> {
+        let text = serde_json::to_string(&members).map_err(|error| {
+            RpcError::internal(format!("the result cannot be written: {error}"))
+        })?;
+        if !text.starts_with('{') {
+            return Err(RpcError::internal("the result is not an object"));
+        }
+        Ok(Self(text))
+    }
+
+    /// The text of the members, commas between them and none around them.
+    pub fn members(&self) -> &str {
+        &self.0[1..self.0.len() - 1]
+    }
+}
+
+/// A call that is not done: what it asks, and the token to send back.
+#[derive(Debug, Clone, Default)]
+pub struct Incomplete {
+    /// The asks by key, in the order they were made.
+    pub asks: Vec<(String, Ask)>,
+    /// The token of this round.
+    pub state: Option<String>,
+}

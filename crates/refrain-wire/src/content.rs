@@ -1,0 +1,289 @@
+//! Blocks of content: what tools return, prompts contain and models say.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Who speaks, or who something is meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// One block of content.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(
+    tag = "type",
+    rename_all = "snake_case",
+    rename_all_fields = "camelCase"
+)]
+pub enum Content {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+        /// Hints for the client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations>,
+        /// Further facts about the block.
+        #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+        meta: Option<Value>,
+    },
+    /// An image.
+    Image {
+        /// The image in base64.
+        data: String,
+        /// Its media type.
+        mime_type: String,
+        /// Hints for the client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations>,
+        /// Further facts about the block.
+        #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+        meta: Option<Value>,
+    },
+    /// A sound.
+    Audio {
+        /// The sound in base64.
+        data: String,
+        /// Its media type.
+        mime_type: String,
+        /// Hints for the client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations>,
+        /// Further facts about the block.
+        #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+        meta: Option<Value>,
+    },
+    /// A resource the client may read.
+    ResourceLink(Box<ResourceLink>),
+    /// A resource with its contents.
+    Resource {
+        /// The contents.
+        resource: ResourceContents,
+        /// Hints for the client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations>,
+        /// Further facts about the block.
+        #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+        meta: Option<Value>,
+    },
+}
+
+impl Content {
+    /// A block of text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text {
+            text: text.into(),
+            annotations: None,
+            meta: None,
+        }
+    }
+
+    /// An image, in base64, of a media type.
+    pub fn image(data_base64: impl Into<String>, mime_type: impl Into<String>) -> Self {
+        Self::Image {
+            data: data_base64.into(),
+            mime_type: mime_type.into(),
+            annotations: None,
+            meta: None,
+        }
+    }
+
+    /// A sound, in base64, of a media type.
+    pub fn audio(data_base64: impl Into<String>, mime_type: impl Into<String>) -> Self {
+        Self::Audio {
+            data: data_base64.into(),
+            mime_type: mime_type.into(),
+            annotations: None,
+            meta: None,
+        }
+    }
+
+    /// A resource with its contents.
+    pub fn resource(resource: ResourceContents) -> Self {
+        Self::Resource {
+            resource,
+            annotations: None,
+            meta: None,
+        }
+    }
+
+    /// A resource the client may read; [`ResourceLink`] has more to say about it.
+    pub fn link(uri: impl Into<String>, name: impl Into<String>) -> Self {
+        ResourceLink::new(uri, name).into()
+    }
+
+    /// The same block with hints for the client.
+    #[must_use]
+    pub fn annotated(mut self, hints: Annotations) -> Self {
+        *match &mut self {
+            Self::Text { annotations, .. }
+            | Self::Image { annotations, .. }
+            | Self::Audio { annotations, .. }
+            | Self::Resource { annotations, .. } => annotations,
+            Self::ResourceLink(link) => &mut link.annotations,
+        } = Some(hints);
+        self
+    }
+
+    /// The text of a text block.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether blocks of this type are read here.
+    pub(crate) fn is_known(kind: &str) -> bool {
+        matches!(
+            kind,
+            "text" | "image" | "audio" | "resource_link" | "resource"
+        )
+    }
+}
+
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<ResourceLink> for Content {
+    fn from(link: ResourceLink) -> Self {
+        Self::ResourceLink(Box::new(link))
+    }
+}
+
+/// Hints for the client about a block or a resource.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Annotations {
+    /// Who it is meant for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audience: Vec<Role>,
+    /// From 0 to 1, how much it matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<f64>,
+    /// When it was last changed, in ISO 8601.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_modified: Option<String>,
+}
+
+/// A resource the client may read, without its contents.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceLink {
+    /// Where it is.
+    pub uri: String,
+    /// What programs call it.
+    pub name: String,
+    /// What a person calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Its media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    /// Its size in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Hints for the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<Annotations>,
+    /// Further facts about it.
+    #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Value>,
+}
+
+impl ResourceLink {
+    /// A link that says where the resource is and what it is called.
+    pub fn new(uri: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            uri: uri.into(),
+            name: name.into(),
+            ..Self::default()
+        }
+    }
+}
+
+/// The contents of a resource, as text or as bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+pub enum ResourceContents {
+    /// Text.
+    Text {
+        /// Where the resource is.
+        uri: String,
+        /// Its media type.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mime_type: Option<String>,
+        /// The text.
+        text: String,
+        /// Further facts about it.
+        #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+        meta: Option<Value>,
+    },
+    /// Bytes.
+    Blob {
+        /// Where the resource is.
+        uri: String,
+        /// Its media type.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mime_type: Option<String>,
+        /// The bytes in base64.
+        blob: String,
+        /// Further facts about it.
+        #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+        meta: Option<Value>,
+    },
+}
+
+impl ResourceContents {
+    /// Text of a media type.
+    pub fn text(
+        uri: impl Into<String>,
+        mime_type: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self::Text {
+            uri: uri.into(),
+            mime_type: Some(mime_type.into()),
+            text: text.into(),
+            meta: None,
+        }
+    }
+
+    /// Bytes, in base64, of a media type.
+    pub fn blob(
+        uri: impl Into<String>,
+        mime_type: impl Into<String>,
+        base64: impl Into<String>,
+    ) -> Self {
+        Self::Blob {
+            uri: uri.into(),
+            mime_type: Some(mime_type.into()),
+            blob: base64.into(),
+            meta: None,
+        }
+    }
+
+    /// Where the resource is.
+    pub fn uri(&self) -> &str {
+        match self {
+            Self::Text { uri, .. } | Self::Blob { uri, .. } => uri,
+        }
+    }
+}

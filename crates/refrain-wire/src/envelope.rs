@@ -1,0 +1,223 @@
+//! The JSON-RPC envelope: one message in, its parts borrowed out.
+//!
+//! What always holds: a message that leaves here has an id that can be echoed as it stands, a
+//! method that is a string, and params that are an object or absent. A good message is read in
+//! one pass; a bad one is read again, to say what is wrong with it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::decode::{Text, is_object, is_string_or_integer};
+use crate::error::RpcError;
+
+/// A message from the other side.
+#[derive(Debug, Clone)]
+pub enum Message<'a> {
+    /// Wants a response.
+    Request {
+        /// What the response must echo.
+        id: Id<'a>,
+        /// What is asked for.
+        method: Cow<'a, str>,
+        /// The text of the `params` object.
+        params: Option<&'a RawValue>,
+    },
+    /// Wants no response.
+    Notification {
+        /// What happened.
+        method: Cow<'a, str>,
+        /// The text of the `params` object.
+        params: Option<&'a RawValue>,
+    },
+}
+
+/// The id of a request: the JSON text of a string or an integer, kept as it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Id<'a>(&'a str);
+
+impl<'a> Id<'a> {
+    /// Takes the raw text if it is that of a string or an integer.
+    pub fn from_raw(raw: &'a RawValue) -> Option<Self> {
+        is_string_or_integer(raw).then(|| Self(raw.get()))
+    }
+
+    /// The id as JSON text.
+    pub fn as_json(&self) -> &str {
+        self.0
+    }
+}
+
+/// Why a message was refused, and the id to refuse it under.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{error}")]
+pub struct Rejection {
+    /// The id of the message, where one could be read.
+    pub id: Option<Box<RawValue>>,
+    /// What was wrong with it.
+    pub error: RpcError,
+}
+
+/// Reads one message.
+pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let at = error.valid_up_to();
+        reject(
+            None,
+            RpcError::parse(format!("the message is not UTF-8: see byte {at}")),
+        )
+    })?;
+    match text
+        .trim_start_matches([' ', '\t', '\r', '\n'])
+        .as_bytes()
+        .first()
+    {
+        Some(b'{') => read(text),
+        _ => Err(explain(text)),
+    }
+}
+
+/// The members of a request; the derived reader refuses a second one of the same name.
+#[derive(serde::Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "present")]
+    result: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    error: Option<IgnoredAny>,
+}
+
+/// Tells a member that is `null` from one that is absent.
+fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+fn read(text: &str) -> Result<Message<'_>, Box<Rejection>> {
+    let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(text) else {
+        return Err(explain(text));
+    };
+    let Envelope {
+        jsonrpc,
+        id,
+        method,
+        params,
+        result,
+        error,
+    } = envelope;
+    let sound =
+        jsonrpc == "2.0" && result.is_none() && error.is_none() && params.is_none_or(is_object);
+    match id.map(Id::from_raw) {
+        Some(Some(id)) if sound => Ok(Message::Request { id, method, params }),
+        None if sound => Ok(Message::Notification { method, params }),
+        _ => Err(explain(text)),
+    }
+}
+
+fn reject(id: Option<&RawValue>, error: RpcError) -> Box<Rejection> {
+    Box::new(Rejection {
+        id: id.map(ToOwned::to_owned),
+        error,
+    })
+}
+
+/// Says what is wrong with a message that could not be read.
+fn explain(text: &str) -> Box<Rejection> {
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
+        return reject(
+            None,
+            RpcError::parse(format!("the message is not JSON: {error}")),
+        );
+    }
+    if text.trim_start().starts_with('[') {
+        let message = "batches are not supported; send one message at a time";
+        return reject(None, RpcError::invalid_request(message));
+    }
+    match serde_json::from_str::<Members<'_>>(text) {
+        Ok(Members(members)) => {
+            let id = find(&members, "id").filter(|raw| is_string_or_integer(raw));
+            let id = id.filter(|_| count(&members, "id") == 1);
+            reject(id, RpcError::invalid_request(fault(&members)))
+        }
+        Err(error) if error.is_syntax() => reject(
+            None,
+            RpcError::parse(format!("the message is not JSON: {error}")),
+        ),
+        Err(_) => {
+            let message = "a message must be an object with jsonrpc, method and, in a request, id";
+            reject(None, RpcError::invalid_request(message))
+        }
+    }
+}
+
+fn fault(members: &[(Text<'_>, &RawValue)]) -> Cow<'static, str> {
+    for name in ["jsonrpc", "id", "method", "params", "result", "error"] {
+        if count(members, name) > 1 {
+            return format!("{name} is given twice; send it once").into();
+        }
+    }
+    let is_string = |raw: &RawValue| serde_json::from_str::<Text<'_>>(raw.get()).is_ok();
+    let is_two = |raw: &RawValue| {
+        serde_json::from_str::<Text<'_>>(raw.get()).is_ok_and(|text| text.0 == "2.0")
+    };
+    let text = if !find(members, "jsonrpc").is_some_and(is_two) {
+        "jsonrpc must be \"2.0\""
+    } else if find(members, "id").is_some_and(|raw| !is_string_or_integer(raw)) {
+        "id must be a string or an integer; leave it out to send a notification"
+    } else if find(members, "result").is_some() || find(members, "error").is_some() {
+        "responses are not accepted here; send a request or a notification"
+    } else if find(members, "method").is_none() {
+        "method is missing; send its name as a string"
+    } else if !find(members, "method").is_some_and(is_string) {
+        "method must be a string"
+    } else {
+        "params must be an object; leave it out if there is nothing to send"
+    };
+    Cow::Borrowed(text)
+}
+
+fn find<'a>(members: &[(Text<'_>, &'a RawValue)], name: &str) -> Option<&'a RawValue> {
+    members
+        .iter()
+        .find(|(key, _)| key.0 == name)
+        .map(|(_, raw)| *raw)
+}
+
+fn count(members: &[(Text<'_>, &RawValue)], name: &str) -> usize {
+    members.iter().filter(|(key, _)| key.0 == name).count()
+}
+
+/// The members of any object, in the order they were sent.
+struct Members<'a>(Vec<(Text<'a>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}

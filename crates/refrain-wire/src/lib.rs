@@ -1,0 +1,70 @@
+//! The messages of MCP 2026-07-28, read and written without I/O.
+//!
+//! Bytes come in through [`parse`], which finds the JSON-RPC envelope and leaves `params` as raw
+//! text. The dialect then reads the parameters of the one method at hand ([`decode_call`],
+//! [`decode_list`], [`decode_meta`]) into neutral types that borrow from those bytes. A [`Reply`]
+//! goes out through [`write_reply`], straight into the caller's buffer.
+//!
+//! ```
+//! use refrain_wire::{CallKind, Message, Reply, RpcError, ToolResult, decode_call, parse, write_reply};
+//! use serde_json::value::RawValue;
+//!
+//! let bytes = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","_meta":{
+//!     "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+//!     "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+//! let Ok(Message::Request { id, method, params }) = parse(bytes) else { panic!("a request") };
+//! let reply = match CallKind::from_method(&method) {
+//!     None => Reply::Error(RpcError::method_not_found(&method)),
+//!     Some(kind) => match decode_call(kind, params) {
+//!         Err(error) => Reply::Error(error),
+//!         Ok(call) => Reply::complete(&ToolResult::text(format!("this is {}", call.target))),
+//!     },
+//! };
+//!
+//! let server = RawValue::from_string(r#"{"name":"doc","version":"1"}"#.to_owned())?;
+//! let mut out = Vec::new();
+//! write_reply(&mut out, Some(id), &reply, &server);
+//! assert!(out.starts_with(br#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete""#));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! Always true here: decoding borrows and says in its error which member was wrong; an unknown
+//! member is skipped without being copied; a member that is read may be given only once.
+
+mod answer;
+mod ask;
+mod call;
+mod content;
+mod decode;
+mod envelope;
+mod error;
+mod list;
+mod meta;
+mod ratified;
+mod strict;
+mod write;
+
+pub use answer::{
+    Action, ElicitAnswer, Root, RootsAnswer, SamplingAnswer, SamplingBlock, check_answer_shape,
+};
+pub use ask::{
+    Ask, AskKind, IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams,
+};
+pub use call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
+pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
+pub use envelope::{Id, Message, Rejection, parse};
+pub use error::{ErrorCode, RpcError};
+pub use list::{
+    CacheScope, DiscoverResult, Implementation, ListResult, Listed, PromptArgument, PromptInfo,
+    PromptMessage, PromptResult, ReadResult, ResourceInfo, ResourceTemplateInfo,
+    ServerCapabilities, ToolAnnotations, ToolInfo, ToolResult,
+};
+pub use meta::{
+    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
+    LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY,
+};
+pub use ratified::{
+    ListParams, decode_call, decode_list, decode_meta, write_error, write_log, write_progress,
+    write_reply,
+};
+pub use strict::{parse_value, write_canonical};

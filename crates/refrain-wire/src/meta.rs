@@ -1,0 +1,385 @@
+//! What a request says about itself and its sender in `params._meta`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::decode::{Object, RawObject, Text, is_string_or_integer, once, once_nested, skip};
+
+/// The protocol version this crate speaks.
+pub const PROTOCOL_VERSION: &str = "2026-07-28";
+/// The `_meta` key of the protocol version a request is written in.
+pub const PROTOCOL_VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+/// The `_meta` key of the client's name and version.
+pub const CLIENT_INFO_KEY: &str = "io.modelcontextprotocol/clientInfo";
+/// The `_meta` key of what the client can do.
+pub const CLIENT_CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The `_meta` key of the lowest level of log messages the client wants.
+pub const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
+/// The `_meta` key of the server's name and version in a result.
+pub const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
+/// The `_meta` key of an id that makes a repeated first request the same flow.
+pub const CALL_ID_KEY: &str = "refrain/callId";
+
+/// The longest call id, in bytes.
+const CALL_ID_MAX: usize = 128;
+
+/// The `_meta` of a request.
+#[derive(Debug, Clone)]
+pub struct Meta<'a> {
+    /// The protocol version the request is written in.
+    pub protocol_version: Cow<'a, str>,
+    /// The client's name and version, as sent.
+    pub client_info: Option<&'a RawValue>,
+    /// What the client can do.
+    pub capabilities: Capabilities,
+    /// The lowest level of log messages the client wants; none without it.
+    pub log_level: Option<LogLevel>,
+    /// The string or integer that progress notifications must carry.
+    pub progress_token: Option<&'a RawValue>,
+    /// The id that makes a repeated first request the same flow.
+    pub call_id: Option<Cow<'a, str>>,
+    /// The W3C trace context of the caller.
+    pub traceparent: Option<Cow<'a, str>>,
+}
+
+/// What a client declared it can do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// It can show a form.
+    pub form: bool,
+    /// It can send its user to a URL.
+    pub url: bool,
+    /// It can ask a model.
+    pub sampling: bool,
+    /// It can ask a model that uses tools.
+    pub sampling_tools: bool,
+    /// It can list its roots.
+    pub roots: bool,
+}
+
+impl Capabilities {
+    /// Whether the client declared this capability.
+    pub const fn has(self, capability: Capability) -> bool {
+        match capability {
+            Capability::Form => self.form,
+            Capability::Url => self.url,
+            Capability::Sampling => self.sampling,
+            Capability::Roots => self.roots,
+        }
+    }
+}
+
+/// One thing an ask may need from a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Capability {
+    /// Showing a form.
+    Form,
+    /// Sending the user to a URL.
+    Url,
+    /// Asking a model.
+    Sampling,
+    /// Listing roots.
+    Roots,
+}
+
+impl Capability {
+    /// The capability's path in `clientCapabilities`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Form => "elicitation",
+            Self::Url => "elicitation.url",
+            Self::Sampling => "sampling",
+            Self::Roots => "roots",
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How grave a log message is, the least grave first.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Detail for finding faults.
+    Debug,
+    /// Ordinary news.
+    Info,
+    /// Ordinary, but worth noticing.
+    Notice,
+    /// Something may be wrong.
+    Warning,
+    /// Something is wrong.
+    Error,
+    /// A part has failed.
+    Critical,
+    /// Someone must act now.
+    Alert,
+    /// Nothing works.
+    Emergency,
+}
+
+impl LogLevel {
+    /// The level's name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Notice => "notice",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+            Self::Alert => "alert",
+            Self::Emergency => "emergency",
+        }
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier)]
+enum MetaKey {
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+    ProtocolVersion,
+    #[serde(rename = "io.modelcontextprotocol/clientInfo")]
+    ClientInfo,
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
+    ClientCapabilities,
+    #[serde(rename = "io.modelcontextprotocol/logLevel")]
+    LogLevel,
+    #[serde(rename = "progressToken")]
+    ProgressToken,
+    #[serde(rename = "refrain/callId")]
+    CallId,
+    #[serde(rename = "traceparent")]
+    Traceparent,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MetaVisitor)
+    }
+}
+
+struct MetaVisitor;
+
+impl<'de> Visitor<'de> for MetaVisitor {
+    type Value = Meta<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("params._meta as an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta<'de>, A::Error> {
+        let mut version: Option<Text<'de>> = None;
+        let mut client_info: Option<RawObject<'de>> = None;
+        let mut capabilities: Option<Capabilities> = None;
+        let mut log_level: Option<LogLevel> = None;
+        let mut progress_token: Option<ProgressToken<'de>> = None;
+        let mut call_id: Option<CallId<'de>> = None;
+        let mut traceparent: Option<Text<'de>> = None;
+
+        while let Some(key) = map.next_key()? {
+            match key {
+                MetaKey::ProtocolVersion => {
+                    once(&mut map, &mut version, VERSION_PATH, "a string")?;
+                }
+                MetaKey::ClientInfo => {
+                    once(&mut map, &mut client_info, CLIENT_INFO_PATH, "an object")?;
+                }
+                MetaKey::ClientCapabilities => {
+                    once_nested(&mut map, &mut capabilities, CAPABILITIES_PATH)?;
+                }
+                MetaKey::LogLevel => once(&mut map, &mut log_level, LOG_LEVEL_PATH, LEVELS)?,
+                MetaKey::ProgressToken => {
+                    let expected = "a string or an integer";
+                    once(
+                        &mut map,
+                        &mut progress_token,
+                        "_meta.progressToken",
+                        expected,
+                    )?;
+                }
+                MetaKey::CallId => {
+                    let expected = "a string of 1 to 128 bytes";
+                    once(&mut map, &mut call_id, "_meta.refrain/callId", expected)?;
+                }
+                MetaKey::Traceparent => {
+                    once(&mut map, &mut traceparent, "_meta.traceparent", "a string")?;
+                }
+                MetaKey::Other => skip(&mut map)?,
+            }
+        }
+
+        let missing = |path| {
+            Error::custom(format_args!(
+                "{path} is missing; every request must carry it"
+            ))
+        };
+        Ok(Meta {
+            protocol_version: version.ok_or_else(|| missing(VERSION_PATH))?.0,
+            client_info: client_info.map(|raw| raw.0),
+            capabilities: capabilities.ok_or_else(|| missing(CAPABILITIES_PATH))?,
+            log_level,
+            progress_token: progress_token.map(|raw| raw.0),
+            call_id: call_id.map(|text| text.0),
+            traceparent: traceparent.map(|text| text.0),
+        })
+    }
+}
+
+const VERSION_PATH: &str = "_meta.io.modelcontextprotocol/protocolVersion";
+const CLIENT_INFO_PATH: &str = "_meta.io.modelcontextprotocol/clientInfo";
+const CAPABILITIES_PATH: &str = "_meta.io.modelcontextprotocol/clientCapabilities";
+const LOG_LEVEL_PATH: &str = "_meta.io.modelcontextprotocol/logLevel";
+const LEVELS: &str = "one of debug, info, notice, warning, error, critical, alert, emergency";
+
+/// A string or an integer, as sent.
+struct ProgressToken<'a>(&'a RawValue);
+
+impl<'de: 'a, 'a> Deserialize<'de> for ProgressToken<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        if is_string_or_integer(raw) {
+            Ok(Self(raw))
+        } else {
+            Err(Error::custom("expected a string or an integer"))
+        }
+    }
+}
+
+/// A call id of a sensible length.
+struct CallId<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for CallId<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Text(text) = Text::deserialize(deserializer)?;
+        if text.is_empty() || text.len() > CALL_ID_MAX {
+            return Err(Error::custom("expected 1 to 128 bytes"));
+        }
+        Ok(Self(text))
+    }
+}
+
+/// Reads a few known members, each of them an object, out of an object, and skips the others.
+struct Flags<const N: usize> {
+    path: &'static str,
+    names: [&'static str; N],
+}
+
+impl<'de, const N: usize> serde::de::DeserializeSeed<'de> for Flags<N> {
+    type Value = [bool; N];
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<[bool; N], D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, const N: usize> Visitor<'de> for Flags<N> {
+    type Value = [bool; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{CAPABILITIES_PATH}{} as an object", self.path)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<[bool; N], A::Error> {
+        let Self { path, names } = self;
+        let mut seen = [false; N];
+        while let Some(Text(key)) = map.next_key()? {
+            let Some(i) = names.iter().position(|name| *name == key) else {
+                skip(&mut map)?;
+                continue;
+            };
+            let name = names[i];
+            let fail = |problem: &str| {
+                Error::custom(format_args!("{CAPABILITIES_PATH}{path}.{name} {problem}"))
+            };
+            if seen[i] {
+                return Err(fail("is given twice; send it once"));
+            }
+            map.next_value::<Object>()
+                .map_err(|_| fail("must be an object"))?;
+            seen[i] = true;
+        }
+        Ok(seen)
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum CapabilityKey {
+    Elicitation,
+    Sampling,
+    Roots,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Capabilities {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(CapabilitiesVisitor)
+    }
+}
+
+struct CapabilitiesVisitor;
+
+impl<'de> Visitor<'de> for CapabilitiesVisitor {
+    type Value = Capabilities;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{CAPABILITIES_PATH} as an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Capabilities, A::Error> {
+        let mut found = Capabilities::default();
+        let mut elicitation = false;
+        let twice = |name: &str| {
+            Error::custom(format_args!(
+                "{CAPABILITIES_PATH}.{name} is given twice; send it once"
+            ))
+        };
+        while let Some(key) = map.next_key()? {
+            match key {
+                CapabilityKey::Elicitation if elicitation => return Err(twice("elicitation")),
+                CapabilityKey::Elicitation => {
+                    elicitation = true;
+                    let flags = Flags {
+                        path: ".elicitation",
+                        names: ["form", "url"],
+                    };
+                    let [form, url] = map.next_value_seed(flags)?;
+                    // An empty declaration is one for forms, from before there were URLs.
+                    found.form = form || !url;
+                    found.url = url;
+                }
+                CapabilityKey::Sampling if found.sampling => return Err(twice("sampling")),
+                CapabilityKey::Sampling => {
+                    found.sampling = true;
+                    let flags = Flags {
+                        path: ".sampling",
+                        names: ["tools"],
+                    };
+                    [found.sampling_tools] = map.next_value_seed(flags)?;
+                }
+                CapabilityKey::Roots if found.roots => return Err(twice("roots")),
+                CapabilityKey::Roots => {
+                    found.roots = true;
+                    let [] = map.next_value_seed(Flags {
+                        path: ".roots",
+                        names: [],
+                    })?;
+                }
+                CapabilityKey::Other => skip(&mut map)?,
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,310 @@
+//! The dialect of the ratified revision, 2026-07-28.
+//!
+//! What always holds: params are read in one pass and borrowed; a reply is written once, straight
+//! into the buffer it leaves in.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
+use crate::decode::{
+    RawObject, Text, is_object, once, once_nested, params as read_params, reason, skip,
+};
+use crate::envelope::Id;
+use crate::error::RpcError;
+use crate::meta::{LogLevel, Meta, SERVER_INFO_KEY};
+use crate::write;
+
+/// The parameters of a list method.
+#[derive(Debug, Clone)]
+pub struct ListParams<'a> {
+    /// What the request says about itself and its sender.
+    pub meta: Meta<'a>,
+    /// The page to return, the first one without it.
+    pub cursor: Option<Cow<'a, str>>,
+}
+
+/// Reads the params of a call.
+pub fn decode_call<'a>(kind: CallKind, params: Option<&'a RawValue>) -> Result<Call<'a>, RpcError> {
+    let raw = params.ok_or_else(|| {
+        RpcError::invalid_params(format!(
+            "params is missing; send an object with {} and _meta in it",
+            target_name(kind)
+        ))
+    })?;
+    if !is_object(raw) {
+        return Err(RpcError::invalid_params("params must be an object"));
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(raw.get());
+    CallSeed { kind }
+        .deserialize(&mut deserializer)
+        .map_err(|error| RpcError::invalid_params(reason(&error)))
+}
+
+/// Reads the `_meta` out of the params of any other method.
+pub fn decode_meta<'a>(params: Option<&'a RawValue>) -> Result<Meta<'a>, RpcError> {
+    struct MetaOnly<'a>(Meta<'a>);
+    impl<'de: 'a, 'a> Deserialize<'de> for MetaOnly<'a> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let visitor = ListVisitor { cursor: false };
+            deserializer
+                .deserialize_map(visitor)
+                .map(|list| Self(list.meta))
+        }
+    }
+    read_params::<MetaOnly<'a>>(params).map(|only| only.0)
+}
+
+/// Reads the params of a list method.
+pub fn decode_list<'a>(params: Option<&'a RawValue>) -> Result<ListParams<'a>, RpcError> {
+    read_params(params)
+}
+
+const fn target_name(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::Tool | CallKind::Prompt => "name",
+        CallKind::Resource => "uri",
+    }
+}
+
+fn missing_meta<E: Error>() -> E {
+    E::custom("params._meta is missing; every request must carry it")
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum CallKey {
+    Name,
+    Uri,
+    Arguments,
+    InputResponses,
+    RequestState,
+    #[serde(rename = "_meta")]
+    Meta,
+    #[serde(other)]
+    Other,
+}
+
+struct CallSeed {
+    kind: CallKind,
+}
+
+impl<'de> DeserializeSeed<'de> for CallSeed {
+    type Value = Call<'de>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Call<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CallSeed {
+    type Value = Call<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("params as an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Call<'de>, A::Error> {
+        let kind = self.kind;
+        let by_uri = kind == CallKind::Resource;
+        let mut target: Option<Text<'de>> = None;
+        let mut arguments: Option<RawObject<'de>> = None;
+        let mut answers: Option<Answers<'de>> = None;
+        let mut state: Option<Text<'de>> = None;
+        let mut meta: Option<Meta<'de>> = None;
+
+        while let Some(key) = map.next_key()? {
+            match key {
+                CallKey::Name if !by_uri => once(&mut map, &mut target, "name", "a string")?,
+                CallKey::Uri if by_uri => once(&mut map, &mut target, "uri", "a string")?,
+                CallKey::Arguments if !by_uri => {
+                    once(&mut map, &mut arguments, "arguments", "an object")?;
+                }
+                CallKey::InputResponses => {
+                    once_nested(&mut map, &mut answers, "inputResponses")?;
+                }
+                CallKey::RequestState => once(&mut map, &mut state, "requestState", "a string")?,
+                CallKey::Meta => once_nested(&mut map, &mut meta, "_meta")?,
+                _ => skip(&mut map)?,
+            }
+        }
+
+        Ok(Call {
+            kind,
+            meta: meta.ok_or_else(missing_meta)?,
+            target: target
+                .ok_or_else(|| {
+                    let (name, method) = (target_name(kind), kind.method());
+                    A::Error::custom(format_args!("{name} is missing; {method} needs it"))
+                })?
+                .0,
+            arguments: arguments.map(|raw| raw.0),
+            answers,
+            state: state.map(|text| text.0),
+        })
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum ListKey {
+    Cursor,
+    #[serde(rename = "_meta")]
+    Meta,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for ListParams<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ListVisitor { cursor: true })
+    }
+}
+
+struct ListVisitor {
+    /// Whether the method has pages.
+    cursor: bool,
+}
+
+impl<'de> Visitor<'de> for ListVisitor {
+    type Value = ListParams<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("params as an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ListParams<'de>, A::Error> {
+        let mut meta: Option<Meta<'de>> = None;
+        let mut cursor: Option<Text<'de>> = None;
+        while let Some(key) = map.next_key()? {
+            match key {
+                ListKey::Meta => once_nested(&mut map, &mut meta, "_meta")?,
+                ListKey::Cursor if self.cursor => {
+                    once(&mut map, &mut cursor, "cursor", "a string")?;
+                }
+                _ => skip(&mut map)?,
+            }
+        }
+        Ok(ListParams {
+            meta: meta.ok_or_else(missing_meta)?,
+            cursor: cursor.map(|text| text.0),
+        })
+    }
+}
+
+/// Writes the response to a call.
+pub fn write_reply(out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply, server_info: &RawValue) {
+    let id = id.as_ref().map(Id::as_json);
+    match reply {
+        Reply::Complete(body) => {
+            open(out, id);
+            write_complete(out, body);
+            write_server_info(out, server_info);
+        }
+        Reply::Incomplete(incomplete) => {
+            open(out, id);
+            write_incomplete(out, incomplete);
+            write_server_info(out, server_info);
+        }
+        Reply::Error(error) => write_error(out, id, error),
+    }
+}
+
+/// Writes an error response; the id is raw JSON, left out where the request had none to read.
+pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
+    open(out, id);
+    out.extend_from_slice(b",\"error\":{\"code\":");
+    write::json(out, &error.code.as_i32());
+    out.extend_from_slice(b",\"message\":");
+    write::json(out, error.message.as_ref());
+    if let Some(data) = &error.data {
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(data.get().as_bytes());
+    }
+    out.extend_from_slice(b"}}");
+}
+
+/// Writes a progress notification.
+pub fn write_progress(
+    out: &mut Vec<u8>,
+    token: &RawValue,
+    progress: f64,
+    total: Option<f64>,
+    message: Option<&str>,
+) {
+    out.extend_from_slice(
+        br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
+    );
+    out.extend_from_slice(token.get().as_bytes());
+    out.extend_from_slice(b",\"progress\":");
+    write::number(out, progress);
+    if let Some(total) = total.filter(|total| total.is_finite()) {
+        out.extend_from_slice(b",\"total\":");
+        write::number(out, total);
+    }
+    if let Some(message) = message {
+        out.extend_from_slice(b",\"message\":");
+        write::json(out, message);
+    }
+    out.extend_from_slice(b"}}");
+}
+
+/// Writes a log notification.
+pub fn write_log(out: &mut Vec<u8>, level: LogLevel, logger: Option<&str>, data: &Value) {
+    out.extend_from_slice(
+        br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"#,
+    );
+    write::json(out, level.as_str());
+    if let Some(logger) = logger {
+        out.extend_from_slice(b",\"logger\":");
+        write::json(out, logger);
+    }
+    out.extend_from_slice(b",\"data\":");
+    write::json(out, data);
+    out.extend_from_slice(b"}}");
+}
+
+fn open(out: &mut Vec<u8>, id: Option<&str>) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
+    if let Some(id) = id {
+        out.extend_from_slice(b",\"id\":");
+        out.extend_from_slice(id.as_bytes());
+    }
+}
+
+fn write_complete(out: &mut Vec<u8>, body: &ResultBody) {
+    out.extend_from_slice(br#","result":{"resultType":"complete""#);
+    if !body.members().is_empty() {
+        out.push(b',');
+        out.extend_from_slice(body.members().as_bytes());
+    }
+}
+
+fn write_incomplete(out: &mut Vec<u8>, incomplete: &Incomplete) {
+    out.extend_from_slice(br#","result":{"resultType":"input_required""#);
+    if !incomplete.asks.is_empty() {
+        out.extend_from_slice(b",\"inputRequests\":");
+        for (i, (key, ask)) in incomplete.asks.iter().enumerate() {
+            out.push(if i == 0 { b'{' } else { b',' });
+            write::json(out, key);
+            out.push(b':');
+            write::json(out, ask);
+        }
+        out.push(b'}');
+    }
+    if let Some(state) = &incomplete.state {
+        out.extend_from_slice(b",\"requestState\":");
+        write::json(out, state);
+    }
+}
+
+fn write_server_info(out: &mut Vec<u8>, server_info: &RawValue) {
+    out.extend_from_slice(b",\"_meta\":{\"");
+    out.extend_from_slice(SERVER_INFO_KEY.as_bytes());
+    out.extend_from_slice(b"\":");
+    out.extend_from_slice(server_info.get().as_bytes());
+    out.extend_from_slice(b"}}}");
+}

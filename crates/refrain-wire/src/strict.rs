@@ -1,0 +1,151 @@
+//! JSON values without room for two readings.
+//!
+//! What always holds: a value read here had each key of an object once, and the canonical text of
+//! a value depends on what it says and not on how it was written.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::write;
+
+/// Reads a value; a key given twice and nesting of 128 levels or more are errors.
+///
+/// ```
+/// assert!(refrain_wire::parse_value(r#"{"a":1,"b":{"a":1}}"#).is_ok());
+/// let twice = refrain_wire::parse_value(r#"{"a":1,"a":2}"#).unwrap_err();
+/// assert!(twice.contains("\"a\""));
+/// ```
+pub fn parse_value(raw: &str) -> Result<Value, String> {
+    // serde_json itself stops at the depth.
+    let mut deserializer = serde_json::Deserializer::from_str(raw);
+    let value = Strict
+        .deserialize(&mut deserializer)
+        .map_err(|error| error.to_string())?;
+    deserializer.end().map_err(|error| error.to_string())?;
+    Ok(value)
+}
+
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| Error::custom("a number is out of range"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(Self)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if members.contains_key(&key) {
+                return Err(Error::custom(format_args!(
+                    "the key {key:?} is given twice"
+                )));
+            }
+            let value = map.next_value_seed(Self)?;
+            members.insert(key, value);
+        }
+        Ok(Value::Object(members))
+    }
+}
+
+/// Appends the canonical text of a value: keys in byte order at every level, no spaces, and whole
+/// numbers as integers where a double holds them exactly.
+pub fn write_canonical(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Number(number) => write_number(number, out),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(b']');
+        }
+        Value::Object(members) if members.keys().is_sorted() => write_members(members, out),
+        // Whether a map is sorted is a feature that any crate in the build may switch off.
+        Value::Object(members) => {
+            let mut sorted: Vec<(&String, &Value)> = members.iter().collect();
+            sorted.sort_unstable_by_key(|(key, _)| *key);
+            write_members(sorted, out);
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => write::json(out, value),
+    }
+}
+
+fn write_members<'a>(
+    members: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    out: &mut Vec<u8>,
+) {
+    out.push(b'{');
+    for (i, (key, value)) in members.into_iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write::json(out, key);
+        out.push(b':');
+        write_canonical(value, out);
+    }
+    out.push(b'}');
+}
+
+fn write_number(number: &Number, out: &mut Vec<u8>) {
+    let whole = if number.is_f64() {
+        number.as_f64().and_then(write::as_whole)
+    } else {
+        None
+    };
+    match whole {
+        Some(whole) => write::json(out, &whole),
+        None => write::json(out, number),
+    }
+}

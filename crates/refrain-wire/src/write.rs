@@ -1,0 +1,35 @@
+//! Small pieces that put JSON into a byte buffer.
+
+use serde::Serialize;
+
+/// Integers up to this size are exact in a double.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Appends a value as JSON, or `null` for one that JSON cannot hold.
+///
+/// Writing to memory does not fail, and neither do the types of this crate; a foreign `Serialize`
+/// may (a map whose keys are not strings), and then nothing half-written is left behind.
+pub(crate) fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    let start = out.len();
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.truncate(start);
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// Appends a number, whole ones without a fraction; what is not finite becomes 0.
+pub(crate) fn number(out: &mut Vec<u8>, value: f64) {
+    if !value.is_finite() {
+        out.push(b'0');
+    } else if let Some(whole) = as_whole(value) {
+        json(out, &whole);
+    } else {
+        json(out, &value);
+    }
+}
+
+/// The integer a double stands for, if it stands for exactly one.
+pub(crate) fn as_whole(value: f64) -> Option<i64> {
+    // The bound makes the conversion exact.
+    (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
+}

@@ -1,0 +1,423 @@
+//! The schema that each feature of `#[derive(Elicit)]` sends.
+
+use refrain::Elicit;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The schema of a form, which is flat and has no other keys than the protocol's.
+fn schema<T: Elicit>() -> Value {
+    serde_json::from_str(T::form().json().get()).unwrap()
+}
+
+fn property<T: Elicit>(name: &str) -> Value {
+    schema::<T>()["properties"][name].clone()
+}
+
+#[derive(Debug, PartialEq, Deserialize, Elicit)]
+#[serde(rename_all = "lowercase")]
+enum Resolution {
+    Fixed,
+    Duplicate,
+    #[serde(rename = "won't fix")]
+    Refused,
+    #[serde(skip)]
+    #[allow(dead_code)]
+    Internal,
+}
+
+#[derive(Debug, PartialEq, Deserialize, Elicit)]
+enum Color {
+    #[elicit(title = "Brick red")]
+    Red,
+    #[elicit(title = "Sea green")]
+    Green,
+    Blue,
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[allow(dead_code)]
+struct Primitives {
+    text: String,
+    truth: bool,
+    tiny: i8,
+    small: i16,
+    medium: i32,
+    large: i64,
+    sized: isize,
+    byte: u8,
+    word: u16,
+    long: u32,
+    huge: u64,
+    count: usize,
+    single: f32,
+    double: f64,
+}
+
+#[test]
+fn primitives_have_their_types() {
+    let expected = [
+        ("text", "string"),
+        ("truth", "boolean"),
+        ("tiny", "integer"),
+        ("small", "integer"),
+        ("medium", "integer"),
+        ("large", "integer"),
+        ("sized", "integer"),
+        ("byte", "integer"),
+        ("word", "integer"),
+        ("long", "integer"),
+        ("huge", "integer"),
+        ("count", "integer"),
+        ("single", "number"),
+        ("double", "number"),
+    ];
+    let schema = schema::<Primitives>();
+    assert_eq!(schema["type"], "object");
+    for (name, kind) in expected {
+        // Unsigned integers too: no limit that the author did not give.
+        assert_eq!(schema["properties"][name], json!({"type": kind}), "{name}");
+    }
+    let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
+    assert_eq!(schema["required"], json!(names));
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[allow(dead_code)]
+struct InOrder {
+    zebra: String,
+    apple: bool,
+    mango: Option<u8>,
+}
+
+#[test]
+fn fields_stay_in_order_and_options_are_not_required() {
+    assert_eq!(
+        InOrder::form().json().get(),
+        r#"{"type":"object","properties":{"zebra":{"type":"string"},"apple":{"type":"boolean"},"mango":{"type":"integer"}},"required":["zebra","apple"]}"#
+    );
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[allow(dead_code)]
+struct Described {
+    /// From the doc comment,
+    /// as written.
+    ///
+    /// And more.
+    commented: String,
+    /// Not this.
+    #[elicit(description = "From the key")]
+    keyed: String,
+    #[elicit(title = "A title")]
+    #[elicit(description = "In two attributes")]
+    titled: bool,
+}
+
+#[test]
+fn titles_and_descriptions() {
+    assert_eq!(
+        schema::<Described>()["properties"],
+        json!({
+            "commented": {
+                "type": "string",
+                "description": "From the doc comment,\nas written.\n\nAnd more.",
+            },
+            "keyed": {"type": "string", "description": "From the key"},
+            "titled": {"type": "boolean", "title": "A title", "description": "In two attributes"},
+        })
+    );
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[allow(dead_code)]
+struct Formats {
+    #[elicit(format = "email")]
+    email: String,
+    #[elicit(format = "uri")]
+    uri: Option<String>,
+    #[elicit(format = "date", title = "Day")]
+    date: String,
+    #[elicit(format = "date-time", default = "2026-07-28T12:00:00Z")]
+    date_time: String,
+}
+
+#[test]
+fn formats() {
+    assert_eq!(
+        schema::<Formats>(),
+        json!({
+            "type": "object",
+            "properties": {
+                "email": {"type": "string", "format": "email"},
+                "uri": {"type": "string", "format": "uri"},
+                "date": {"type": "string", "title": "Day", "format": "date"},
+                "date_time": {
+                    "type": "string",
+                    "format": "date-time",
+                    "default": "2026-07-28T12:00:00Z",
+                },
+            },
+            "required": ["email", "date", "date_time"],
+        })
+    );
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[allow(dead_code)]
+struct Choices {
+    plain: Resolution,
+    titled: Color,
+    #[elicit(default = "duplicate")]
+    maybe: Option<Resolution>,
+    #[elicit(min = 1, max = 2, default = ["fixed", "won't fix"])]
+    several: Vec<Resolution>,
+    #[elicit(default = [])]
+    several_titled: Option<Vec<Color>>,
+}
+
+#[test]
+fn enums_are_single_choices() {
+    assert_eq!(
+        property::<Choices>("plain"),
+        json!({"type": "string", "enum": ["fixed", "duplicate", "won't fix"]})
+    );
+    assert_eq!(
+        property::<Choices>("titled"),
+        json!({
+            "type": "string",
+            "oneOf": [
+                {"const": "Red", "title": "Brick red"},
+                {"const": "Green", "title": "Sea green"},
+                {"const": "Blue", "title": "Blue"},
+            ],
+        })
+    );
+    assert_eq!(property::<Choices>("maybe")["default"], "duplicate");
+}
+
+#[test]
+fn lists_of_enums_are_multiple_choices() {
+    assert_eq!(
+        property::<Choices>("several"),
+        json!({
+            "type": "array",
+            "items": {"type": "string", "enum": ["fixed", "duplicate", "won't fix"]},
+            "minItems": 1,
+            "maxItems": 2,
+            "default": ["fixed", "won't fix"],
+        })
+    );
+    assert_eq!(
+        property::<Choices>("several_titled"),
+        json!({
+            "type": "array",
+            "items": {
+                "anyOf": [
+                    {"const": "Red", "title": "Brick red"},
+                    {"const": "Green", "title": "Sea green"},
+                    {"const": "Blue", "title": "Blue"},
+                ],
+            },
+            "default": [],
+        })
+    );
+    assert_eq!(
+        schema::<Choices>()["required"],
+        json!(["plain", "titled", "several"])
+    );
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[allow(dead_code)]
+struct Limits {
+    #[elicit(min = 1, max = 39)]
+    length: String,
+    #[elicit(min = -5, max = 0x10)]
+    whole: i32,
+    #[elicit(min = 0)]
+    unsigned: Option<u64>,
+    #[elicit(min = -0.5, max = 2)]
+    number: f64,
+}
+
+#[test]
+fn limits() {
+    assert_eq!(
+        schema::<Limits>()["properties"],
+        json!({
+            "length": {"type": "string", "minLength": 1, "maxLength": 39},
+            "whole": {"type": "integer", "minimum": -5, "maximum": 16},
+            "unsigned": {"type": "integer", "minimum": 0},
+            "number": {"type": "number", "minimum": -0.5, "maximum": 2},
+        })
+    );
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[allow(dead_code)]
+struct Defaults {
+    #[elicit(default = "octocat")]
+    text: String,
+    #[elicit(default = false)]
+    truth: bool,
+    #[elicit(default = -3)]
+    whole: i8,
+    #[elicit(default = 0.25)]
+    number: f32,
+    #[elicit(default = 2)]
+    round: f64,
+    #[elicit(default = "Blue")]
+    color: Color,
+    #[serde(default)]
+    left_out: String,
+    #[serde(default = "three")]
+    computed: u8,
+}
+
+fn three() -> u8 {
+    3
+}
+
+#[test]
+fn defaults() {
+    assert_eq!(
+        schema::<Defaults>()["properties"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, field)| (name.as_str(), field["default"].clone()))
+            .filter(|(_, default)| !default.is_null())
+            .collect::<std::collections::BTreeMap<_, _>>(),
+        [
+            ("text", json!("octocat")),
+            ("truth", json!(false)),
+            ("whole", json!(-3)),
+            ("number", json!(0.25)),
+            ("round", json!(2)),
+            ("color", json!("Blue")),
+        ]
+        .into()
+    );
+}
+
+#[test]
+fn a_default_of_serde_makes_a_field_optional_and_one_of_the_form_does_not() {
+    assert_eq!(
+        schema::<Defaults>()["required"],
+        json!(["text", "truth", "whole", "number", "round", "color"])
+    );
+}
+
+#[derive(Debug, Default, Deserialize, Elicit)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(dead_code)]
+struct AllOptional {
+    first_name: String,
+    #[serde(rename = "surname")]
+    last_name: String,
+    #[serde(skip)]
+    cached: Vec<(u8, u8)>,
+    r#type: bool,
+}
+
+#[test]
+fn names_and_defaults_of_the_whole_struct() {
+    assert_eq!(
+        schema::<AllOptional>(),
+        json!({
+            "type": "object",
+            "properties": {
+                "firstName": {"type": "string"},
+                "surname": {"type": "string"},
+                "type": {"type": "boolean"},
+            },
+        })
+    );
+}
+
+/// The form of a struct and the choices of an enum in one of serde's cases, and that serde reads them.
+macro_rules! case {
+    ($test:ident, $case:literal, $field:literal, $variant:literal) => {
+        #[test]
+        fn $test() {
+            #[derive(Debug, PartialEq, Deserialize, Elicit)]
+            #[serde(rename_all = $case)]
+            enum Taste {
+                VeryTasty,
+            }
+
+            #[derive(Deserialize, Elicit)]
+            #[serde(rename_all = $case)]
+            struct Dish {
+                how_good: Taste,
+            }
+
+            let field = &schema::<Dish>()["properties"][$field];
+            assert_eq!(*field, json!({"type": "string", "enum": [$variant]}));
+            let answer = json!({$field: $variant});
+            assert_eq!(Dish::form().check(&answer), Ok(()));
+            let dish: Dish = serde_json::from_value(answer).unwrap();
+            assert_eq!(dish.how_good, Taste::VeryTasty);
+        }
+    };
+}
+
+case!(lower, "lowercase", "how_good", "verytasty");
+case!(upper, "UPPERCASE", "HOW_GOOD", "VERYTASTY");
+case!(pascal, "PascalCase", "HowGood", "VeryTasty");
+case!(camel, "camelCase", "howGood", "veryTasty");
+case!(snake, "snake_case", "how_good", "very_tasty");
+case!(
+    screaming_snake,
+    "SCREAMING_SNAKE_CASE",
+    "HOW_GOOD",
+    "VERY_TASTY"
+);
+case!(kebab, "kebab-case", "how-good", "very-tasty");
+case!(
+    screaming_kebab,
+    "SCREAMING-KEBAB-CASE",
+    "HOW-GOOD",
+    "VERY-TASTY"
+);
+
+#[derive(Deserialize, Elicit)]
+struct Confirm {}
+
+#[test]
+fn a_form_may_have_no_fields() {
+    assert_eq!(
+        schema::<Confirm>(),
+        json!({"type": "object", "properties": {}})
+    );
+}
+
+#[test]
+fn what_the_form_lets_pass_serde_reads() {
+    let answer = json!({
+        "plain": "won't fix",
+        "titled": "Green",
+        "several": ["fixed"],
+    });
+    assert_eq!(Choices::form().check(&answer), Ok(()));
+    let choices: Choices = serde_json::from_value(answer).unwrap();
+    assert_eq!(choices.plain, Resolution::Refused);
+    assert_eq!(choices.titled, Color::Green);
+    assert_eq!(choices.maybe, None);
+    assert_eq!(choices.several, [Resolution::Fixed]);
+    assert!(choices.several_titled.is_none());
+}
+
+#[test]
+fn a_skipped_variant_is_not_offered() {
+    let answer = json!({"plain": "internal", "titled": "Red", "several": ["fixed"]});
+    assert_eq!(
+        Choices::form().check(&answer),
+        Err("plain: must be one of fixed, duplicate, won't fix".to_owned())
+    );
+}
+
+#[test]
+fn the_form_is_built_once() {
+    assert!(std::ptr::eq(Choices::form(), Choices::form()));
+}
