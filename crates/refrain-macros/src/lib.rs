@@ -50,7 +50,7 @@ use proc_macro::TokenStream;
 ///     Ok(format!("{}: sunny, {}", place.location, login.name))
 /// }
 ///
-/// let server = Server::builder().tool(get_weather());
+/// let server = Server::builder("weather", "1.0").tool(get_weather()).build()?;
 /// ```
 ///
 /// # Keys
@@ -60,7 +60,7 @@ use proc_macro::TokenStream;
 /// | `name = ".."` | the name clients call | the function's name |
 /// | `title = ".."` | a name to show to people | none |
 /// | `description = ".."` | what the tool does | the doc comment, lines as written |
-/// | `version = ".."` | the tool's version, kept in its tokens | none |
+/// | `version = ".."` | the tool's version, kept in its tokens | `"1"` |
 /// | `once` | the tool uses `cx.once(..)`, and needs a replay log | it does not |
 /// | `single_use` | each of its tokens is taken once | tokens may come again |
 ///
@@ -92,7 +92,7 @@ pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///     Ok(format!("Please review this code:\n{}", args.code))
 /// }
 ///
-/// let server = Server::builder().prompt(review());
+/// let server = Server::builder("reviews", "1.0").prompt(review()).build()?;
 /// ```
 ///
 /// # Keys
@@ -111,7 +111,7 @@ pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The function is written as for [`macro@tool`]. In its place stands a function of the same name, without
 /// arguments, that gives out a `refrain::Resource` to register; or, where the URI has variables in braces, a
-/// `refrain::ResourceTemplate`.
+/// `refrain::ResourceTemplate`. The variables are the fields of the argument struct, as strings.
 ///
 /// ```ignore (needs the crate refrain)
 /// use refrain::prelude::*;
@@ -122,7 +122,7 @@ pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///     Ok(settings.to_json())
 /// }
 ///
-/// #[derive(serde::Deserialize)]
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
 /// struct Item {
 ///     id: String,
 /// }
@@ -133,7 +133,11 @@ pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///     Ok(format!("item {}", item.id))
 /// }
 ///
-/// let server = Server::builder().resource(settings()).resource_template(item());
+/// let server = Server::builder("tracker", "1.0")
+///     .state(Settings::load())
+///     .resource(settings())
+///     .resource_template(item())
+///     .build()?;
 /// ```
 ///
 /// # Keys

@@ -46,27 +46,31 @@ fn uri(keys: &Keys, errors: &mut Errors) -> Option<LitStr> {
     Some(uri)
 }
 
-/// What is wrong with a URI or a template of one, as far as its brackets and its scheme tell.
+/// What is wrong with a URI or a template of one. The server would refuse the same templates when it is built.
 fn flaw(uri: &str) -> Option<&'static str> {
-    let mut open = false;
-    for c in uri.chars() {
-        match (c, open) {
-            ('{', true) => return Some("a `{` inside of another one in the URI"),
-            ('}', false) => return Some("a `}` without its `{` in the URI"),
-            ('{', false) => open = true,
-            ('}', true) => open = false,
-            _ => {}
-        }
-    }
-    if open {
-        return Some("a `{` without its `}` in the URI");
-    }
-    if uri.contains("{}") {
-        return Some("a variable of the URI has no name: `{name}`");
-    }
     let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
     if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains('/')) {
         return Some("the URI needs a scheme, as in `file:///..` or `config://..`");
+    }
+    let mut pieces = uri.split('{');
+    if pieces.next().is_some_and(|text| text.contains('}')) {
+        return Some("a `}` without its `{` in the URI");
+    }
+    let mut pieces = pieces.peekable();
+    while let Some(piece) = pieces.next() {
+        let Some((name, text)) = piece.split_once('}') else {
+            return Some("a `{` without its `}` in the URI");
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(plain) {
+            return Some("a variable of the URI is a name of letters, digits and `_`: `{name}`");
+        }
+        if text.contains('}') {
+            return Some("a `}` without its `{` in the URI");
+        }
+        if text.is_empty() && pieces.peek().is_some() {
+            return Some("two variables of the URI need text between them");
+        }
     }
     None
 }
@@ -81,7 +85,7 @@ mod tests {
             "file:///etc/hosts",
             "config://app",
             "mail:{id}",
-            "{scheme}://x/{+path}",
+            "notes://{year}/{name_2}.md",
         ] {
             assert_eq!(flaw(uri), None, "{uri}");
         }
@@ -95,8 +99,11 @@ mod tests {
             "a/b:c",
             "x://{a",
             "x://a}",
+            "x://{a}}",
             "x://{{a}}",
             "x://{}",
+            "x://{+path}",
+            "x://{a}{b}",
         ] {
             assert!(flaw(uri).is_some(), "{uri}");
         }

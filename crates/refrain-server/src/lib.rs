@@ -1,1 +1,39 @@
-//! The server.
+//! Refrain's server: it registers handlers, runs their flows and speaks MCP over HTTP and stdio.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `handler` | what a handler function may look like |
+//! | `tool`, `prompt`, `resource` | what can be registered |
+//! | `server` | the builder and the registered server |
+//! | `dispatch` | one message in, one reply out, whatever the transport |
+//! | `round` | one round of a call: token opened, flow driven, token sealed |
+//! | `load` | how much is running, and when flows are handed on |
+//! | `http` | the tower service and the hyper front |
+//! | `stdio` | the same server on standard input and output |
+//! | `auth` | who is calling |
+
+mod auth;
+mod dispatch;
+mod handler;
+mod http;
+mod limits;
+mod load;
+mod prompt;
+mod reply;
+mod resource;
+mod round;
+mod server;
+mod stdio;
+mod tool;
+
+pub use auth::{AuthFuture, Authenticator, BadToken, BearerTokens, Refused};
+pub use handler::{Handler, State};
+pub use http::{AllowedHosts, Body, HttpService, serve};
+pub use limits::ServerLimits;
+pub use prompt::Prompt;
+pub use reply::{IntoReply, Json, PromptCall, ReadCall, ReplyTo, ToolCall};
+pub use resource::{Resource, ResourceTemplate, TemplateError};
+pub use round::{Round, RoundEvent};
+pub use server::{BuildError, Server, ServerBuilder};
+pub use stdio::serve_stdio;
+pub use tool::Tool;

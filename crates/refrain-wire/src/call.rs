@@ -128,6 +128,8 @@ pub enum Reply {
     Incomplete(Incomplete),
     /// The call failed.
     Error(RpcError),
+    /// A reply that was given before, as [`record_reply`](crate::record_reply) kept it.
+    Recorded(String),
 }
 
 impl Reply {

@@ -64,7 +64,7 @@ pub use meta::{
     LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY,
 };
 pub use ratified::{
-    ListParams, decode_call, decode_list, decode_meta, write_error, write_log, write_progress,
-    write_reply,
+    ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,
+    write_progress, write_reply,
 };
 pub use strict::{parse_value, write_canonical};

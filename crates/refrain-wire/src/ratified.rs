@@ -197,25 +197,39 @@ impl<'de> Visitor<'de> for ListVisitor {
 
 /// Writes the response to a call.
 pub fn write_reply(out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply, server_info: &RawValue) {
-    let id = id.as_ref().map(Id::as_json);
+    open(out, id.as_ref().map(Id::as_json));
+    write_rest(out, reply, server_info);
+}
+
+/// What a reply says, without the id it says it to: to be kept, and sent again as [`Reply::Recorded`].
+pub fn record_reply(reply: &Reply, server_info: &RawValue) -> String {
+    let mut out = Vec::new();
+    write_rest(&mut out, reply, server_info);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn write_rest(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
     match reply {
         Reply::Complete(body) => {
-            open(out, id);
             write_complete(out, body);
             write_server_info(out, server_info);
         }
         Reply::Incomplete(incomplete) => {
-            open(out, id);
             write_incomplete(out, incomplete);
             write_server_info(out, server_info);
         }
-        Reply::Error(error) => write_error(out, id, error),
+        Reply::Error(error) => write_error_member(out, error),
+        Reply::Recorded(rest) => out.extend_from_slice(rest.as_bytes()),
     }
 }
 
 /// Writes an error response; the id is raw JSON, left out where the request had none to read.
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
     open(out, id);
+    write_error_member(out, error);
+}
+
+fn write_error_member(out: &mut Vec<u8>, error: &RpcError) {
     out.extend_from_slice(b",\"error\":{\"code\":");
     write::json(out, &error.code.as_i32());
     out.extend_from_slice(b",\"message\":");

@@ -1,1 +1,92 @@
-//! Refrain.
+//! Straight-line MCP tools that take more than one round trip, on a fleet that shares nothing.
+//!
+//! A tool often needs something from its caller before it can finish: a login name, a confirmation, a model's
+//! opinion. With Refrain that is one async function:
+//!
+//! ```
+//! use refrain::prelude::*;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct GetWeather {
+//!     /// The city to look at.
+//!     location: String,
+//! }
+//!
+//! #[derive(Deserialize, Elicit)]
+//! struct Login {
+//!     name: String,
+//! }
+//!
+//! /// Tells the weather, once it knows who is asking.
+//! #[tool]
+//! async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
+//!     let login: Login = cx.elicit("github_login", "Please provide your GitHub username").await?;
+//!     Ok(format!("{}, it is sunny in {}.", login.name, args.location))
+//! }
+//!
+//! let server = Server::builder("weather", "1.0").tool(get_weather()).build()?;
+//! # let _ = server;
+//! # Ok::<(), refrain::BuildError>(())
+//! ```
+//!
+//! Each round of a call runs the function from the top. What it already asked and did is replayed from its journal,
+//! which travels with the client as a sealed token; a new ask sets the function down. So any instance can serve any
+//! round, and an instance keeps nothing while a person thinks.
+//!
+//! # What a handler can do
+//!
+//! | to | call |
+//! | --- | --- |
+//! | ask for a form | [`cx.elicit`](Cx::elicit), [`cx.ask`](Cx::ask) for the outcome itself |
+//! | have a URL opened | [`cx.elicit_url`](Cx::elicit_url) |
+//! | ask the client's model | [`cx.sample`](Cx::sample) |
+//! | list the client's roots | [`cx.roots`](Cx::roots) |
+//! | do something once | [`cx.step`](Cx::step), [`cx.step_with_key`](Cx::step_with_key), [`cx.once`](Cx::once) |
+//! | compute for long | [`cx.checkpoint`](Cx::checkpoint), [`cx.resume`](Cx::resume) |
+//! | use one name in several places | [`cx.scope`](Cx::scope) |
+//! | tell the client how it goes | [`cx.progress`](Cx::progress), [`cx.log`](Cx::log) |
+//! | know time, chance and caller | [`cx.now`](Cx::now), [`cx.random`](Cx::random), [`cx.principal`](Cx::principal) |
+//! | read answers and keep a state by hand | [`cx.answer`](Cx::answer), [`cx.state`](Cx::state), [`Incomplete`] |
+//!
+//! # What a handler must not do
+//!
+//! Between two operations of `cx` a handler is run again in every round. What it does there should have no effect on
+//! the world: put effects into steps. Asks and steps made at the same time need different names.
+//!
+//! # Serving
+//!
+//! [`serve`] runs a [`Server`] on hyper; [`HttpService`] is the same endpoint as a tower service, to be mounted in
+//! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`].
+
+pub use refrain_core::{
+    Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
+    Error, ErrorKind, Field, FlowId, Form, Incomplete, KeyId, KeyRing, KeyRingError, KeyState,
+    Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Outcome, Principal, Recorded, ReplayLog,
+    Result, Source, StepFuture, SystemSource, ok,
+};
+pub use refrain_macros::{Elicit, prompt, resource, tool};
+pub use refrain_server::{
+    AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Handler,
+    HttpService, IntoReply, Json, Prompt, PromptCall, ReadCall, Refused, ReplyTo, Resource,
+    ResourceTemplate, Round, RoundEvent, Server, ServerBuilder, ServerLimits, State, TemplateError,
+    Tool, ToolCall, serve, serve_stdio,
+};
+pub use refrain_wire::{
+    Annotations, CacheScope, Content, LogLevel, PROTOCOL_VERSION, PromptMessage, PromptResult,
+    ReadResult, ResourceContents, ResourceLink, Role, Root, SamplingAnswer, SamplingParams,
+    ToolAnnotations, ToolResult,
+};
+
+/// The derive macros' and the handlers' companions, re-exported so that a crate needs no others.
+pub use {schemars, serde, serde_json};
+
+/// What a file with handlers in it wants to import.
+pub mod prelude {
+    pub use crate::{
+        Answer, AskError, Content, Cx, Elicit, Error, Incomplete, Json, LogLevel, PromptMessage,
+        ResourceContents, Result, SamplingParams, Server, State, Tool, ToolResult, ok, prompt,
+        resource, tool,
+    };
+    pub use schemars::JsonSchema;
+    pub use serde::{Deserialize, Serialize};
+}

@@ -1,6 +1,6 @@
 //! What a round begins with: a snapshot, and the answers the client sent.
 
-use crate::journal::{Entry, Held, Snapshot};
+use crate::journal::{Entry, FlowId, Held, Snapshot};
 use refrain_wire::{Answers, check_answer_shape};
 use std::sync::Arc;
 
@@ -26,6 +26,16 @@ pub enum StartError {
 }
 
 impl Start {
+    /// The flow that goes on.
+    pub fn flow(&self) -> FlowId {
+        self.snapshot.flow()
+    }
+
+    /// The number of the round that begins, counted from 1.
+    pub fn round(&self) -> u32 {
+        self.snapshot.round()
+    }
+
     /// The first round of a flow. Answers that came with it are used where the handler asks under their keys.
     pub fn first(snapshot: Snapshot, answers: Option<&Answers<'_>>) -> Self {
         let loose = answers.map_or_else(Vec::new, |answers| {

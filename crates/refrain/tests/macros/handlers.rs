@@ -1,1 +1,143 @@
+//! The builders that `#[tool]`, `#[prompt]` and `#[resource]` give out.
 
+use refrain::{
+    Cx, Prompt, Resource, ResourceTemplate, Result, Server, State, Tool, prompt, resource, tool,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Deserialize, JsonSchema)]
+struct Place {
+    location: String,
+}
+
+/// Tells the weather
+/// of a place.
+///
+/// Only sunny so far.
+#[tool]
+async fn get_weather(_cx: Cx, place: Place) -> Result<String> {
+    Ok(format!("{}: sunny", place.location))
+}
+
+/// Not this one.
+#[tool(
+    name = "weather.set",
+    title = "Set the weather",
+    description = "Makes it rain.",
+    version = "7"
+)]
+async fn set(_cx: Cx, _log: State<Vec<String>>, _place: Place) -> Result<String> {
+    Ok(String::new())
+}
+
+#[tool(once)]
+async fn pay(_cx: Cx) -> Result<String> {
+    Ok(String::new())
+}
+
+#[tool(single_use)]
+async fn vote(_cx: Cx) -> Result<String> {
+    Ok(String::new())
+}
+
+#[tool]
+async fn r#move(mut _cx: Cx) -> Result<&'static str> {
+    Ok("moved")
+}
+
+/// Asks for a review.
+#[prompt(title = "Review")]
+async fn review(_cx: Cx, place: Place) -> Result<String> {
+    Ok(place.location)
+}
+
+/// The settings in force.
+#[resource(uri = "config://app", mime_type = "application/json")]
+async fn settings(_cx: Cx) -> Result<String> {
+    Ok("{}".to_owned())
+}
+
+#[resource(uri = "places://{location}", name = "place", title = "A place")]
+async fn place(_cx: Cx, place: Place) -> Result<String> {
+    Ok(place.location)
+}
+
+/// Tools can be made inside of other items too.
+struct Tracker;
+
+impl Tracker {
+    /// Closes an item.
+    #[tool]
+    async fn close(_cx: Cx) -> Result<String> {
+        Ok(String::new())
+    }
+}
+
+#[test]
+fn a_tool_has_the_name_and_the_documentation_of_its_function() {
+    let tool: Tool = get_weather();
+    let info = tool.info();
+    assert_eq!(info.name, "get_weather");
+    assert_eq!(info.title, None);
+    assert_eq!(
+        info.description.as_deref(),
+        Some("Tells the weather\nof a place.\n\nOnly sunny so far.")
+    );
+    assert_eq!(info.input_schema["required"], json!(["location"]));
+}
+
+#[test]
+fn keys_take_precedence() {
+    let tool = set();
+    assert_eq!(tool.info().name, "weather.set");
+    assert_eq!(tool.info().title.as_deref(), Some("Set the weather"));
+    assert_eq!(tool.info().description.as_deref(), Some("Makes it rain."));
+    assert!(format!("{tool:?}").contains("\"7\""), "{tool:?}");
+}
+
+#[test]
+fn a_raw_name_is_sent_without_its_mark() {
+    let tool = r#move();
+    assert_eq!(tool.info().name, "move");
+    assert_eq!(tool.info().description, None);
+}
+
+#[test]
+fn an_associated_function_can_be_a_tool() {
+    let tool = Tracker::close();
+    assert_eq!(tool.info().name, "close");
+    assert_eq!(tool.info().description.as_deref(), Some("Closes an item."));
+}
+
+#[test]
+fn flags_reach_the_builder() {
+    for tool in [pay(), vote()] {
+        let name = tool.info().name.clone();
+        let error = Server::builder("test", "1").tool(tool).build().unwrap_err();
+        assert!(error.to_string().contains("replay log"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_prompt_has_its_arguments() {
+    let prompt: Prompt = review();
+    let info = prompt.info();
+    assert_eq!(info.name, "review");
+    assert_eq!(info.title.as_deref(), Some("Review"));
+    assert_eq!(info.description.as_deref(), Some("Asks for a review."));
+    assert_eq!(info.arguments.len(), 1);
+    assert_eq!(info.arguments[0].name, "location");
+}
+
+#[test]
+fn braces_in_the_uri_make_a_template() {
+    let resource: Resource = settings();
+    let template: ResourceTemplate = place();
+    Server::builder("test", "1")
+        .resource(resource)
+        .resource_template(template)
+        .build()
+        .unwrap();
+}

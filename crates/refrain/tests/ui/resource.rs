@@ -37,6 +37,11 @@ async fn no_variable(_cx: Cx) -> Result<String> {
     Ok(String::new())
 }
 
+#[resource(uri = "items://{year}{id}")]
+async fn nothing_between(_cx: Cx) -> Result<String> {
+    Ok(String::new())
+}
+
 #[resource(uri = "config://app", mime = "text/plain")]
 fn not_async_and_unknown_key(_cx: Cx) -> Result<String> {
     Ok(String::new())

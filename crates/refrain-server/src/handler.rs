@@ -1,0 +1,175 @@
+//! What a handler function may look like.
+//!
+//! An `async fn` that takes a [`Cx`], then any of the application's [`State`]s, then at most one argument struct:
+//! `fn(Cx)`, `fn(Cx, Args)`, `fn(Cx, State<A>, Args)` and so on, up to four states.
+
+use crate::reply::{IntoReply, ReplyTo};
+use refrain_core::{Cx, HandlerFuture, Result};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A part of the application's state, handed in with `.state(..)` when the server was built.
+pub struct State<T>(Arc<T>);
+
+impl<T> Clone for State<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Deref for State<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for State<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The application's states, by type.
+#[derive(Default)]
+pub(crate) struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl States {
+    pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    pub(crate) fn has(&self, id: TypeId) -> bool {
+        self.0.contains_key(&id)
+    }
+
+    fn get<T: Send + Sync + 'static>(&self) -> State<T> {
+        let state = self.0.get(&TypeId::of::<T>()).cloned();
+        State(
+            state
+                .and_then(|state| state.downcast().ok())
+                .expect("a server is only built when every handler's states are there"),
+        )
+    }
+}
+
+/// The handler's application state that must be there before a server can be built.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct Needs {
+    pub(crate) id: TypeId,
+    pub(crate) name: &'static str,
+}
+
+/// A function that can be registered as a handler. `M` is inferred; `K` says for what.
+#[diagnostic::on_unimplemented(
+    message = "this function cannot be a handler",
+    note = "a handler is an async fn that takes a Cx, then any number of State<T> (at most four), then at most one argument struct, and returns Result<..>",
+    note = "the argument struct needs #[derive(Deserialize, JsonSchema)]; its future must be Send"
+)]
+pub trait Handler<M, K>: Send + Sync + 'static {
+    /// The JSON schema of the arguments, if the handler takes any.
+    fn schema() -> Option<Value>;
+    /// The states the handler needs.
+    #[doc(hidden)]
+    fn needs() -> Vec<Needs>;
+    /// Starts the handler, or says why the arguments do not fit.
+    #[doc(hidden)]
+    fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, String>;
+}
+
+/// What a handler is started with.
+#[doc(hidden)]
+pub struct Run<'a> {
+    pub(crate) states: &'a States,
+    pub(crate) arguments: Value,
+    pub(crate) to: ReplyTo,
+}
+
+impl std::fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").finish_non_exhaustive()
+    }
+}
+
+fn schema_of<A: JsonSchema>() -> Value {
+    let schema: Schema = SchemaGenerator::default().into_root_schema_for::<A>();
+    let mut schema = schema.to_value();
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("title");
+        object.remove("$schema");
+        object.entry("type").or_insert_with(|| "object".into());
+    }
+    schema
+}
+
+macro_rules! handler {
+    ($($state:ident),*) => {
+        impl<F, Fut, R, K, $($state,)*> Handler<(Cx, $(State<$state>,)*), K> for F
+        where
+            F: Fn(Cx, $(State<$state>),*) -> Fut + Send + Sync + 'static,
+            Fut: Future<Output = Result<R>> + Send + 'static,
+            R: IntoReply<K>,
+            $($state: Send + Sync + 'static,)*
+        {
+            fn schema() -> Option<Value> {
+                None
+            }
+
+            fn needs() -> Vec<Needs> {
+                vec![$(Needs { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
+            }
+
+            fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, String> {
+                let future = self(cx, $(run.states.get::<$state>()),*);
+                let to = run.to;
+                Ok(Box::pin(async move { future.await?.into_reply(&to) }))
+            }
+        }
+
+        impl<F, Fut, R, K, A, $($state,)*> Handler<(Cx, $(State<$state>,)* A,), K> for F
+        where
+            F: Fn(Cx, $(State<$state>,)* A) -> Fut + Send + Sync + 'static,
+            Fut: Future<Output = Result<R>> + Send + 'static,
+            R: IntoReply<K>,
+            A: DeserializeOwned + JsonSchema,
+            $($state: Send + Sync + 'static,)*
+        {
+            fn schema() -> Option<Value> {
+                Some(schema_of::<A>())
+            }
+
+            fn needs() -> Vec<Needs> {
+                vec![$(Needs { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
+            }
+
+            fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, String> {
+                let arguments: A =
+                    serde_json::from_value(run.arguments).map_err(|error| error.to_string())?;
+                let future = self(cx, $(run.states.get::<$state>(),)* arguments);
+                let to = run.to;
+                Ok(Box::pin(async move { future.await?.into_reply(&to) }))
+            }
+        }
+    };
+}
+
+handler!();
+handler!(S1);
+handler!(S1, S2);
+handler!(S1, S2, S3);
+handler!(S1, S2, S3, S4);
+
+/// A handler of a known kind, whatever its function looks like.
+pub(crate) type Start = Box<dyn Fn(Cx, Run<'_>) -> Result<HandlerFuture, String> + Send + Sync>;
+
+/// Forgets a handler's type.
+pub(crate) fn erase<M, K, H: Handler<M, K>>(handler: H) -> Start {
+    Box::new(move |cx, run| handler.start(cx, run))
+}

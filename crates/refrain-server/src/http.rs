@@ -1,0 +1,289 @@
+//! Streamable HTTP: a tower service that answers one POST with one reply, and the hyper front that serves it.
+//!
+//! The answer is a single JSON object. When a handler reports progress or logs, and the client wants that, it is a
+//! stream of server-sent events whose last one is the reply.
+
+mod body;
+mod headers;
+mod serve;
+
+pub use body::Body;
+pub(crate) use body::write_note;
+pub use headers::AllowedHosts;
+pub use serve::serve;
+
+use crate::dispatch::Request;
+use crate::round::{Begin, Round, RoundEvent};
+use crate::server::Server;
+use body::EventStream;
+use bytes::{Bytes, BytesMut};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http_body_util::BodyExt;
+use refrain_core::Principal;
+use refrain_wire::{ErrorCode, Id, Message, Reply, RpcError, parse, write_error, write_reply};
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const ROUND: HeaderName = HeaderName::from_static("refrain-round");
+
+/// The MCP endpoint as a tower service: mount it in axum, or serve it with [`serve`].
+///
+/// ```
+/// # use refrain_server::{AllowedHosts, HttpService, Server};
+/// # fn main() -> Result<(), refrain_server::BuildError> {
+/// let server = Server::builder("docs", "1.0").build()?;
+/// let app: axum::Router =
+///     axum::Router::new().route_service("/mcp", HttpService::new(server, AllowedHosts::local()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct HttpService {
+    server: Server,
+    hosts: Arc<AllowedHosts>,
+}
+
+impl HttpService {
+    /// The endpoint of this server, for requests to these hosts.
+    pub fn new(server: Server, hosts: AllowedHosts) -> Self {
+        Self {
+            server,
+            hosts: Arc::new(hosts),
+        }
+    }
+
+    /// Answers one request.
+    pub async fn handle<B>(&self, request: http::Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        if let Err(refusal) = self.admit(&parts) {
+            return *refusal;
+        }
+        let bytes = match self.collect(body).await {
+            Ok(bytes) => bytes,
+            Err(refusal) => return *refusal,
+        };
+        let principal = match &self.server.0.authenticator {
+            None => Principal::anonymous(),
+            Some(authenticator) => match authenticator.authenticate(&parts.headers).await {
+                Ok(principal) => principal,
+                Err(refused) => {
+                    let error = RpcError::invalid_request(refused.reason);
+                    let mut response = self.error(StatusCode::UNAUTHORIZED, None, &error);
+                    if let Ok(challenge) = HeaderValue::from_str(&refused.challenge) {
+                        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+                    }
+                    return response;
+                }
+            },
+        };
+        self.respond(&parts, &bytes, principal).await
+    }
+
+    /// Is this a request the endpoint takes at all?
+    fn admit(&self, parts: &Parts) -> Result<(), Box<Response<Body>>> {
+        if let Err(reason) = self.hosts.admit(parts) {
+            let error = RpcError::invalid_request(reason);
+            return Err(Box::new(self.error(StatusCode::FORBIDDEN, None, &error)));
+        }
+        if parts.method != Method::POST {
+            let error = RpcError::invalid_request("the MCP endpoint takes POST requests");
+            let mut response = self.error(StatusCode::METHOD_NOT_ALLOWED, None, &error);
+            let post = HeaderValue::from_static("POST");
+            response.headers_mut().insert(ALLOW, post);
+            return Err(Box::new(response));
+        }
+        if !headers::is_json(&parts.headers) {
+            let error = RpcError::invalid_request("Content-Type must be application/json");
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Box::new(self.error(status, None, &error)));
+        }
+        Ok(())
+    }
+
+    /// Reads the body, up to the limit. One that came in one piece is not copied.
+    async fn collect<B>(&self, body: B) -> Result<Bytes, Box<Response<Body>>>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        let limit = self.server.0.limits.body;
+        let too_large = || {
+            let error = RpcError::invalid_request(format!(
+                "the body is larger than the limit of {limit} bytes"
+            ));
+            Box::new(self.error(StatusCode::PAYLOAD_TOO_LARGE, None, &error))
+        };
+        if body.size_hint().lower() > limit as u64 {
+            return Err(too_large());
+        }
+        let mut body = std::pin::pin!(body);
+        let mut whole = Bytes::new();
+        let mut pieces = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                let error = RpcError::parse(format!("the body could not be read: {error}"));
+                Box::new(self.error(StatusCode::BAD_REQUEST, None, &error))
+            })?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if whole.len() + pieces.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            if whole.is_empty() && pieces.is_empty() {
+                whole = data;
+            } else {
+                pieces.extend_from_slice(&std::mem::take(&mut whole));
+                pieces.extend_from_slice(&data);
+            }
+        }
+        Ok(if pieces.is_empty() {
+            whole
+        } else {
+            pieces.freeze()
+        })
+    }
+
+    async fn respond(&self, parts: &Parts, bytes: &[u8], principal: Principal) -> Response<Body> {
+        let (id, method, params) = match parse(bytes) {
+            Ok(Message::Request { id, method, params }) => (id, method, params),
+            Ok(Message::Notification { .. }) => {
+                let mut accepted = Response::new(Body::empty());
+                *accepted.status_mut() = StatusCode::ACCEPTED;
+                return accepted;
+            }
+            Err(rejection) => {
+                let id = rejection.id.as_deref().and_then(Id::from_raw);
+                return self.error(StatusCode::BAD_REQUEST, id, &rejection.error);
+            }
+        };
+        let request = match Request::decode(&method, params)
+            .and_then(|request| headers::check(&parts.headers, &method, &request).map(|()| request))
+            .and_then(|request| request.check_version().map(|()| request))
+        {
+            Ok(request) => request,
+            Err(error) => return self.error(status(error.code), Some(id), &error),
+        };
+        match self.server.answer(request, principal) {
+            Begin::Listed(reply) | Begin::Reply(reply) => self.reply(id, &reply, None),
+            Begin::Round(round) => self.run(id, round).await,
+            Begin::Busy => {
+                let error = RpcError::internal(format!(
+                    "this instance already runs its limit of {} calls; try again",
+                    self.server.0.limits.concurrent_calls
+                ));
+                let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
+                let second = HeaderValue::from_static("1");
+                response.headers_mut().insert(RETRY_AFTER, second);
+                response
+            }
+        }
+    }
+
+    /// Runs a round. Its first note turns the answer into a stream.
+    async fn run(&self, id: Id<'_>, mut round: Box<Round>) -> Response<Body> {
+        match round.next().await {
+            RoundEvent::Reply(reply) => self.reply(id, &reply, Some(&round)),
+            RoundEvent::Notes(notes) => {
+                let stream = EventStream::new(self.server.clone(), id, round, notes);
+                let mut response = Response::new(Body::events(stream));
+                let headers = response.headers_mut();
+                headers.insert(CONTENT_TYPE, EVENTS);
+                headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+                let no = HeaderValue::from_static("no");
+                headers.insert(HeaderName::from_static("x-accel-buffering"), no);
+                response
+            }
+            RoundEvent::Crashed => self.error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                Some(id),
+                &RpcError::internal("the round was made to crash"),
+            ),
+        }
+    }
+
+    fn reply(&self, id: Id<'_>, reply: &Reply, round: Option<&Round>) -> Response<Body> {
+        let mut out = Vec::with_capacity(1024);
+        write_reply(&mut out, Some(id), reply, &self.server.0.info);
+        let mut response = Response::new(Body::full(out.into()));
+        // A client that lacks a capability is told so with 400, as the protocol demands; any other error of a call
+        // is a reply like the others.
+        if let Reply::Error(RpcError {
+            code: ErrorCode::MissingCapability,
+            ..
+        }) = reply
+        {
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+        }
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+        if let (Some(instance), Some(round)) = (&self.server.0.instance, round)
+            && let Some(value) = explain(instance, round, reply)
+        {
+            response.headers_mut().insert(ROUND, value);
+        }
+        response
+    }
+
+    fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
+        let mut out = Vec::with_capacity(256);
+        write_error(&mut out, id.as_ref().map(Id::as_json), error);
+        let mut response = Response::new(Body::full(out.into()));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+        response
+    }
+}
+
+fn status(code: ErrorCode) -> StatusCode {
+    StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
+/// What a round did, for those who look at how a fleet works.
+fn explain(instance: &str, round: &Round, reply: &Reply) -> Option<HeaderValue> {
+    let stats = round.stats();
+    let token = match reply {
+        Reply::Incomplete(incomplete) => incomplete.state.as_ref().map_or(0, String::len),
+        _ => 0,
+    };
+    let mut text = String::new();
+    write!(
+        text,
+        "instance={instance}; round={}; replayed={}; steps={}; token={token}",
+        round.number(),
+        stats.replayed,
+        stats.steps
+    )
+    .ok()?;
+    HeaderValue::try_from(text).ok()
+}
+
+impl<B> tower_service::Service<http::Request<B>> for HttpService
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display + Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move { Ok(this.handle(request).await) })
+    }
+}

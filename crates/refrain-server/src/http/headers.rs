@@ -1,0 +1,138 @@
+//! The checks of a request's headers: where it is for, where it comes from, and that it says what the body says.
+
+use crate::dispatch::Request;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+use refrain_wire::RpcError;
+use std::borrow::Cow;
+
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+/// The hosts a server answers for. A request for another host, or from a page of another one, is refused: that is
+/// what keeps a web page from reaching a local server by DNS rebinding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllowedHosts(Option<Vec<String>>);
+
+impl AllowedHosts {
+    /// This machine only: `localhost`, `127.0.0.1` and `[::1]`, on any port.
+    pub fn local() -> Self {
+        Self::only(["localhost", "127.0.0.1", "[::1]"])
+    }
+
+    /// These hosts. A name without a port allows every port.
+    pub fn only<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Self {
+        let lower = |host: S| host.into().to_ascii_lowercase();
+        Self(Some(hosts.into_iter().map(lower).collect()))
+    }
+
+    /// Any host: for servers behind a proxy that checks, with authentication on.
+    pub fn any() -> Self {
+        Self(None)
+    }
+
+    fn has(&self, host: &str) -> bool {
+        let Some(hosts) = &self.0 else { return true };
+        let name = match host.rfind(':') {
+            Some(at) if !host[at..].contains(']') => &host[..at],
+            _ => host,
+        };
+        hosts
+            .iter()
+            .any(|allowed| allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name))
+    }
+
+    pub(super) fn admit(&self, parts: &Parts) -> Result<(), &'static str> {
+        let host = match parts.headers.get(HOST) {
+            Some(host) => host.to_str().ok(),
+            None => parts.uri.authority().map(http::uri::Authority::as_str),
+        };
+        if !host.is_some_and(|host| self.has(host)) {
+            return Err("this server does not answer for the host in the Host header");
+        }
+        let Some(origin) = parts.headers.get(ORIGIN) else {
+            return Ok(());
+        };
+        let from = origin
+            .to_str()
+            .ok()
+            .and_then(|origin| origin.split_once("://"))
+            .map(|(_, host)| host);
+        if from.is_some_and(|host| self.has(host)) {
+            return Ok(());
+        }
+        Err("this server does not answer pages of the origin in the Origin header")
+    }
+}
+
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .map(|value| value.split(';').next().unwrap_or_default().trim())
+        .is_some_and(|value| value.eq_ignore_ascii_case("application/json"))
+}
+
+/// Do the metadata headers say what the body says?
+pub(super) fn check(
+    headers: &HeaderMap,
+    method: &str,
+    request: &Request<'_>,
+) -> Result<(), RpcError> {
+    let version = &request.meta().protocol_version;
+    matches(headers, &VERSION, "MCP-Protocol-Version", version, false)?;
+    matches(headers, &METHOD, "Mcp-Method", method, false)?;
+    match request.name() {
+        Some(name) => matches(headers, &NAME, "Mcp-Name", name, true),
+        None => Ok(()),
+    }
+}
+
+fn matches(
+    headers: &HeaderMap,
+    header: &HeaderName,
+    shown: &str,
+    body: &str,
+    encoded: bool,
+) -> Result<(), RpcError> {
+    let mut values = headers.get_all(header).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return Err(RpcError::header_mismatch(format!(
+            "the {shown} header must be there exactly once"
+        )));
+    };
+    let value = value.to_str().map_err(|_| {
+        RpcError::header_mismatch(format!(
+            "the {shown} header has characters that are not ASCII"
+        ))
+    })?;
+    let said = if encoded {
+        decode(value).ok_or_else(|| {
+            RpcError::header_mismatch(format!("the {shown} header is not valid base64 of UTF-8"))
+        })?
+    } else {
+        Cow::Borrowed(value)
+    };
+    if said == body {
+        return Ok(());
+    }
+    Err(RpcError::header_mismatch(format!(
+        "the {shown} header says {said:?} and the body says {body:?}"
+    )))
+}
+
+/// Undoes the base64 form in which values that are not plain ASCII are sent.
+fn decode(value: &str) -> Option<Cow<'_, str>> {
+    let Some(inner) = value
+        .strip_prefix("=?base64?")
+        .and_then(|rest| rest.strip_suffix("?="))
+    else {
+        return Some(Cow::Borrowed(value));
+    };
+    let bytes = STANDARD.decode(inner).ok()?;
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}

@@ -1,0 +1,38 @@
+//! How much one instance takes on.
+
+use refrain_core::Limits;
+use std::time::Duration;
+
+/// The limits of a server. Every one can be set; passing one is answered with an error that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Bytes of a request's body. Default 4 MiB.
+    pub body: usize,
+    /// Calls that run at the same time; one more is answered with HTTP 503. Default 1024.
+    pub concurrent_calls: usize,
+    /// Calls that run at the same time before flows are handed on at their checkpoints. Default 768.
+    pub shed_above: usize,
+    /// Time of one round. Default 60 seconds.
+    pub round_time: Duration,
+    /// Time that running calls are given when the server is told to stop. Default 30 seconds.
+    pub drain_time: Duration,
+    /// Time between the word that the server is to stop and its closing to new connections, so that a load balancer
+    /// sees `/readyz` first. Default one second.
+    pub drain_grace: Duration,
+    /// The limits of one flow.
+    pub flow: Limits,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            body: 4 * 1024 * 1024,
+            concurrent_calls: 1024,
+            shed_above: 768,
+            round_time: Duration::from_secs(60),
+            drain_time: Duration::from_secs(30),
+            drain_grace: Duration::from_secs(1),
+            flow: Limits::default(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Resources and resource templates.
+
+use crate::handler::{Handler, Needs, Start, erase};
+use crate::reply::ReadCall;
+use refrain_wire::{ResourceInfo, ResourceTemplateInfo};
+use serde_json::{Map, Value};
+
+/// A resource: a URI, a name and a handler that reads it.
+pub struct Resource {
+    pub(crate) info: ResourceInfo,
+    pub(crate) needs: Vec<Needs>,
+    pub(crate) start: Start,
+}
+
+/// A family of resources: a URI with `{variables}` in it. They are the handler's arguments, as strings.
+pub struct ResourceTemplate {
+    pub(crate) info: ResourceTemplateInfo,
+    pub(crate) needs: Vec<Needs>,
+    pub(crate) start: Start,
+}
+
+impl Resource {
+    /// A resource at this URI.
+    pub fn new<M, H: Handler<M, ReadCall>>(
+        uri: impl Into<String>,
+        name: impl Into<String>,
+        handler: H,
+    ) -> Self {
+        Self {
+            info: ResourceInfo {
+                uri: uri.into(),
+                name: name.into(),
+                ..ResourceInfo::default()
+            },
+            needs: H::needs(),
+            start: erase(handler),
+        }
+    }
+
+    /// A title to show.
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.info.title = Some(title.into());
+        self
+    }
+
+    /// What the resource holds.
+    pub fn describe(mut self, description: impl Into<String>) -> Self {
+        self.info.description = Some(description.into());
+        self
+    }
+
+    /// The media type of its content.
+    pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
+        self.info.mime_type = Some(mime_type.into());
+        self
+    }
+}
+
+impl ResourceTemplate {
+    /// Resources at URIs of this form, as in `notes://{year}/{name}`.
+    pub fn new<M, H: Handler<M, ReadCall>>(
+        uri_template: impl Into<String>,
+        name: impl Into<String>,
+        handler: H,
+    ) -> Self {
+        Self {
+            info: ResourceTemplateInfo {
+                uri_template: uri_template.into(),
+                name: name.into(),
+                ..ResourceTemplateInfo::default()
+            },
+            needs: H::needs(),
+            start: erase(handler),
+        }
+    }
+
+    /// A title to show.
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.info.title = Some(title.into());
+        self
+    }
+
+    /// What the resources hold.
+    pub fn describe(mut self, description: impl Into<String>) -> Self {
+        self.info.description = Some(description.into());
+        self
+    }
+
+    /// The media type of their content.
+    pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
+        self.info.mime_type = Some(mime_type.into());
+        self
+    }
+}
+
+/// Why a URI template cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the URI template {template:?} is not usable: {reason}")]
+pub struct TemplateError {
+    /// The template.
+    pub template: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+/// A URI template taken apart: text and variables in turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pattern(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Variable(String),
+}
+
+impl Pattern {
+    pub(crate) fn parse(template: &str) -> Result<Self, TemplateError> {
+        let fail = |reason| TemplateError {
+            template: template.to_owned(),
+            reason,
+        };
+        let mut parts = Vec::new();
+        let mut rest = template;
+        while let Some(open) = rest.find('{') {
+            if open > 0 {
+                parts.push(Part::Text(rest[..open].to_owned()));
+            } else if matches!(parts.last(), Some(Part::Variable(_))) {
+                return Err(fail("two variables need text between them"));
+            }
+            let close = rest[open..].find('}').ok_or_else(|| fail("a { has no }"))?;
+            let name = &rest[open + 1..open + close];
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if name.is_empty() || !name.chars().all(plain) {
+                return Err(fail("a variable is a name of letters, digits and _"));
+            }
+            parts.push(Part::Variable(name.to_owned()));
+            rest = &rest[open + close + 1..];
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Text(rest.to_owned()));
+        }
+        Ok(Self(parts))
+    }
+
+    /// The variables of a URI that has this form. A variable is at least one character and holds no `/`.
+    pub(crate) fn matches(&self, uri: &str) -> Option<Value> {
+        let mut variables = Map::new();
+        let mut rest = uri;
+        let mut parts = self.0.iter().peekable();
+        while let Some(part) = parts.next() {
+            match part {
+                Part::Text(text) => rest = rest.strip_prefix(text.as_str())?,
+                Part::Variable(name) => {
+                    let end = match parts.peek() {
+                        Some(Part::Text(text)) => rest.find(text.as_str())?,
+                        _ => rest.len(),
+                    };
+                    let value = &rest[..end];
+                    if value.is_empty() || value.contains('/') {
+                        return None;
+                    }
+                    variables.insert(name.clone(), Value::String(value.to_owned()));
+                    rest = &rest[end..];
+                }
+            }
+        }
+        rest.is_empty().then_some(Value::Object(variables))
+    }
+}

@@ -1,0 +1,255 @@
+//! One round of a call: token opened, flow driven, token sealed.
+
+mod begin;
+
+pub(crate) use begin::{Begin, begin};
+
+use crate::load::Place;
+use crate::server::Server;
+use refrain_core::{
+    AskError, Binding, Cut, Error, ErrorKind, Event, Flow, LogError, LogKey, Note, Outcome,
+    Recorded, Stats,
+};
+use refrain_wire::{CallKind, Incomplete, Reply, RpcError, ToolResult, record_reply};
+use serde_json::value::RawValue;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::time::Sleep;
+
+type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
+type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One round of a call at work. Dropping it cancels the handler.
+pub struct Round {
+    server: Server,
+    flow: Flow,
+    stage: Stage,
+    binding: Binding,
+    kind: CallKind,
+    version: Arc<str>,
+    number: u32,
+    progress_token: Option<Box<RawValue>>,
+    single_use: Option<LogKey>,
+    limit: Option<Pin<Box<Sleep>>>,
+    _place: Place,
+}
+
+enum Stage {
+    /// Asks the replay log whether this token was used before.
+    Claim(Claimed),
+    Run,
+    /// The handler is done, and what it said last goes out first.
+    Last(Box<Event>),
+    /// Records the reply for when it is asked for again.
+    Keep(Kept, Option<Reply>),
+}
+
+/// What a round reports.
+#[derive(Debug)]
+pub enum RoundEvent {
+    /// The handler has something to tell the client before the reply.
+    Notes(Vec<Note>),
+    /// The round is over.
+    Reply(Reply),
+    /// The round was made to crash: there is no reply. Only tests do that.
+    Crashed,
+}
+
+impl std::fmt::Debug for Round {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Round")
+            .field("kind", &self.kind)
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Round {
+    /// The number of this round, counted from 1.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What the round did so far.
+    pub fn stats(&self) -> Stats {
+        self.flow.stats()
+    }
+
+    /// The token that progress reports carry, if the client wants any.
+    pub fn progress_token(&self) -> Option<&RawValue> {
+        self.progress_token.as_deref()
+    }
+
+    /// Makes the round crash after this many polls of its operations. For tests of what survives.
+    pub fn crash_after(&mut self, polls: u32) {
+        self.flow.crash_after(polls);
+    }
+
+    /// Goes on until there is something to send.
+    pub async fn next(&mut self) -> RoundEvent {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// Goes on until there is something to send.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
+        loop {
+            match &mut self.stage {
+                Stage::Claim(claim) => {
+                    let claimed = ready!(claim.as_mut().poll(cx));
+                    self.stage = Stage::Run;
+                    match claimed {
+                        Ok(Recorded::Fresh) => {}
+                        Ok(Recorded::Done(reply)) => {
+                            return Poll::Ready(RoundEvent::Reply(Reply::Recorded(reply)));
+                        }
+                        Ok(Recorded::Begun) => return Poll::Ready(error(used_up())),
+                        Err(failed) => {
+                            tracing::error!(error = %failed, "the replay log failed");
+                            return Poll::Ready(error(RpcError::internal("Internal error")));
+                        }
+                    }
+                }
+                Stage::Run => {
+                    let Some(event) = ready!(self.poll_flow(cx)) else {
+                        // Let other tasks run: they may have asks for this round.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    };
+                    if let Event::Notes(notes) = event {
+                        return Poll::Ready(RoundEvent::Notes(notes));
+                    }
+                    self.stage = Stage::Last(Box::new(event));
+                    let notes = self.flow.take_notes();
+                    if !notes.is_empty() {
+                        return Poll::Ready(RoundEvent::Notes(notes));
+                    }
+                }
+                Stage::Last(event) => {
+                    let event = std::mem::replace(&mut **event, Event::Settle);
+                    if let Event::Crashed = event {
+                        return Poll::Ready(RoundEvent::Crashed);
+                    }
+                    let reply = self.reply(event);
+                    match self.keep(&reply) {
+                        Some(kept) => self.stage = Stage::Keep(kept, Some(reply)),
+                        None => return Poll::Ready(RoundEvent::Reply(reply)),
+                    }
+                }
+                Stage::Keep(kept, reply) => {
+                    ready!(kept.as_mut().poll(cx));
+                    let reply = reply.take();
+                    return Poll::Ready(match reply {
+                        Some(reply) => RoundEvent::Reply(reply),
+                        None => error(RpcError::internal("Internal error")),
+                    });
+                }
+            }
+        }
+    }
+
+    /// `None`: others should be let run first.
+    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        match self.flow.poll(cx) {
+            Poll::Ready(Event::Settle) => Poll::Ready(None),
+            Poll::Ready(event) => Poll::Ready(Some(event)),
+            Poll::Pending => {
+                // The clock of the round is only set up for handlers that wait.
+                let time = self.server.0.limits.round_time;
+                let limit = self
+                    .limit
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+                ready!(limit.as_mut().poll(cx));
+                Poll::Ready(Some(self.flow.expire()))
+            }
+        }
+    }
+
+    fn reply(&mut self, event: Event) -> Reply {
+        match event {
+            Event::Cut(cut) => self.incomplete(cut),
+            Event::Done(Ok(Outcome::Complete(body))) => Reply::Complete(body),
+            Event::Done(Err(failed)) => self.failed(&failed),
+            Event::Fault(fault) if fault.bad_answer => {
+                Reply::Error(RpcError::invalid_params(fault.message))
+            }
+            Event::Fault(fault) => {
+                tracing::error!(fault = %fault.message, "a handler made a mistake");
+                Reply::Error(RpcError::internal(fault.message))
+            }
+            Event::Panicked(message) => {
+                tracing::error!(panic = %message, "a handler panicked");
+                Reply::Error(RpcError::internal("the handler panicked"))
+            }
+            Event::Done(Ok(Outcome::Incomplete(_)))
+            | Event::Notes(_)
+            | Event::Settle
+            | Event::Crashed => Reply::Error(RpcError::internal("Internal error")),
+        }
+    }
+
+    fn incomplete(&self, cut: Cut) -> Reply {
+        let rounds = self.server.0.limits.flow.rounds;
+        if cut.snapshot.round() > rounds {
+            return Reply::Error(RpcError::internal(format!(
+                "the call needs more rounds than the limit of {rounds}"
+            )));
+        }
+        if cut.shed {
+            tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
+        }
+        let sealer = &self.server.0.sealer;
+        match sealer.seal(&self.binding, &cut.snapshot, &self.version) {
+            Ok(token) => Reply::Incomplete(Incomplete {
+                asks: cut.asks,
+                state: Some(token),
+            }),
+            Err(error) => {
+                tracing::error!(%error, "a flow could not be sealed");
+                Reply::Error(RpcError::internal(error.to_string()))
+            }
+        }
+    }
+
+    fn failed(&self, failed: &Error) -> Reply {
+        let rpc = match failed.kind() {
+            ErrorKind::Ask(AskError::Unsupported { capability, .. }) => {
+                RpcError::missing_capability(&[*capability])
+            }
+            ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
+            ErrorKind::Internal => {
+                tracing::error!(error = %failed, "a handler failed");
+                RpcError::internal("Internal error")
+            }
+            _ if self.kind == CallKind::Tool => {
+                return Reply::complete(ToolResult::error(failed.to_string()));
+            }
+            ErrorKind::Ask(_) => RpcError::invalid_params(failed.to_string()),
+            _ => RpcError::internal(failed.to_string()),
+        };
+        Reply::Error(rpc)
+    }
+
+    /// Records the reply of a token that may be used once.
+    fn keep(&self, reply: &Reply) -> Option<Kept> {
+        let key = self.single_use.clone()?;
+        let log = self.server.0.replay_log.clone()?;
+        let recorded = record_reply(reply, &self.server.0.info);
+        Some(Box::pin(async move {
+            if let Err(error) = log.finish(&key, &recorded).await {
+                tracing::error!(%error, "a reply could not be recorded");
+            }
+        }))
+    }
+}
+
+fn error(error: RpcError) -> RoundEvent {
+    RoundEvent::Reply(Reply::Error(error))
+}
+
+fn used_up() -> RpcError {
+    RpcError::invalid_params(
+        "this requestState is being used or its use was interrupted; it may be used only once",
+    )
+}

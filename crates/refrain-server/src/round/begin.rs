@@ -1,0 +1,232 @@
+//! The beginning of a round: find the handler, check the arguments, open the token.
+
+use super::{Round, Stage};
+use crate::handler::{Run, Start as StartHandler};
+use crate::reply::ReplyTo;
+use crate::server::Server;
+use refrain_core::{
+    Cx, Env, Error, Flow, HandlerFuture, LogKey, Outcome, Pressure, Principal, Start,
+};
+use refrain_wire::{Call, CallKind, Reply, ResultBody, RpcError, ToolResult, parse_value};
+use serde_json::{Value, json};
+use std::future::ready;
+use std::sync::Arc;
+
+/// How an answer begins.
+pub(crate) enum Begin {
+    /// A list, known beforehand.
+    Listed(Reply),
+    /// A reply that needs no handler.
+    Reply(Reply),
+    /// A handler is at work.
+    Round(Box<Round>),
+    /// All places are taken.
+    Busy,
+}
+
+impl From<RpcError> for Begin {
+    fn from(error: RpcError) -> Self {
+        Self::Reply(Reply::Error(error))
+    }
+}
+
+/// What a call is aimed at.
+enum Target {
+    Tool(Arc<crate::server::RegisteredTool>),
+    Prompt(Arc<crate::prompt::Prompt>),
+    Resource(Arc<crate::resource::Resource>),
+    Template(Arc<crate::resource::ResourceTemplate>),
+}
+
+impl Target {
+    fn handler(&self) -> &StartHandler {
+        match self {
+            Self::Tool(tool) => &tool.tool.start,
+            Self::Prompt(prompt) => &prompt.start,
+            Self::Resource(resource) => &resource.start,
+            Self::Template(template) => &template.start,
+        }
+    }
+
+    fn mime_type(&self) -> Option<&String> {
+        match self {
+            Self::Resource(resource) => resource.info.mime_type.as_ref(),
+            Self::Template(template) => template.info.mime_type.as_ref(),
+            Self::Tool(_) | Self::Prompt(_) => None,
+        }
+    }
+}
+
+/// Begins a round of a call.
+pub(crate) fn begin(server: &Server, call: Call<'_>, principal: Principal) -> Begin {
+    match try_begin(server, call, principal) {
+        Ok(begin) | Err(begin) => begin,
+    }
+}
+
+fn try_begin(server: &Server, call: Call<'_>, principal: Principal) -> Result<Begin, Begin> {
+    let place = server.0.load.enter().ok_or(Begin::Busy)?;
+    let mut arguments = call
+        .arguments
+        .map(|raw| parse_value(raw.get()))
+        .transpose()
+        .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
+    let target = find(server, &call, &mut arguments)?;
+    let sealer = &server.0.sealer;
+    let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
+    let start = match &call.state {
+        None => Start::first(
+            sealer.first(&binding, call.meta.call_id.as_deref()),
+            call.answers.as_ref(),
+        ),
+        Some(token) => {
+            let snapshot = sealer.open(&binding, token).map_err(|reason| {
+                tracing::warn!(%reason, target = %call.target, "a token was refused");
+                refused()
+            })?;
+            Start::resumed(snapshot, call.answers.as_ref())
+                .map_err(|error| RpcError::invalid_params(error.to_string()))?
+        }
+    };
+    let (once, single_use, version) = match &target {
+        Target::Tool(tool) => (
+            tool.tool.once,
+            tool.tool.single_use,
+            tool.tool.version.clone(),
+        ),
+        _ => (false, false, Arc::from("1")),
+    };
+    let number = start.round();
+    let single_use = single_use.then(|| LogKey::round(start.flow(), number));
+    let env = Env {
+        principal,
+        capabilities: call.meta.capabilities,
+        log_level: call.meta.log_level,
+        wants_progress: call.meta.progress_token.is_some(),
+        source: server.0.source.clone(),
+        limits: server.0.limits.flow.clone(),
+        pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
+        replay_log: server.0.replay_log.clone().filter(|_| once),
+    };
+    let to = match call.kind {
+        CallKind::Resource => ReplyTo {
+            uri: call.target.to_string(),
+            mime_type: target.mime_type().cloned(),
+        },
+        _ => ReplyTo::default(),
+    };
+    let run = Run {
+        states: &server.0.states,
+        arguments: arguments.unwrap_or_else(|| json!({})),
+        to,
+    };
+    let flow = Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run));
+    let stage = match (&single_use, &server.0.replay_log) {
+        (Some(key), Some(log)) => {
+            let (key, log) = (key.clone(), log.clone());
+            Stage::Claim(Box::pin(async move { log.begin(&key).await }))
+        }
+        _ => Stage::Run,
+    };
+    Ok(Begin::Round(Box::new(Round {
+        server: server.clone(),
+        flow,
+        stage,
+        binding,
+        kind: call.kind,
+        version,
+        number,
+        progress_token: call.meta.progress_token.map(ToOwned::to_owned),
+        single_use,
+        limit: None,
+        _place: place,
+    })))
+}
+
+/// The one and only answer to a token that does not open, whatever the reason.
+fn refused() -> RpcError {
+    RpcError::invalid_params(
+        "requestState is not valid for this request; send the call again without requestState",
+    )
+}
+
+/// Finds what a call is aimed at, and checks its arguments.
+fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
+    let name = call.target.as_ref();
+    match call.kind {
+        CallKind::Tool => {
+            let tool = server
+                .0
+                .tools
+                .get(name)
+                .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
+            let given = arguments.get_or_insert_with(|| json!({}));
+            let misfits: Vec<String> = tool
+                .arguments
+                .iter_errors(given)
+                .take(8)
+                .map(|error| match error.instance_path().as_str() {
+                    "" => error.to_string(),
+                    path => format!("{}: {error}", path.trim_start_matches('/')),
+                })
+                .collect();
+            if !misfits.is_empty() {
+                return Err(Begin::Reply(misfit(name, &misfits.join("; "))));
+            }
+            Ok(Target::Tool(tool.clone()))
+        }
+        CallKind::Prompt => {
+            let prompt = server
+                .0
+                .prompts
+                .get(name)
+                .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {name}")))?;
+            let given = arguments.as_ref().and_then(Value::as_object);
+            let wrong = given.and_then(|given| given.iter().find(|(_, value)| !value.is_string()));
+            if let Some((key, _)) = wrong {
+                let reason = format!("arguments[{key:?}] of a prompt must be a string");
+                return Err(RpcError::invalid_params(reason).into());
+            }
+            Ok(Target::Prompt(prompt.clone()))
+        }
+        CallKind::Resource => {
+            if let Some(resource) = server.0.resources.get(name) {
+                return Ok(Target::Resource(resource.clone()));
+            }
+            let matched = server
+                .0
+                .templates
+                .iter()
+                .find_map(|(pattern, template)| Some((pattern.matches(name)?, template)));
+            let Some((variables, template)) = matched else {
+                let unknown = RpcError::invalid_params(format!("Unknown resource: {name}"));
+                return Err(unknown.with_data(&json!({"uri": name})).into());
+            };
+            *arguments = Some(variables);
+            Ok(Target::Template(template.clone()))
+        }
+    }
+}
+
+fn misfit(tool: &str, reason: &str) -> Reply {
+    Reply::complete(ToolResult::error(format!(
+        "Invalid arguments for tool {tool}: {reason}"
+    )))
+}
+
+fn run_handler(target: &Target, name: &str, cx: Cx, run: Run<'_>) -> HandlerFuture {
+    let reason = match target.handler()(cx, run) {
+        Ok(future) => return future,
+        Err(reason) => reason,
+    };
+    let outcome = match target {
+        Target::Tool(_) => {
+            let text = format!("Invalid arguments for tool {name}: {reason}");
+            ResultBody::from_members(ToolResult::error(text))
+                .map(Outcome::Complete)
+                .map_err(Error::internal)
+        }
+        _ => Err(Error::invalid_params(format!("arguments: {reason}"))),
+    };
+    Box::pin(ready(outcome))
+}

@@ -1,0 +1,107 @@
+//! Tools.
+
+use crate::handler::{Handler, Needs, Start, erase};
+use crate::reply::ToolCall;
+use refrain_wire::{ToolAnnotations, ToolInfo};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A tool: a name, a description and a handler.
+///
+/// ```
+/// use refrain_server::Tool;
+/// use refrain_core::{Cx, Result};
+///
+/// async fn ping(_: Cx) -> Result<&'static str> {
+///     Ok("pong")
+/// }
+/// let tool = Tool::new("ping", ping).describe("Answers pong.");
+/// assert_eq!(tool.info().name, "ping");
+/// ```
+pub struct Tool {
+    pub(crate) info: ToolInfo,
+    pub(crate) version: Arc<str>,
+    pub(crate) once: bool,
+    pub(crate) single_use: bool,
+    pub(crate) needs: Vec<Needs>,
+    pub(crate) start: Start,
+}
+
+impl Tool {
+    /// A tool of this name. The schema of its arguments comes from the handler's argument struct.
+    pub fn new<M, H: Handler<M, ToolCall>>(name: impl Into<String>, handler: H) -> Self {
+        let none = || json!({"type": "object", "additionalProperties": false});
+        Self {
+            info: ToolInfo {
+                name: name.into(),
+                title: None,
+                description: None,
+                input_schema: H::schema().unwrap_or_else(none),
+                output_schema: None,
+                annotations: None,
+            },
+            version: "1".into(),
+            once: false,
+            single_use: false,
+            needs: H::needs(),
+            start: erase(handler),
+        }
+    }
+
+    /// The tool as it is listed.
+    pub fn info(&self) -> &ToolInfo {
+        &self.info
+    }
+
+    /// A title to show.
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.info.title = Some(title.into());
+        self
+    }
+
+    /// What the tool does, for the model that chooses it.
+    pub fn describe(mut self, description: impl Into<String>) -> Self {
+        self.info.description = Some(description.into());
+        self
+    }
+
+    /// The version of the tool, as it is noted in tokens. Default "1".
+    pub fn version(mut self, version: impl Into<Arc<str>>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Another schema than that of the argument struct, for what types cannot say.
+    pub fn input_schema(mut self, schema: Value) -> Self {
+        self.info.input_schema = schema;
+        self
+    }
+
+    /// Hints about what the tool does to the world.
+    pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
+        self.info.annotations = Some(annotations);
+        self
+    }
+
+    /// The handler uses `cx.once(..)`: the server must have a replay log.
+    pub fn once(mut self) -> Self {
+        self.once = true;
+        self
+    }
+
+    /// A token of this tool may be used once; a repeated request gets the recorded reply. The server must have a
+    /// replay log.
+    pub fn single_use(mut self) -> Self {
+        self.single_use = true;
+        self
+    }
+}
+
+impl std::fmt::Debug for Tool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tool")
+            .field("name", &self.info.name)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}

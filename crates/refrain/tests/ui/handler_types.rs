@@ -1,0 +1,22 @@
+//! Types that do not fit are reported at the function, by the bounds of the builder.
+
+use refrain::{Cx, Result, tool};
+
+struct NoSchema;
+
+#[tool]
+async fn arguments(_cx: Cx, _args: NoSchema) -> Result<String> {
+    Ok(String::new())
+}
+
+#[tool]
+async fn result(_cx: Cx) -> String {
+    String::new()
+}
+
+#[tool]
+async fn value(_cx: Cx) -> Result<u8> {
+    Ok(1)
+}
+
+fn main() {}
