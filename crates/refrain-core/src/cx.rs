@@ -346,9 +346,7 @@ impl Cx {
         let known = state.find(&key);
         if let Some(index) = known {
             let number = state.entries[index].held.json().parse();
-            let next = state.deliver(index);
-            drop(state);
-            next.into_iter().for_each(std::task::Waker::wake);
+            state.deliver(index);
             return number.unwrap_or(drawn);
         }
         let held = Held::Value(drawn.to_string().into());

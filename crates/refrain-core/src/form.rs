@@ -32,12 +32,20 @@ use std::sync::Arc;
 ///     r#"{"type":"object","properties":{"name":{"type":"string","description":"GitHub user name"}},"required":["name"]}"#
 /// );
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a form",
+    note = "derive it: #[derive(Deserialize, Elicit)] on a struct of strings, numbers, booleans and choices"
+)]
 pub trait Elicit: DeserializeOwned {
     /// The form that is sent. It must be the same each time.
     fn form() -> &'static Form;
 }
 
 /// An enum whose variants are the choices of a form's field. Derived with `#[derive(Elicit)]` on an enum.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a field of a form",
+    note = "a form is flat: a field is a String, bool, number, an enum that derives Elicit, a Vec of such an enum, or an Option of one of these"
+)]
 pub trait ElicitEnum: DeserializeOwned {
     /// The choices, in order.
     fn choices() -> Vec<Choice>;

@@ -1,4 +1,4 @@
-//! One message in, one reply out, whatever the transport.
+//! A request read, and answered from what is registered or begun as a round.
 
 use crate::round::{Begin, begin};
 use crate::server::Server;

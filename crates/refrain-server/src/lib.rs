@@ -5,7 +5,8 @@
 //! | `handler` | what a handler function may look like |
 //! | `tool`, `prompt`, `resource` | what can be registered |
 //! | `server` | the builder and the registered server |
-//! | `dispatch` | one message in, one reply out, whatever the transport |
+//! | `dispatch` | a request read, and answered or begun |
+//! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
 //! | `load` | how much is running, and when flows are handed on |
 //! | `http` | the tower service and the hyper front |
@@ -18,6 +19,7 @@ mod handler;
 mod http;
 mod limits;
 mod load;
+mod outgoing;
 mod prompt;
 mod reply;
 mod resource;
@@ -30,8 +32,9 @@ pub use auth::{AuthFuture, Authenticator, BadToken, BearerTokens, Refused};
 pub use handler::{Handler, State};
 pub use http::{AllowedHosts, Body, HttpService, serve};
 pub use limits::ServerLimits;
+pub use outgoing::Outgoing;
 pub use prompt::Prompt;
-pub use reply::{IntoReply, Json, PromptCall, ReadCall, ReplyTo, ToolCall};
+pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
 pub use resource::{Resource, ResourceTemplate, TemplateError};
 pub use round::{Round, RoundEvent};
 pub use server::{BuildError, Server, ServerBuilder};

@@ -29,9 +29,9 @@ pub struct ReplyTo {
 /// A value that a handler of the kind `K` ([`ToolCall`], [`PromptCall`], [`ReadCall`]) may return.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the result of this handler",
-    note = "a tool may return String, &str, Content, Vec<Content>, ToolResult, Json<T>, Incomplete or Outcome",
-    note = "a prompt may return String, Vec<PromptMessage>, PromptResult, Incomplete or Outcome",
-    note = "a resource may return String, ResourceContents, Vec<ResourceContents>, ReadResult, Incomplete or Outcome"
+    note = "a tool may return String, &str, Content, Vec<Content>, ToolResult, Json<T>, Incomplete or Reply<..>",
+    note = "a prompt may return String, Vec<PromptMessage>, PromptResult, Incomplete or Reply<..>",
+    note = "a resource may return String, ResourceContents, Vec<ResourceContents>, ReadResult, Incomplete or Reply<..>"
 )]
 pub trait IntoReply<K> {
     /// Turns the value into the flow's outcome.
@@ -41,6 +41,24 @@ pub trait IntoReply<K> {
 /// A structured result: sent as `structuredContent`, and as text for clients that read only that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Json<T>(pub T);
+
+/// What a handler in the explicit style returns: the result, or what is still missing.
+#[derive(Debug)]
+pub enum Reply<R> {
+    /// The call is done.
+    Complete(R),
+    /// More is needed first.
+    Incomplete(Incomplete),
+}
+
+impl<K, R: IntoReply<K>> IntoReply<K> for Reply<R> {
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+        match self {
+            Self::Complete(result) => result.into_reply(to),
+            Self::Incomplete(incomplete) => Ok(Outcome::Incomplete(incomplete)),
+        }
+    }
+}
 
 fn complete(members: &impl Serialize) -> Result<Outcome> {
     ResultBody::from_members(members)

@@ -1,11 +1,8 @@
 //! The same server on standard input and output: one message a line.
 
-use crate::dispatch::Request;
-use crate::http::write_note;
-use crate::round::{Begin, RoundEvent};
 use crate::server::Server;
 use refrain_core::Principal;
-use refrain_wire::{Id, Message, Reply, RpcError, parse, write_error, write_reply};
+use refrain_wire::{Id, Message, RpcError, parse, write_error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
@@ -60,59 +57,32 @@ where
                     let handle = running.spawn(answer(server.clone(), bytes, sender.clone()));
                     by_id.insert(id, handle);
                 }
-                Err(rejection) => {
-                    let mut out = Vec::new();
-                    let id = rejection.id.as_deref().map(RawValue::get);
-                    write_error(&mut out, id, &rejection.error);
-                    send(&sender, out).await;
-                }
+                Err(_) => answer(server.clone(), bytes, sender.clone()).await,
             },
         }
     }
-    // The client is gone: what still runs is cancelled.
-    running.shutdown().await;
+    // The client will send nothing more: what still runs is given a little time, and then cancelled.
+    let all = async { while running.join_next().await.is_some() {} };
+    let grace = server.limits().drain_grace;
+    if tokio::time::timeout(grace, all).await.is_err() {
+        running.shutdown().await;
+    }
     drop(sender);
     writer.await.map_err(io::Error::other)?
 }
 
 async fn answer(server: Server, bytes: Vec<u8>, sender: mpsc::Sender<Vec<u8>>) {
-    let Ok(Message::Request { id, method, params }) = parse(&bytes) else {
+    let Some(mut outgoing) = server.receive(&bytes, Principal::anonymous()) else {
         return;
     };
-    let begun = Request::decode(&method, params)
-        .and_then(|request| request.check_version().map(|()| request))
-        .map(|request| server.answer(request, Principal::anonymous()));
-    let reply = match begun {
-        Err(error) => Reply::Error(error),
-        Ok(Begin::Listed(reply) | Begin::Reply(reply)) => reply,
-        Ok(Begin::Busy) => Reply::Error(RpcError::internal(format!(
-            "this server already runs its limit of {} calls; try again",
-            server.limits().concurrent_calls
-        ))),
-        Ok(Begin::Round(mut round)) => loop {
-            match round.next().await {
-                RoundEvent::Notes(notes) => {
-                    for note in notes {
-                        let mut out = Vec::new();
-                        write_note(&mut out, round.progress_token(), &note);
-                        send(&sender, out).await;
-                    }
-                }
-                RoundEvent::Reply(reply) => break reply,
-                RoundEvent::Crashed => return,
-            }
-        },
-    };
-    let mut out = Vec::with_capacity(512);
-    write_reply(&mut out, Some(id), &reply, &server.0.info);
-    send(&sender, out).await;
+    while let Some(message) = outgoing.next().await {
+        send(&sender, message).await;
+    }
 }
 
 /// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
 async fn send(sender: &mpsc::Sender<Vec<u8>>, message: Vec<u8>) {
-    if !message.is_empty() {
-        let _ = sender.send(message).await;
-    }
+    let _ = sender.send(message).await;
 }
 
 fn cancelled_id(params: &RawValue) -> Option<String> {

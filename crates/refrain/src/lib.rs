@@ -46,7 +46,7 @@
 //! | use one name in several places | [`cx.scope`](Cx::scope) |
 //! | tell the client how it goes | [`cx.progress`](Cx::progress), [`cx.log`](Cx::log) |
 //! | know time, chance and caller | [`cx.now`](Cx::now), [`cx.random`](Cx::random), [`cx.principal`](Cx::principal) |
-//! | read answers and keep a state by hand | [`cx.answer`](Cx::answer), [`cx.state`](Cx::state), [`Incomplete`] |
+//! | read answers and keep a state by hand | [`cx.answer`](Cx::answer), [`cx.state`](Cx::state), [`Incomplete`], [`Reply`] |
 //!
 //! # What a handler must not do
 //!
@@ -67,9 +67,9 @@ pub use refrain_core::{
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
     AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Handler,
-    HttpService, IntoReply, Json, Prompt, PromptCall, ReadCall, Refused, ReplyTo, Resource,
-    ResourceTemplate, Round, RoundEvent, Server, ServerBuilder, ServerLimits, State, TemplateError,
-    Tool, ToolCall, serve, serve_stdio,
+    HttpService, IntoReply, Json, Outgoing, Prompt, PromptCall, ReadCall, Refused, Reply, ReplyTo,
+    Resource, ResourceTemplate, Round, RoundEvent, Server, ServerBuilder, ServerLimits, State,
+    TemplateError, Tool, ToolCall, serve, serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, CacheScope, Content, LogLevel, PROTOCOL_VERSION, PromptMessage, PromptResult,
@@ -84,8 +84,8 @@ pub use {schemars, serde, serde_json};
 pub mod prelude {
     pub use crate::{
         Answer, AskError, Content, Cx, Elicit, Error, Incomplete, Json, LogLevel, PromptMessage,
-        ResourceContents, Result, SamplingParams, Server, State, Tool, ToolResult, ok, prompt,
-        resource, tool,
+        Reply, ResourceContents, Result, SamplingParams, Server, State, Tool, ToolResult, ok,
+        prompt, resource, tool,
     };
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};

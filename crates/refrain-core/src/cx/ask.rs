@@ -143,8 +143,7 @@ impl<'a, T> AskFuture<'a, T> {
             let form = self.question.schema();
             let fits = |json: &str| !self.only_own && content_fits(form, json);
             if let Some(index) = state.find_answer(&self.key, self.fingerprint, fits) {
-                if index > state.frontier {
-                    state.park(self.id, Phase::Waiting(index), waker, outside);
+                if !state.take_turn(self.id, index, waker, outside) {
                     return Poll::Pending;
                 }
                 return Poll::Ready((index, state.entries[index].held.clone()));
@@ -279,12 +278,9 @@ impl<T> Future for AskFuture<'_, T> {
                     None => continue,
                 },
             };
-            let next = state.deliver(index);
+            state.deliver(index);
             drop(state);
             shared.close_slot(this.id);
-            if let Some(next) = next {
-                next.wake();
-            }
             return Poll::Ready(result);
         }
     }

@@ -66,7 +66,7 @@ impl<'a, F, T> StepFuture<'a, F, T> {
 
 /// How a poll of a step goes on after a look at the shared state.
 enum Go {
-    Deliver(Held, Option<Waker>),
+    Deliver(Held),
     Run,
     Wait,
     Stop { ended: bool },
@@ -110,10 +110,9 @@ where
             go = after(shared, *this.id, this.key, held, task.waker(), outside);
         }
         match go {
-            Go::Deliver(held, next) => {
+            Go::Deliver(held) => {
                 shared.close_slot(*this.id);
                 this.work.set(None);
-                next.into_iter().for_each(Waker::wake);
                 shared.kick();
                 Poll::Ready(read(this.key, &held))
             }
@@ -146,13 +145,11 @@ fn before(
         return Go::Stop { ended: state.ended };
     }
     if let Some(index) = state.find(key) {
-        if index > state.frontier {
-            state.park(id, Phase::Waiting(index), waker, outside);
+        if !state.take_turn(id, index, waker, outside) {
             return Go::Wait;
         }
-        let held = state.entries[index].held.clone();
-        let next = state.deliver(index);
-        return Go::Deliver(held, next);
+        state.deliver(index);
+        return Go::Deliver(state.entries[index].held.clone());
     }
     let running = state
         .slot(id)
@@ -176,7 +173,7 @@ fn before(
     Go::Run
 }
 
-/// The work is done: journal its value, and deliver it unless the flow is to be handed on here.
+/// The work is done: journal its value. It waits for its turn, or for the flow to be handed on here.
 fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outside: bool) -> Go {
     let mut state = shared.lock();
     if state.ended {
@@ -188,20 +185,16 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
         slot.phase = Phase::Idle;
         state.running -= 1;
     }
-    let entry = Entry::new(key.clone(), 0, held.clone());
+    let entry = Entry::new(key.clone(), 0, held);
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
         return Go::Stop { ended: false };
     };
     if state.should_shed(&shared.env) {
         state.park(id, Phase::Parked, waker, outside);
-        return Go::Wait;
-    }
-    if index > state.frontier {
+    } else {
         state.park(id, Phase::Waiting(index), waker, outside);
-        return Go::Wait;
     }
-    let next = state.deliver(index);
-    Go::Deliver(held, next)
+    Go::Wait
 }
 
 fn to_held<T: Serialize>(done: Result<T>) -> Held {

@@ -1,7 +1,7 @@
 //! The driver: polls the handler, and decides what happens when it is at rest.
 
 use super::mark::Mark;
-use super::state::{Phase, Shared, State};
+use super::state::{Phase, Shared, Slot, State};
 use super::waker::FlowWaker;
 use super::{Cut, Env, Fault, Note, Outcome, Start, Stats};
 use crate::{Cx, Error};
@@ -46,7 +46,10 @@ pub struct Flow {
     waker: Arc<FlowWaker>,
     handler_waker: Waker,
     handler: Option<HandlerFuture>,
-    fresh: bool,
+    /// The handler is to be polled, woken or not.
+    due: bool,
+    /// Polls since the handler was last at rest.
+    restless: u32,
     settle: Settle,
 }
 
@@ -76,7 +79,8 @@ impl Flow {
             handler_waker: waker.clone().into(),
             waker,
             handler: Some(handler),
-            fresh: true,
+            due: true,
+            restless: 0,
             settle: Settle::default(),
         }
     }
@@ -105,8 +109,9 @@ impl Flow {
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         self.waker.forward_to(cx.waker());
         for _ in 0..IN_PLACE {
-            if self.fresh || self.waker.is_woken() {
-                self.fresh = false;
+            if self.due || self.waker.is_woken() {
+                self.due = false;
+                self.restless += 1;
                 if let Poll::Ready(event) = self.poll_handler() {
                     return Poll::Ready(event);
                 }
@@ -122,6 +127,10 @@ impl Flow {
                 return Poll::Ready(Event::Notes(notes));
             }
             if self.waker.is_woken() && !self.must_stop() {
+                if self.restless >= IN_PLACE {
+                    self.restless = 0;
+                    self.at_rest(|rest, state| rest.go_on(state));
+                }
                 if yielding {
                     break;
                 }
@@ -212,15 +221,22 @@ impl Flow {
 
     /// What to do now that the handler is at rest.
     fn decide(&mut self) -> Decision {
-        let mut wake = Vec::new();
+        self.restless = 0;
+        self.at_rest(|rest, state| rest.decide(state))
+    }
+
+    fn at_rest<T>(&mut self, decide: impl FnOnce(&mut Rest<'_>, &mut State) -> T) -> T {
         let mut rest = Rest {
             shared: &self.shared,
             waker: &self.waker,
             handler_waker: &self.handler_waker,
             settle: &mut self.settle,
+            due: false,
+            wake: Vec::new(),
         };
-        let decision = rest.decide(&mut self.shared.lock(), &mut wake);
-        for waker in wake {
+        let decision = decide(&mut rest, &mut self.shared.lock());
+        self.due |= rest.due;
+        for waker in rest.wake {
             waker.wake();
         }
         decision
@@ -257,55 +273,19 @@ struct Rest<'a> {
     waker: &'a Arc<FlowWaker>,
     handler_waker: &'a Waker,
     settle: &'a mut Settle,
+    /// The handler is to be polled again.
+    due: bool,
+    /// Who else is to be woken, without the lock.
+    wake: Vec<Waker>,
 }
 
 impl Rest<'_> {
-    fn decide(&mut self, state: &mut State, wake: &mut Vec<Waker>) -> Decision {
+    fn decide(&mut self, state: &mut State) -> Decision {
         if let Some(event) = over(state) {
             return Decision::Over(event);
         }
-        // Whoever awaits the earliest entry goes on.
-        let awaited = state
-            .slots
-            .iter()
-            .enumerate()
-            .filter_map(|(at, slot)| match slot.phase {
-                Phase::Waiting(entry) => Some((entry, at)),
-                _ => None,
-            })
-            .min();
-        if let Some((entry, at)) = awaited {
-            state.frontier = state.frontier.max(entry);
-            let slot = &mut state.slots[at];
-            let woken = slot.waker.take().map(|waker| wake.push(waker)).is_some();
-            if slot.outside {
-                // Another task's operation: its task will poll it, and that has the driver look again.
-                return Decision::Wait;
-            }
-            if !woken {
-                // Woken before and not polled since: it is held somewhere, and nobody awaits it.
-                slot.phase = Phase::Idle;
-            }
-            return Decision::Again;
-        }
-        // Nothing of the journal is awaited: new steps may start.
-        if !state.shedding {
-            let held = state
-                .slots
-                .iter_mut()
-                .filter(|slot| matches!(slot.phase, Phase::Held));
-            let mut any = false;
-            for slot in held {
-                any = true;
-                slot.phase = Phase::Idle;
-                wake.extend(slot.waker.take());
-            }
-            if any {
-                state.live = true;
-                state.frontier = state.entries.len();
-                state.moves += 1;
-                return Decision::Again;
-            }
+        if let Some(decision) = self.go_on(state) {
+            return decision;
         }
         if self.forget_abandoned(state) {
             return Decision::Again;
@@ -338,9 +318,58 @@ impl Rest<'_> {
         Decision::Cut(state.cut(self.shared.flow))
     }
 
+    /// Lets whoever awaits the earliest entry have it. If none is awaited, new steps may start.
+    fn go_on(&mut self, state: &mut State) -> Option<Decision> {
+        let given = |slot: &Slot| slot.outside && matches!(slot.phase, Phase::Given);
+        if state.slots.iter().any(given) {
+            // Another task's operation: its task will poll it, and that has the driver look again.
+            return Some(Decision::Wait);
+        }
+        let waiting = |(at, slot): (usize, &Slot)| match slot.phase {
+            Phase::Waiting(entry) => Some((entry, at)),
+            _ => None,
+        };
+        let awaited = state.slots.iter().enumerate().filter_map(waiting).min();
+        let reached = awaited.map_or(state.replayed, |(entry, _)| entry);
+        if state.frontier < reached && self.should_settle(state) {
+            // An earlier entry may be another task's, who has not come to await it yet.
+            return Some(Decision::Settle);
+        }
+        state.frontier = state.frontier.max(reached);
+        if let Some((_, at)) = awaited {
+            state.moves += 1;
+            let slot = &mut state.slots[at];
+            slot.phase = Phase::Given;
+            self.call(slot.waker.take());
+            return Some(Decision::Again);
+        }
+        state.live = true;
+        if state.shedding {
+            return None;
+        }
+        let mut any = false;
+        for slot in &mut state.slots {
+            if matches!(slot.phase, Phase::Held) {
+                any = true;
+                slot.phase = Phase::Idle;
+                self.call(slot.waker.take());
+            }
+        }
+        state.moves += u64::from(any);
+        any.then_some(Decision::Again)
+    }
+
+    /// Has an operation polled. The handler's own waker need not go through the outer one.
+    fn call(&mut self, waker: Option<Waker>) {
+        match waker {
+            Some(waker) if waker.will_wake(self.handler_waker) => self.due = true,
+            waker => self.wake.extend(waker),
+        }
+    }
+
     /// A step that was woken and then left out of a whole poll is held somewhere and will not finish.
     /// Returns whether another poll is needed to tell.
-    fn forget_abandoned(&self, state: &mut State) -> bool {
+    fn forget_abandoned(&mut self, state: &mut State) -> bool {
         let pass = self.shared.passes.get();
         let mut again = false;
         let mut forgotten = 0;
@@ -364,7 +393,7 @@ impl Rest<'_> {
         state.running -= forgotten;
         if again {
             // Polls the handler once more, to see whether the step is polled with it.
-            std::task::Wake::wake_by_ref(self.waker);
+            self.due = true;
         }
         again || forgotten > 0
     }

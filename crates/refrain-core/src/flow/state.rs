@@ -1,7 +1,7 @@
 //! What a flow and the operations of its handler share.
 //!
-//! Always true: entries before `frontier` were delivered to the handler or passed over; an entry at or before
-//! `frontier` may be delivered; nothing is registered or delivered once `ended` is set. Author code (checks,
+//! Always true: entries before `frontier` were delivered to the handler or passed over; an entry is delivered only
+//! to an operation that the driver gave it to, at rest; nothing is registered or delivered once `ended` is set. Author code (checks,
 //! destructors, wakers) never runs while the lock is held.
 
 use super::env::Env;
@@ -26,6 +26,8 @@ pub(crate) enum Phase {
     Idle,
     /// Waits for its turn to be given this entry.
     Waiting(usize),
+    /// May have the entry it waited for.
+    Given,
     /// Asks, and has no answer yet.
     Open {
         ask: Ask,
@@ -339,8 +341,24 @@ impl State {
         Some(self.entries.len() - 1)
     }
 
-    /// Marks an entry as seen by the handler. Returns the waker of whoever is next.
-    pub(crate) fn deliver(&mut self, index: usize) -> Option<Waker> {
+    /// May this operation have its entry? If not, it waits for its turn.
+    pub(crate) fn take_turn(
+        &mut self,
+        id: SlotId,
+        index: usize,
+        waker: &Waker,
+        outside: bool,
+    ) -> bool {
+        let given = |slot: &mut Slot| matches!(slot.phase, Phase::Given);
+        if self.slot(id).is_some_and(given) {
+            return true;
+        }
+        self.park(id, Phase::Waiting(index), waker, outside);
+        false
+    }
+
+    /// Marks an entry as seen by the handler.
+    pub(crate) fn deliver(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index) {
             if !entry.delivered && index < self.replayed && !entry.void {
                 self.stats.replayed += 1;
@@ -354,11 +372,6 @@ impl State {
         if self.frontier >= self.replayed {
             self.live = true;
         }
-        let next = self.frontier;
-        self.slots
-            .iter_mut()
-            .find(|slot| matches!(slot.phase, Phase::Waiting(at) if at == next))
-            .and_then(|slot| slot.waker.take())
     }
 
     /// Takes an answer that does not fit out of the journal. Returns how often that has happened to this ask.

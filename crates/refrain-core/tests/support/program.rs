@@ -154,6 +154,29 @@ impl Node {
         self.any(|n| matches!(n, Select(_) | Unordered(_)))
     }
 
+    /// Are there racing futures that may be ready by themselves? Then the order of polls is the handler's own doing,
+    /// and what it sees may depend on it.
+    pub(crate) fn depends_on_polls(&self) -> bool {
+        let idle = |node: &Node| match node {
+            Select(nodes) | Unordered(nodes) => !nodes.iter().all(Node::surely_acts),
+            _ => false,
+        };
+        self.any(idle)
+    }
+
+    /// Does it surely ask or do something, on every way through it?
+    fn surely_acts(&self) -> bool {
+        match self {
+            Ask { .. } | Step { .. } => true,
+            Select(nodes) => nodes.iter().all(Self::surely_acts),
+            Branch(nodes) => {
+                let [first, even, odd] = &**nodes;
+                first.surely_acts() || (even.surely_acts() && odd.surely_acts())
+            }
+            _ => self.children().into_iter().any(Self::surely_acts),
+        }
+    }
+
     /// Is every ask made at most once, under its plain name?
     pub(crate) fn is_plain(&self) -> bool {
         !self.any(|n| matches!(n, Loop { .. } | Scope { .. }))
@@ -255,6 +278,15 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The children, numbered, in an order that differs from round to round as it does in `select!`.
+    fn racing(&self, nodes: &[Node]) -> Vec<(usize, BoxFuture<'static, i64>)> {
+        let mut racing: Vec<_> = self.children(nodes).into_iter().enumerate().collect();
+        racing.rotate_left(self.turn % nodes.len());
+        racing
+    }
+}
+
 /// Runs a program through its place's [`Cx`].
 pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
     async move {
@@ -315,9 +347,7 @@ pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
                 .into_iter()
                 .fold(0, join),
             Select(nodes) => {
-                let mut racing: Vec<_> = at.children(&nodes).into_iter().enumerate().collect();
-                let turn = at.turn % racing.len();
-                racing.rotate_left(turn);
+                let racing = at.racing(&nodes);
                 let racing = racing
                     .into_iter()
                     .map(|(i, f)| f.map(move |v| (i, v)).boxed());
@@ -327,9 +357,7 @@ pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
                 join(winner as i64, value)
             }
             Unordered(nodes) => {
-                let mut racing: Vec<_> = at.children(&nodes).into_iter().enumerate().collect();
-                let turn = at.turn % racing.len();
-                racing.rotate_left(turn);
+                let racing = at.racing(&nodes);
                 let mut racing: FuturesUnordered<_> = racing
                     .into_iter()
                     .map(|(i, f)| f.map(move |v| (i, v)))
@@ -406,7 +434,10 @@ async fn spawn(scoped: bool, tasks: Vec<Node>, at: &Place) -> i64 {
     }
     let mut values = BTreeMap::new();
     while let Some(done) = set.join_next().await {
-        let (i, value) = done.unwrap();
+        let Ok((i, value)) = done else {
+            // The call is over, and so is everything here.
+            return std::future::pending().await;
+        };
         values.insert(i, value);
     }
     values.into_values().fold(0, join)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// The schema of a form, which is flat and has no other keys than the protocol's.
 fn schema<T: Elicit>() -> Value {
-    serde_json::from_str(T::form().json().get()).unwrap()
+    serde_json::from_str(T::form().json().get()).expect("a form is JSON")
 }
 
 fn property<T: Elicit>(name: &str) -> Value {

@@ -1,11 +1,13 @@
 //! The builders that `#[tool]`, `#[prompt]` and `#[resource]` give out.
 
 use refrain::{
-    Cx, Prompt, Resource, ResourceTemplate, Result, Server, State, Tool, prompt, resource, tool,
+    Cx, PROTOCOL_VERSION, Prompt, Resource, ResourceTemplate, Result, Server, State, Tool, prompt,
+    resource, serve_stdio, tool,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 #[derive(Deserialize, JsonSchema)]
 struct Place {
@@ -131,13 +133,71 @@ fn a_prompt_has_its_arguments() {
     assert_eq!(info.arguments[0].name, "location");
 }
 
-#[test]
-fn braces_in_the_uri_make_a_template() {
+/// What a server with the resources of this file answers over its line protocol.
+async fn answer(method: &str, mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
     let resource: Resource = settings();
     let template: ResourceTemplate = place();
-    Server::builder("test", "1")
+    let server = Server::builder("test", "1")
+        .tool(get_weather())
         .resource(resource)
         .resource_template(template)
         .build()
-        .unwrap();
+        .expect("a server");
+    let (mut client, served) = tokio::io::duplex(1 << 16);
+    let (input, output) = tokio::io::split(served);
+    let serving = tokio::spawn(serve_stdio(server, BufReader::new(input), output));
+    client
+        .write_all(format!("{request}\n").as_bytes())
+        .await
+        .expect("a stream in memory");
+    let mut line = String::new();
+    BufReader::new(&mut client)
+        .read_line(&mut line)
+        .await
+        .expect("a line of text");
+    drop(client);
+    serving.await.expect("no panic").expect("no failure");
+    let reply: Value = serde_json::from_str(&line).expect("a line of JSON");
+    reply["result"].clone()
+}
+
+#[tokio::test]
+async fn a_uri_without_braces_is_a_resource() {
+    let listed = answer("resources/list", json!({})).await;
+    assert_eq!(
+        listed["resources"],
+        json!([{
+            "uri": "config://app",
+            "name": "settings",
+            "description": "The settings in force.",
+            "mimeType": "application/json",
+        }])
+    );
+    let read = answer("resources/read", json!({"uri": "config://app"})).await;
+    assert_eq!(read["contents"][0]["text"], "{}");
+    assert_eq!(read["contents"][0]["mimeType"], "application/json");
+}
+
+#[tokio::test]
+async fn a_uri_with_braces_is_a_template() {
+    let listed = answer("resources/templates/list", json!({})).await;
+    assert_eq!(
+        listed["resourceTemplates"],
+        json!([{"uriTemplate": "places://{location}", "name": "place", "title": "A place"}])
+    );
+    let read = answer("resources/read", json!({"uri": "places://Oslo"})).await;
+    assert_eq!(read["contents"][0]["text"], "Oslo");
+}
+
+#[tokio::test]
+async fn a_tool_is_called() {
+    let call = json!({"name": "get_weather", "arguments": {"location": "Oslo"}});
+    let result = answer("tools/call", call).await;
+    assert_eq!(result["content"][0]["text"], "Oslo: sunny");
 }

@@ -1,0 +1,55 @@
+//! The `refrain` binary: `serve` one instance, manage `keys`, play the `demo`.
+
+mod config;
+mod demo;
+mod keys;
+mod serve;
+mod tools;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A runtime for MCP calls that take more than one round trip.
+#[derive(Parser)]
+#[command(version, about, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start one instance with the documents' tools.
+    Serve(Box<serve::Options>),
+    /// Make and rotate the keys that a fleet shares.
+    Keys(keys::Options),
+    /// Watch three instances that share nothing but a key serve one call after another.
+    Demo(demo::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(options) => serve::run(*options),
+        Command::Keys(options) => keys::run(options),
+        Command::Demo(options) => demo::run(options),
+    };
+    done.unwrap_or_else(|error| {
+        anstream::eprintln!("refrain: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// What a command fails with: a message that says what was wrong and what to do.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A runtime that uses what cores there are: on one core, no work is moved between threads.
+pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let one_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+    if one_core {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    }
+    .enable_all()
+    .build()
+}

@@ -1,0 +1,42 @@
+//! The tools that `refrain serve` offers: those of the documents, and a few that show the rest.
+//!
+//! | tool | what it shows |
+//! | --- | --- |
+//! | `echo`, `get_weather` | one ask, or none |
+//! | `update_work_item` | rules that ask for more, one round after the other |
+//! | `accounts` | two versions behind one balancer |
+//! | `analyze_data`, `weather_and_capital`, `project_roots` | sampling, a form beside it, roots |
+//! | `connect_account` | a URL, and a check that it was completed |
+//! | `place_order` | a step with an idempotency key |
+//! | `sum` | a long computation that can be handed on |
+//! | `get_weather_explicit` | the style of the documents: read the answers, return what is missing |
+
+mod asks;
+mod documents;
+mod ledger;
+mod work;
+
+pub(crate) use ledger::Ledger;
+
+use refrain::ServerBuilder;
+
+/// Registers the tools. `accounts` is the version of the tool of that name.
+pub(crate) fn register(builder: ServerBuilder, ledger: Ledger, accounts: u8) -> ServerBuilder {
+    let builder = builder
+        .tool(documents::echo())
+        .tool(documents::get_weather())
+        .tool(documents::update_work_item())
+        .tool(asks::analyze_data())
+        .tool(asks::weather_and_capital())
+        .tool(asks::project_roots())
+        .tool(asks::connect_account())
+        .tool(work::place_order())
+        .tool(work::sum())
+        .tool(documents::get_weather_explicit())
+        .state(ledger);
+    if accounts == 1 {
+        builder.tool(documents::accounts_v1())
+    } else {
+        builder.tool(documents::accounts_v2())
+    }
+}

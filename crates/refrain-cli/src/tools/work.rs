@@ -1,0 +1,88 @@
+//! Tools that do something: steps, and a long computation.
+
+use super::ledger::Ledger;
+use refrain::prelude::*;
+use std::time::Duration;
+
+#[derive(Deserialize, JsonSchema)]
+struct PlaceOrder {
+    /// What to order.
+    item: String,
+}
+
+#[derive(Deserialize, Elicit)]
+struct Confirm {
+    /// Place the order?
+    confirm: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Receipt {
+    number: String,
+}
+
+/// Reserves an item, asks for a confirmation, and charges for it once.
+#[tool]
+pub(super) async fn place_order(cx: Cx, ledger: State<Ledger>, args: PlaceOrder) -> Result<String> {
+    let item = &args.item;
+    let reserved: String = cx
+        .step_with_key("reserve", async |key| {
+            ledger.record(&format!("reserve {key} {item}"))?;
+            ok(key)
+        })
+        .await?;
+    let message = format!("Order one {item}?");
+    let Confirm { confirm } = cx.elicit("confirm_order", message).await?;
+    if !confirm {
+        return Ok(format!("No {item} was ordered."));
+    }
+    let receipt: Receipt = cx
+        .step_with_key("charge", async |key| {
+            ledger.record(&format!("charge {key} {item}"))?;
+            let number = key[..8].to_owned();
+            ok(Receipt { number })
+        })
+        .await?;
+    let reserved = &reserved[..8];
+    Ok(format!(
+        "Ordered one {item}: reservation {reserved}, receipt {}.",
+        receipt.number
+    ))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Sum {
+    /// The last number to add; the first one is 1.
+    #[schemars(range(min = 1, max = 100_000))]
+    to: u64,
+    /// Milliseconds to spend on each number.
+    #[serde(default)]
+    #[schemars(range(max = 1000))]
+    pause_ms: u64,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Sofar {
+    next: u64,
+    sum: u64,
+}
+
+/// Adds the numbers from 1 up, slowly. A busy instance hands the rest to another one.
+#[tool]
+pub(super) async fn sum(cx: Cx, ledger: State<Ledger>, args: Sum) -> Result<String> {
+    let mut sofar = cx
+        .resume::<Sofar>("sum")?
+        .unwrap_or(Sofar { next: 1, sum: 0 });
+    let call = format!("{:016x}", cx.random());
+    while sofar.next <= args.to {
+        if args.pause_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(args.pause_ms)).await;
+        }
+        ledger.record(&format!("add {call} {}", sofar.next))?;
+        sofar.sum += sofar.next;
+        sofar.next += 1;
+        cx.progress(sofar.next as f64 - 1.0, Some(args.to as f64), "adding");
+        cx.checkpoint("sum", &sofar).await?;
+    }
+    Ok(format!("The sum of 1 to {} is {}.", args.to, sofar.sum))
+}

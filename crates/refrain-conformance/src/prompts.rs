@@ -1,0 +1,72 @@
+//! Prompts that answer in one round.
+
+use crate::samples::PNG;
+use refrain::prelude::*;
+use refrain::{Role, ServerBuilder};
+
+pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
+    server
+        .prompt(simple())
+        .prompt(with_arguments())
+        .prompt(with_embedded_resource())
+        .prompt(with_image())
+}
+
+/// A text.
+#[prompt(name = "test_simple_prompt")]
+async fn simple(_cx: Cx) -> Result<String> {
+    Ok("This is a simple prompt for testing.".to_owned())
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// First test argument.
+    arg1: String,
+    /// Second test argument.
+    arg2: String,
+}
+
+/// A text with two arguments in it.
+#[prompt(name = "test_prompt_with_arguments")]
+async fn with_arguments(_cx: Cx, Arguments { arg1, arg2 }: Arguments) -> Result<String> {
+    Ok(format!(
+        "Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+    ))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Embedded {
+    /// URI of the resource to embed.
+    resource_uri: String,
+}
+
+/// A resource, and what to do with it.
+#[prompt(name = "test_prompt_with_embedded_resource")]
+async fn with_embedded_resource(_cx: Cx, embedded: Embedded) -> Result<Vec<PromptMessage>> {
+    let resource = ResourceContents::text(
+        embedded.resource_uri,
+        "text/plain",
+        "Embedded resource content for testing.",
+    );
+    Ok(vec![
+        user(Content::resource(resource)),
+        user("Please process the embedded resource above."),
+    ])
+}
+
+/// An image, and what to do with it.
+#[prompt(name = "test_prompt_with_image")]
+async fn with_image(_cx: Cx) -> Result<Vec<PromptMessage>> {
+    Ok(vec![
+        user(Content::image(PNG, "image/png")),
+        user("Please analyze the image above."),
+    ])
+}
+
+fn user(content: impl Into<Content>) -> PromptMessage {
+    PromptMessage {
+        role: Role::User,
+        content: content.into(),
+    }
+}

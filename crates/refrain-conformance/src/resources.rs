@@ -1,0 +1,41 @@
+//! Resources, and a template of them.
+
+use crate::samples::PNG;
+use refrain::ServerBuilder;
+use refrain::prelude::*;
+use refrain::serde_json::json;
+
+pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
+    server
+        .resource(static_text())
+        .resource(static_binary())
+        .resource_template(template())
+}
+
+/// A text that does not change.
+#[resource(uri = "test://static-text", mime_type = "text/plain")]
+async fn static_text(_cx: Cx) -> Result<String> {
+    Ok("This is the content of the static text resource.".to_owned())
+}
+
+/// An image that does not change.
+#[resource(uri = "test://static-binary", mime_type = "image/png")]
+async fn static_binary(_cx: Cx) -> Result<ResourceContents> {
+    Ok(ResourceContents::blob(
+        "test://static-binary",
+        "image/png",
+        PNG,
+    ))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Variables {
+    id: String,
+}
+
+/// The data of an id.
+#[resource(uri = "test://template/{id}/data", mime_type = "application/json")]
+async fn template(_cx: Cx, Variables { id }: Variables) -> Result<String> {
+    let data = json!({"id": id, "templateTest": true, "data": format!("Data for ID: {id}")});
+    Ok(data.to_string())
+}

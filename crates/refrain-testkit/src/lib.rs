@@ -1,0 +1,1 @@
+//! A fleet in one process.
