@@ -59,11 +59,11 @@ async fn list_roots(cx: Cx) -> Result<String> {
     Ok(format!("Your roots: {}", uris(&roots)))
 }
 
-/// Keeps a word while it asks for a confirmation. The word that is answered is the one that was kept: it comes out
-/// of the state that the client sent back.
+/// Keeps a word while it asks for a confirmation.
 #[tool(name = "test_input_required_result_request_state")]
 async fn request_state(cx: Cx) -> Result<String> {
-    let word: String = cx.step("word", async { ok("state-ok") }).await?;
+    // In the second round this comes out of the state that the client sent back.
+    let word = cx.step("word", async { ok("state-ok".to_owned()) }).await?;
     let Confirmation { ok: confirmed } = cx.elicit("confirm", "Please confirm").await?;
     Ok(format!("{word}, confirmed: {confirmed}"))
 }
@@ -93,9 +93,10 @@ async fn multi_round(cx: Cx) -> Result<String> {
     Ok(format!("{name} likes {color}."))
 }
 
-/// Asks for a confirmation. Nothing is done here against state that was tampered with: none reaches a handler.
+/// Asks for a confirmation.
 #[tool(name = "test_input_required_result_tampered_state")]
 async fn tampered_state(cx: Cx) -> Result<String> {
+    // State that was tampered with reaches no handler.
     let Confirmation { ok: confirmed } = cx.elicit("confirm", "Please confirm").await?;
     Ok(format!("confirmed: {confirmed}"))
 }

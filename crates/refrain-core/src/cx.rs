@@ -202,7 +202,7 @@ impl Cx {
         let log = self.shared.env.replay_log.clone();
         let flow = self.shared.flow;
         StepFuture::with_key(self, Kind::Once, name.into(), |key| {
-            step::at_most_once(log, flow, key.full(), work)
+            step::at_most_once(log, flow, key.unique(), work)
         })
     }
 

@@ -51,9 +51,12 @@ pub trait ElicitEnum: DeserializeOwned {
     fn choices() -> Vec<Choice>;
 }
 
-/// A form: a flat object whose fields are filled in by a person.
+/// A form: a flat object whose fields are filled in by a person. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub struct Form {
+pub struct Form(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     fields: Vec<Field>,
     json: Arc<RawValue>,
     fingerprint: u64,
@@ -65,26 +68,26 @@ impl Form {
         let fields: Vec<Field> = fields.into_iter().collect();
         let json: Arc<RawValue> = json::schema(&fields).into();
         let fingerprint = fnv1a(json.get().as_bytes());
-        Self {
+        Self(Arc::new(Inner {
             fields,
             json,
             fingerprint,
-        }
+        }))
     }
 
     /// The `requestedSchema` that is sent.
     pub fn json(&self) -> &Arc<RawValue> {
-        &self.json
+        &self.0.json
     }
 
     /// The fields, in order.
     pub fn fields(&self) -> &[Field] {
-        &self.fields
+        &self.0.fields
     }
 
     /// Tells one schema from another in a journal.
     pub(crate) fn fingerprint(&self) -> u64 {
-        self.fingerprint
+        self.0.fingerprint
     }
 
     /// Checks the content of an answer, and says what is wrong with it.
@@ -99,7 +102,7 @@ impl Form {
     /// );
     /// ```
     pub fn check(&self, content: &Value) -> Result<(), String> {
-        check::check(&self.fields, content)
+        check::check(&self.0.fields, content)
     }
 }
 

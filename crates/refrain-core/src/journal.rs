@@ -120,7 +120,13 @@ impl Key {
         self.kind == other.kind && self.name == other.name && self.scope == other.scope
     }
 
-    /// `scope/name#ordinal`: unique among the keys of one kind.
+    /// Never the same for two keys of one kind, whatever their scopes and names are made of.
+    pub(crate) fn unique(&self) -> String {
+        let scope = self.scope.as_ref().map_or(0, |scope| scope.len());
+        format!("{scope}:{}", self.full())
+    }
+
+    /// `scope/name#ordinal`, for people to read.
     pub(crate) fn full(&self) -> String {
         match &self.scope {
             Some(scope) => format!("{scope}/{}#{}", self.name, self.ordinal),
@@ -303,7 +309,7 @@ impl Snapshot {
             saved: self
                 .saved
                 .iter()
-                .map(|s| (scope_str(s.scope.as_ref()), &*s.name, &*s.json))
+                .map(|s| (s.scope.as_deref(), &*s.name, &*s.json))
                 .collect(),
             state: self.state.as_deref(),
         };
@@ -368,7 +374,7 @@ impl Snapshot {
                 .saved
                 .iter()
                 .map(|(scope, name, json)| Saved {
-                    scope: read_scope(scope),
+                    scope: scope.map(Into::into),
                     name: Cow::Owned((*name).to_owned()),
                     json: (*json).into(),
                 })
@@ -409,13 +415,13 @@ struct Wire<'a> {
     #[serde(borrow)]
     retries: Vec<(WireKey<'a>, u64, u32, &'a str)>,
     #[serde(borrow)]
-    saved: Vec<(&'a str, &'a str, &'a str)>,
+    saved: Vec<(Option<&'a str>, &'a str, &'a str)>,
     state: Option<&'a str>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct WireKey<'a> {
-    scope: &'a str,
+    scope: Option<&'a str>,
     kind: u8,
     name: &'a str,
     ordinal: u32,
@@ -424,7 +430,7 @@ struct WireKey<'a> {
 impl<'a> WireKey<'a> {
     fn new(key: &'a Key) -> Self {
         Self {
-            scope: scope_str(key.scope.as_ref()),
+            scope: key.scope.as_deref(),
             kind: key.kind as u8,
             name: &key.name,
             ordinal: key.ordinal,
@@ -433,20 +439,12 @@ impl<'a> WireKey<'a> {
 
     fn read(&self) -> Option<Key> {
         Some(Key {
-            scope: read_scope(self.scope),
+            scope: self.scope.map(Into::into),
             kind: Kind::from_u8(self.kind)?,
             name: Cow::Owned(self.name.to_owned()),
             ordinal: self.ordinal,
         })
     }
-}
-
-fn scope_str(scope: Option<&Arc<str>>) -> &str {
-    scope.map_or("", |scope| scope)
-}
-
-fn read_scope(scope: &str) -> Option<Arc<str>> {
-    (!scope.is_empty()).then(|| scope.into())
 }
 
 /// The fingerprint under which the answer to an ask is kept.

@@ -18,7 +18,7 @@ pub struct LogKey {
 }
 
 impl LogKey {
-    pub(crate) fn once(flow: FlowId, name: String) -> Self {
+    pub(crate) fn once(flow: FlowId, name: &str) -> Self {
         let name = format!("once {name}");
         Self { flow, name }
     }
@@ -90,9 +90,10 @@ pub struct MemoryReplayLog {
 #[derive(Default)]
 struct Records {
     by_key: HashMap<LogKey, Option<String>>,
-    /// In the order they were begun, with the time in seconds since 1970.
+    /// In the order they were begun, with a time in seconds since 1970 that is not before that.
     order: VecDeque<(u64, LogKey)>,
-    now: u64,
+    /// How many of the last ones have no time yet.
+    undated: usize,
 }
 
 impl MemoryReplayLog {
@@ -112,10 +113,14 @@ impl MemoryReplayLog {
         }
     }
 
-    /// Tells the log the time, in seconds since 1970, and forgets what was begun before `oldest`.
+    /// Tells the log the time, in seconds since 1970, and forgets what was begun before `oldest`. What was begun
+    /// since the last time it was told counts as begun now.
     pub fn forget_before(&self, now: u64, oldest: u64) {
         let mut records = crate::lock(&self.inner);
-        records.now = now;
+        let undated = std::mem::take(&mut records.undated);
+        for (at, _) in records.order.iter_mut().rev().take(undated) {
+            *at = now;
+        }
         while records.order.front().is_some_and(|(at, _)| *at < oldest) {
             if let Some((_, key)) = records.order.pop_front() {
                 records.by_key.remove(&key);
@@ -142,8 +147,8 @@ impl MemoryReplayLog {
         if records.by_key.len() >= capacity {
             return Err(LogError(format!("it holds {capacity} records and is full")));
         }
-        let now = records.now;
-        records.order.push_back((now, key.clone()));
+        records.order.push_back((0, key.clone()));
+        records.undated += 1;
         records.by_key.insert(key.clone(), None);
         Ok(Recorded::Fresh)
     }

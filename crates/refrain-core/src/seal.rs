@@ -6,7 +6,8 @@
 //!
 //! AES-256-GCM under a key derived by HKDF from the ring's key and a salt that each instance draws for itself; the
 //! nonce is the second of issue and a counter. So no fleet runs out of nonces, and a machine restored from a
-//! snapshot does not repeat one. The header and a digest of the binding are authenticated with the ciphertext.
+//! snapshot does not repeat one. The binding is authenticated with the ciphertext; every bit of the header is part
+//! of the choice of key or of the nonce, so that a token with another header does not open either.
 //!
 //! Always true: exactly one key, chosen by its id, is tried for a token; a token that does not open gives no hint
 //! why, except in [`OpenError`], which is for the log.
@@ -230,7 +231,7 @@ impl Sealer {
                 FlowId::from_bytes(bytes)
             }
         };
-        Snapshot::first(flow, now + self.options.flow_ttl.as_secs())
+        Snapshot::first(flow, now.saturating_add(self.options.flow_ttl.as_secs()))
     }
 
     fn minter(&self, now: u64) -> Arc<Minter> {
@@ -257,7 +258,7 @@ impl Sealer {
         let now = self.source.unix_seconds();
         let claims = Claims {
             issued: now,
-            expires: now + self.options.ttl.as_secs(),
+            expires: now.saturating_add(self.options.ttl.as_secs()),
             version,
         };
         let minter = self.minter(now);
@@ -271,7 +272,11 @@ impl Sealer {
         let mut bytes = snapshot.encode(&claims, &header, TAG);
         let tag = minter
             .key
-            .seal_in_place_separate_tag(nonce(&header), aad(&header, binding), &mut bytes[HEADER..])
+            .seal_in_place_separate_tag(
+                nonce(&header),
+                Aad::from(binding.as_bytes()),
+                &mut bytes[HEADER..],
+            )
             .expect("AES-GCM seals anything that fits in memory");
         bytes.extend_from_slice(tag.as_ref());
         let size = bytes.len().div_ceil(3) * 4;
@@ -309,7 +314,11 @@ impl Sealer {
         );
         let (key, cached) = self.key_for(key_id, &salt)?;
         let plain = key
-            .open_in_place(nonce(&header), aad(&header, binding), &mut bytes[HEADER..])
+            .open_in_place(
+                nonce(&header),
+                Aad::from(binding.as_bytes()),
+                &mut bytes[HEADER..],
+            )
             .map_err(|_| OpenError::Seal)?;
         if !cached {
             self.remember(key_id, salt, key.clone());
@@ -363,11 +372,4 @@ fn nonce(header: &[u8; HEADER]) -> Nonce {
     let mut bytes = [0; 12];
     bytes.copy_from_slice(&header[HEADER - 12..]);
     Nonce::assume_unique_for_key(bytes)
-}
-
-fn aad(header: &[u8; HEADER], binding: &Binding) -> Aad<[u8; HEADER + 32]> {
-    let mut bytes = [0; HEADER + 32];
-    bytes[..HEADER].copy_from_slice(header);
-    bytes[HEADER..].copy_from_slice(binding.digest());
-    Aad::from(bytes)
 }

@@ -5,6 +5,7 @@
 
 mod body;
 mod headers;
+mod pulse;
 mod serve;
 
 pub use body::Body;
@@ -21,6 +22,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTI
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
+use pulse::{Busy, Pulse};
 use refrain_core::Principal;
 use refrain_wire::{ErrorCode, Id, Message, Reply, RpcError, parse, write_error, write_reply};
 use std::convert::Infallible;
@@ -66,6 +68,19 @@ impl HttpService {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
+        self.handle_with(request, None).await
+    }
+
+    /// Answers one request that came in on a connection with this pulse.
+    async fn handle_with<B>(
+        &self,
+        request: http::Request<B>,
+        pulse: Option<&Arc<Pulse>>,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
         let (parts, body) = request.into_parts();
         if let Err(refusal) = self.admit(&parts) {
             return *refusal;
@@ -88,7 +103,8 @@ impl HttpService {
                 }
             },
         };
-        self.respond(&parts, &bytes, principal).await
+        self.respond(&parts, &bytes, principal, Busy::new(pulse))
+            .await
     }
 
     /// Is this a request the endpoint takes at all?
@@ -156,7 +172,13 @@ impl HttpService {
         })
     }
 
-    async fn respond(&self, parts: &Parts, bytes: &[u8], principal: Principal) -> Response<Body> {
+    async fn respond(
+        &self,
+        parts: &Parts,
+        bytes: &[u8],
+        principal: Principal,
+        busy: Busy,
+    ) -> Response<Body> {
         let (id, method, params) = match parse(bytes) {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => {
@@ -178,7 +200,7 @@ impl HttpService {
         };
         match self.server.answer(request, principal) {
             Begin::Listed(reply) | Begin::Reply(reply) => self.reply(id, &reply, None),
-            Begin::Round(round) => self.run(id, round).await,
+            Begin::Round(round) => self.run(id, round, busy).await,
             Begin::Busy => {
                 let error = RpcError::internal(format!(
                     "this instance already runs its limit of {} calls; try again",
@@ -193,11 +215,11 @@ impl HttpService {
     }
 
     /// Runs a round. Its first note turns the answer into a stream.
-    async fn run(&self, id: Id<'_>, mut round: Box<Round>) -> Response<Body> {
+    async fn run(&self, id: Id<'_>, mut round: Box<Round>, busy: Busy) -> Response<Body> {
         match round.next().await {
             RoundEvent::Reply(reply) => self.reply(id, &reply, Some(&round)),
             RoundEvent::Notes(notes) => {
-                let stream = EventStream::new(self.server.clone(), id, round, notes);
+                let stream = EventStream::new(self.server.clone(), id, round, notes, busy);
                 let mut response = Response::new(Body::events(stream));
                 let headers = response.headers_mut();
                 headers.insert(CONTENT_TYPE, EVENTS);

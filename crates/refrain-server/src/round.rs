@@ -120,21 +120,19 @@ impl Round {
                     if let Event::Notes(notes) = event {
                         return Poll::Ready(RoundEvent::Notes(notes));
                     }
-                    self.stage = Stage::Last(Box::new(event));
                     let notes = self.flow.take_notes();
                     if !notes.is_empty() {
+                        self.stage = Stage::Last(Box::new(event));
                         return Poll::Ready(RoundEvent::Notes(notes));
+                    }
+                    if let Some(done) = self.finish(event) {
+                        return Poll::Ready(done);
                     }
                 }
                 Stage::Last(event) => {
                     let event = std::mem::replace(&mut **event, Event::Settle);
-                    if let Event::Crashed = event {
-                        return Poll::Ready(RoundEvent::Crashed);
-                    }
-                    let reply = self.reply(event);
-                    match self.keep(&reply) {
-                        Some(kept) => self.stage = Stage::Keep(kept, Some(reply)),
-                        None => return Poll::Ready(RoundEvent::Reply(reply)),
+                    if let Some(done) = self.finish(event) {
+                        return Poll::Ready(done);
                     }
                 }
                 Stage::Keep(kept, reply) => {
@@ -146,6 +144,21 @@ impl Round {
                     });
                 }
             }
+        }
+    }
+
+    /// Turns the flow's last event into the reply. `None`: it has to be recorded first.
+    fn finish(&mut self, event: Event) -> Option<RoundEvent> {
+        if let Event::Crashed = event {
+            return Some(RoundEvent::Crashed);
+        }
+        let reply = self.reply(event);
+        match self.keep(&reply) {
+            Some(kept) => {
+                self.stage = Stage::Keep(kept, Some(reply));
+                None
+            }
+            None => Some(RoundEvent::Reply(reply)),
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Tool {
 impl Tool {
     /// A tool of this name. The schema of its arguments comes from the handler's argument struct.
     pub fn new<M, H: Handler<M, ToolCall>>(name: impl Into<String>, handler: H) -> Self {
-        let none = || json!({"type": "object", "additionalProperties": false});
+        let none = || json!({"type": "object", "properties": {}, "additionalProperties": false});
         Self {
             info: ToolInfo {
                 name: name.into(),

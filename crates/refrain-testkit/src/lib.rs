@@ -1,1 +1,91 @@
-//! A fleet in one process.
+//! A test bench for tools written with Refrain: a fleet in one process, and a client that follows a script.
+//!
+//! A handler that works is easy to show. That it still works when its rounds are served by different instances, when
+//! a reply is lost and the request sent again, when an instance dies in the middle of a step: that is what this crate
+//! is for. Requests are JSON text that goes into a real server, replies are JSON text that comes out of it, and the
+//! tokens in between are sealed; only HTTP is left out.
+//!
+//! ```
+//! use refrain::prelude::*;
+//! use refrain_testkit::{Effects, Fleet, Keep, Script};
+//! use serde_json::json;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Order {
+//!     item: String,
+//! }
+//!
+//! #[derive(Deserialize, Elicit)]
+//! struct Address {
+//!     street: String,
+//! }
+//!
+//! /// Orders something, and has it sent.
+//! #[tool]
+//! async fn order(cx: Cx, shop: State<Effects>, args: Order) -> Result<String> {
+//!     let reserve = |key| async { ok(shop.record(key)) };
+//!     cx.step_with_key("reserve", reserve).await?;
+//!     let address: Address = cx.elicit("address", "Where shall it go?").await?;
+//!     Ok(format!("{} goes to {}", args.item, address.street))
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let shop = Effects::new();
+//! let state = shop.clone();
+//! let fleet = Fleet::new(move || Server::builder("shop", "1.0").state(state.clone()).tool(order()));
+//! let script = Script::new().answer("address", json!({"street": "Elm Street"})).call_id("order 7");
+//!
+//! let outcome = fleet
+//!     .call("order", json!({"item": "a lamp"}))
+//!     .script(script)
+//!     .double_requests(Keep::Second)
+//!     .lose_responses([1])
+//!     .run()
+//!     .await;
+//!
+//! assert_eq!(outcome.text(), "a lamp goes to Elm Street");
+//! assert_eq!(outcome.rounds()[0].keys(), ["address"]);
+//! // The first request came three times, and nothing could tell before its token came back; but the key was the same.
+//! assert_eq!(shop.take().into_values().collect::<Vec<_>>(), [3]);
+//! # });
+//! ```
+//!
+//! | to | use |
+//! | --- | --- |
+//! | have a fleet, or two versions behind one balancer | [`Fleet::new`], [`Fleet::and`] |
+//! | answer, decline, cancel, be someone | [`Script`] |
+//! | lose a reply, double a request | [`Call::lose_responses`], [`Call::double_requests`], [`Call::race_requests`] |
+//! | crash at every await | [`Call::crash_everywhere`] |
+//! | hand a flow on from an instance that shuts down | [`Call::draining`] |
+//! | let time pass | [`Clock::advance`] |
+//! | count what was done | [`Effects`] |
+//! | step through a call, tamper with its requests | [`Call::begin`], [`Dialogue::request`] |
+//!
+//! Tests need a tokio runtime with its timer, as `#[tokio::test]` has.
+
+mod call;
+mod clock;
+mod crash;
+mod dialogue;
+mod effects;
+mod fleet;
+mod outcome;
+mod script;
+
+pub use call::{Call, Keep};
+pub use clock::Clock;
+pub use crash::CrashReport;
+pub use dialogue::Dialogue;
+pub use effects::Effects;
+pub use fleet::Fleet;
+pub use outcome::{CallError, CrashPoint, Outcome, RoundReport};
+pub use refrain_core::Note;
+pub use refrain_wire::Capability;
+pub use script::{Asked, Given, Script};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks even after a panic elsewhere: every critical section here leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

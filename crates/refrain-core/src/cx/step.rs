@@ -229,7 +229,7 @@ pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
     let mut hash = ring::digest::Context::new(&ring::digest::SHA256);
     hash.update(b"refrain idempotency key");
     hash.update(shared.flow.as_bytes());
-    hash.update(key.full().as_bytes());
+    hash.update(key.unique().as_bytes());
     let digest = hash.finish();
     digest.as_ref()[..16]
         .iter()
@@ -253,7 +253,7 @@ where
         // The fault that says so is on its way; the driver ends the call.
         return std::future::pending().await;
     };
-    let key = LogKey::once(flow, name);
+    let key = LogKey::once(flow, &name);
     match log.begin(&key).await.map_err(Error::internal)? {
         Recorded::Fresh => {}
         Recorded::Begun => {

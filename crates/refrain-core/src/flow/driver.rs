@@ -210,6 +210,11 @@ impl Flow {
     fn finish(&self, state: &mut State, done: Result<Outcome, Error>) -> Event {
         match done {
             Ok(Outcome::Incomplete(reply)) => {
+                if state.passes_limit(reply.asks.len(), &self.shared.env.limits)
+                    && let Some(event) = over(state)
+                {
+                    return event;
+                }
                 match state.cut_explicit(&self.shared.env, self.shared.flow, reply) {
                     Ok(cut) => Event::Cut(cut),
                     Err(error) => Event::Done(Err(error)),
@@ -304,15 +309,7 @@ impl Rest<'_> {
         if self.should_settle(state) {
             return Decision::Settle;
         }
-        if state.open_asks() > self.shared.env.limits.asks {
-            state.set_fault(
-                format!(
-                    "{} asks are open at once, and the limit of a round is {}",
-                    state.open_asks(),
-                    self.shared.env.limits.asks
-                ),
-                false,
-            );
+        if state.passes_limit(state.open_asks(), &self.shared.env.limits) {
             return Decision::Again;
         }
         Decision::Cut(state.cut(self.shared.flow))
@@ -337,10 +334,16 @@ impl Rest<'_> {
         }
         state.frontier = state.frontier.max(reached);
         if let Some((_, at)) = awaited {
-            state.moves += 1;
             let slot = &mut state.slots[at];
+            let waker = slot.waker.take();
+            if slot.outside && !slot.ready {
+                // Its task may be in the middle of a poll, with an earlier entry to await next: let it come round.
+                self.call(waker);
+                return Some(Decision::Wait);
+            }
             slot.phase = Phase::Given;
-            self.call(slot.waker.take());
+            state.moves += 1;
+            self.call(waker);
             return Some(Decision::Again);
         }
         state.live = true;

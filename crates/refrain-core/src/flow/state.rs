@@ -4,7 +4,7 @@
 //! to an operation that the driver gave it to, at rest; nothing is registered or delivered once `ended` is set. Author code (checks,
 //! destructors, wakers) never runs while the lock is held.
 
-use super::env::Env;
+use super::env::{Env, Limits};
 use super::mark::{in_step, is_driving};
 use super::reply::{Cut, Fault, Incomplete, Note, Stats};
 use super::signal::{PassCounter, StepSignal};
@@ -49,6 +49,8 @@ pub(crate) struct Slot {
     pub(crate) waker: Option<Waker>,
     /// Polled by another task than the driver's.
     pub(crate) outside: bool,
+    /// That task has been polled to its end since this began to wait for its turn.
+    pub(crate) ready: bool,
 }
 
 /// The mutable part of a flow.
@@ -236,6 +238,7 @@ impl State {
             phase: Phase::Idle,
             waker: None,
             outside: false,
+            ready: false,
         });
         id
     }
@@ -349,12 +352,21 @@ impl State {
         waker: &Waker,
         outside: bool,
     ) -> bool {
-        let given = |slot: &mut Slot| matches!(slot.phase, Phase::Given);
-        if self.slot(id).is_some_and(given) {
-            return true;
+        match self.slot(id).map(|slot| &slot.phase) {
+            Some(Phase::Given) => true,
+            // The flow is about to be handed on, and the value goes with it.
+            Some(Phase::Parked) => false,
+            phase => {
+                // The driver woke this task and it came round again: all it awaits is registered by now.
+                let called = matches!(phase, Some(Phase::Waiting(_)));
+                let called = called && self.slot(id).is_some_and(|slot| slot.waker.is_none());
+                self.park(id, Phase::Waiting(index), waker, outside);
+                if let Some(slot) = self.slot(id) {
+                    slot.ready |= called;
+                }
+                false
+            }
         }
-        self.park(id, Phase::Waiting(index), waker, outside);
-        false
     }
 
     /// Marks an entry as seen by the handler.
@@ -424,24 +436,21 @@ impl State {
                 .iter()
                 .filter(open)
                 .any(|s| other_kind_or_scope(&s.key));
-        if !plain_is_taken {
-            return key.name.to_string();
-        }
         let taken = |wire: &str| {
             self.slots
                 .iter()
                 .any(|s| matches!(&s.phase, Phase::Open { wire_key, .. } if **wire_key == *wire))
         };
-        let full = match (&key.scope, key.ordinal) {
+        let mut wire = match (&key.scope, key.ordinal) {
+            _ if !plain_is_taken => key.name.to_string(),
             (Some(scope), 1) => format!("{scope}/{}", key.name),
             (None, n) if n > 1 => format!("{}#{n}", key.name),
             _ => key.full(),
         };
-        if taken(&full) {
-            format!("{}.{}", key.full(), key.kind.as_str())
-        } else {
-            full
+        while taken(&wire) {
+            wire = format!("{wire}.{}", key.kind.as_str());
         }
+        wire
     }
 
     pub(crate) fn open_asks(&self) -> usize {
@@ -484,6 +493,24 @@ impl State {
         self.set_down(flow, asks, asked)
     }
 
+    /// Would a round with this many asks pass a limit? That is a fault.
+    pub(crate) fn passes_limit(&mut self, asks: usize, limits: &Limits) -> bool {
+        if asks > limits.asks {
+            let limit = limits.asks;
+            self.set_fault(
+                format!("{asks} asks are open at once, and the limit of a round is {limit}"),
+                false,
+            );
+        } else if self.round >= limits.rounds {
+            let limit = limits.rounds;
+            self.set_fault(
+                format!("the call needs another round, and its limit is {limit} rounds"),
+                false,
+            );
+        }
+        self.fault_is_set()
+    }
+
     /// Sets the flow down with the asks and the state of an explicit reply.
     pub(crate) fn cut_explicit(
         &mut self,
@@ -495,6 +522,13 @@ impl State {
             return Err(Error::internal(
                 "an incomplete reply needs at least one ask or a state",
             ));
+        }
+        let names = || reply.asks.iter().map(|(name, ..)| name);
+        let twice = |(at, name)| names().take(at).any(|earlier| earlier == name);
+        if let Some((_, name)) = names().enumerate().find(|named| twice(*named)) {
+            return Err(Error::internal(format!(
+                "an incomplete reply asks {name:?} twice; give each ask its own key"
+            )));
         }
         let mut asked = Vec::with_capacity(reply.asks.len());
         let mut asks = Vec::with_capacity(reply.asks.len());

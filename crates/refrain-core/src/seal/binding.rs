@@ -5,12 +5,13 @@ use crate::journal::FlowId;
 use refrain_wire::{CallKind, write_canonical};
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
+use std::fmt;
 
-/// The call a token belongs to: audience, principal, method, target and arguments, as one digest.
+/// The call a token belongs to: audience, principal, method, target and canonical arguments.
 ///
 /// It can only be made whole, so a token cannot be sealed or opened without it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding([u8; 32]);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Binding(Vec<u8>);
 
 impl Binding {
     pub(super) fn new(
@@ -20,27 +21,25 @@ impl Binding {
         target: &str,
         arguments: Option<&Value>,
     ) -> Self {
-        let mut canonical = Vec::new();
-        match arguments {
-            Some(arguments) => write_canonical(arguments, &mut canonical),
-            None => canonical.extend_from_slice(b"{}"),
-        }
-        let mut hash = Context::new(&SHA256);
-        let mut field = |bytes: &[u8]| {
-            hash.update(&(bytes.len() as u64).to_be_bytes());
-            hash.update(bytes);
+        let mut bytes = Vec::with_capacity(256);
+        let mut field = |text: &str| {
+            bytes.extend_from_slice(&(text.len() as u64).to_be_bytes());
+            bytes.extend_from_slice(text.as_bytes());
         };
-        field(b"refrain binding v1");
-        field(audience.as_bytes());
-        field(&[u8::from(principal.id().is_some())]);
-        field(principal.id().unwrap_or_default().as_bytes());
-        field(kind.method().as_bytes());
-        field(target.as_bytes());
-        field(&canonical);
-        Self(digest(hash))
+        field(audience);
+        field(if principal.id().is_some() { "id" } else { "" });
+        field(principal.id().unwrap_or_default());
+        field(kind.method());
+        field(target);
+        match arguments {
+            Some(arguments) => write_canonical(arguments, &mut bytes),
+            None => bytes.extend_from_slice(b"{}"),
+        }
+        Self(bytes)
     }
 
-    pub(super) fn digest(&self) -> &[u8; 32] {
+    /// What is authenticated with a token's content.
+    pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
@@ -48,16 +47,18 @@ impl Binding {
     pub(super) fn flow_of_call(&self, call_id: &str) -> FlowId {
         let mut hash = Context::new(&SHA256);
         hash.update(b"refrain call id v1");
-        hash.update(&self.0);
+        hash.update(&(call_id.len() as u64).to_be_bytes());
         hash.update(call_id.as_bytes());
+        hash.update(&self.0);
         let mut id = [0; 16];
-        id.copy_from_slice(&digest(hash)[..16]);
+        id.copy_from_slice(&hash.finish().as_ref()[..16]);
         FlowId::from_bytes(id)
     }
 }
 
-fn digest(hash: Context) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(hash.finish().as_ref());
-    bytes
+/// The arguments may be secret.
+impl fmt::Debug for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Binding(..)")
+    }
 }

@@ -7,7 +7,7 @@
 //! | retiring | yes | no: until the last token under it has expired |
 //!
 //! In a file, a key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are passed over. In an
-//! environment variable the lines may be separated by commas.
+//! environment variable several keys may share a line, with commas between them.
 
 use crate::Source;
 use base64::Engine;
@@ -209,9 +209,13 @@ impl FromStr for KeyRing {
 
     fn from_str(text: &str) -> Result<Self, KeyRingError> {
         let mut keys: Vec<Key> = Vec::new();
-        for (number, line) in text.split(['\n', ',']).enumerate() {
+        let lines = text.lines().enumerate();
+        let lines = lines.filter(|(_, line)| !line.trim_start().starts_with('#'));
+        let parts =
+            lines.flat_map(|(number, line)| line.split(',').map(move |part| (number, part)));
+        for (number, line) in parts {
             let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
+            if line.is_empty() {
                 continue;
             }
             let bad = |reason: &str| KeyRingError::Line {

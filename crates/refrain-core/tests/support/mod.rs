@@ -117,13 +117,13 @@ impl Elicit for Name {
 }
 
 /// What an accepted form looks like on the wire.
-pub(crate) fn accept(content: Value) -> Value {
+pub(crate) fn accept(content: &Value) -> Value {
     json!({"action": "accept", "content": content})
 }
 
 /// An accepted [`Num`].
 pub(crate) fn num(v: i64) -> Value {
-    accept(json!({ "v": v }))
+    accept(&json!({ "v": v }))
 }
 
 /// The words of an ask that have any.

@@ -1,5 +1,6 @@
 //! The body of a response: one piece, or a stream of events.
 
+use super::pulse::Busy;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
 use bytes::Bytes;
@@ -70,10 +71,17 @@ pub(super) struct EventStream {
     id: Box<RawValue>,
     round: Option<Box<Round>>,
     first: Vec<Note>,
+    _busy: Busy,
 }
 
 impl EventStream {
-    pub(super) fn new(server: Server, id: Id<'_>, round: Box<Round>, first: Vec<Note>) -> Self {
+    pub(super) fn new(
+        server: Server,
+        id: Id<'_>,
+        round: Box<Round>,
+        first: Vec<Note>,
+        busy: Busy,
+    ) -> Self {
         let id = RawValue::from_string(id.as_json().to_owned())
             .expect("an id that was parsed from JSON is JSON");
         Self {
@@ -81,6 +89,7 @@ impl EventStream {
             id,
             round: Some(round),
             first,
+            _busy: busy,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The hyper front: accepts connections, routes `/mcp`, `/healthz` and `/readyz`, and drains.
 
+use super::pulse::Pulse;
 use super::{Body, HttpService};
 use crate::AllowedHosts;
 use crate::server::Server;
@@ -8,17 +9,19 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Time a client has to send the head of a request.
-const HEAD_TIME: Duration = Duration::from_secs(30);
+/// Time a client has to send the next request on its connection, head and body. A connection that sends nothing, or
+/// too slowly, is closed after once to twice this time.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown` is done, then drains: `/readyz` says no and flows are handed on at their checkpoints; after
 /// the grace no connection is accepted; running calls are waited for, up to the drain time.
@@ -76,17 +79,24 @@ async fn connection(stream: TcpStream, service: HttpService, mut stopped: watch:
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
-    let service = service_fn(|request| route(&service, request));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .serve_connection(TokioIo::new(stream), service);
+    let pulse = Arc::<Pulse>::default();
+    let service = service_fn(|request| route(&service, &pulse, request));
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = async { stopped.wait_for(|stop| *stop).await.is_ok() } => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut seen = 0;
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + IDLE, IDLE);
+    let ended = loop {
+        tokio::select! {
+            ended = connection.as_mut() => break ended,
+            _ = async { stopped.wait_for(|stop| *stop).await.is_ok() } => {
+                connection.as_mut().graceful_shutdown();
+                break connection.await;
+            }
+            _ = ticks.tick() => {
+                if pulse.is_idle_since(&mut seen) {
+                    break Ok(());
+                }
+            }
         }
     };
     if let Err(error) = ended {
@@ -96,10 +106,12 @@ async fn connection(stream: TcpStream, service: HttpService, mut stopped: watch:
 
 async fn route(
     service: &HttpService,
+    pulse: &Arc<Pulse>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
+    pulse.beat();
     Ok(match request.uri().path() {
-        "/mcp" => service.handle(request).await,
+        "/mcp" => service.handle_with(request, Some(pulse)).await,
         "/healthz" => plain(StatusCode::OK, "ok\n"),
         "/readyz" if service.server.is_draining() => {
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")

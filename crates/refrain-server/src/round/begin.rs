@@ -161,16 +161,16 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
                 .get(name)
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
             let given = arguments.get_or_insert_with(|| json!({}));
-            let misfits: Vec<String> = tool
-                .arguments
-                .iter_errors(given)
-                .take(8)
-                .map(|error| match error.instance_path().as_str() {
-                    "" => error.to_string(),
-                    path => format!("{}: {error}", path.trim_start_matches('/')),
-                })
-                .collect();
-            if !misfits.is_empty() {
+            if !tool.arguments.is_valid(given) {
+                let misfits: Vec<String> = tool
+                    .arguments
+                    .iter_errors(given)
+                    .take(8)
+                    .map(|error| match error.instance_path().as_str() {
+                        "" => error.to_string(),
+                        path => format!("{}: {error}", path.trim_start_matches('/')),
+                    })
+                    .collect();
                 return Err(Begin::Reply(misfit(name, &misfits.join("; "))));
             }
             Ok(Target::Tool(tool.clone()))

@@ -1,0 +1,50 @@
+//! Tells a connection that is at work from one whose client keeps it waiting.
+//!
+//! One clock for a connection costs less than one for every request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What a connection is doing.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    beats: AtomicU64,
+    busy: AtomicBool,
+}
+
+impl Pulse {
+    /// A request began to come in.
+    pub(super) fn beat(&self) {
+        self.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has nothing come in since `seen`, and is nothing at work? Takes note of what was seen.
+    pub(super) fn is_idle_since(&self, seen: &mut u64) -> bool {
+        let beats = self.beats.load(Ordering::Relaxed);
+        let idle = beats == *seen && !self.busy.load(Ordering::Relaxed);
+        *seen = beats;
+        idle
+    }
+}
+
+/// A request at work: the connection is busy until this is dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Option<Arc<Pulse>>);
+
+impl Busy {
+    pub(super) fn new(pulse: Option<&Arc<Pulse>>) -> Self {
+        let pulse = pulse.cloned();
+        if let Some(pulse) = &pulse {
+            pulse.busy.store(true, Ordering::Relaxed);
+        }
+        Self(pulse)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(pulse) = &self.0 {
+            pulse.busy.store(false, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A crash at every await.
+
+use crate::call::Call;
+use crate::outcome::{CrashPoint, Outcome};
+
+/// Runs before it is assumed that a handler makes operations without end.
+const MOST: usize = 10_000;
+
+/// What came of a call that was made with a crash at every await.
+#[derive(Clone, Debug)]
+pub struct CrashReport {
+    undisturbed: Outcome,
+    crashed: Vec<Outcome>,
+}
+
+impl CrashReport {
+    pub(crate) async fn of(mut call: Call<'_>) -> Self {
+        call.faults.crash = None;
+        let undisturbed = call.run_once(0).await;
+        let mut crashed = Vec::new();
+        let mut round = 1;
+        let mut operation = Some(0);
+        loop {
+            assert!(crashed.len() < MOST, "more than {MOST} crash points");
+            call.faults.crash = Some(CrashPoint { round, operation });
+            let outcome = call.run_once(crashed.len() + 1).await;
+            // A round may take fewer operations than that, and a call fewer rounds.
+            let reached = outcome.crash().is_some();
+            let rounds = outcome.rounds().len();
+            if reached {
+                crashed.push(outcome);
+            }
+            operation = match operation {
+                Some(operation) if reached => Some(operation + 1),
+                Some(_) => None,
+                None => {
+                    round += 1;
+                    Some(0)
+                }
+            };
+            if round > rounds {
+                return Self {
+                    undisturbed,
+                    crashed,
+                };
+            }
+        }
+    }
+
+    /// The outcome without a crash.
+    pub fn undisturbed(&self) -> &Outcome {
+        &self.undisturbed
+    }
+
+    /// The outcomes with a crash; each says [where](Outcome::crash).
+    pub fn crashed(&self) -> &[Outcome] {
+        &self.crashed
+    }
+
+    /// How many places there were to crash at.
+    pub fn points(&self) -> usize {
+        self.crashed.len()
+    }
+
+    /// Holds every run against the one without a crash.
+    ///
+    /// # Panics
+    ///
+    /// If one of them [ended](Outcome::ends_like) in another way.
+    #[track_caller]
+    pub fn assert_same(&self) {
+        for outcome in &self.crashed {
+            assert!(
+                outcome.ends_like(&self.undisturbed),
+                "after a crash at {:?} the call ended with\n{:#}\nand without one with\n{:#}",
+                outcome.crash(),
+                outcome.reply,
+                self.undisturbed.reply
+            );
+        }
+    }
+}
