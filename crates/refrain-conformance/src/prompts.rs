@@ -1,8 +1,8 @@
 //! Prompts that answer in one round.
 
 use crate::samples::PNG;
+use refrain::ServerBuilder;
 use refrain::prelude::*;
-use refrain::{Role, ServerBuilder};
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server
@@ -50,8 +50,8 @@ async fn with_embedded_resource(_cx: Cx, embedded: Embedded) -> Result<Vec<Promp
         "Embedded resource content for testing.",
     );
     Ok(vec![
-        user(Content::resource(resource)),
-        user("Please process the embedded resource above."),
+        PromptMessage::user(Content::resource(resource)),
+        PromptMessage::user("Please process the embedded resource above."),
     ])
 }
 
@@ -59,14 +59,7 @@ async fn with_embedded_resource(_cx: Cx, embedded: Embedded) -> Result<Vec<Promp
 #[prompt(name = "test_prompt_with_image")]
 async fn with_image(_cx: Cx) -> Result<Vec<PromptMessage>> {
     Ok(vec![
-        user(Content::image(PNG, "image/png")),
-        user("Please analyze the image above."),
+        PromptMessage::user(Content::image(PNG, "image/png")),
+        PromptMessage::user("Please analyze the image above."),
     ])
-}
-
-fn user(content: impl Into<Content>) -> PromptMessage {
-    PromptMessage {
-        role: Role::User,
-        content: content.into(),
-    }
 }

@@ -24,7 +24,10 @@ use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
-use refrain_wire::{ErrorCode, Id, Message, Reply, RpcError, parse, write_error, write_reply};
+use refrain_wire::{
+    ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_error, write_reply,
+};
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::future::Future;
@@ -179,24 +182,9 @@ impl HttpService {
         principal: Principal,
         busy: Busy,
     ) -> Response<Body> {
-        let (id, method, params) = match parse(bytes) {
-            Ok(Message::Request { id, method, params }) => (id, method, params),
-            Ok(Message::Notification { .. }) => {
-                let mut accepted = Response::new(Body::empty());
-                *accepted.status_mut() = StatusCode::ACCEPTED;
-                return accepted;
-            }
-            Err(rejection) => {
-                let id = rejection.id.as_deref().and_then(Id::from_raw);
-                return self.error(StatusCode::BAD_REQUEST, id, &rejection.error);
-            }
-        };
-        let request = match Request::decode(&method, params)
-            .and_then(|request| headers::check(&parts.headers, &method, &request).map(|()| request))
-            .and_then(|request| request.check_version().map(|()| request))
-        {
-            Ok(request) => request,
-            Err(error) => return self.error(status(error.code), Some(id), &error),
+        let (id, request) = match self.read(parts, bytes) {
+            Ok(read) => read,
+            Err(refusal) => return *refusal,
         };
         match self.server.answer(request, principal) {
             Begin::Listed(reply) | Begin::Reply(reply) => self.reply(id, &reply, None),
@@ -212,6 +200,43 @@ impl HttpService {
                 response
             }
         }
+    }
+
+    /// Reads a request and checks what it says about itself.
+    fn read<'a>(
+        &self,
+        parts: &Parts,
+        bytes: &'a [u8],
+    ) -> Result<(Id<'a>, Request<'a>), Box<Response<Body>>> {
+        let (id, method, request) = match read_call(bytes) {
+            Some((id, call)) => {
+                let method = Cow::Borrowed(call.kind.method());
+                (id, method, Ok(Request::Call(call)))
+            }
+            None => match parse(bytes) {
+                Ok(Message::Request { id, method, params }) => {
+                    let request = Request::decode(&method, params);
+                    (id, method, request)
+                }
+                Ok(Message::Notification { .. }) => {
+                    let mut accepted = Response::new(Body::empty());
+                    *accepted.status_mut() = StatusCode::ACCEPTED;
+                    return Err(Box::new(accepted));
+                }
+                Err(rejection) => {
+                    let id = rejection.id.as_deref().and_then(Id::from_raw);
+                    let response = self.error(StatusCode::BAD_REQUEST, id, &rejection.error);
+                    return Err(Box::new(response));
+                }
+            },
+        };
+        request
+            .and_then(|request| {
+                headers::check(&parts.headers, &method, &request)?;
+                request.check_version()?;
+                Ok((id, request))
+            })
+            .map_err(|error| Box::new(self.error(status(error.code), Some(id), &error)))
     }
 
     /// Runs a round. Its first note turns the answer into a stream.

@@ -3,7 +3,7 @@
 use refrain_core::{Error, Incomplete, Outcome, Result};
 use refrain_wire::{
     CacheScope, Content, PromptMessage, PromptResult, ReadResult, ResourceContents, ResultBody,
-    Role, ToolResult,
+    ToolResult,
 };
 use serde::Serialize;
 
@@ -30,8 +30,8 @@ pub struct ReplyTo {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the result of this handler",
     note = "a tool may return String, &str, Content, Vec<Content>, ToolResult, Json<T>, Incomplete or Reply<..>",
-    note = "a prompt may return String, Vec<PromptMessage>, PromptResult, Incomplete or Reply<..>",
-    note = "a resource may return String, ResourceContents, Vec<ResourceContents>, ReadResult, Incomplete or Reply<..>"
+    note = "a prompt may return String, &str, Vec<PromptMessage>, PromptResult, Incomplete or Reply<..>",
+    note = "a resource may return String, &str, ResourceContents, Vec<ResourceContents>, ReadResult, Incomplete or Reply<..>"
 )]
 pub trait IntoReply<K> {
     /// Turns the value into the flow's outcome.
@@ -139,11 +139,13 @@ impl IntoReply<PromptCall> for Vec<PromptMessage> {
 
 impl IntoReply<PromptCall> for String {
     fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        let message = PromptMessage {
-            role: Role::User,
-            content: Content::text(self),
-        };
-        IntoReply::<PromptCall>::into_reply(vec![message], to)
+        IntoReply::<PromptCall>::into_reply(vec![PromptMessage::user(self)], to)
+    }
+}
+
+impl IntoReply<PromptCall> for &str {
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+        IntoReply::<PromptCall>::into_reply(self.to_owned(), to)
     }
 }
 
@@ -174,5 +176,11 @@ impl IntoReply<ReadCall> for String {
         let mime_type = to.mime_type.as_deref().unwrap_or("text/plain");
         let contents = ResourceContents::text(to.uri.clone(), mime_type, self);
         IntoReply::<ReadCall>::into_reply(contents, to)
+    }
+}
+
+impl IntoReply<ReadCall> for &str {
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+        IntoReply::<ReadCall>::into_reply(self.to_owned(), to)
     }
 }

@@ -19,7 +19,8 @@ pub enum Keep {
 /// What goes wrong on the way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
-    pub(crate) lost: Rounds,
+    pub(crate) lost_requests: Rounds,
+    pub(crate) lost_responses: Rounds,
     pub(crate) draining: Rounds,
     pub(crate) doubled: Option<Doubled>,
     pub(crate) crash: Option<CrashPoint>,
@@ -50,6 +51,8 @@ impl Rounds {
     }
 }
 
+type Look<'f> = Box<dyn FnMut(&Outcome) + 'f>;
+
 /// A call to be made: say what the client answers and what goes wrong, then [`run`](Call::run) it.
 #[must_use = "a call is made when it is run"]
 pub struct Call<'f> {
@@ -60,7 +63,7 @@ pub struct Call<'f> {
     pub(crate) faults: Faults,
     pub(crate) max_rounds: usize,
     pub(crate) first_version: usize,
-    inspect: Option<Box<dyn FnMut(&Outcome) + 'f>>,
+    inspect: Option<Look<'f>>,
 }
 
 impl<'f> Call<'f> {
@@ -95,16 +98,23 @@ impl<'f> Call<'f> {
         self
     }
 
+    /// Loses the requests of these rounds, counted from 1, before they reach an instance: the client sends them once
+    /// more, to the next one.
+    pub fn lose_requests(mut self, rounds: impl IntoIterator<Item = usize>) -> Self {
+        self.faults.lost_requests = Rounds::These(rounds.into_iter().collect());
+        self
+    }
+
     /// Loses the replies of these rounds, counted from 1: the work was done, and the client sends the same request
     /// once more, to another instance.
     pub fn lose_responses(mut self, rounds: impl IntoIterator<Item = usize>) -> Self {
-        self.faults.lost = Rounds::These(rounds.into_iter().collect());
+        self.faults.lost_responses = Rounds::These(rounds.into_iter().collect());
         self
     }
 
     /// Loses the reply of every round, once.
     pub fn lose_every_response(mut self) -> Self {
-        self.faults.lost = Rounds::All;
+        self.faults.lost_responses = Rounds::All;
         self
     }
 
@@ -143,8 +153,8 @@ impl<'f> Call<'f> {
         self
     }
 
-    /// Has a look at the outcome of every run, with [`Outcome::crash`] telling the runs of
-    /// [`crash_everywhere`](Call::crash_everywhere) apart.
+    /// Has a look at the outcome of every run. [`crash_everywhere`](Call::crash_everywhere) makes many, and
+    /// [`Outcome::crash`] tells where; in a few of them nothing crashed, since there was nothing left to crash at.
     pub fn inspect(mut self, look: impl FnMut(&Outcome) + 'f) -> Self {
         self.inspect = Some(Box::new(look));
         self

@@ -152,6 +152,9 @@ impl<'f> Dialogue<'f> {
     async fn deliver(&mut self) -> (Delivery, usize) {
         let round = self.rounds.len() + 1;
         let mut deliveries = 0;
+        if self.faults.lost_requests.has(round) {
+            self.turn += 1;
+        }
         if let Some(point) = self.faults.crash.filter(|point| point.round == round) {
             deliveries += 1;
             let delivery = self.attempt(point.operation).await;
@@ -160,7 +163,7 @@ impl<'f> Dialogue<'f> {
             }
             self.crash = Some(point);
         }
-        if self.faults.lost.has(round) {
+        if self.faults.lost_responses.has(round) {
             deliveries += 1;
             self.attempt(None).await;
         }

@@ -54,7 +54,8 @@
 //! | --- | --- |
 //! | have a fleet, or two versions behind one balancer | [`Fleet::new`], [`Fleet::and`] |
 //! | answer, decline, cancel, be someone | [`Script`] |
-//! | lose a reply, double a request | [`Call::lose_responses`], [`Call::double_requests`], [`Call::race_requests`] |
+//! | lose a request or a reply | [`Call::lose_requests`], [`Call::lose_responses`] |
+//! | have a request come twice | [`Call::double_requests`], [`Call::race_requests`] |
 //! | crash at every await | [`Call::crash_everywhere`] |
 //! | hand a flow on from an instance that shuts down | [`Call::draining`] |
 //! | let time pass | [`Clock::advance`] |

@@ -38,6 +38,7 @@ mod content;
 mod decode;
 mod envelope;
 mod error;
+mod fast;
 mod list;
 mod meta;
 mod ratified;
@@ -54,6 +55,7 @@ pub use call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use envelope::{Id, Message, Rejection, parse};
 pub use error::{ErrorCode, RpcError};
+pub use fast::read_call;
 pub use list::{
     CacheScope, DiscoverResult, Implementation, ListResult, Listed, PromptArgument, PromptInfo,
     PromptMessage, PromptResult, ReadResult, ResourceInfo, ResourceTemplateInfo,

@@ -227,6 +227,24 @@ pub struct PromptMessage {
     pub content: Content,
 }
 
+impl PromptMessage {
+    /// A message of the user's.
+    pub fn user(content: impl Into<Content>) -> Self {
+        Self {
+            role: Role::User,
+            content: content.into(),
+        }
+    }
+
+    /// A message of the model's.
+    pub fn assistant(content: impl Into<Content>) -> Self {
+        Self {
+            role: Role::Assistant,
+            content: content.into(),
+        }
+    }
+}
+
 /// What reading a resource returns.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -89,8 +89,9 @@ enum CallKey {
     Other,
 }
 
-struct CallSeed {
-    kind: CallKind,
+/// Reads the params of a call of this kind.
+pub(crate) struct CallSeed {
+    pub(crate) kind: CallKind,
 }
 
 impl<'de> DeserializeSeed<'de> for CallSeed {

@@ -48,6 +48,8 @@
 //! | know time, chance and caller | [`cx.now`](Cx::now), [`cx.random`](Cx::random), [`cx.principal`](Cx::principal) |
 //! | read answers and keep a state by hand | [`cx.answer`](Cx::answer), [`cx.state`](Cx::state), [`Incomplete`], [`Reply`] |
 //!
+//! The doc comment of a `#[tool]` is the description that models read; remarks for maintainers are plain `//` comments.
+//!
 //! # What a handler must not do
 //!
 //! Between two operations of `cx` a handler is run again in every round. What it does there should have no effect on
@@ -77,15 +79,16 @@ pub use refrain_wire::{
     ToolAnnotations, ToolResult,
 };
 
-/// The derive macros' and the handlers' companions, re-exported so that a crate needs no others.
+/// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`
+/// needs `serde` (with its `derive` feature) and `schemars` among its own dependencies as well.
 pub use {schemars, serde, serde_json};
 
 /// What a file with handlers in it wants to import.
 pub mod prelude {
     pub use crate::{
         Answer, AskError, Content, Cx, Elicit, Error, Incomplete, Json, LogLevel, PromptMessage,
-        Reply, ResourceContents, Result, SamplingParams, Server, State, Tool, ToolResult, ok,
-        prompt, resource, tool,
+        Reply, ResourceContents, Result, SamplingParams, Server, ServerBuilder, State, Tool,
+        ToolResult, ok, prompt, resource, tool,
     };
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};

@@ -1,0 +1,150 @@
+//! Stories of calls that move: to a newer version, away from a busy instance, away from a dead one.
+
+use super::{asked, form, result};
+use crate::Failure;
+use crate::demo::client::Dialogue;
+use crate::demo::fleet::Recipe;
+use crate::demo::world::World;
+use serde_json::json;
+
+pub(super) async fn upgrade(world: &mut World) -> Result<(), Failure> {
+    let mut call = Dialogue::new(&world.alice, "accounts", json!({}));
+    let script = [
+        ("github_login", form(&json!({"name": "octocat"}))),
+        ("google_login", form(&json!({"name": "octo@example.com"}))),
+        (
+            "microsoft_login",
+            form(&json!({"name": "octo@example.org"})),
+        ),
+    ];
+    world.hand_to(&["b"]).await?;
+    let mut rounds = vec![world.round(&mut call, &script).await?];
+    world.note("the balancer takes the old version out: all goes to c from here on")?;
+    world.hand_to(&["c"]).await?;
+    rounds.extend(world.play(&mut call, &script).await?);
+
+    let served: Vec<&str> = rounds.iter().map(|round| round.instance.as_str()).collect();
+    let crossed = served == ["b", "c", "c"];
+    world.claim(
+        "A call begun on the old version ends on the new one",
+        crossed,
+    )?;
+    let mut asks = asked(&rounds);
+    asks.iter_mut().for_each(|keys| keys.sort_unstable());
+    let only_new = asks
+        == [
+            vec!["github_login", "google_login"],
+            vec!["microsoft_login"],
+            vec![],
+        ];
+    world.claim("The new version asks only for microsoft_login", only_new)?;
+    let expected = "Linked GitHub octocat and Microsoft octo@example.org.";
+    let kept = result(&rounds) == Some(expected);
+    world.claim("The GitHub answer given to the old one is used", kept)
+}
+
+pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
+    const LAST: u64 = 10;
+    let config = world
+        .files
+        .write("busy.toml", "[limits]\nshed_above = 0\n")?;
+    let busy = Recipe::new("busy").with_config(config);
+    world.fleet.start([busy]).await?;
+    world.note("a fourth instance joins: busy, for which a single call is already too many")?;
+    world.hand_to(&["busy", "a", "b", "c"]).await?;
+
+    let before = world.effects_since(0)?.len();
+    let mut call = Dialogue::new(&world.alice, "sum", json!({"to": LAST}));
+    let first = world.round(&mut call, &[]).await?;
+    let by_busy = world.effects_since(before)?;
+    world.note(&format!(
+        "ledger: busy added {}",
+        joined(&numbers(&by_busy))
+    ))?;
+    let handed_on = first.instance == "busy" && first.asked().is_empty() && call.token.is_some();
+    let rest = if handed_on {
+        world.play(&mut call, &[]).await?
+    } else {
+        Vec::new()
+    };
+    let effects = world.effects_since(before)?;
+    let by_others = numbers(&effects).split_off(by_busy.len());
+    world.note(&format!(
+        "ledger: the next one added {}",
+        joined(&by_others)
+    ))?;
+    world.fleet.kill("busy").await?;
+
+    world.claim(
+        "The busy instance hands on, and asks for nothing",
+        handed_on,
+    )?;
+    let began = !by_busy.is_empty() && !by_others.is_empty();
+    let elsewhere = rest.iter().all(|round| round.instance != "busy");
+    world.claim("Another goes on from where it stopped", began && elsewhere)?;
+    let once: Vec<u64> = (1..=LAST).collect();
+    let exactly = numbers(&effects) == once && effects.len() == once.len();
+    world.claim("Every number is added exactly once", exactly)?;
+    let right = result(&rest) == Some("The sum of 1 to 10 is 55.");
+    world.claim("The sum is right", right)
+}
+
+pub(super) async fn killed(world: &mut World) -> Result<(), Failure> {
+    let before = world.effects_since(0)?.len();
+    let script = [("confirm_order", form(&json!({"confirm": true})))];
+    let mut call = Dialogue::new(&world.alice, "place_order", json!({"item": "lamp"}));
+    let first = world.round(&mut call, &script).await?;
+
+    let process = world.fleet.get("a")?.process;
+    let recipe = world.fleet.kill("a").await?;
+    world.balancer.turn_to("a");
+    world.note(&format!(
+        "a (process {process}) is killed, and it is a's turn again"
+    ))?;
+    let rounds = world.play(&mut call, &script).await?;
+    let effects = world.effects_since(before)?;
+    for effect in &effects {
+        world.note(&format!("ledger: {effect}"))?;
+    }
+    let survived = first.instance == "a" && rounds.len() == 1 && rounds[0].instance != "a";
+    world.claim("The next round is served by another instance", survived)?;
+    let made = |effect: &str| -> Vec<&str> {
+        let lines = effects.iter().filter_map(|line| line.strip_prefix(effect));
+        lines.filter(|line| line.ends_with(" lamp")).collect()
+    };
+    let (reserved, charged) = (made("reserve "), made("charge "));
+    let once = reserved.len() == 1 && charged.len() == 1 && effects.len() == 2;
+    world.claim("There is one reservation and one charge", once)?;
+    let same = reserved
+        .first()
+        .and_then(|line| line.get(..8))
+        .is_some_and(|key| result(&rounds).is_some_and(|text| text.contains(key)));
+    world.claim("The order is for the dead one's reservation", same)?;
+
+    world.fleet.start([recipe]).await?;
+    let process = world.fleet.get("a")?.process;
+    world.note(&format!("a is started again (process {process})"))?;
+    world.hand_to(&["a", "b", "c"]).await?;
+    let mut call = Dialogue::new(&world.alice, "echo", json!({"text": "Hello again!"}));
+    let rounds = world.play(&mut call, &[]).await?;
+    let back = rounds[0].instance == "a" && result(&rounds) == Some("Echo: Hello again!");
+    world.claim("Started again, it serves as if nothing had happened", back)
+}
+
+/// The numbers that were added, as the ledger has them: `add CALL NUMBER`.
+fn numbers(effects: &[String]) -> Vec<u64> {
+    effects
+        .iter()
+        .filter_map(|effect| effect.strip_prefix("add "))
+        .filter_map(|effect| effect.split_once(' ')?.1.parse().ok())
+        .collect()
+}
+
+fn joined(numbers: &[u64]) -> String {
+    let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    if words.is_empty() {
+        "nothing".into()
+    } else {
+        words.join(", ")
+    }
+}

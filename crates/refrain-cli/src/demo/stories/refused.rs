@@ -1,0 +1,121 @@
+//! The story of tokens that must not work.
+
+use super::{WEATHER, form};
+use crate::Failure;
+use crate::demo::client::{Dialogue, Outcome, Round};
+use crate::demo::fleet::Recipe;
+use crate::demo::world::World;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The lifetime of hasty's tokens. Long enough for a fresh one to be accepted on a slow machine.
+const HASTY_SECONDS: u64 = 2;
+const INVALID_PARAMS: i64 = -32602;
+
+pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
+    let config = format!("token_ttl_seconds = {HASTY_SECONDS}\nclock_skew_seconds = 0\n");
+    let config = world.files.write("hasty.toml", &config)?;
+    let hasty = Recipe::new("hasty").with_config(config);
+    world.fleet.start([hasty]).await?;
+    world.note(&format!(
+        "a fourth instance joins: hasty, whose tokens live for {HASTY_SECONDS} seconds"
+    ))?;
+    world.hand_to(&["hasty"]).await?;
+    let short = pending(world).await?;
+    let made = Instant::now();
+    let fresh = present(world, &short, "hasty's token, while it is fresh").await?;
+
+    world.hand_to(&["a", "b", "c"]).await?;
+    let long = pending(world).await?;
+    let mut refusals = Vec::new();
+    for (what, attempt) in misuses(world, &long) {
+        refusals.push(present(world, &attempt, what).await?);
+    }
+    world.hand_to(&["hasty"]).await?;
+    // The clock of a token counts whole seconds: one more, and it is over for sure.
+    let over = Duration::from_secs(HASTY_SECONDS + 1);
+    tokio::time::sleep_until(made + over).await;
+    let late = format!("hasty's token again, {} seconds old", over.as_secs());
+    refusals.push(present(world, &short, &late).await?);
+    world.hand_to(&["b", "c"]).await?;
+    let honest = present(world, &long, "a's token, as it should be used").await?;
+    world.fleet.kill("hasty").await?;
+
+    if let Some(Outcome::Refused { code, message }) = refusals.first().map(|round| &round.outcome) {
+        world.note(&format!("each time: {code}, \"{message}\""))?;
+    }
+    let all = refusals.len() == 5 && refusals.iter().all(is_refusal);
+    world.claim("Five bad tokens are refused with -32602", all)?;
+    let one = refusals.windows(2).all(|pair| pair[0].seen == pair[1].seen);
+    world.claim("The five responses are the same, byte for byte", all && one)?;
+    let sound = fresh.text() == Some(WEATHER) && honest.text() == Some(WEATHER);
+    world.claim("The same tokens, used rightly, are accepted", sound)
+}
+
+/// A call after its first round.
+async fn pending(world: &mut World) -> Result<Dialogue, Failure> {
+    let arguments = json!({"location": "New York"});
+    let mut call = Dialogue::new(&world.alice, "get_weather", arguments);
+    world.round(&mut call, &[]).await?;
+    match call.token {
+        Some(_) => Ok(call),
+        None => Err("get_weather asked for nothing, so there is no token".into()),
+    }
+}
+
+/// Four ways of using a token wrongly. All else is as it should be.
+fn misuses(world: &World, good: &Dialogue) -> [(&'static str, Dialogue); 4] {
+    let mut changed = good.clone();
+    changed.token = good.token.as_deref().map(change_one_character);
+    let mut stolen = good.clone();
+    stolen.client = world.bob.clone();
+    let mut elsewhere = good.clone();
+    elsewhere.call.arguments = json!({"location": "Boston"});
+    let mut other_tool = good.clone();
+    other_tool.call.tool = "get_weather_explicit";
+    [
+        ("a's token, one character changed", changed),
+        ("a's token, stolen: bob presents it", stolen),
+        ("a's token, for other arguments: Boston", elsewhere),
+        (
+            "a's token, for another tool: get_weather_explicit",
+            other_tool,
+        ),
+    ]
+}
+
+/// Sends the second round of a call, without using the call up.
+async fn present(world: &mut World, call: &Dialogue, what: &str) -> Result<Round, Failure> {
+    let mut call = call.clone();
+    let script = [("github_login", form(&json!({"name": "octocat"})))];
+    let round = call.next(&script).await?;
+    world.tell_round(&call, Some(what), &round)?;
+    Ok(round)
+}
+
+fn is_refusal(round: &Round) -> bool {
+    matches!(round.outcome, Outcome::Refused { code, .. } if code == INVALID_PARAMS)
+}
+
+/// Changes one character in the middle to another one of the alphabet.
+fn change_one_character(token: &str) -> String {
+    let middle = token.len() / 2;
+    let change = |(at, character)| match character {
+        _ if at != middle => character,
+        'A' => 'B',
+        _ => 'A',
+    };
+    token.chars().enumerate().map(change).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::change_one_character;
+
+    #[test]
+    fn exactly_one_character_changes() {
+        assert_eq!(change_one_character("abcd"), "abAd");
+        assert_eq!(change_one_character("abAd"), "abBd");
+    }
+}

@@ -1,0 +1,172 @@
+//! `refrain demo`, as a newcomer runs it.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const STORIES: [&str; 7] = [
+    "weather",
+    "work-item",
+    "together",
+    "upgrade",
+    "shedding",
+    "killed",
+    "refused",
+];
+
+fn command(args: &[&str], temp: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+    command
+        .arg("demo")
+        .args(args)
+        .env("TMPDIR", temp)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs the demo to its end, and checks that it leaves nothing behind.
+fn demo(args: &[&str]) -> Output {
+    let temp = TempDir::new().unwrap();
+    let output = command(args, temp.path()).output().unwrap();
+    assert!(is_empty(temp.path()), "files were left behind");
+    output
+}
+
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().next().is_none()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn every_story_holds() {
+    let output = demo(&[]);
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    assert!(!told.contains('\x1b'), "colours where there is no terminal");
+    let (stories, table) = told.split_once("\nWhat held\n\n").unwrap();
+    for title in ["1. The weather", "4. The rolling upgrade", "7. Refused"] {
+        assert!(stories.contains(&format!("\n{title}")), "{stories}");
+    }
+    assert!(!told.contains("NOT HELD"), "{told}");
+    let (rows, summary) = table.split_once("\n\n").unwrap();
+    for row in rows.lines() {
+        assert!(row.ends_with("  held"), "{row:?}");
+        assert_eq!(row.chars().count(), rows.lines().next().unwrap().len());
+    }
+    assert!(summary.contains("Everything held"), "{summary}");
+    for line in told.lines() {
+        assert!(line.chars().count() <= 100, "too wide: {line:?}");
+    }
+}
+
+#[test]
+fn machines_get_one_object_a_line() {
+    let output = demo(&["--json"]);
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    let events: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |kind: &str, story: &str| -> Vec<&Value> {
+        events
+            .iter()
+            .filter(|event| event["event"] == kind && event["story"] == story)
+            .collect()
+    };
+    for story in STORIES {
+        assert!(!of("round", story).is_empty(), "{story} has no rounds");
+        let claims = of("claim", story);
+        assert!(!claims.is_empty(), "{story} claims nothing");
+        assert!(claims.iter().all(|claim| claim["held"] == true));
+    }
+    let rounds = of("round", "work-item");
+    let served: Vec<&Value> = rounds.iter().map(|round| &round["instance"]).collect();
+    assert_eq!(served, ["a", "b", "c"]);
+    assert_eq!(rounds[0]["reply"], "incomplete");
+    assert!(rounds[0]["asks"]["resolution"].is_object());
+    assert_eq!(rounds[1]["sentTokenBytes"], rounds[0]["tokenBytes"]);
+    assert_eq!(rounds[2]["reply"], "complete");
+    assert_eq!(of("round", "killed")[1]["passedOver"][0], "a");
+
+    let table = events.last().unwrap();
+    assert_eq!(table["event"], "table");
+    assert_eq!(table["held"], true);
+    let claims = events.iter().filter(|event| event["event"] == "claim");
+    assert_eq!(table["rows"].as_array().unwrap().len(), claims.count());
+}
+
+#[test]
+fn one_story_alone() {
+    let output = demo(&["--story", "upgrade"]);
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    assert!(told.contains("Linked GitHub octocat and Microsoft octo@example.org."));
+    assert!(!told.contains("The weather"), "{told}");
+}
+
+#[test]
+fn an_unknown_story_is_an_error_that_names_the_stories() {
+    let output = demo(&["--story", "sonnet"]);
+    assert!(!output.status.success());
+    let said = text(&output.stderr);
+    for story in STORIES {
+        assert!(said.contains(story), "{said}");
+    }
+}
+
+#[test]
+fn without_a_place_for_its_files_it_says_so() {
+    let temp = TempDir::new().unwrap();
+    let missing = temp.path().join("missing");
+    let output = command(&[], &missing).output().unwrap();
+    assert!(!output.status.success());
+    let said = text(&output.stderr);
+    assert!(said.contains("missing/refrain-demo-"), "{said}");
+    assert!(said.contains("TMPDIR"), "{said}");
+}
+
+#[test]
+fn when_it_is_stopped_nothing_stays_behind() {
+    let temp = TempDir::new().unwrap();
+    let mut demo = command(&["--json"], temp.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let fleet: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let addresses: Vec<SocketAddr> = fleet["instances"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|instance| instance["address"].as_str().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(addresses.len(), 3);
+
+    let stop = Command::new("kill")
+        .args(["-TERM", &demo.id().to_string()])
+        .status();
+    assert!(stop.unwrap().success());
+    // Read to the end, so that the demo is not stopped by a full pipe instead.
+    lines.for_each(drop);
+    let status = demo.wait().unwrap();
+    let mut said = String::new();
+    demo.stderr.unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(status.code(), Some(130), "{said}");
+    assert!(is_empty(temp.path()), "files were left behind");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    for address in addresses {
+        while TcpStream::connect(address).is_ok() {
+            assert!(Instant::now() < deadline, "{address} is still there");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Asks of all sorts: from spawned tasks, behind swallowed errors, for URLs, and in the explicit style.
+
+use crate::shapes::Login;
+use refrain::prelude::*;
+use refrain_testkit::{Asked, Effects, Fleet, Keep, Script};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+/// Asks from tasks of their own.
+#[tool]
+async fn spawned(cx: Cx) -> Result<String> {
+    let mut tasks = JoinSet::new();
+    for name in ["left", "right"] {
+        let cx = cx.scope(name);
+        tasks.spawn(async move {
+            let login = cx.elicit::<Login>(name, "Who?").await?;
+            cx.step("work", async { ok(login.name.to_uppercase()) })
+                .await
+        });
+    }
+    let mut done = Vec::new();
+    while let Some(name) = tasks.join_next().await {
+        done.push(name??);
+    }
+    done.sort();
+    Ok(done.join("+"))
+}
+
+/// Swallows whatever can be swallowed.
+#[tool]
+async fn swallows(cx: Cx, effects: State<Effects>) -> Result<String> {
+    let name = match cx.elicit::<Login>("first", "Who?").await {
+        Ok(login) => login.name,
+        Err(_) => "nobody".into(),
+    };
+    let _ = cx.elicit::<Login>("second", "Who else?").await;
+    effects.record("after both");
+    Ok(name)
+}
+
+/// Has a page opened, until the user has signed there.
+#[tool]
+async fn sign(cx: Cx, effects: State<Effects>) -> Result<String> {
+    let signed = || async { ok(effects.record("look") >= 3) };
+    cx.elicit_url("contract", "Please sign.", "https://example.org/c", signed)
+        .await?;
+    Ok("signed".into())
+}
+
+/// The explicit style of the documents: reads the answers, and keeps a state of its own.
+#[tool]
+async fn explicit(cx: Cx) -> Result<Reply<String>> {
+    let asked: u32 = cx.state()?.unwrap_or_default();
+    let Some(answer) = cx.answer("login") else {
+        let asks = Incomplete::new().form("login", "Who?", Login::form());
+        return Ok(Reply::Incomplete(asks.state(&(asked + 1))?));
+    };
+    let answer: serde_json::Value = serde_json::from_str(answer.get())?;
+    let name = answer["content"]["name"].as_str().unwrap_or("nobody");
+    Ok(Reply::Complete(format!("{name} after {asked}")))
+}
+
+fn fleet(effects: &Effects) -> Fleet {
+    let effects = effects.clone();
+    Fleet::new(move || {
+        Server::builder("asks", "1.0")
+            .state(effects.clone())
+            .tool(spawned())
+            .tool(swallows())
+            .tool(sign())
+            .tool(explicit())
+    })
+}
+
+fn script() -> Script {
+    Script::new()
+        .answer("left", json!({"name": "a"}))
+        .answer("right", json!({"name": "b"}))
+        .answer("first", json!({"name": "octocat"}))
+        .decline("second")
+        .consent("contract")
+        .consent("contract#2")
+        .consent("contract#3")
+        .answer("login", json!({"name": "octocat"}))
+}
+
+#[tokio::test]
+async fn asks_of_spawned_tasks_go_out_in_one_round() {
+    let fleet = fleet(&Effects::new());
+    let call = || fleet.call("spawned", json!({})).script(script());
+    let outcome = call().run().await;
+    assert_eq!(outcome.text(), "A+B");
+    assert_eq!(outcome.rounds()[0].keys(), ["left", "right"]);
+    assert_eq!(outcome.rounds().len(), 2);
+    let report = call().crash_everywhere().await;
+    report.assert_same();
+    assert!(report.points() >= 6, "{}", report.points());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn asks_of_tasks_on_other_threads_join_in() {
+    let fleet = fleet(&Effects::new());
+    for _ in 0..20 {
+        let outcome = fleet
+            .call("spawned", json!({}))
+            .script(script())
+            .run()
+            .await;
+        // Whether they meet in one round is up to the threads; the result is not.
+        assert_eq!(outcome.text(), "A+B");
+        assert_eq!(outcome.asks().count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_swallowed_error_hides_no_suspension() {
+    let effects = Effects::new();
+    let outcome = fleet(&effects)
+        .call("swallows", json!({}))
+        .script(script())
+        .lose_every_response()
+        .run()
+        .await;
+    assert_eq!(outcome.text(), "octocat");
+    let keys: Vec<&str> = outcome.asks().map(Asked::key).collect();
+    assert_eq!(keys, ["first", "second"]);
+    assert_eq!(
+        effects.of("after both"),
+        2,
+        "in the last round alone, which was served twice"
+    );
+}
+
+#[tokio::test]
+async fn a_url_is_asked_until_what_was_to_happen_there_has_happened() {
+    let effects = Effects::new();
+    let outcome = fleet(&effects)
+        .call("sign", json!({}))
+        .script(script())
+        .run()
+        .await;
+    assert_eq!(outcome.text(), "signed");
+    assert!(outcome.asks().all(|a| a.url() == "https://example.org/c"));
+    let messages: Vec<&str> = outcome.asks().map(Asked::message).collect();
+    assert_eq!(messages[0], "Please sign.");
+    assert!(messages[2].contains("not been completed"), "{messages:?}");
+    assert_eq!((messages.len(), effects.of("look")), (3, 3));
+}
+
+#[tokio::test]
+async fn the_explicit_style_survives_what_the_straight_line_does() {
+    let fleet = fleet(&Effects::new());
+    let call = || fleet.call("explicit", json!({})).script(script());
+    assert_eq!(call().run().await.text(), "octocat after 1");
+    let doubled = call().double_requests(Keep::Second).lose_every_response();
+    assert_eq!(doubled.run().await.text(), "octocat after 1");
+    call().crash_everywhere().await.assert_same();
+}

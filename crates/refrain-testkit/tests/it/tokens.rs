@@ -1,0 +1,200 @@
+//! Tokens: how long they are good, for whom, and for what.
+
+use crate::shapes::{Login, weather_fleet};
+use refrain::Principal;
+use refrain::prelude::*;
+use refrain_testkit::{CallError, Clock, Dialogue, Fleet, Given, Script};
+use serde_json::json;
+use std::time::{Duration, UNIX_EPOCH};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn octocat() -> Script {
+    Script::new().answer("github_login", json!({"name": "octocat"}))
+}
+
+/// Plays the first round of a call for the weather.
+async fn asked(fleet: &Fleet) -> Dialogue<'_> {
+    let arguments = json!({"location": "New York"});
+    let mut dialogue = fleet
+        .call("get_weather", arguments)
+        .script(octocat())
+        .begin();
+    dialogue.next().await;
+    assert!(dialogue.rounds()[0].token().is_some());
+    dialogue
+}
+
+/// The refusal that the second round is answered with.
+async fn refusal(mut dialogue: Dialogue<'_>) -> CallError {
+    dialogue.next().await;
+    dialogue
+        .into_outcome()
+        .error()
+        .expect("the token was accepted")
+}
+
+#[tokio::test]
+async fn a_token_expires() {
+    let fleet = weather_fleet();
+    let mut in_time = asked(&fleet).await;
+    fleet.clock().advance(HOUR);
+    in_time.next().await;
+    assert_eq!(
+        in_time.into_outcome().text(),
+        "octocat, it is sunny in New York."
+    );
+
+    let late = asked(&fleet).await;
+    // An hour, and the half minute that clocks may be apart.
+    fleet.clock().advance(HOUR + Duration::from_secs(31));
+    assert_eq!(refusal(late).await.code, -32602);
+}
+
+#[tokio::test]
+async fn time_may_pass_while_the_user_thinks() {
+    let clock = Clock::new(1);
+    let fleet = weather_fleet().with_clock(&clock);
+    let script = Script::new().react("github_login", move |_| {
+        clock.advance(2 * HOUR);
+        Given::form(json!({"name": "octocat"}))
+    });
+    let call = fleet.call("get_weather", json!({"location": "New York"}));
+    let outcome = call.script(script).run().await;
+    assert_eq!(outcome.error().map(|error| error.code), Some(-32602));
+}
+
+#[tokio::test]
+async fn a_token_is_good_for_one_caller_one_tool_and_one_set_of_arguments() {
+    let fleet = Fleet::new(|| {
+        Server::builder("weather", "1.0")
+            .tool(timestamps())
+            .tool(Tool::new("other", |cx: Cx| async move {
+                cx.elicit::<Login>("login", "Who?").await?;
+                ok("other")
+            }))
+    });
+    let call = || {
+        let script = Script::new().answer("login", json!({"name": "octocat"}));
+        fleet
+            .call("timestamps", json!({}))
+            .script(script.principal("alice"))
+            .begin()
+    };
+    let mut messages = Vec::new();
+
+    let mut stolen = call();
+    stolen.next().await;
+    stolen.set_script(Script::new().principal("mallory"));
+    messages.push(refusal(stolen).await);
+
+    let mut anonymous = call();
+    anonymous.next().await;
+    anonymous.set_script(Script::new());
+    messages.push(refusal(anonymous).await);
+
+    let mut other_tool = call();
+    other_tool.next().await;
+    other_tool.request()["params"]["name"] = json!("other");
+    messages.push(refusal(other_tool).await);
+
+    let mut other_arguments = call();
+    other_arguments.next().await;
+    other_arguments.request()["params"]["arguments"] = json!({"places": 2});
+    messages.push(refusal(other_arguments).await);
+
+    let mut tampered = call();
+    tampered.next().await;
+    let token = tampered.rounds()[0].token().expect("a token").to_owned();
+    let flipped = if token.ends_with('A') { "B" } else { "A" };
+    let token = format!("{}{flipped}", &token[..token.len() - 1]);
+    tampered.request()["params"]["requestState"] = json!(token);
+    messages.push(refusal(tampered).await);
+
+    let late = {
+        let mut late = call();
+        late.next().await;
+        fleet.clock().advance(2 * HOUR);
+        late
+    };
+    messages.push(refusal(late).await);
+
+    assert_eq!(messages[0].code, -32602);
+    assert!(
+        messages.iter().all(|message| *message == messages[0]),
+        "one and the same refusal, whatever the reason: {messages:#?}"
+    );
+
+    let mut untouched = call();
+    untouched.next().await;
+    untouched.next().await;
+    assert!(!untouched.into_outcome().is_error());
+}
+
+#[tokio::test]
+async fn a_flow_has_a_deadline_of_its_own() {
+    let fleet = Fleet::new(|| {
+        Server::builder("weather", "1.0")
+            .flow_ttl(3 * HOUR)
+            .tool(Tool::new("patient", |cx: Cx| async move {
+                for _ in 0..10 {
+                    cx.elicit::<Login>("login", "Who?").await?;
+                }
+                ok("patient")
+            }))
+    });
+    let clock = fleet.clock().clone();
+    let script = Script::new().otherwise(move |_| {
+        clock.advance(HOUR);
+        Given::form(json!({"name": "octocat"}))
+    });
+    let outcome = fleet.call("patient", json!({})).script(script).run().await;
+    // No token was ever older than an hour; the fourth came after the deadline.
+    assert_eq!(outcome.error().map(|error| error.code), Some(-32602));
+    assert_eq!(outcome.rounds().len(), 5);
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Places {
+    #[expect(dead_code, reason = "only its presence in the request matters")]
+    places: Option<u32>,
+}
+
+/// Says when it began, and when it ended.
+#[tool]
+async fn timestamps(cx: Cx, _args: Places) -> Result<String> {
+    let begun = cx.now();
+    let chance = cx.random();
+    cx.elicit::<Login>("login", "Who?").await?;
+    let ended = cx.now();
+    let since = |time: std::time::SystemTime| time.duration_since(UNIX_EPOCH).map(|t| t.as_secs());
+    Ok(format!("{} {}", since(ended)? - since(begun)?, chance))
+}
+
+#[tokio::test]
+async fn time_and_chance_are_journaled() {
+    let fleet = Fleet::new(|| Server::builder("clock", "1.0").tool(timestamps()));
+    let clock = fleet.clock().clone();
+    let script = Script::new().react("login", move |_| {
+        clock.advance(Duration::from_secs(90));
+        Given::form(json!({"name": "octocat"}))
+    });
+    let call = || fleet.call("timestamps", json!({})).script(script.clone());
+    let outcome = call().lose_responses([2]).run().await;
+    let text = outcome.text();
+    let (seconds, chance) = text.split_once(' ').expect("two numbers");
+    assert_eq!(seconds, "90");
+    let another = call().run().await.text();
+    assert!(!another.ends_with(chance), "another flow, other numbers");
+
+    let mut repeated = call().begin();
+    repeated.next().await;
+    let again = repeated.request().to_string();
+    repeated.next().await;
+    let twice = fleet.send(again.as_bytes(), Principal::anonymous()).await;
+    assert_eq!(
+        twice[0]["result"]["content"][0]["text"],
+        json!(repeated.into_outcome().text()),
+        "one token, one number"
+    );
+}
