@@ -27,7 +27,7 @@ const INTERRUPTED: u8 = 130;
 /// More than any story needs, so that a demo ends on a slow machine too.
 const STORY_TIME: Duration = Duration::from_secs(30);
 
-#[derive(Args)]
+#[derive(Clone, Copy, Args)]
 pub(crate) struct Options {
     /// Print one JSON object a line: every round, every claim, and the final table.
     #[arg(long)]
@@ -38,8 +38,9 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
-    let stage = Stage::new(options.json);
-    let stories = match options.story {
+    let Options { json, story } = options;
+    let stage = Stage::new(json);
+    let stories = match story {
         Some(story) => vec![story],
         None => Story::ALL.to_vec(),
     };

@@ -1,4 +1,5 @@
 //! `refrain demo`, as a newcomer runs it.
+#![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -40,6 +41,11 @@ fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().next().is_none()
 }
 
+fn send(signal: &str, process: &str) {
+    let sent = Command::new("kill").args([signal, process]).status();
+    assert!(sent.unwrap().success());
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -56,9 +62,10 @@ fn every_story_holds() {
     }
     assert!(!told.contains("NOT HELD"), "{told}");
     let (rows, summary) = table.split_once("\n\n").unwrap();
+    let width = rows.lines().next().unwrap().chars().count();
     for row in rows.lines() {
         assert!(row.ends_with("  held"), "{row:?}");
-        assert_eq!(row.chars().count(), rows.lines().next().unwrap().len());
+        assert_eq!(row.chars().count(), width, "{row:?}");
     }
     assert!(summary.contains("Everything held"), "{summary}");
     for line in told.lines() {
@@ -134,6 +141,34 @@ fn without_a_place_for_its_files_it_says_so() {
 }
 
 #[test]
+fn what_does_not_hold_is_told_and_fails() {
+    let temp = TempDir::new().unwrap();
+    let mut demo = command(&["--json", "--story", "refused"], temp.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let mut events: Vec<Value> = Vec::new();
+    for line in lines {
+        events.push(serde_json::from_str(&line.unwrap()).unwrap());
+        // The story now waits for a token to expire: time to take away an instance that it needs afterwards.
+        if events.last().unwrap()["tool"] == "get_weather_explicit" {
+            let b = &events[0]["instances"][1];
+            assert_eq!(b["name"], "b");
+            send("-KILL", &b["process"].to_string());
+        }
+    }
+    assert_eq!(demo.wait().unwrap().code(), Some(1));
+    let broke = events.iter().find(|event| event["event"] == "broke");
+    let problem = broke.unwrap()["problem"].as_str().unwrap();
+    assert!(problem.contains("instance b"), "{problem}");
+    let table = events.last().unwrap();
+    assert_eq!(table["held"], false);
+    assert_eq!(table["rows"][0]["held"], false);
+    assert!(is_empty(temp.path()), "files were left behind");
+}
+
+#[test]
 fn when_it_is_stopped_nothing_stays_behind() {
     let temp = TempDir::new().unwrap();
     let mut demo = command(&["--json"], temp.path())
@@ -151,10 +186,7 @@ fn when_it_is_stopped_nothing_stays_behind() {
         .collect();
     assert_eq!(addresses.len(), 3);
 
-    let stop = Command::new("kill")
-        .args(["-TERM", &demo.id().to_string()])
-        .status();
-    assert!(stop.unwrap().success());
+    send("-TERM", &demo.id().to_string());
     // Read to the end, so that the demo is not stopped by a full pipe instead.
     lines.for_each(drop);
     let status = demo.wait().unwrap();

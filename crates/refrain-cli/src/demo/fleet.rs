@@ -95,6 +95,15 @@ impl Fleet {
             .ok_or_else(|| format!("there is no instance {name}").into())
     }
 
+    /// Where an instance listens, if it still runs.
+    pub(super) fn address(&mut self, name: &str) -> Result<SocketAddr, Failure> {
+        self.instances
+            .iter_mut()
+            .find(|instance| instance.recipe.name == name)
+            .and_then(|instance| (!instance.is_gone()).then_some(instance.address))
+            .ok_or_else(|| format!("instance {name} does not run any more").into())
+    }
+
     /// Kills an instance with SIGKILL, which it cannot see coming, and waits until it is gone.
     pub(super) async fn kill(&mut self, name: &str) -> Result<Recipe, Failure> {
         let at = self

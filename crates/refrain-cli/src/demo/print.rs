@@ -4,6 +4,7 @@
 
 use super::client::{Outcome, Round};
 use super::events::{Event, Row, Started};
+use crate::Failure;
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value};
@@ -41,7 +42,12 @@ impl Stage {
         }
     }
 
-    pub(super) fn tell(&mut self, event: &Event<'_>) -> io::Result<()> {
+    pub(super) fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+        self.print(event)
+            .map_err(|error| format!("standard output cannot be written: {error}").into())
+    }
+
+    fn print(&mut self, event: &Event<'_>) -> io::Result<()> {
         if self.json {
             let line = serde_json::to_string(event)?;
             return writeln!(self.out, "{line}");

@@ -91,7 +91,7 @@ impl World {
     pub(super) async fn hand_to(&mut self, names: &[&'static str]) -> Result<(), Failure> {
         let mut members = Vec::new();
         for name in names {
-            members.push((*name, self.fleet.get(name)?.address));
+            members.push((*name, self.fleet.address(name)?));
         }
         self.balancer.hand_to(members).await
     }
@@ -132,19 +132,19 @@ impl World {
         round: &Round,
     ) -> Result<(), Failure> {
         let arguments: &Value = &dialogue.call.arguments;
-        Ok(self.stage.tell(&Event::Round {
+        self.stage.tell(&Event::Round {
             story: self.story.name(),
             principal: dialogue.client.principal,
             tool: dialogue.call.tool,
             arguments,
             attempt,
             round,
-        })?)
+        })
     }
 
     pub(super) fn note(&mut self, note: &str) -> Result<(), Failure> {
         let story = self.story.name();
-        Ok(self.stage.tell(&Event::Note { story, note })?)
+        self.stage.tell(&Event::Note { story, note })
     }
 
     /// Says whether a claim held.

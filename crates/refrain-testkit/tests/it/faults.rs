@@ -2,7 +2,7 @@
 
 use crate::shapes::{Login, Tracker, work_items};
 use refrain::prelude::*;
-use refrain_testkit::{Effects, Fleet, Keep, Script};
+use refrain_testkit::{Asked, Effects, Fleet, Keep, Script};
 use serde_json::{Value, json};
 
 fn duplicate() -> (Value, Script) {
@@ -39,6 +39,20 @@ async fn count(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok("counted".into())
 }
 
+/// Charges a card, and asks for another if it is refused.
+#[tool]
+async fn charge(cx: Cx, effects: State<Effects>) -> Result<String> {
+    let refused = async {
+        effects.record("first card");
+        Err::<(), _>(Error::msg("the card was refused"))
+    };
+    let Err(refused) = cx.step("first", refused).await else {
+        return Ok("charged".into());
+    };
+    let other: Login = cx.elicit("who", format!("{refused}. Another?")).await?;
+    Ok(format!("charged to {}", other.name))
+}
+
 /// A long computation: the sum of the numbers up to ten.
 #[tool]
 async fn sum(cx: Cx, effects: State<Effects>) -> Result<String> {
@@ -59,6 +73,7 @@ fn shop(effects: &Effects) -> Fleet {
             .state(effects.clone())
             .tool(buy())
             .tool(count())
+            .tool(charge())
             .tool(sum())
     })
 }
@@ -101,6 +116,21 @@ async fn a_step_runs_again_only_while_no_token_holds_its_value() {
         let counts: Vec<usize> = effects.take().into_values().collect();
         assert_eq!(counts, [first, second, third], "with reply {lost} lost");
     }
+}
+
+#[tokio::test]
+async fn what_failed_is_not_tried_again() {
+    let effects = Effects::new();
+    let outcome = shop(&effects)
+        .call("charge", json!({}))
+        .script(payer())
+        .lose_responses([2])
+        .run()
+        .await;
+    assert_eq!(outcome.text(), "charged to octocat");
+    let asked: Vec<&str> = outcome.asks().map(Asked::message).collect();
+    assert_eq!(asked, ["the card was refused. Another?"]);
+    assert_eq!(effects.of("first card"), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,10 @@
+//! The `refrain` binary, tested as its users meet it: real processes, real connections, real signals.
+
+mod clients;
+mod config;
+mod keys;
+mod killed;
+mod limits;
+mod rolling_restart;
+mod shedding;
+mod support;

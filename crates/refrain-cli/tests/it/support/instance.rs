@@ -1,0 +1,245 @@
+//! `refrain serve` as a process, and the other commands.
+
+use super::{PATIENCE, in_time};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+const LISTENING: &str = "refrain: listening on http://";
+
+/// How an instance is started.
+pub(crate) struct Serve(Command);
+
+impl Serve {
+    /// An instance on a free port, with nothing of the tests' own environment.
+    pub(crate) fn new() -> Self {
+        Self::without_address().args(["--listen", "127.0.0.1:0"])
+    }
+
+    /// The same, without an address.
+    pub(crate) fn without_address() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+        command
+            .arg("serve")
+            .env_remove("RUST_LOG")
+            .env_remove("REFRAIN_KEYS")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        Self(command)
+    }
+
+    pub(crate) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.0.args(args);
+        self
+    }
+
+    fn file(self, flag: &str, file: &Path) -> Self {
+        self.args([flag.as_ref(), file.as_os_str()])
+    }
+
+    pub(crate) fn keys(self, file: &Path) -> Self {
+        self.file("--keys", file)
+    }
+
+    pub(crate) fn ledger(self, file: &Path) -> Self {
+        self.file("--ledger", file)
+    }
+
+    pub(crate) fn config(self, file: &Path) -> Self {
+        self.file("--config", file)
+    }
+
+    pub(crate) fn tokens(self, file: &Path) -> Self {
+        self.file("--tokens", file)
+    }
+
+    /// Has the instance say its name in every reply.
+    pub(crate) fn named(self, name: &str) -> Self {
+        self.args(["--explain", name])
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.0.env(name, value);
+        self
+    }
+
+    /// Starts the instance and waits until it listens.
+    pub(crate) async fn start(mut self) -> Instance {
+        let mut child = self.0.spawn().expect("the binary can be started");
+        let stderr = child.stderr.take().expect("stderr is a pipe");
+        let log = Log::default();
+        let own = log.clone();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                own.push(line);
+            }
+        });
+        let listens = log.wait_for(LISTENING, 1);
+        let ended = async {
+            let status = child.wait().await;
+            panic!("the instance ended before it listened: {status:?}\n{log:?}");
+        };
+        let line = tokio::select! {
+            line = listens => line,
+            () = ended => unreachable!(),
+        };
+        let address = line
+            .strip_prefix(LISTENING)
+            .and_then(|rest| rest.strip_suffix("/mcp"))
+            .and_then(|address| address.parse().ok())
+            .unwrap_or_else(|| panic!("no address in {line:?}"));
+        Instance {
+            child,
+            address,
+            log,
+        }
+    }
+
+    /// Runs an instance that is expected to fail at once, and gives what it said.
+    pub(crate) async fn fails(mut self) -> String {
+        let output = in_time("an instance that cannot start ends", self.0.output())
+            .await
+            .expect("the binary can be started");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        said
+    }
+}
+
+/// A running instance. Dropping it kills it.
+pub(crate) struct Instance {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: Log,
+}
+
+impl Instance {
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = self.child.id().expect("the instance still runs");
+        let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+        kill_process(id.expect("a process id"), signal).expect("the signal can be sent");
+    }
+
+    /// Waits for the process to end.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        ended
+            .unwrap_or_else(|_| panic!("the instance does not end\n{:?}", self.log))
+            .expect("a child can be waited for")
+    }
+
+    /// Asks the instance to end, and waits until it has.
+    pub(crate) async fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        let status = self.ended().await;
+        assert!(status.success(), "{status}\n{:?}", self.log);
+    }
+
+    /// Kills the instance, which it cannot see coming, and waits until it is gone.
+    pub(crate) async fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.ended().await;
+    }
+
+    /// Has the instance read its keys again, and waits until it has tried.
+    pub(crate) async fn reload(&self, expected: &str) {
+        let before = self.log.count(expected);
+        self.signal(Signal::HUP);
+        self.log.wait_for(expected, before + 1).await;
+    }
+}
+
+/// What an instance wrote to standard error.
+#[derive(Clone)]
+pub(crate) struct Log(Arc<watch::Sender<()>>, Arc<Mutex<Vec<String>>>);
+
+impl Default for Log {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(())), Arc::default())
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "--- log\n{}\n---", self.text())
+    }
+}
+
+impl Log {
+    fn push(&self, line: String) {
+        self.1
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(line);
+        self.0.send_replace(());
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.1
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.lines().join("\n")
+    }
+
+    /// How many lines have this text in them.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.lines().iter().filter(|l| l.contains(text)).count()
+    }
+
+    /// Waits for the line that is the `nth` with this text in it, counted from 1.
+    pub(crate) async fn wait_for(&self, text: &str, nth: usize) -> String {
+        let mut more = self.0.subscribe();
+        let found = async {
+            loop {
+                more.borrow_and_update();
+                let line = self.lines().into_iter().filter(|l| l.contains(text));
+                if let Some(line) = line.skip(nth - 1).last() {
+                    return line;
+                }
+                more.changed().await.expect("the log is alive");
+            }
+        };
+        tokio::time::timeout(PATIENCE, found)
+            .await
+            .unwrap_or_else(|_| panic!("no {nth} lines with {text:?} in the log\n{self:?}"))
+    }
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) ok: bool,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs one of the commands that end by themselves.
+pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_refrain"))
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary can be started");
+    Said {
+        ok: output.status.success(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}

@@ -1,0 +1,87 @@
+//! The file to which all instances append what their tools did.
+
+use super::{PATIENCE, in_time};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What was done, and how often: the word, the key and the rest of a line.
+pub(crate) struct Ledger(PathBuf);
+
+impl Ledger {
+    pub(crate) fn at(file: &Path) -> Self {
+        Self(file.into())
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.0).expect("the ledger can be read");
+        assert!(
+            text.is_empty() || text.ends_with('\n'),
+            "half a line: {text:?}"
+        );
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The effects of one kind: key and rest of the line, in the order they were done.
+    pub(crate) fn effects(&self, kind: &str) -> Vec<(String, String)> {
+        let parse = |line: &String| {
+            let mut parts = line.splitn(3, ' ');
+            let (word, key, rest) = (parts.next()?, parts.next()?, parts.next()?);
+            Some((word.to_owned(), key.to_owned(), rest.to_owned()))
+        };
+        self.lines()
+            .iter()
+            .map(|line| parse(line).unwrap_or_else(|| panic!("a mangled line: {line:?}")))
+            .filter(|(word, ..)| word == kind)
+            .map(|(_, key, rest)| (key, rest))
+            .collect()
+    }
+
+    /// Waits for so many effects of a kind.
+    pub(crate) async fn wait_for(&self, kind: &str, count: usize) {
+        let found = async {
+            while !self.0.exists() || self.effects(kind).len() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        in_time(&format!("{count} lines of {kind} within {PATIENCE:?}"), found).await;
+    }
+
+    /// The numbers that the calls of `sum` added, by call.
+    pub(crate) fn added(&self) -> BTreeMap<String, Vec<u64>> {
+        let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for (call, number) in self.effects("add") {
+            let number = number.parse().expect("a number was added");
+            calls.entry(call).or_default().push(number);
+        }
+        calls
+    }
+
+    /// Checks that so many calls of `sum` added each number from 1 up exactly once, in order.
+    pub(crate) fn assert_added_once(&self, calls: usize, to: u64) {
+        let added = self.added();
+        assert_eq!(added.len(), calls, "calls that added something");
+        let expected: Vec<u64> = (1..=to).collect();
+        for (call, numbers) in added {
+            assert_eq!(numbers, expected, "what call {call} added");
+        }
+    }
+
+    /// Checks that each of these items was reserved and charged exactly once, and nothing else was; all under keys
+    /// of their own.
+    pub(crate) fn assert_ordered_once(&self, items: &[String]) {
+        let mut expected = items.to_vec();
+        expected.sort();
+        let mut keys = Vec::new();
+        for kind in ["reserve", "charge"] {
+            let (these, mut done): (Vec<_>, Vec<_>) = self.effects(kind).into_iter().unzip();
+            done.sort();
+            assert_eq!(done, expected, "what was done with {kind}");
+            keys.extend(these);
+        }
+        let all = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), all, "every effect has a key of its own");
+    }
+}

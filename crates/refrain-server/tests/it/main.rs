@@ -1,0 +1,16 @@
+//! The server as its clients meet it: over real sockets, and over streams for stdio.
+
+mod auth;
+mod bad_headers;
+mod bad_input;
+mod bad_tokens;
+mod build;
+mod drain;
+mod keys;
+mod lifecycle;
+mod mounted;
+mod replay_log;
+mod rounds;
+mod stdio;
+mod streams;
+mod support;

@@ -1,0 +1,38 @@
+//! One tool that asks before it answers. Run it with `cargo run -p refrain --example weather`.
+
+use refrain::prelude::*;
+use refrain::{AllowedHosts, serve};
+
+#[derive(Deserialize, JsonSchema)]
+struct GetWeather {
+    /// The city to look at.
+    location: String,
+}
+
+#[derive(Deserialize, Elicit)]
+struct Login {
+    name: String,
+}
+
+/// Tells the weather, once it knows who is asking.
+#[tool]
+async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
+    let login: Login = cx
+        .elicit("github_login", "Please provide your GitHub username")
+        .await?;
+    Ok(format!("{}, it is sunny in {}.", login.name, args.location))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::builder("weather", "1.0")
+        .tool(get_weather())
+        .build()?;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+    println!("listening on http://{}/mcp", listener.local_addr()?);
+    let interrupted = async {
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    serve(listener, server, AllowedHosts::local(), interrupted).await?;
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! Plays rounds, and checks what holds of every one.
+
+use crate::handlers::handler;
+use crate::source::Fixed;
+use refrain_core::{
+    Claims, Cut, Env, Event, Flow, Limits, MemoryReplayLog, Outcome, Pressure, Principal, Snapshot,
+    Start,
+};
+use refrain_wire::{Answers, Capabilities, Incomplete, LogLevel, Reply, write_reply};
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// More polls than any round of the handlers needs.
+const POLLS: u32 = 20_000;
+
+/// What surrounds a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Which handler runs.
+    pub handler: u8,
+    /// What the client can do, one bit each.
+    pub capabilities: u8,
+    /// Bit 0: the flow is wanted elsewhere. Bit 1: no replay log. Bit 2: small limits. Bit 3: the round crashes.
+    /// Bit 4: the round's time is up. Bit 5: the client wants notes. The rest says when.
+    pub mode: u8,
+}
+
+impl Setting {
+    fn has(self, bit: u8) -> bool {
+        self.mode & (1 << bit) != 0
+    }
+
+    fn when(self) -> u32 {
+        u32::from(self.mode >> 6) * 2
+    }
+
+    fn limits(self) -> Limits {
+        if self.has(2) {
+            return Limits {
+                rounds: 4,
+                asks: 2,
+                entries: 8,
+                retries: 1,
+                sheds: 1,
+                notes: 1,
+            };
+        }
+        Limits::default()
+    }
+
+    fn env(self) -> Env {
+        let can = |bit: u8| self.capabilities & (1 << bit) == 0;
+        Env {
+            principal: Principal::new("alice"),
+            capabilities: Capabilities {
+                form: can(0),
+                url: can(1),
+                sampling: can(2),
+                sampling_tools: can(3),
+                roots: can(4),
+            },
+            log_level: self.has(5).then_some(LogLevel::Debug),
+            wants_progress: self.has(5),
+            source: Fixed::new(7),
+            limits: self.limits(),
+            pressure: self.has(0).then(|| Arc::new(Always) as _),
+            replay_log: (!self.has(1)).then(|| Arc::new(MemoryReplayLog::new()) as _),
+        }
+    }
+}
+
+struct Always;
+
+impl Pressure for Always {
+    fn hand_on(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs a round to its end. `None` if it ended without something to go on from.
+///
+/// # Panics
+///
+/// If anything that must hold of a round does not.
+pub fn round(start: Start, setting: Setting) -> Option<Cut> {
+    let began = start.round();
+    let mut flow = Flow::new(setting.env(), start, handler(setting.handler));
+    if setting.has(3) {
+        flow.crash_after(setting.when());
+    }
+    let flag = Arc::new(Flag::default());
+    let waker = Waker::from(flag.clone());
+    let mut cx = Context::from_waker(&waker);
+    for polls in 0..POLLS {
+        if setting.has(4) && polls == setting.when() {
+            let event = flow.expire();
+            assert!(matches!(event, Event::Cut(_) | Event::Fault(_)), "{event:?}");
+            return ended(event, began, setting);
+        }
+        match flow.poll(&mut cx) {
+            Poll::Pending => {
+                // The handlers wait for nothing but their flow.
+                let woken = flag.0.swap(false, Ordering::Relaxed);
+                assert!(woken, "the flow waits, and nothing will wake it");
+            }
+            Poll::Ready(Event::Notes(notes)) => assert!(!notes.is_empty()),
+            Poll::Ready(Event::Settle) => {}
+            Poll::Ready(event) => {
+                assert!(setting.has(5) || flow.take_notes().is_empty());
+                return ended(event, began, setting);
+            }
+        }
+    }
+    panic!("the round does not end");
+}
+
+fn ended(event: Event, began: u32, setting: Setting) -> Option<Cut> {
+    match event {
+        Event::Cut(cut) => {
+            check_cut(&cut, began, setting);
+            Some(cut)
+        }
+        Event::Done(Ok(Outcome::Complete(body))) => {
+            let text = format!("{{{}}}", body.members());
+            assert!(serde_json::from_str::<IgnoredAny>(&text).is_ok(), "{text}");
+            None
+        }
+        Event::Done(Ok(Outcome::Incomplete(_))) => panic!("an incomplete reply must be a cut"),
+        Event::Done(Err(error)) => {
+            assert!(!error.to_string().is_empty());
+            None
+        }
+        Event::Fault(fault) => {
+            assert!(!fault.message.is_empty());
+            None
+        }
+        Event::Crashed => {
+            assert!(setting.has(3), "only a round that was told to crashes");
+            None
+        }
+        Event::Panicked(message) => panic!("the handler panicked: {message}"),
+        Event::Notes(_) | Event::Settle => panic!("the flow is not over"),
+    }
+}
+
+fn check_cut(cut: &Cut, began: u32, setting: Setting) {
+    // Whether a round may be followed by another is not asked when its time is up.
+    if !setting.has(4) {
+        assert_eq!(cut.snapshot.round(), began + 1);
+        assert!(began < setting.limits().rounds);
+        assert!(cut.asks.len() <= setting.limits().asks);
+    }
+    let mut keys: Vec<&str> = cut.asks.iter().map(|(key, _)| key.as_str()).collect();
+    keys.sort_unstable();
+    let distinct = keys.windows(2).all(|pair| pair[0] != pair[1]);
+    assert!(distinct, "two asks have one key: {keys:?}");
+    let reply = Reply::Incomplete(Incomplete {
+        asks: cut.asks.clone(),
+        state: Some("t".to_owned()),
+    });
+    let server = RawValue::from_string("{}".to_owned()).expect("an object is JSON");
+    let mut out = Vec::new();
+    write_reply(&mut out, None, &reply, &server);
+    let valid = serde_json::from_slice::<IgnoredAny>(&out).is_ok();
+    assert!(valid, "{}", String::from_utf8_lossy(&out));
+}
+
+/// The journal as bytes.
+pub fn encode(snapshot: &Snapshot, version: &str) -> Vec<u8> {
+    let claims = Claims {
+        issued: 1,
+        expires: 2,
+        version,
+    };
+    snapshot.encode(&claims, &[], 0)
+}
+
+/// The snapshot as another instance reads it.
+///
+/// # Panics
+///
+/// If it cannot be read, or is another one after that.
+pub fn carried(snapshot: &Snapshot) -> Snapshot {
+    let bytes = encode(snapshot, "1");
+    let (claims, read) = Snapshot::decode(&bytes).expect("what was written can be read");
+    assert_eq!((claims.issued, claims.expires, claims.version), (1, 2, "1"));
+    assert_eq!(read.flow(), snapshot.flow());
+    assert_eq!(read.round(), snapshot.round());
+    assert_eq!(read.len(), snapshot.len());
+    assert_eq!(read.largest(), snapshot.largest());
+    assert_eq!(encode(&read, "1"), bytes, "what was read is written alike");
+    read
+}
+
+/// Runs a round twice, which must come to the same, and gives what it came to.
+pub fn round_twice(
+    snapshot: &Snapshot,
+    answers: Option<&Answers<'_>>,
+    first: bool,
+    setting: Setting,
+) -> Option<Cut> {
+    let start = || {
+        if first {
+            Some(Start::first(snapshot.clone(), answers))
+        } else {
+            Start::resumed(snapshot.clone(), answers).ok()
+        }
+    };
+    let one = round(start()?, setting);
+    let two = round(start()?, setting);
+    assert_eq!(summary(one.as_ref()), summary(two.as_ref()));
+    one
+}
+
+fn summary(cut: Option<&Cut>) -> Option<(Vec<u8>, String, bool)> {
+    cut.map(|cut| {
+        let bytes = encode(&cut.snapshot, "1");
+        (bytes, format!("{:?}", cut.asks), cut.shed)
+    })
+}
