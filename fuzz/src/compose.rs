@@ -1,5 +1,6 @@
 //! Journals and answers made out of the words that the handlers use: far deeper than bytes at random would get.
 
+use crate::handlers::fingerprints;
 use arbitrary::{Result, Unstructured};
 use refrain_wire::{Ask, AskKind};
 use serde::Serialize;
@@ -71,7 +72,7 @@ struct Key<'a> {
 }
 
 /// A journal as bytes.
-pub fn journal(u: &mut Unstructured<'_>, fingerprints: &[u64]) -> Result<Vec<u8>> {
+pub fn journal(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let journal = Journal {
         flow: [9; 16],
         issued: 1,
@@ -81,7 +82,7 @@ pub fn journal(u: &mut Unstructured<'_>, fingerprints: &[u64]) -> Result<Vec<u8>
         round: number(u, 33)?,
         sheds: number(u, 3)?,
         asked: list(u, 6, |u| {
-            Ok((text(u, &WIRE_KEYS)?, key(u)?, fingerprint(u, fingerprints)?))
+            Ok((text(u, &WIRE_KEYS)?, key(u)?, fingerprint(u)?))
         })?,
         entries: list(u, 40, |u| {
             let key = key(u)?;
@@ -91,14 +92,17 @@ pub fn journal(u: &mut Unstructured<'_>, fingerprints: &[u64]) -> Result<Vec<u8>
             } else {
                 text(u, &VALUES)?
             };
-            Ok((key, fingerprint(u, fingerprints)?, failed, held))
+            Ok((key, fingerprint(u)?, failed, held))
         })?,
         retries: list(u, 4, |u| {
             let (key, count) = (key(u)?, number(u, 5)?);
-            Ok((key, fingerprint(u, fingerprints)?, count, "why"))
+            Ok((key, fingerprint(u)?, count, "why"))
         })?,
         saved: list(u, 3, |u| Ok((scope(u)?, "at", text(u, &["1", "3", "{}"])?)))?,
-        state: u.ratio(1, 2)?.then(|| text(u, &["1", "2", "3", "{"])).transpose()?,
+        state: u
+            .ratio(1, 2)?
+            .then(|| text(u, &["1", "2", "3", "{"]))
+            .transpose()?,
     };
     Ok(postcard::to_allocvec(&journal).expect("a vector takes any number of bytes"))
 }
@@ -154,8 +158,10 @@ fn number(u: &mut Unstructured<'_>, most: u32) -> Result<u32> {
     u.int_in_range(0..=most)
 }
 
-fn fingerprint(u: &mut Unstructured<'_>, known: &[u64]) -> Result<u64> {
-    Ok(u.choose(known)?.wrapping_add(u64::from(u.ratio(1, 10)?)))
+/// Mostly that of one of the handlers' forms.
+fn fingerprint(u: &mut Unstructured<'_>) -> Result<u64> {
+    let known = u.choose(fingerprints())?;
+    Ok(known.wrapping_add(u64::from(u.ratio(1, 10)?)))
 }
 
 fn scope<'a>(u: &mut Unstructured<'a>) -> Result<Option<&'a str>> {

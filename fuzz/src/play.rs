@@ -106,7 +106,10 @@ pub fn round(start: Start, setting: Setting) -> Option<Cut> {
     for polls in 0..POLLS {
         if setting.has(4) && polls == setting.when() {
             let event = flow.expire();
-            assert!(matches!(event, Event::Cut(_) | Event::Fault(_)), "{event:?}");
+            assert!(
+                matches!(event, Event::Cut(_) | Event::Fault(_)),
+                "{event:?}"
+            );
             return ended(event, began, setting);
         }
         match flow.poll(&mut cx) {
@@ -138,10 +141,7 @@ fn ended(event: Event, began: u32, setting: Setting) -> Option<Cut> {
             None
         }
         Event::Done(Ok(Outcome::Incomplete(_))) => panic!("an incomplete reply must be a cut"),
-        Event::Done(Err(error)) => {
-            assert!(!error.to_string().is_empty());
-            None
-        }
+        Event::Done(Err(_)) => None,
         Event::Fault(fault) => {
             assert!(!fault.message.is_empty());
             None

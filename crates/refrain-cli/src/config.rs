@@ -73,7 +73,9 @@ impl LimitsConfig {
         ServerLimits {
             body: self.body_bytes.unwrap_or(defaults.body),
             concurrent_calls,
-            shed_above: self.shed_above.unwrap_or(concurrent_calls / 4 * 3),
+            shed_above: self
+                .shed_above
+                .unwrap_or(concurrent_calls - concurrent_calls / 4),
             round_time: seconds(self.round_seconds, defaults.round_time),
             drain_time: seconds(self.drain_seconds, defaults.drain_time),
             drain_grace: self
@@ -115,5 +117,12 @@ mod tests {
         let limits = config.limits.to_limits();
         assert_eq!((limits.body, limits.flow.rounds), (10, 3));
         assert_eq!((limits.concurrent_calls, limits.shed_above), (8, 6));
+    }
+
+    #[test]
+    fn a_single_call_is_no_overload() {
+        let config: Config = toml::from_str("[limits]\nconcurrent_calls = 1\n").unwrap();
+        assert_eq!(config.limits.to_limits().shed_above, 1);
+        assert_eq!(Config::default().limits.to_limits().shed_above, 768);
     }
 }

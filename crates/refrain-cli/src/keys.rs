@@ -7,7 +7,7 @@ use crate::Failure;
 use clap::{Args, Subcommand};
 use refrain::{KeyRing, KeyState, SystemSource};
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -57,13 +57,13 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
     let source = SystemSource::new();
     match options.command {
         Command::New { file } => {
-            if file.exists() {
-                return Err(
-                    format!("{} exists already; choose another name", file.display()).into(),
-                );
-            }
             let ring = KeyRing::generate(&source);
-            write(&file, &ring)?;
+            make(&file, &ring).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    format!("{} exists already; choose another name", file.display())
+                }
+                _ => format!("{} cannot be written: {error}", file.display()),
+            })?;
             show(&ring);
         }
         Command::List { file, json } => {
@@ -113,18 +113,27 @@ fn change(
     Ok(())
 }
 
-/// Writes beside the file and then takes its place, so that nobody reads half a key ring.
-fn write(file: &Path, ring: &KeyRing) -> Result<(), Failure> {
-    let beside = file.with_extension("new");
+/// Makes a file that only its owner can read. There must be none yet.
+fn make(file: &Path, ring: &KeyRing) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options
-        .open(&beside)
-        .and_then(|mut out| out.write_all(ring.to_text().as_bytes()).and(out.sync_all()))
-        .and_then(|()| fs::rename(&beside, file));
-    written.map_err(|error| format!("{} cannot be written: {error}", file.display()).into())
+    let mut out = options.open(file)?;
+    out.write_all(ring.to_text().as_bytes()).and(out.sync_all())
+}
+
+/// Writes beside the file and then takes its place, so that nobody reads half a key ring.
+fn write(file: &Path, ring: &KeyRing) -> Result<(), Failure> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = make(&beside, ring).and_then(|()| fs::rename(&beside, file));
+    written.map_err(|error| {
+        // It holds secrets, and may not be there.
+        let _ = fs::remove_file(&beside);
+        format!("{} cannot be written: {error}", file.display()).into()
+    })
 }
 
 fn show(ring: &KeyRing) {

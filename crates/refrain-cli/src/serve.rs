@@ -77,8 +77,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
             .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
         let address = listener.local_addr()?;
         let hosts = hosts(&options, &config);
+        // Before the line that says it listens: whoever read that may send a signal.
+        let stop = told_to_stop()?;
         anstream::eprintln!("refrain: listening on http://{address}/mcp");
-        serve(listener, server, hosts, told_to_stop()?).await?;
+        serve(listener, server, hosts, stop).await?;
         Ok(ExitCode::SUCCESS)
     })
 }

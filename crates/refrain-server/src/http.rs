@@ -18,6 +18,7 @@ use crate::round::{Begin, Round, RoundEvent};
 use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};
+use headers::Heads;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
@@ -85,7 +86,8 @@ impl HttpService {
         B::Error: std::fmt::Display,
     {
         let (parts, body) = request.into_parts();
-        if let Err(refusal) = self.admit(&parts) {
+        let heads = Heads::read(&parts.headers);
+        if let Err(refusal) = self.admit(&parts, &heads) {
             return *refusal;
         }
         let bytes = match self.collect(body).await {
@@ -106,13 +108,13 @@ impl HttpService {
                 }
             },
         };
-        self.respond(&parts, &bytes, principal, Busy::new(pulse))
+        self.respond(&heads, &bytes, principal, Busy::new(pulse))
             .await
     }
 
     /// Is this a request the endpoint takes at all?
-    fn admit(&self, parts: &Parts) -> Result<(), Box<Response<Body>>> {
-        if let Err(reason) = self.hosts.admit(parts) {
+    fn admit(&self, parts: &Parts, heads: &Heads<'_>) -> Result<(), Box<Response<Body>>> {
+        if let Err(reason) = self.hosts.admit(heads, &parts.uri) {
             let error = RpcError::invalid_request(reason);
             return Err(Box::new(self.error(StatusCode::FORBIDDEN, None, &error)));
         }
@@ -123,7 +125,7 @@ impl HttpService {
             response.headers_mut().insert(ALLOW, post);
             return Err(Box::new(response));
         }
-        if !headers::is_json(&parts.headers) {
+        if !heads.is_json() {
             let error = RpcError::invalid_request("Content-Type must be application/json");
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Box::new(self.error(status, None, &error)));
@@ -177,12 +179,12 @@ impl HttpService {
 
     async fn respond(
         &self,
-        parts: &Parts,
+        heads: &Heads<'_>,
         bytes: &[u8],
         principal: Principal,
         busy: Busy,
     ) -> Response<Body> {
-        let (id, request) = match self.read(parts, bytes) {
+        let (id, request) = match self.read(heads, bytes) {
             Ok(read) => read,
             Err(refusal) => return *refusal,
         };
@@ -205,7 +207,7 @@ impl HttpService {
     /// Reads a request and checks what it says about itself.
     fn read<'a>(
         &self,
-        parts: &Parts,
+        heads: &Heads<'_>,
         bytes: &'a [u8],
     ) -> Result<(Id<'a>, Request<'a>), Box<Response<Body>>> {
         let (id, method, request) = match read_call(bytes) {
@@ -232,7 +234,7 @@ impl HttpService {
         };
         request
             .and_then(|request| {
-                headers::check(&parts.headers, &method, &request)?;
+                heads.check(&method, &request)?;
                 request.check_version()?;
                 Ok((id, request))
             })

@@ -203,12 +203,6 @@ impl Round {
     }
 
     fn incomplete(&self, cut: Cut) -> Reply {
-        let rounds = self.server.0.limits.flow.rounds;
-        if cut.snapshot.round() > rounds {
-            return Reply::Error(RpcError::internal(format!(
-                "the call needs more rounds than the limit of {rounds}"
-            )));
-        }
         if cut.shed {
             tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
         }

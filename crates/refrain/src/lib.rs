@@ -63,8 +63,8 @@
 pub use refrain_core::{
     Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
     Error, ErrorKind, Field, FlowId, Form, Incomplete, KeyId, KeyRing, KeyRingError, KeyState,
-    Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Outcome, Principal, Recorded, ReplayLog,
-    Result, Source, StepFuture, SystemSource, ok,
+    Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note, Outcome, Principal, Recorded,
+    ReplayLog, Result, Source, StepFuture, SystemSource, ok,
 };
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
@@ -74,9 +74,9 @@ pub use refrain_server::{
     TemplateError, Tool, ToolCall, serve, serve_stdio,
 };
 pub use refrain_wire::{
-    Annotations, CacheScope, Content, LogLevel, PROTOCOL_VERSION, PromptMessage, PromptResult,
-    ReadResult, ResourceContents, ResourceLink, Role, Root, SamplingAnswer, SamplingParams,
-    ToolAnnotations, ToolResult,
+    Annotations, CacheScope, Capability, Content, LogLevel, PROTOCOL_VERSION, PromptMessage,
+    PromptResult, ReadResult, ResourceContents, ResourceLink, Role, Root, SamplingAnswer,
+    SamplingParams, ToolAnnotations, ToolResult,
 };
 
 /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`

@@ -1,9 +1,10 @@
 //! Where the tools' effects are written down, so that they can be counted.
 
+use crate::Failure;
 use refrain::{Error, Result};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,10 +16,12 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn open(path: Option<&Path>) -> io::Result<Self> {
-        let file = path
-            .map(|path| OpenOptions::new().create(true).append(true).open(path))
-            .transpose()?;
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
+        let open = |path: &Path| {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            file.map_err(|error| format!("the ledger {} cannot be opened: {error}", path.display()))
+        };
+        let file = path.map(open).transpose()?;
         Ok(Self {
             file,
             looks: Mutex::default(),

@@ -3,15 +3,11 @@
 use crate::dispatch::Request;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{CONTENT_TYPE, HOST, ORIGIN};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Uri};
 use refrain_wire::RpcError;
 use std::borrow::Cow;
 
-const VERSION: &str = "mcp-protocol-version";
-const METHOD: &str = "mcp-method";
-const NAME: &str = "mcp-name";
 /// How a value in its base64 form begins.
 const ENCODED: &str = "=?base64?";
 
@@ -48,15 +44,16 @@ impl AllowedHosts {
             .any(|allowed| allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name))
     }
 
-    pub(super) fn admit(&self, parts: &Parts) -> Result<(), &'static str> {
-        let host = match parts.headers.get(HOST) {
+    /// May a request to this host, from this origin, come in?
+    pub(super) fn admit(&self, heads: &Heads<'_>, uri: &Uri) -> Result<(), &'static str> {
+        let host = match heads.host.value {
             Some(host) => host.to_str().ok(),
-            None => parts.uri.authority().map(http::uri::Authority::as_str),
+            None => uri.authority().map(Authority::as_str),
         };
-        if !host.is_some_and(|host| self.has(host)) {
+        if !host.is_some_and(|host| self.has(host)) || heads.host.twice {
             return Err("this server does not answer for the host in the Host header");
         }
-        let Some(origin) = parts.headers.get(ORIGIN) else {
+        let Some(origin) = heads.origin.value else {
             return Ok(());
         };
         let from = origin
@@ -64,63 +61,71 @@ impl AllowedHosts {
             .ok()
             .and_then(|origin| origin.split_once("://"))
             .map(|(_, host)| host);
-        if from.is_some_and(|host| self.has(host)) {
+        if from.is_some_and(|host| self.has(host)) && !heads.origin.twice {
             return Ok(());
         }
         Err("this server does not answer pages of the origin in the Origin header")
     }
 }
 
-pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .map(|value| value.split(';').next().unwrap_or_default().trim())
-        .is_some_and(|value| value.eq_ignore_ascii_case("application/json"))
-}
-
-/// Do the metadata headers say what the body says?
-pub(super) fn check(
-    headers: &HeaderMap,
-    method: &str,
-    request: &Request<'_>,
-) -> Result<(), RpcError> {
-    // One pass over the headers costs less than looking each of them up.
-    let mut said = Said::default();
-    for (name, value) in headers {
-        let slot = match name.as_str() {
-            VERSION => &mut said.version,
-            METHOD => &mut said.method,
-            NAME => &mut said.name,
-            _ => continue,
-        };
-        slot.twice |= slot.value.replace(value).is_some();
-    }
-    let version = &request.meta().protocol_version;
-    matches(&said.version, "MCP-Protocol-Version", version, false)?;
-    matches(&said.method, "Mcp-Method", method, false)?;
-    match request.name() {
-        Some(name) => matches(&said.name, "Mcp-Name", name, true),
-        None => Ok(()),
-    }
-}
-
-/// What the metadata headers say.
+/// The headers that are looked at, found in one pass: that costs less than looking each of them up.
 #[derive(Default)]
-struct Said<'a> {
-    version: Value<'a>,
-    method: Value<'a>,
-    name: Value<'a>,
+pub(super) struct Heads<'a> {
+    host: Head<'a>,
+    origin: Head<'a>,
+    content_type: Head<'a>,
+    version: Head<'a>,
+    method: Head<'a>,
+    name: Head<'a>,
 }
 
+/// One header: its last value, and whether there were several.
 #[derive(Default)]
-struct Value<'a> {
+struct Head<'a> {
     value: Option<&'a HeaderValue>,
     twice: bool,
 }
 
-fn matches(header: &Value<'_>, shown: &str, body: &str, encoded: bool) -> Result<(), RpcError> {
-    let Value {
+impl<'a> Heads<'a> {
+    pub(super) fn read(headers: &'a HeaderMap) -> Self {
+        let mut heads = Self::default();
+        for (name, value) in headers {
+            let head = match name.as_str() {
+                "host" => &mut heads.host,
+                "origin" => &mut heads.origin,
+                "content-type" => &mut heads.content_type,
+                "mcp-protocol-version" => &mut heads.version,
+                "mcp-method" => &mut heads.method,
+                "mcp-name" => &mut heads.name,
+                _ => continue,
+            };
+            head.twice |= head.value.replace(value).is_some();
+        }
+        heads
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.content_type
+            .value
+            .and_then(|value| value.to_str().ok())
+            .map(|value| value.split(';').next().unwrap_or_default().trim())
+            .is_some_and(|value| value.eq_ignore_ascii_case("application/json"))
+    }
+
+    /// Do the metadata headers say what the body says?
+    pub(super) fn check(&self, method: &str, request: &Request<'_>) -> Result<(), RpcError> {
+        let version = &request.meta().protocol_version;
+        matches(&self.version, "MCP-Protocol-Version", version, false)?;
+        matches(&self.method, "Mcp-Method", method, false)?;
+        match request.name() {
+            Some(name) => matches(&self.name, "Mcp-Name", name, true),
+            None => Ok(()),
+        }
+    }
+}
+
+fn matches(header: &Head<'_>, shown: &str, body: &str, encoded: bool) -> Result<(), RpcError> {
+    let Head {
         value: Some(value),
         twice: false,
     } = header

@@ -1,21 +1,38 @@
 //! Tells a connection that is at work from one whose client keeps it waiting.
 //!
-//! One clock for a connection costs less than one for every request.
+//! One clock for all connections costs less than one for every request.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 /// What a connection is doing.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     beats: AtomicU64,
     busy: AtomicBool,
+    finishing: AtomicBool,
+    waker: OnceLock<Waker>,
 }
 
 impl Pulse {
     /// A request began to come in.
     pub(super) fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells the connection to end after what it is doing now.
+    pub(super) fn finish(&self) {
+        self.finishing.store(true, Ordering::Release);
+        if let Some(waker) = self.waker.get() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Was the connection told to end? If not yet, its task is woken when it is: a task has one waker for life.
+    pub(super) fn is_finishing(&self, waker: &Waker) -> bool {
+        self.waker.get_or_init(|| waker.clone());
+        self.finishing.load(Ordering::Acquire)
     }
 
     /// Has nothing come in since `seen`, and is nothing at work? Takes note of what was seen.

@@ -11,13 +11,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// Time a client has to send the next request on its connection, head and body. A connection that sends nothing, or
 /// too slowly, is closed after once to twice this time.
@@ -32,17 +31,15 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let service = HttpService::new(server.clone(), hosts);
-    let (stop, stopped) = watch::channel(false);
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::default();
     let mut shutdown = std::pin::pin!(shutdown);
     let grace = tokio::time::sleep(Duration::ZERO);
     let mut grace = std::pin::pin!(grace);
+    let mut look = tokio::time::interval(IDLE);
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, service.clone(), stopped.clone()));
-                }
+                Ok((stream, _)) => connections.begin(stream, &service),
                 Err(error) => {
                     // Out of file descriptors, most likely: others may be given back.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -56,50 +53,81 @@ pub async fn serve(
                 tracing::info!(running = server.running(), "draining");
             }
             () = &mut grace, if server.is_draining() => break,
-            Some(_) = connections.join_next() => {}
+            _ = look.tick() => connections.close_idle(),
+            Some(_) = connections.tasks.join_next() => {}
         }
     }
     drop(listener);
-    // The receiver in `stopped` is alive, so this cannot fail.
-    let _ = stop.send(true);
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(server.limits().drain_time, all)
-        .await
-        .is_err()
-    {
-        tracing::warn!(
-            running = server.running(),
-            "the drain time is over: running calls are dropped"
-        );
+    // Whoever is at work is waited for; the others would only wait for requests.
+    for connection in &connections.open {
+        connection.pulse.finish();
+    }
+    let all = async { while connections.tasks.join_next().await.is_some() {} };
+    let in_time = tokio::time::timeout(server.limits().drain_time, all).await;
+    if in_time.is_err() {
+        let running = server.running();
+        tracing::warn!(running, "the drain time is over: running calls are dropped");
     }
     Ok(())
 }
 
-async fn connection(stream: TcpStream, service: HttpService, mut stopped: watch::Receiver<bool>) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
+/// The open connections. They are looked after from one place, so that none needs a clock of its own.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    open: Vec<Connection>,
+}
+
+struct Connection {
+    pulse: Arc<Pulse>,
+    seen: u64,
+    task: AbortHandle,
+}
+
+impl Connections {
+    fn begin(&mut self, stream: TcpStream, service: &HttpService) {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
+        }
+        let pulse = Arc::<Pulse>::default();
+        let task = self
+            .tasks
+            .spawn(connection(stream, service.clone(), pulse.clone()));
+        self.open.push(Connection {
+            pulse,
+            seen: u64::MAX,
+            task,
+        });
+        // Forget those that ended before the list grows.
+        if self.open.len() == self.open.capacity() {
+            self.open
+                .retain(|connection| !connection.task.is_finished());
+        }
     }
-    let pulse = Arc::<Pulse>::default();
+
+    fn close_idle(&mut self) {
+        self.open.retain_mut(|connection| {
+            if connection.pulse.is_idle_since(&mut connection.seen) {
+                connection.task.abort();
+            }
+            !connection.task.is_finished()
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, service: HttpService, pulse: Arc<Pulse>) {
     let service = service_fn(|request| route(&service, &pulse, request));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let mut seen = 0;
-    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + IDLE, IDLE);
-    let ended = loop {
-        tokio::select! {
-            ended = connection.as_mut() => break ended,
-            _ = async { stopped.wait_for(|stop| *stop).await.is_ok() } => {
-                connection.as_mut().graceful_shutdown();
-                break connection.await;
-            }
-            _ = ticks.tick() => {
-                if pulse.is_idle_since(&mut seen) {
-                    break Ok(());
-                }
-            }
+    let mut finishing = false;
+    let ended = poll_fn(|cx| {
+        if !finishing && pulse.is_finishing(cx.waker()) {
+            finishing = true;
+            connection.as_mut().graceful_shutdown();
         }
-    };
-    if let Err(error) = ended {
+        connection.as_mut().poll(cx)
+    });
+    if let Err(error) = ended.await {
         tracing::debug!(%error, "a connection ended");
     }
 }

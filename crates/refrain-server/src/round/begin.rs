@@ -59,19 +59,19 @@ impl Target {
 
 /// Begins a round of a call.
 pub(crate) fn begin(server: &Server, call: Call<'_>, principal: Principal) -> Begin {
-    match try_begin(server, call, principal) {
+    match try_begin(server, &call, principal) {
         Ok(begin) | Err(begin) => begin,
     }
 }
 
-fn try_begin(server: &Server, call: Call<'_>, principal: Principal) -> Result<Begin, Begin> {
+fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<Begin, Begin> {
     let place = server.0.load.enter().ok_or(Begin::Busy)?;
     let mut arguments = call
         .arguments
         .map(|raw| parse_value(raw.get()))
         .transpose()
         .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
-    let target = find(server, &call, &mut arguments)?;
+    let target = find(server, call, &mut arguments)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
     let start = match &call.state {

@@ -149,7 +149,7 @@ async fn forward(ring: &Ring, request: Request<Incoming>) -> Result<Forwarded, I
                 return Ok(response.map(BodyExt::boxed));
             }
             Err(Fault::Connect(_)) => place.ready.store(false, Ordering::Release),
-            Err(fault) => return Ok(plain(StatusCode::BAD_GATEWAY, format!("{fault:?}"))),
+            Err(fault) => return Ok(plain(StatusCode::BAD_GATEWAY, fault.to_string())),
         }
     }
     Ok(plain(

@@ -165,7 +165,7 @@ impl Client {
     /// Sends the next request of a call and keeps what its reply says. `Err`: there was no reply.
     pub(crate) async fn try_round(&self, call: &mut Call) -> Result<Round, String> {
         let round = async {
-            let response = self.begin(call).await.map_err(|e| format!("{e:?}"))?;
+            let response = self.begin(call).await.map_err(|e| e.to_string())?;
             read(response).await
         };
         let (served_by, status, message) = tokio::time::timeout(PATIENCE, round)
@@ -248,7 +248,9 @@ async fn read(response: Response<Incoming>) -> Result<(Option<String>, u16, Valu
         Some(value.to_str().ok()?.to_owned())
     };
     let served_by = header("refrain-round").and_then(|round| {
-        let name = round.split("; ").find_map(|p| p.strip_prefix("instance="))?;
+        let name = round
+            .split("; ")
+            .find_map(|p| p.strip_prefix("instance="))?;
         Some(name.to_owned())
     });
     let is_stream = header("content-type").is_some_and(|kind| kind == "text/event-stream");

@@ -19,6 +19,15 @@ pub(crate) enum Fault {
     Broken(String),
 }
 
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "no connection: {error}"),
+            Self::Broken(reason) => write!(f, "the connection broke: {reason}"),
+        }
+    }
+}
+
 impl From<hyper::Error> for Fault {
     fn from(error: hyper::Error) -> Self {
         Self::Broken(format!("{error:?}"))

@@ -44,7 +44,11 @@ impl Ledger {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        in_time(&format!("{count} lines of {kind} within {PATIENCE:?}"), found).await;
+        in_time(
+            &format!("{count} lines of {kind} within {PATIENCE:?}"),
+            found,
+        )
+        .await;
     }
 
     /// The numbers that the calls of `sum` added, by call.

@@ -1,0 +1,112 @@
+//! The clients that others wrote, as their users use them, run the rounds by themselves.
+//!
+//! `scripts/tools` installs them. Where it cannot, these tests fail: clients that did not run have shown nothing.
+
+use crate::support::{Balancer, Files, Serve, root};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+/// What each client checks, in its order.
+const CHECKS: &str = "ok discover
+ok tools/list
+ok get_weather
+ok update_work_item
+ok get_weather declined
+ok analyze_data
+";
+/// Time for a client's checks, in seconds. They take two; the client itself gives up after 60.
+const CLIENT_TIME: &str = "90";
+/// Time for the clients to be installed, which is done once.
+const TOOLS_TIME: &str = "1500";
+
+const PYTHON: [&str; 2] = [".tools/bin/python", "tests/clients/python_client.py"];
+const NPM: [&str; 2] = [".tools/bin/node", "tests/clients/npm_client.mjs"];
+
+/// Runs a program of the workspace for so many seconds at most, and gives what it printed.
+async fn run(time: &str, program: &[&str], args: &[&OsStr]) -> String {
+    let root = root();
+    let output = Command::new("timeout")
+        .args(["--kill-after=5", time])
+        .args(program.iter().map(|part| root.join(part)))
+        .args(args)
+        .env_remove("REFRAIN_KEYS")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("timeout(1) can be started");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{} {args:?}: {}\n{out}{}",
+        program.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    out.into_owned()
+}
+
+/// Has a client do its checks.
+async fn check(client: [&str; 2], args: &[&OsStr]) {
+    static TOOLS: OnceCell<()> = OnceCell::const_new();
+    TOOLS
+        .get_or_init(async || drop(run(TOOLS_TIME, &["scripts/tools"], &[]).await))
+        .await;
+    assert_eq!(run(CLIENT_TIME, &client, args).await, CHECKS);
+}
+
+async fn over_http(client: [&str; 2]) {
+    let instance = Serve::new().start().await;
+    check(client, &[instance.url().as_ref()]).await;
+}
+
+/// Every round goes to another one of three instances that share nothing but their keys.
+async fn over_a_fleet(client: [&str; 2]) {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let mut instances = Vec::new();
+    for name in ["a", "b", "c"] {
+        let serve = Serve::new().keys(&keys).named(name);
+        instances.push(serve.start().await);
+    }
+    let balancer = Balancer::start(instances.iter().map(|instance| instance.address)).await;
+    check(client, &[balancer.url().as_ref()]).await;
+    for instance in &instances {
+        assert_eq!(instance.log.count("refused"), 0, "{:?}", instance.log);
+    }
+}
+
+/// The client starts the server itself, with what flags say.
+async fn over_stdio(client: [&str; 2]) {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let binary = Path::new(env!("CARGO_BIN_EXE_refrain"));
+    let command = ["--stdio".as_ref(), binary.as_os_str(), "serve".as_ref()];
+    let flags = ["--stdio".as_ref(), "--keys".as_ref(), keys.as_os_str()];
+    check(client, &[command, flags].concat()).await;
+}
+
+const TOO_LONG: Duration = Duration::from_secs(1800);
+
+macro_rules! tests {
+    ($($name:ident: $way:ident with $client:ident,)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let done = tokio::time::timeout(TOO_LONG, $way($client)).await;
+            done.expect("the test ends by itself");
+        }
+    )*};
+}
+
+tests! {
+    python_over_http: over_http with PYTHON,
+    python_over_a_fleet: over_a_fleet with PYTHON,
+    python_over_stdio: over_stdio with PYTHON,
+    npm_over_http: over_http with NPM,
+    npm_over_a_fleet: over_a_fleet with NPM,
+    npm_over_stdio: over_stdio with NPM,
+}

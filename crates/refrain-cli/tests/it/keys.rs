@@ -1,0 +1,344 @@
+//! `refrain keys`, and instances that read their keys again while they serve.
+
+use crate::support::instance::Said;
+use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve, refrain};
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const READ_AGAIN: &str = "the keys were read again";
+const AS_THEY_ARE: &str = "the keys stay as they are";
+const REFUSED: &str = "a token was refused";
+
+fn keys(command: &str, file: &Path) -> Said {
+    refrain(["keys".as_ref(), command.as_ref(), file.as_os_str()])
+}
+
+fn keys_with_id(command: &str, file: &Path, id: &str) -> Said {
+    refrain([
+        "keys".as_ref(),
+        command.as_ref(),
+        file.as_os_str(),
+        id.as_ref(),
+    ])
+}
+
+/// The ids and states of the keys in a file.
+fn list(file: &Path) -> Vec<(String, String)> {
+    let said = refrain(["keys", "list", "--json", file.to_str().expect("UTF-8")]);
+    assert!(said.ok, "{said:?}");
+    let keys: Vec<Value> = serde_json::from_str(&said.out).expect("a list in JSON");
+    let text = |key: &Value, field: &str| key[field].as_str().expect("a text").to_owned();
+    keys.iter()
+        .map(|key| (text(key, "id"), text(key, "state")))
+        .collect()
+}
+
+fn states(file: &Path) -> Vec<String> {
+    list(file).into_iter().map(|(_, state)| state).collect()
+}
+
+/// Adds a key and gives its id.
+fn stage(file: &Path) -> String {
+    let said = keys("stage", file);
+    assert!(said.ok, "{said:?}");
+    list(file).pop().expect("a key").0
+}
+
+fn promote(file: &Path, id: &str) {
+    let said = keys_with_id("promote", file, id);
+    assert!(said.ok, "{said:?}");
+}
+
+fn mode(file: &Path) -> u32 {
+    let about = std::fs::metadata(file).expect("the file is there");
+    about.permissions().mode() & 0o777
+}
+
+/// The secret of the only key in a file.
+fn secret(file: &Path) -> String {
+    let text = std::fs::read_to_string(file).expect("the key file can be read");
+    text.split_whitespace().next_back().expect("a key").into()
+}
+
+#[test]
+fn a_key_goes_through_its_states() {
+    let files = Files::new();
+    let file = files.path("fleet.keys");
+    assert!(keys("new", &file).ok);
+    assert_eq!(states(&file), ["minting"]);
+    let (old, new) = (list(&file)[0].0.clone(), stage(&file));
+    assert_eq!(states(&file), ["minting", "staged"]);
+    promote(&file, &new);
+    assert_eq!(states(&file), ["retiring", "minting"]);
+    assert!(keys_with_id("retire", &file, &old).ok);
+    assert_eq!(list(&file), [(new, "minting".into())]);
+}
+
+#[test]
+fn a_key_file_is_its_owners_alone_and_alone() {
+    let files = Files::new();
+    // With the ending that the program itself might use for a file beside it.
+    for name in ["fleet.keys", "fleet", "fleet.new"] {
+        let file = files.keys(name);
+        assert_eq!(mode(&file), 0o600);
+        stage(&file);
+        assert_eq!(mode(&file), 0o600, "after a change");
+    }
+    let left = std::fs::read_dir(files.path("")).unwrap().count();
+    assert_eq!(left, 3, "no file is left beside them");
+}
+
+/// A file that a killed run left behind is in nobody's way.
+#[test]
+fn what_a_killed_run_left_does_no_harm() {
+    let files = Files::new();
+    let file = files.keys("fleet.keys");
+    for left in ["fleet.new", "fleet.keys.new", "fleet.keys.1.new"] {
+        files.write(left, "half a ke");
+    }
+    stage(&file);
+    assert_eq!(states(&file), ["minting", "staged"]);
+}
+
+#[test]
+fn a_list_shows_ids_and_no_secret() {
+    let files = Files::new();
+    let file = files.keys("fleet.keys");
+    let secret = secret(&file);
+    assert_eq!(secret.len(), 43);
+    let said = [keys("list", &file), keys("stage", &file)];
+    let id = &list(&file)[0].0;
+    for said in said {
+        assert!(
+            said.out.contains(id) && said.out.contains("minting"),
+            "{said:?}"
+        );
+        assert!(!said.out.contains(&secret) && !said.err.contains(&secret));
+    }
+}
+
+/// Checks that a command failed with this said, and left the file as it was.
+#[track_caller]
+fn fails(file: &Path, before: &str, said: &Said, parts: &[&str]) {
+    assert!(!said.ok, "{said:?}");
+    for part in parts {
+        assert!(said.err.contains(part), "no {part:?} in {said:?}");
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), before);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_changes_nothing() {
+    let files = Files::new();
+    let file = files.keys("fleet.keys");
+    let before = std::fs::read_to_string(&file).unwrap();
+    let name = file.to_str().unwrap();
+    let minting = &list(&file)[0].0;
+    fails(
+        &file,
+        &before,
+        &keys("new", &file),
+        &[name, "exists already"],
+    );
+    for command in ["promote", "retire"] {
+        let said = keys_with_id(command, &file, "00000000");
+        fails(&file, &before, &said, &["no key has the id 00000000"]);
+    }
+    let said = keys_with_id("retire", &file, minting);
+    fails(&file, &before, &said, &[minting, "promote another key"]);
+
+    let absent = files.path("absent.keys");
+    let said = keys("list", &absent);
+    assert!(!said.ok && said.err.contains("absent.keys"), "{said:?}");
+    assert!(said.err.contains("refrain keys new"), "{said:?}");
+    let said = keys("new", &files.path("no/such/fleet.keys"));
+    assert!(!said.ok && said.err.contains("no/such"), "{said:?}");
+}
+
+#[test]
+fn a_broken_line_is_named_without_its_secret() {
+    let files = Files::new();
+    let whole = std::fs::read_to_string(files.keys("whole.keys")).unwrap();
+    let secret = whole.split_whitespace().next_back().unwrap();
+    let short = &secret[..40];
+    for (broken, reason) in [
+        (whole.replace("minting", "mining"), "the state must be"),
+        (whole.replace(secret, short), "32 bytes"),
+        (whole.replace("minting", ""), "ID STATE SECRET"),
+        (
+            whole.replace("\n", "\n\nffffffff staged AAAA\n"),
+            "32 bytes",
+        ),
+    ] {
+        let file = files.write("broken.keys", &broken);
+        let said = keys("stage", &file);
+        let line = if broken.contains("ffffffff") { 3 } else { 2 };
+        let line = format!("line {line}");
+        fails(&file, &broken, &said, &["broken.keys", &line, reason]);
+        assert!(!said.err.contains(short), "{said:?}");
+    }
+    let none = whole.replace("minting", "retiring");
+    let file = files.write("broken.keys", &none);
+    fails(
+        &file,
+        &none,
+        &keys("list", &file),
+        &["exactly one minting key"],
+    );
+}
+
+async fn pair(file: &Path) -> [Instance; 2] {
+    let [a, b] = ["a", "b"].map(|name| Serve::new().keys(file).named(name));
+    [a.start().await, b.start().await]
+}
+
+/// The first round of a call, which leaves a token.
+async fn token_from(instance: &Instance) -> Call {
+    let mut call = Call::weather("Oslo");
+    let reply = Client::new(instance.address).round(&mut call).await;
+    assert_eq!(reply, Reply::Asked(vec!["github_login".into()]));
+    call.answer("github_login", json!({"name": "octocat"}));
+    call
+}
+
+/// Does this instance take the call on?
+async fn takes(instance: &Instance, call: &Call) -> bool {
+    match Client::new(instance.address).round(&mut call.clone()).await {
+        Reply::Done(_) => true,
+        Reply::Refused { code: -32602, .. } => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotation_refuses_no_token_while_calls_run() {
+    let files = Files::new();
+    let file = files.keys("fleet.keys");
+    let old = list(&file)[0].0.clone();
+    let [a, b] = pair(&file).await;
+    let balancer = Balancer::start([a.address, b.address]).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let (client, stop) = (Client::new(balancer.address), stop.clone());
+            tokio::spawn(async move {
+                let mut calls = 0;
+                while calls < 5000 && !stop.load(Ordering::Acquire) {
+                    let finished = client.finish(Call::weather("Oslo")).await;
+                    assert!(matches!(finished.reply, Reply::Done(_)), "{finished:?}");
+                    calls += 1;
+                }
+                calls
+            })
+        })
+        .collect();
+    let a_while = || tokio::time::sleep(Duration::from_millis(100));
+
+    let early = token_from(&a).await;
+    let new = stage(&file);
+    for instance in [&a, &b] {
+        instance.reload(READ_AGAIN).await;
+        a_while().await;
+    }
+    promote(&file, &new);
+    for instance in [&a, &b] {
+        // The other one opens what this one mints, and the other way round.
+        instance.reload(READ_AGAIN).await;
+        a_while().await;
+    }
+    let late = token_from(&a).await;
+    assert!(takes(&a, &early).await && takes(&b, &early).await);
+    assert!(takes(&a, &late).await && takes(&b, &late).await);
+    stop.store(true, Ordering::Release);
+    for caller in callers {
+        assert!(caller.await.unwrap() > 0);
+    }
+    for instance in [&a, &b] {
+        assert_eq!(instance.log.count(REFUSED), 0, "{:?}", instance.log);
+    }
+
+    assert!(keys_with_id("retire", &file, &old).ok);
+    a.reload(READ_AGAIN).await;
+    assert!(!takes(&a, &early).await, "the key of this token is gone");
+    assert!(takes(&b, &early).await, "this one was not told yet");
+    b.reload(READ_AGAIN).await;
+    assert!(!takes(&b, &early).await);
+    assert!(takes(&a, &late).await && takes(&b, &late).await);
+    assert_eq!(a.log.count("unknown_key"), 1, "{:?}", a.log);
+}
+
+/// What staging is for: without it the others cannot open what the first one mints.
+#[tokio::test]
+async fn a_key_that_was_not_given_out_first_is_refused_by_the_others() {
+    let files = Files::new();
+    let file = files.keys("fleet.keys");
+    let [a, b] = pair(&file).await;
+    promote(&file, &stage(&file));
+    a.reload(READ_AGAIN).await;
+    let call = token_from(&a).await;
+    assert!(takes(&a, &call).await);
+    assert!(!takes(&b, &call).await);
+    b.reload(READ_AGAIN).await;
+    assert!(takes(&b, &call).await);
+}
+
+#[tokio::test]
+async fn a_key_file_that_cannot_be_used_leaves_the_keys_as_they_are() {
+    let files = Files::new();
+    let file = files.keys("fleet.keys");
+    let [a, b] = pair(&file).await;
+    let early = token_from(&a).await;
+    files.write("fleet.keys", "# a comment\nnot a key\n");
+    a.reload(AS_THEY_ARE).await;
+    let line = a.log.wait_for(AS_THEY_ARE, 1).await;
+    assert!(line.contains("line 2") && line.contains("ERROR"), "{line}");
+    assert!(takes(&a, &early).await);
+    std::fs::remove_file(&file).unwrap();
+    a.reload(AS_THEY_ARE).await;
+    assert!(takes(&a, &early).await);
+    assert!(
+        takes(&b, &token_from(&a).await).await,
+        "it still mints with the old key"
+    );
+}
+
+#[tokio::test]
+async fn keys_from_the_environment() {
+    let files = Files::new();
+    let file = files.keys("fleet.keys");
+    stage(&file);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let keys: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let keys = keys.join(",");
+    let a = Serve::new().env("REFRAIN_KEYS", &keys).start().await;
+    let b = Serve::new().keys(&file).start().await;
+    let call = token_from(&a).await;
+    assert!(takes(&b, &call).await);
+    assert!(takes(&a, &token_from(&b).await).await);
+
+    // A flag goes before the variable.
+    let other = files.keys("other.keys");
+    let c = Serve::new().env("REFRAIN_KEYS", &keys).keys(&other).start();
+    assert!(!takes(&c.await, &call).await);
+
+    a.reload("there is no key file to read again").await;
+    assert!(takes(&a, &call).await);
+
+    let broken = keys.replace("staged", "stagd");
+    let said = Serve::new().env("REFRAIN_KEYS", &broken).fails().await;
+    assert!(said.contains("$REFRAIN_KEYS: line 1"), "{said}");
+    assert!(!said.contains(&secret(&file)), "{said}");
+}
+
+#[tokio::test]
+async fn without_keys_an_instance_warns_and_stands_alone() {
+    let (a, b) = (Serve::new().start().await, Serve::new().start().await);
+    assert_eq!(a.log.count("no keys are configured"), 1, "{:?}", a.log);
+    let call = token_from(&a).await;
+    assert!(takes(&a, &call).await);
+    assert!(!takes(&b, &call).await);
+}

@@ -1,0 +1,228 @@
+//! Every key of `[limits]`, and the lifetimes, do what they say.
+
+use crate::support::http::status_of;
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time};
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+use rustix::process::Signal;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// An instance with these settings.
+async fn with(settings: &str) -> (Instance, Client) {
+    let files = Files::new();
+    let config = files.write("config.toml", settings);
+    let instance = Serve::new().config(&config).start().await;
+    let client = Client::new(instance.address);
+    (instance, client)
+}
+
+async fn with_limit(limit: &str) -> (Instance, Client) {
+    with(&format!("[limits]\n{limit}\n")).await
+}
+
+/// Is this the error that names the limit?
+#[track_caller]
+fn assert_internal(reply: &Reply, part: &str) {
+    let Reply::Refused { code, message, .. } = reply else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(*code, -32603, "{message}");
+    assert!(message.contains(part), "no {part:?} in {message:?}");
+}
+
+fn asked(key: &str) -> Reply {
+    Reply::Asked(vec![key.into()])
+}
+
+/// A call of `sum` that is at work: its first event has come.
+async fn sum_at_work(client: &Client, call: &Call) -> Response<Incoming> {
+    let client = client.clone().with_progress(true);
+    let response = in_time("a response", client.begin(call)).await;
+    let mut response = response.expect("a response");
+    let frame = in_time("an event", response.body_mut().frame()).await;
+    let event = frame.expect("an event").expect("an event");
+    let event = event.into_data().expect("an event");
+    let event = String::from_utf8_lossy(&event);
+    assert!(event.contains("notifications/progress"), "{event}");
+    response
+}
+
+async fn rest_of(response: Response<Incoming>) -> Result<String, hyper::Error> {
+    let rest = in_time("the stream ends", response.into_body().collect()).await;
+    Ok(String::from_utf8_lossy(&rest?.to_bytes()).into_owned())
+}
+
+#[tokio::test]
+async fn body_bytes() {
+    let (_instance, client) = with_limit("body_bytes = 1000").await;
+    let call = |text: &str| Call::new("echo", json!({"text": text}));
+    let small = client.round(&mut call("hello")).await;
+    assert_eq!(small, Reply::Done("Echo: hello".into()));
+    let large = client.round(&mut call(&"hello".repeat(200))).await;
+    assert!(
+        matches!(large, Reply::Refused { status: 413, .. }),
+        "{large:?}"
+    );
+}
+
+#[tokio::test]
+async fn token_chars() {
+    let (_instance, client) = with_limit("token_chars = 150").await;
+    let reply = client.round(&mut Call::order("lamp")).await;
+    assert_internal(&reply, "the limit is 150");
+    assert_internal(&reply, "reserve");
+}
+
+#[tokio::test]
+async fn concurrent_calls() {
+    let (_instance, client) = with_limit("concurrent_calls = 1").await;
+    let running = sum_at_work(&client, &Call::sum(2, 400)).await;
+    let one_more = client.round(&mut Call::weather("Oslo")).await;
+    assert!(
+        matches!(one_more, Reply::Refused { status: 503, .. }),
+        "{one_more:?}"
+    );
+    // One call alone is not so many that it would be handed on.
+    let rest = rest_of(running).await.unwrap();
+    assert!(rest.contains("The sum of 1 to 2 is 3."), "{rest}");
+    let after = client.round(&mut Call::weather("Oslo")).await;
+    assert_eq!(after, asked("github_login"));
+}
+
+#[tokio::test]
+async fn shed_above() {
+    let (_instance, client) = with_limit("shed_above = 1").await;
+    let running = sum_at_work(&client, &Call::sum(2, 400)).await;
+    assert_eq!(client.round(&mut Call::sum(5, 0)).await, Reply::HandedOn);
+    let rest = rest_of(running).await.unwrap();
+    assert!(rest.contains("The sum of 1 to 2 is 3."), "{rest}");
+    let after = client.round(&mut Call::sum(5, 0)).await;
+    assert_eq!(after, Reply::Done("The sum of 1 to 5 is 15.".into()));
+}
+
+#[tokio::test]
+async fn round_seconds() {
+    let (_instance, client) = with_limit("round_seconds = 1").await;
+    let begun = Instant::now();
+    let reply = client.round(&mut Call::sum(10, 1000)).await;
+    assert_internal(&reply, "time limit of a round");
+    assert!(begun.elapsed() >= Duration::from_millis(900));
+    assert!(begun.elapsed() < Duration::from_secs(8));
+}
+
+#[tokio::test]
+async fn rounds() {
+    let (_instance, client) = with_limit("rounds = 2").await;
+    let fields = json!({"workItemId": 1, "fields": {"System.State": "Resolved"}});
+    let finished = client.finish(Call::new("update_work_item", fields)).await;
+    assert_internal(&finished.reply, "limit is 2 rounds");
+    let finished = client.finish(Call::weather("Oslo")).await;
+    assert!(matches!(finished.reply, Reply::Done(_)), "{finished:?}");
+}
+
+#[tokio::test]
+async fn asks() {
+    let (_instance, client) = with_limit("asks = 1").await;
+    let reply = client.round(&mut Call::new("accounts", json!({}))).await;
+    assert_internal(&reply, "limit of a round is 1");
+    let one = client.round(&mut Call::weather("Oslo")).await;
+    assert_eq!(one, asked("github_login"));
+}
+
+#[tokio::test]
+async fn entries() {
+    let (_instance, client) = with_limit("entries = 2").await;
+    let finished = client.finish(Call::order("lamp")).await;
+    assert_internal(&finished.reply, "2 entries");
+    assert_internal(&finished.reply, "charge");
+}
+
+#[tokio::test]
+async fn retries() {
+    let (_instance, client) = with_limit("retries = 1").await;
+    let mut call = Call::order("lamp");
+    for _ in 0..2 {
+        assert_eq!(client.round(&mut call).await, asked("confirm_order"));
+        call.answer("confirm_order", json!({"confirm": "perhaps"}));
+    }
+    let reply = client.round(&mut call).await;
+    let Reply::Failed(text) = &reply else {
+        panic!("{reply:?}");
+    };
+    assert!(text.contains("confirm_order"), "{text}");
+}
+
+#[tokio::test]
+async fn sheds() {
+    let (_instance, client) = with_limit("shed_above = 0\nsheds = 1").await;
+    let finished = client.finish(Call::sum(8, 0)).await;
+    assert_eq!(finished.handed_on, 1, "{finished:?}");
+}
+
+/// While it drains an instance still answers; it is not ready, and after the grace it is gone.
+#[tokio::test]
+async fn drain_grace_ms() {
+    let (mut instance, client) = with_limit("drain_grace_ms = 1500").await;
+    assert_eq!(status_of(instance.address, "/readyz").await.unwrap(), 200);
+    let begun = Instant::now();
+    instance.signal(Signal::TERM);
+    instance.log.wait_for("draining", 1).await;
+    assert_eq!(status_of(instance.address, "/readyz").await.unwrap(), 503);
+    assert_eq!(status_of(instance.address, "/healthz").await.unwrap(), 200);
+    assert_eq!(client.round(&mut Call::sum(5, 0)).await, Reply::HandedOn);
+    let asking = client.round(&mut Call::weather("Oslo")).await;
+    assert_eq!(asking, asked("github_login"));
+    let status = instance.ended().await;
+    assert!(status.success(), "{status}");
+    assert!(begun.elapsed() >= Duration::from_millis(1500));
+    assert!(status_of(instance.address, "/readyz").await.is_err());
+}
+
+/// A call at work is waited for, and handed on at its next checkpoint.
+#[tokio::test]
+async fn drain_seconds_are_enough_for_a_checkpoint() {
+    let (mut instance, client) = with_limit("drain_grace_ms = 0").await;
+    let running = sum_at_work(&client, &Call::sum(50, 300)).await;
+    instance.stop().await;
+    let rest = rest_of(running).await.unwrap();
+    let last = rest.trim_end().lines().next_back().unwrap();
+    assert!(last.contains("requestState"), "{rest}");
+    assert_eq!(instance.log.count("dropped"), 0, "{:?}", instance.log);
+}
+
+/// A call that does not come to a checkpoint in time is dropped.
+#[tokio::test]
+async fn drain_seconds_are_a_limit() {
+    let (mut instance, client) = with_limit("drain_grace_ms = 0\ndrain_seconds = 0").await;
+    let running = sum_at_work(&client, &Call::sum(50, 1000)).await;
+    instance.stop().await;
+    assert!(rest_of(running).await.is_err(), "the stream was cut");
+    instance.log.wait_for("running calls are dropped", 1).await;
+}
+
+#[tokio::test]
+async fn lifetimes() {
+    for setting in ["token_ttl_seconds = 1", "flow_ttl_seconds = 1"] {
+        let (instance, client) = with(&format!("{setting}\nclock_skew_seconds = 0\n")).await;
+        let mut call = Call::weather("Oslo");
+        assert_eq!(client.round(&mut call).await, asked("github_login"));
+        call.answer("github_login", json!({"name": "octocat"}));
+        // Whole seconds count: this is more than one of them, whenever it began.
+        tokio::time::sleep(Duration::from_millis(2100)).await;
+        let reply = client.round(&mut call).await;
+        assert!(
+            matches!(reply, Reply::Refused { code: -32602, .. }),
+            "{reply:?}"
+        );
+        assert_eq!(instance.log.count("expired"), 1, "{:?}", instance.log);
+    }
+    // With some skew allowed, the same token is still good.
+    let (_instance, client) = with("token_ttl_seconds = 1\nclock_skew_seconds = 60\n").await;
+    let mut call = Call::weather("Oslo");
+    assert_eq!(client.round(&mut call).await, asked("github_login"));
+    call.answer("github_login", json!({"name": "octocat"}));
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert!(matches!(client.round(&mut call).await, Reply::Done(_)));
+}

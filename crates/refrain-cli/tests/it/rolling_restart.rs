@@ -1,0 +1,183 @@
+//! A rolling restart under load loses no call, and nothing is done twice.
+
+use crate::support::{Balancer, Call, Client, Files, Finished, Instance, Ledger, Reply, Serve};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const CLIENTS: usize = 9;
+/// Calls of one client, at most; they stop earlier when the restart is over.
+const CALLS_MAX: usize = 300;
+const SUM_TO: u64 = 30;
+
+/// The files that the instances share.
+struct Shared {
+    keys: PathBuf,
+    ledger: PathBuf,
+    config: PathBuf,
+}
+
+impl Shared {
+    async fn start(&self, name: &str) -> Instance {
+        let serve = Serve::new().keys(&self.keys).ledger(&self.ledger);
+        serve.config(&self.config).named(name).start().await
+    }
+}
+
+/// What a client did.
+#[derive(Default)]
+struct Done {
+    weathers: usize,
+    sums: usize,
+    /// Items that were ordered, by the receipt the client was given.
+    orders: BTreeMap<String, String>,
+    handed_on: usize,
+    served_by: BTreeSet<String>,
+    failures: Vec<String>,
+}
+
+impl Done {
+    fn take(&mut self, what: &str, finished: Result<Finished, String>) -> Option<String> {
+        let finished = match finished {
+            Ok(finished) => finished,
+            Err(reason) => {
+                self.failures.push(format!("{what}: {reason}"));
+                return None;
+            }
+        };
+        self.handed_on += finished.handed_on;
+        self.served_by.extend(finished.served_by);
+        match finished.reply {
+            Reply::Done(text) => Some(text),
+            other => {
+                self.failures.push(format!("{what}: {other:?}"));
+                None
+            }
+        }
+    }
+}
+
+/// Makes one call after the other, of each kind in turn.
+async fn call_on(client: Client, number: usize, stop: Arc<AtomicBool>) -> Done {
+    let mut done = Done::default();
+    for turn in number..number + CALLS_MAX {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        match turn % 3 {
+            0 => {
+                let city = format!("City {turn}");
+                let finished = client.try_finish(Call::weather(&city)).await;
+                if let Some(text) = done.take("get_weather", finished) {
+                    let right = text.starts_with(&format!("Current weather in {city}:\n"));
+                    assert!(right, "{text}");
+                    done.weathers += 1;
+                }
+            }
+            1 => {
+                let item = format!("item {turn} of {number}");
+                let finished = client.try_finish(Call::order(&item)).await;
+                if let Some(text) = done.take("place_order", finished) {
+                    let receipt = text.rsplit("receipt ").next().unwrap_or_default();
+                    let receipt = receipt.trim_end_matches('.').to_owned();
+                    let right = text.starts_with(&format!("Ordered one {item}: reservation "));
+                    assert!(right, "{text}");
+                    done.orders.insert(receipt, item);
+                }
+            }
+            _ => {
+                // Every other one with progress: then the reply is the last event of a stream.
+                let client = client.clone().with_progress(turn % 2 == 0);
+                let finished = client.try_finish(Call::sum(SUM_TO, 10)).await;
+                if let Some(text) = done.take("sum", finished) {
+                    assert_eq!(text, "The sum of 1 to 30 is 465.");
+                    done.sums += 1;
+                }
+            }
+        }
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_loses_no_call() {
+    let files = Files::new();
+    let shared = Shared {
+        keys: files.keys("fleet.keys"),
+        ledger: files.write("ledger", ""),
+        // The balancer looks every 20 ms: this leaves it time even on a busy machine.
+        config: files.write("config.toml", "[limits]\ndrain_grace_ms = 600\n"),
+    };
+    let mut instances = Vec::new();
+    for name in ["a1", "b1", "c1"] {
+        instances.push(shared.start(name).await);
+    }
+    let balancer = Balancer::start(instances.iter().map(|i| i.address)).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let client = Client::new(balancer.address);
+            tokio::spawn(call_on(client, number, stop.clone()))
+        })
+        .collect();
+
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for (at, name) in ["a2", "b2", "c2"].into_iter().enumerate() {
+        instances[at].stop().await;
+        let log = &instances[at].log;
+        assert_eq!(log.count("dropped"), 0, "{log:?}");
+        instances[at] = shared.start(name).await;
+        balancer.put(at, instances[at].address);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    stop.store(true, Ordering::Release);
+
+    let mut all = Done::default();
+    for client in clients {
+        let done = client.await.unwrap();
+        all.weathers += done.weathers;
+        all.sums += done.sums;
+        all.handed_on += done.handed_on;
+        all.orders.extend(done.orders);
+        all.served_by.extend(done.served_by);
+        all.failures.extend(done.failures);
+    }
+    assert_eq!(all.failures, Vec::<String>::new());
+    assert!(all.weathers > 0 && all.sums > 0 && !all.orders.is_empty());
+    assert!(all.handed_on > 0, "no flow was at work when it was drained");
+    let every: BTreeSet<String> = ["a1", "a2", "b1", "b2", "c1", "c2"].map(Into::into).into();
+    assert_eq!(all.served_by, every);
+
+    let ledger = Ledger::at(&shared.ledger);
+    ledger.assert_added_once(all.sums, SUM_TO);
+    let items: Vec<String> = all.orders.values().cloned().collect();
+    ledger.assert_ordered_once(&items);
+    for (key, item) in ledger.effects("charge") {
+        assert_eq!(
+            all.orders.get(&key[..8]),
+            Some(&item),
+            "whose receipt is {key}"
+        );
+    }
+    println!(
+        "{} weathers, {} orders and {} sums, handed on {} times",
+        all.weathers,
+        all.orders.len(),
+        all.sums,
+        all.handed_on
+    );
+}
+
+/// Who sends no signal before it is told that the instance listens may do so right then.
+#[tokio::test]
+async fn a_signal_right_after_the_start_is_a_drain() {
+    let files = Files::new();
+    let config = files.write("config.toml", "[limits]\ndrain_grace_ms = 0\n");
+    for _ in 0..5 {
+        let mut instance = Serve::new().config(&config).start().await;
+        instance.stop().await;
+        assert_eq!(instance.log.count("draining"), 1, "{:?}", instance.log);
+    }
+}

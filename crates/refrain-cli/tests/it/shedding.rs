@@ -1,0 +1,104 @@
+//! Instances that have too much to do hand flows on at their checkpoints and steps.
+//!
+//! What is promised: a flow is set down right after what it did was written down in its token, so as long as no
+//! response is lost nothing is done twice; and one flow is handed on twice at most, as its client counts rounds.
+
+use crate::support::{Balancer, Call, Client, Files, Ledger, Reply, Serve};
+use std::sync::Arc;
+use tokio::sync::Barrier;
+
+const SUMS: usize = 24;
+const ORDERS: usize = 12;
+const SUM_TO: u64 = 20;
+const HANDED_ON: &str = "a flow is handed on";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overload_hands_flows_on_and_every_step_is_done_once() {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let ledger = files.write("ledger", "");
+    let config = "[limits]\nshed_above = 2\nconcurrent_calls = 64\n";
+    let config = files.write("config.toml", config);
+    let mut instances = Vec::new();
+    for name in ["a", "b", "c"] {
+        let serve = Serve::new().keys(&keys).ledger(&ledger);
+        instances.push(serve.config(&config).named(name).start().await);
+    }
+    let balancer = Balancer::start(instances.iter().map(|i| i.address)).await;
+    let together = Arc::new(Barrier::new(SUMS + ORDERS));
+    let items: Vec<String> = (0..ORDERS).map(|number| format!("item {number}")).collect();
+    let sums = (0..SUMS).map(|_| {
+        (
+            Call::sum(SUM_TO, 5),
+            String::from("The sum of 1 to 20 is 210."),
+        )
+    });
+    let orders = items
+        .iter()
+        .map(|item| (Call::order(item), format!("Ordered one {item}: ")));
+    let callers: Vec<_> = sums
+        .chain(orders)
+        .enumerate()
+        .map(|(number, (call, expected))| {
+            let client = Client::new(balancer.address).with_progress(number % 2 == 0);
+            let together = together.clone();
+            tokio::spawn(async move {
+                together.wait().await;
+                (client.finish(call).await, expected)
+            })
+        })
+        .collect();
+
+    let mut handed_on = 0;
+    for caller in callers {
+        let (finished, expected) = caller.await.unwrap();
+        let Reply::Done(text) = &finished.reply else {
+            panic!("{finished:?}");
+        };
+        assert!(text.starts_with(&expected), "{text} is not {expected}");
+        assert!(finished.handed_on <= 2, "{finished:?}");
+        handed_on += finished.handed_on;
+    }
+    assert!(handed_on > 0, "nothing was handed on");
+    let logged: usize = instances.iter().map(|i| i.log.count(HANDED_ON)).sum();
+    assert_eq!(handed_on, logged, "as many as the instances say");
+    let ledger = Ledger::at(&ledger);
+    ledger.assert_added_once(SUMS, SUM_TO);
+    ledger.assert_ordered_once(&items);
+    println!("{} calls were handed on {handed_on} times", SUMS + ORDERS);
+}
+
+/// The same load on instances that have room for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_overload_nothing_is_handed_on() {
+    let files = Files::new();
+    let config = files.write("config.toml", "[limits]\nconcurrent_calls = 64\n");
+    let instance = Serve::new().config(&config).start().await;
+    let callers: Vec<_> = (0..SUMS)
+        .map(|_| {
+            let client = Client::new(instance.address);
+            tokio::spawn(async move { client.finish(Call::sum(SUM_TO, 5)).await })
+        })
+        .collect();
+    for caller in callers {
+        let finished = caller.await.unwrap();
+        assert_eq!(finished.handed_on, 0, "{finished:?}");
+    }
+    assert_eq!(instance.log.count(HANDED_ON), 0);
+}
+
+/// With nobody to hand it to, a flow comes back to the same instance, and is done there.
+#[tokio::test]
+async fn one_instance_alone_gets_through_its_own_overload() {
+    let files = Files::new();
+    let ledger = files.write("ledger", "");
+    for (sheds, expected) in [(0, 0), (1, 1), (5, 5)] {
+        let config = format!("[limits]\nshed_above = 0\nsheds = {sheds}\n");
+        let config = files.write("config.toml", &config);
+        let instance = Serve::new().config(&config).ledger(&ledger).start().await;
+        let finished = Client::new(instance.address).finish(Call::sum(8, 0)).await;
+        let done = Reply::Done("The sum of 1 to 8 is 36.".into());
+        assert_eq!((finished.reply, finished.handed_on), (done, expected));
+    }
+    Ledger::at(&ledger).assert_added_once(3, 8);
+}
