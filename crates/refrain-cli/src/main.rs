@@ -29,7 +29,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Serve(options) => serve::run(*options),
+        Command::Serve(options) => serve::run(&options),
         Command::Keys(options) => keys::run(options),
         Command::Demo(options) => demo::run(options),
     };

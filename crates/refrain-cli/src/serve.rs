@@ -54,14 +54,14 @@ pub(crate) struct Options {
     ledger: Option<PathBuf>,
 }
 
-pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let config = match &options.config {
         Some(file) => Config::read(file)?,
         None => Config::default(),
     };
     start_logging(options.log.or(config.log).unwrap_or_default());
     let keys = options.keys.clone().or(config.keys.clone());
-    let server = build(&options, &config, keys.as_ref())?;
+    let server = build(options, &config, keys.as_ref())?;
     runtime()?.block_on(async {
         reload_on_hangup(server.clone(), keys)?;
         if options.stdio {
@@ -76,7 +76,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
             .await
             .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
         let address = listener.local_addr()?;
-        let hosts = hosts(&options, &config);
+        let hosts = hosts(options, &config);
         // Before the line that says it listens: whoever read that may send a signal.
         let stop = told_to_stop()?;
         anstream::eprintln!("refrain: listening on http://{address}/mcp");

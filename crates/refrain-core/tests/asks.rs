@@ -9,6 +9,7 @@ use refrain_core::{AskError, Cx, ErrorKind, ok};
 use refrain_wire::{Capabilities, Capability, SamplingParams};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use support::{Book, Name, Num, World, handler, many_threads, num, one_thread};
 
 #[tokio::test]
@@ -138,7 +139,8 @@ fn an_orphan_ends_quietly(runtime: &tokio::runtime::Runtime) {
         assert_eq!(first.keys(), ["now"]);
         let task = ended.lock().unwrap().take().unwrap();
         go.send(true).unwrap();
-        let end = task.await.unwrap_err();
+        let end = tokio::time::timeout(Duration::from_secs(20), task).await;
+        let end = end.expect("the task ends").unwrap_err();
         assert!(
             end.is_panic(),
             "the task ends by unwinding, without its effect"
@@ -174,7 +176,8 @@ async fn an_orphan_that_was_asking_ends_with_the_cut() {
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["a", "b"]);
     let task = kept.lock().unwrap().take().unwrap();
-    assert!(task.await.unwrap_err().is_panic());
+    let end = tokio::time::timeout(Duration::from_secs(20), task).await;
+    assert!(end.expect("the task ends").unwrap_err().is_panic());
     assert_eq!(book.lines(), [""; 0]);
 }
 

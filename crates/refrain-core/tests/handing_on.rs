@@ -118,3 +118,46 @@ async fn a_busy_instance_finishes_the_steps_that_run_and_still_asks() {
     assert_eq!(last.out(), 6);
     assert_eq!(book.lines(), ["slow is done"]);
 }
+
+#[tokio::test]
+async fn what_is_to_be_handed_on_is_not_seen_here_any_more() {
+    let (mut world, book) = (World::new(), Book::default());
+    let busy = Arc::new(Switch::default());
+    world.pressure = Some(busy.clone());
+    let (keep, at_work) = (book.clone(), busy.clone());
+    let handler = handler(move |cx| {
+        let (book, busy) = (keep.clone(), at_work.clone());
+        async move {
+            let quick = async {
+                let work = async {
+                    busy.0.store(true, SeqCst);
+                    ok(1)
+                };
+                cx.step("quick", work).await?;
+                book.write("saw quick");
+                ok(())
+            };
+            // Its wakes have the other one polled too.
+            let slow = async {
+                let work = async {
+                    for _ in 0..3 {
+                        tokio::task::yield_now().await;
+                    }
+                    ok(2)
+                };
+                cx.step("slow", work).await?;
+                book.write("saw slow");
+                ok(())
+            };
+            let (slow, quick) = join(slow, quick).await;
+            slow?;
+            quick
+        }
+    });
+    let first = world.first(&handler).await;
+    assert!(first.is_shed());
+    assert_eq!(book.lines(), [""; 0]);
+    let last = world.next(&handler, &first.token(), &json!({})).await;
+    assert_eq!((last.stats.replayed, last.stats.steps), (2, 0));
+    assert_eq!(book.lines(), ["saw quick", "saw slow"]);
+}

@@ -145,7 +145,7 @@ fn check(attribute: &str, sig: &Signature, errors: &mut Errors) {
     if let Some(token) = &sig.constness {
         errors.at(token, format!("`#[{attribute}]` cannot be `const`"));
     }
-    if let Some(token) = &sig.unsafety {
+    if let syn::Safety::Unsafe(token) = &sig.safety {
         errors.at(token, format!("`#[{attribute}]` cannot be `unsafe`"));
     }
     if let Some(abi) = &sig.abi {

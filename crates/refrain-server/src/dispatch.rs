@@ -80,7 +80,7 @@ impl Server {
     pub(crate) fn answer(&self, request: Request<'_>, principal: Principal) -> Begin {
         let lists = &self.0.lists;
         let list = match request {
-            Request::Call(call) => return begin(self, call, principal),
+            Request::Call(call) => return begin(self, &call, principal),
             Request::List(list, _) => list,
         };
         Begin::Listed(

@@ -92,7 +92,7 @@ async fn flags_override_the_file() {
     ));
 
     // The audience is part of what a token is bound to: another instance of ours takes it, one of theirs does not.
-    call.answer("github_login", json!({"name": "octocat"}));
+    call.answer("github_login", &json!({"name": "octocat"}));
     for (audience, takes) in [("ours", true), ("theirs", false)] {
         let other = Serve::new().keys(&keys).tokens(&tokens);
         let other = other.args(["--audience", audience]).start().await;
@@ -152,7 +152,7 @@ async fn callers_are_known_by_their_tokens() {
     );
     let mut call = Call::weather("Oslo");
     assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
-    call.answer("github_login", json!({"name": "octocat"}));
+    call.answer("github_login", &json!({"name": "octocat"}));
     let stolen = bob.round(&mut call.clone()).await;
     assert!(
         matches!(stolen, Reply::Refused { code: -32602, .. }),
@@ -210,7 +210,7 @@ async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
         alice.round(&mut call).await;
         secrets.extend(call.token.clone());
     }
-    call.answer("confirm_order", json!({"confirm": true}));
+    call.answer("confirm_order", &json!({"confirm": true}));
     let mut stolen = call.clone();
     stolen.arguments = json!({"item": "yacht"});
     let refused = alice.round(&mut stolen).await;

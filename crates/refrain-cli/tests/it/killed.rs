@@ -34,12 +34,12 @@ async fn killed_between_rounds_the_call_goes_on_elsewhere() {
     let at_a = Client::new(a.address);
     assert_eq!(at_a.round(&mut order).await, asked("confirm_order"));
     assert_eq!(at_a.round(&mut item).await, asked("resolution"));
-    item.answer("resolution", json!({"resolution": "Duplicate"}));
+    item.answer("resolution", &json!({"resolution": "Duplicate"}));
     assert_eq!(at_a.round(&mut item).await, asked("duplicate_of"));
     a.kill().await;
 
-    order.answer("confirm_order", json!({"confirm": true}));
-    item.answer("duplicate_of", json!({"duplicateOfId": 4301}));
+    order.answer("confirm_order", &json!({"confirm": true}));
+    item.answer("duplicate_of", &json!({"duplicateOfId": 4301}));
     let (order, item) = (client.finish(order).await, client.finish(item).await);
     assert_eq!(
         item.reply,
@@ -66,7 +66,7 @@ async fn killed_after_a_step_it_is_done_again_under_the_same_key() {
     let (at_a, at_b) = (Client::new(a.address), Client::new(b.address));
     let mut order = Call::order("lamp");
     assert_eq!(at_a.round(&mut order).await, asked("confirm_order"));
-    order.answer("confirm_order", json!({"confirm": true}));
+    order.answer("confirm_order", &json!({"confirm": true}));
 
     let lost = at_a.begin(&order);
     let lost = in_time("a response", lost).await;
@@ -120,7 +120,7 @@ async fn killed_in_the_middle_of_a_step_it_is_done_under_the_same_key() {
     assert_eq!(read.unwrap(), reserved.len());
     assert!(reserved.starts_with("reserve ") && reserved.ends_with("lamp \n"));
 
-    order.answer("confirm_order", json!({"confirm": true}));
+    order.answer("confirm_order", &json!({"confirm": true}));
     let cut_off = order.clone();
     let cut_off = tokio::spawn(async move { at_a.begin(&cut_off).await.map(drop) });
     let mut begun = [0; "charge ".len() + 32];

@@ -145,7 +145,7 @@ async fn retries() {
     let mut call = Call::order("lamp");
     for _ in 0..2 {
         assert_eq!(client.round(&mut call).await, asked("confirm_order"));
-        call.answer("confirm_order", json!({"confirm": "perhaps"}));
+        call.answer("confirm_order", &json!({"confirm": "perhaps"}));
     }
     let reply = client.round(&mut call).await;
     let Reply::Failed(text) = &reply else {
@@ -208,7 +208,7 @@ async fn lifetimes() {
         let (instance, client) = with(&format!("{setting}\nclock_skew_seconds = 0\n")).await;
         let mut call = Call::weather("Oslo");
         assert_eq!(client.round(&mut call).await, asked("github_login"));
-        call.answer("github_login", json!({"name": "octocat"}));
+        call.answer("github_login", &json!({"name": "octocat"}));
         // Whole seconds count: this is more than one of them, whenever it began.
         tokio::time::sleep(Duration::from_millis(2100)).await;
         let reply = client.round(&mut call).await;
@@ -222,7 +222,7 @@ async fn lifetimes() {
     let (_instance, client) = with("token_ttl_seconds = 1\nclock_skew_seconds = 60\n").await;
     let mut call = Call::weather("Oslo");
     assert_eq!(client.round(&mut call).await, asked("github_login"));
-    call.answer("github_login", json!({"name": "octocat"}));
+    call.answer("github_login", &json!({"name": "octocat"}));
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert!(matches!(client.round(&mut call).await, Reply::Done(_)));
 }

@@ -127,7 +127,7 @@ impl Flow {
                 return Poll::Ready(Event::Notes(notes));
             }
             if self.waker.is_woken() && !self.must_stop() {
-                if false {
+                if self.restless >= IN_PLACE {
                     self.restless = 0;
                     self.at_rest(|rest, state| rest.go_on(state));
                 }

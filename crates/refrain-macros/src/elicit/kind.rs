@@ -107,7 +107,7 @@ fn flat(ty: &Type, what: &str) -> syn::Error {
 /// The name of a type without generics, or what it is instead.
 fn plain_name(ty: &Type) -> syn::Result<String> {
     let what = match ty {
-        Type::Path(TypePath { qself: None, path }) => match path.segments.last() {
+        Type::Path(TypePath { qself: None, path, .. }) => match path.segments.last() {
             Some(last) if last.arguments.is_none() => return Ok(last.ident.to_string()),
             Some(last) => format!("`{}<..>`", last.ident),
             None => "this type".to_owned(),
@@ -115,7 +115,7 @@ fn plain_name(ty: &Type) -> syn::Result<String> {
         Type::Array(_) | Type::Slice(_) => "an array".to_owned(),
         Type::Reference(_) | Type::Ptr(_) => "a reference".to_owned(),
         Type::Tuple(_) => "a tuple".to_owned(),
-        Type::BareFn(_) => "a function".to_owned(),
+        Type::FnPtr(_) => "a function".to_owned(),
         Type::TraitObject(_) => "a trait object".to_owned(),
         _ => "this type".to_owned(),
     };
@@ -124,7 +124,7 @@ fn plain_name(ty: &Type) -> syn::Result<String> {
 
 /// `T` of `Outer<T>`, by whatever path `Outer` is reached.
 fn argument_of<'a>(ty: &'a Type, outer: &str) -> syn::Result<Option<&'a Type>> {
-    let Type::Path(TypePath { qself: None, path }) = ty else {
+    let Type::Path(TypePath { qself: None, path, .. }) = ty else {
         return Ok(None);
     };
     let Some(last) = path.segments.last().filter(|last| last.ident == outer) else {

@@ -58,8 +58,8 @@ impl Target {
 }
 
 /// Begins a round of a call.
-pub(crate) fn begin(server: &Server, call: Call<'_>, principal: Principal) -> Begin {
-    match try_begin(server, &call, principal) {
+pub(crate) fn begin(server: &Server, call: &Call<'_>, principal: Principal) -> Begin {
+    match try_begin(server, call, principal) {
         Ok(begin) | Err(begin) => begin,
     }
 }

@@ -89,7 +89,7 @@ impl Call {
     }
 
     /// Answers an ask with a form.
-    pub(crate) fn answer(&mut self, key: &str, content: Value) {
+    pub(crate) fn answer(&mut self, key: &str, content: &Value) {
         let accepted = json!({"action": "accept", "content": content});
         self.answers.insert(key.into(), accepted);
     }
@@ -195,7 +195,7 @@ impl Client {
                 Reply::Asked(keys) => {
                     for key in keys {
                         let content = usual_answer(&key);
-                        call.answer(&key, content);
+                        call.answer(&key, &content);
                     }
                 }
                 Reply::HandedOn => handed_on += 1,

@@ -87,7 +87,7 @@ impl Connection {
         loop {
             if let Some(end) = self.events.find("\n\n") {
                 let event: String = self.events.drain(..end + 2).collect();
-                return Some(read_event(&event));
+                return Some(read_event(event.trim_end()));
             }
             let chunk = self.chunk().await?;
             self.events
@@ -114,7 +114,10 @@ impl Connection {
 
     async fn until(&mut self, end: &[u8]) -> Vec<u8> {
         loop {
-            let found = self.read.windows(end.len()).position(|window| window == end);
+            let found = self
+                .read
+                .windows(end.len())
+                .position(|window| window == end);
             if let Some(at) = found {
                 return self.read.drain(..at + end.len()).collect();
             }
@@ -146,9 +149,13 @@ impl Response {
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         let body = String::from_utf8_lossy(&self.body);
-        assert_eq!(self.header("content-type"), Some("application/json"), "{body}");
-        let value: Value = serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("{error}: {body}"));
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/json"),
+            "{body}"
+        );
+        let value: Value =
+            serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {body}"));
         assert_eq!(value["jsonrpc"], "2.0", "{body}");
         value
     }
@@ -157,7 +164,11 @@ impl Response {
     #[track_caller]
     pub(crate) fn events(&self) -> Vec<Value> {
         let body = String::from_utf8_lossy(&self.body);
-        assert_eq!(self.header("content-type"), Some("text/event-stream"), "{body}");
+        assert_eq!(
+            self.header("content-type"),
+            Some("text/event-stream"),
+            "{body}"
+        );
         body.split_terminator("\n\n").map(read_event).collect()
     }
 
@@ -170,7 +181,9 @@ impl Response {
         assert_eq!(reply["error"]["code"], code, "{body}");
         assert!(reply.get("result").is_none(), "{body}");
         let message = reply["error"]["message"].as_str();
-        message.unwrap_or_else(|| panic!("no message: {body}")).to_owned()
+        message
+            .unwrap_or_else(|| panic!("no message: {body}"))
+            .to_owned()
     }
 
     /// The reply of a call that was served.

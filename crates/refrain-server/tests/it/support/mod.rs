@@ -96,7 +96,9 @@ impl Instance {
     /// Waits until it has stopped.
     pub(crate) async fn stopped(self) {
         let ended = within("the instance to stop", self.serving).await;
-        ended.expect("serving does not panic").expect("no I/O error");
+        ended
+            .expect("serving does not panic")
+            .expect("no I/O error");
     }
 
     /// Waits until no call is running any more.

@@ -1,0 +1,278 @@
+//! Requests whose head is wrong: metadata headers, media type, method, path, host and origin.
+
+use crate::support::{Instance, Request, VERSION, echo, greet, start, start_for, text};
+use refrain_core::{Cx, Result};
+use refrain_server::{AllowedHosts, Resource, Server, ServerBuilder, Tool};
+use serde_json::json;
+
+async fn readme(_: Cx) -> Result<&'static str> {
+    Ok("read me")
+}
+
+fn builder() -> ServerBuilder {
+    Server::builder("heads", "1")
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("größe", greet))
+        .tool(Tool::new("=?base64?ZWNobw==?=", greet))
+        .resource(Resource::new("docs://readme", "readme", readme))
+}
+
+fn plain() -> Request {
+    Request::tool("echo", json!({"text": "x"}))
+}
+
+async fn served(instance: &Instance, request: &Request) {
+    let response = instance.send(request).await;
+    assert_eq!(text(&response.reply()), "Echo: x");
+}
+
+#[tokio::test]
+async fn metadata_headers_must_say_what_the_body_says() {
+    let instance = start(builder()).await;
+    for (name, wrong) in [
+        ("MCP-Protocol-Version", vec!["2025-11-25", "2026-07-2", ""]),
+        (
+            "Mcp-Method",
+            vec![
+                "tools/list",
+                "TOOLS/CALL",
+                "Tools/call",
+                "tools/call,tools/call",
+                "",
+            ],
+        ),
+        ("Mcp-Name", vec!["other", "ECHO", "Echo", "echo echo", ""]),
+    ] {
+        for value in wrong {
+            let response = instance
+                .send(&plain().header(name, value).id(json!("h")))
+                .await;
+            let message = response.error(400, -32020);
+            assert!(message.contains(name), "{message}");
+            assert_eq!(response.json()["id"], "h");
+        }
+        let missing = instance.send(&plain().without_header(name)).await;
+        assert!(missing.error(400, -32020).contains(name));
+        let right = plain();
+        for value in ["echo", "tools/call", "2026-07-28"] {
+            // Twice is refused even where both say the same.
+            let response = instance
+                .send(&right.clone().second_header(name, value))
+                .await;
+            assert!(response.error(400, -32020).contains(name));
+        }
+    }
+    served(&instance, &plain()).await;
+}
+
+#[tokio::test]
+async fn names_of_headers_have_no_case_and_values_may_be_padded() {
+    let instance = start(builder()).await;
+    let other_case = plain()
+        .without_header("Mcp-Name")
+        .without_header("Mcp-Method")
+        .second_header("MCP-NAME", "echo")
+        .second_header("mcp-method", "tools/call");
+    served(&instance, &other_case).await;
+    let padded = plain()
+        .header("Mcp-Name", "  echo  ")
+        .header("Mcp-Method", "\ttools/call ")
+        .header("MCP-Protocol-Version", "  2026-07-28");
+    served(&instance, &padded).await;
+}
+
+#[tokio::test]
+async fn a_resource_is_named_by_its_uri_and_a_list_by_nothing() {
+    let instance = start(builder()).await;
+    let read = instance.send(&Request::read("docs://readme")).await.reply();
+    assert_eq!(read["result"]["contents"][0]["text"], "read me");
+    let wrong = Request::read("docs://readme").header("Mcp-Name", "readme");
+    instance.send(&wrong).await.error(400, -32020);
+    let listed = instance
+        .send(&Request::rpc("tools/list", json!({})))
+        .await
+        .reply();
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(3));
+    let wrong = Request::rpc("tools/list", json!({})).header("Mcp-Method", "prompts/list");
+    instance.send(&wrong).await.error(400, -32020);
+}
+
+#[tokio::test]
+async fn a_name_may_be_sent_in_base64() {
+    let instance = start(builder()).await;
+    served(
+        &instance,
+        &plain().header("Mcp-Name", "=?base64?ZWNobw==?="),
+    )
+    .await;
+    // "größe" cannot be sent otherwise.
+    let word = Request::tool("größe", json!({}));
+    let encoded = word.clone().header("Mcp-Name", "=?base64?Z3LDtsOfZQ==?=");
+    let reply = instance.send(&encoded).await.reply();
+    assert_eq!(reply["result"]["resultType"], "input_required");
+    // A name that looks encoded has to be encoded itself.
+    let odd = Request::tool("=?base64?ZWNobw==?=", json!({}));
+    instance.send(&odd).await.error(400, -32020);
+    let encoded = odd.header("Mcp-Name", "=?base64?PT9iYXNlNjQ/WldOb2J3PT0/PQ==?=");
+    let reply = instance.send(&encoded).await.reply();
+    assert_eq!(reply["result"]["resultType"], "input_required");
+
+    for bad in [
+        "=?base64?ZWNobw?=",
+        "=?base64?ZWNo*w==?=",
+        "=?base64?ZWNobw===?=",
+        "=?base64?/////w==?=",
+        "=?base64??=",
+        "=?base64?ZWNobw==",
+        "=?BASE64?ZWNobw==?=",
+        "=?base64?RWNobw==?=",
+    ] {
+        let response = instance.send(&plain().header("Mcp-Name", bad)).await;
+        let message = response.error(400, -32020);
+        assert!(message.contains("Mcp-Name"), "{message}");
+    }
+    // The other two are never encoded.
+    let method = plain().header("Mcp-Method", "=?base64?dG9vbHMvY2FsbA==?=");
+    instance.send(&method).await.error(400, -32020);
+}
+
+#[tokio::test]
+async fn another_revision_is_refused_with_those_that_are_spoken() {
+    let instance = start(builder()).await;
+    for request in [plain(), Request::rpc("server/discover", json!({}))] {
+        for version in ["2025-11-25", "1999-01-01", "2026-07-29"] {
+            let request = request.clone().meta(VERSION, json!(version));
+            let request = request.header("MCP-Protocol-Version", version);
+            let response = instance.send(&request.id(json!(5))).await;
+            let message = response.error(400, -32022);
+            assert!(message.contains(version), "{message}");
+            let reply = response.json();
+            assert_eq!(reply["id"], 5);
+            let data = json!({"supported": ["2026-07-28"], "requested": version});
+            assert_eq!(reply["error"]["data"], data);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_media_type_must_be_json() {
+    let instance = start(builder()).await;
+    for kind in [
+        "text/plain",
+        "application/jsonp",
+        "application/x-www-form-urlencoded",
+        "",
+    ] {
+        let response = instance.send(&plain().header("Content-Type", kind)).await;
+        let message = response.error(415, -32600);
+        assert!(message.contains("Content-Type"), "{message}");
+    }
+    let none = instance.send(&plain().without_header("Content-Type")).await;
+    none.error(415, -32600);
+    for kind in ["application/json; charset=utf-8", "Application/JSON"] {
+        served(&instance, &plain().header("Content-Type", kind)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_endpoint_takes_post_and_nothing_else() {
+    let instance = start(builder()).await;
+    for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
+        let host = instance.address;
+        let request =
+            format!("{method} /mcp HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+        let response = instance.send_bytes(request.as_bytes()).await;
+        response.error(405, -32600);
+        assert_eq!(response.header("allow"), Some("POST"));
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_is_not_served_is_not_found() {
+    let instance = start(builder()).await;
+    for path in ["/", "/mcp/", "/mcp2", "/MCP"] {
+        let response = instance.send(&plain().path(path)).await;
+        assert_eq!(response.status, 404);
+        assert!(String::from_utf8_lossy(&response.body).contains("/mcp"));
+    }
+    served(&instance, &plain().path("/mcp?session=1")).await;
+}
+
+#[tokio::test]
+async fn a_notification_is_accepted_without_a_word() {
+    let instance = start(builder()).await;
+    for body in [
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/unheard-of"}"#,
+        r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#,
+    ] {
+        let mut connection = instance.connect().await;
+        let response = connection.exchange(&Request::bytes(body)).await;
+        assert_eq!((response.status, response.body.len()), (202, 0));
+        // Nothing follows: the next response on the connection is that of the next request.
+        let next = connection.exchange(&plain()).await;
+        assert_eq!(text(&next.reply()), "Echo: x");
+    }
+}
+
+#[tokio::test]
+async fn foreign_hosts_and_origins_are_forbidden() {
+    let instance = start(builder()).await;
+    for host in [
+        "evil.example",
+        "evil.example:80",
+        "localhost.evil.example",
+        "127.0.0.1.evil",
+        "",
+    ] {
+        let response = instance.send(&plain().header("Host", host)).await;
+        assert!(response.error(403, -32600).contains("Host"));
+    }
+    for host in [
+        "localhost",
+        "LOCALHOST:1234",
+        "127.0.0.1",
+        "[::1]:99",
+        "[::1]",
+    ] {
+        served(&instance, &plain().header("Host", host)).await;
+    }
+    for origin in [
+        "http://evil.example",
+        "https://localhost.evil.example",
+        "null",
+        "localhost",
+        "",
+    ] {
+        let response = instance.send(&plain().header("Origin", origin)).await;
+        assert!(response.error(403, -32600).contains("Origin"));
+    }
+    for origin in [
+        "http://localhost:6274",
+        "https://127.0.0.1",
+        "http://[::1]:3000",
+    ] {
+        served(&instance, &plain().header("Origin", origin)).await;
+    }
+}
+
+#[tokio::test]
+async fn hosts_can_be_named_or_all_be_allowed() {
+    let instance = start_for(builder(), AllowedHosts::only(["MCP.example.com", "b:8443"])).await;
+    for (host, status) in [
+        ("mcp.example.com", 200),
+        ("mcp.example.com:444", 200),
+        ("b:8443", 200),
+        ("b:8444", 403),
+        ("b", 403),
+        ("localhost", 403),
+    ] {
+        let response = instance.send(&plain().header("Host", host)).await;
+        assert_eq!(response.status, status, "{host}");
+    }
+    let instance = start_for(builder(), AllowedHosts::any()).await;
+    let anywhere = plain()
+        .header("Host", "evil.example")
+        .header("Origin", "https://evil.example");
+    served(&instance, &anywhere).await;
+}

@@ -1,0 +1,618 @@
+//! Bodies that are wrong, each answered with its own status and code and a message that names what is wrong.
+
+use crate::support::{
+    CAPABILITIES, CLIENT_INFO, Instance, LOG_LEVEL, Request, Response, VERSION, Word, asked, echo,
+    greet, start, text, token,
+};
+use refrain_core::{Cx, Limits, Result};
+use refrain_server::{Prompt, Resource, Server, ServerLimits, Tool};
+use refrain_wire::SamplingParams;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The limit of a body in these tests.
+const BODY: usize = 100_000;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Order {
+    item: String,
+    count: u8,
+    #[serde(default)]
+    note: Option<String>,
+}
+
+async fn order(_: Cx, order: Order) -> Result<String> {
+    Ok(format!("{} {} {:?}", order.count, order.item, order.note))
+}
+
+async fn quote(_: Cx, word: Word) -> Result<String> {
+    Ok(word.text)
+}
+
+async fn readme(_: Cx) -> Result<&'static str> {
+    Ok("text")
+}
+
+async fn model(cx: Cx) -> Result<String> {
+    let answer = cx
+        .sample("opinion", SamplingParams::new(5).user("Well?"))
+        .await?;
+    Ok(answer.text())
+}
+
+async fn places(cx: Cx) -> Result<String> {
+    Ok(format!("{}", cx.roots("where").await?.len()))
+}
+
+async fn instance() -> Instance {
+    let builder = Server::builder("bad", "1")
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("greet", greet))
+        .tool(Tool::new("order", order))
+        .tool(Tool::new("model", model))
+        .tool(Tool::new("places", places))
+        .prompt(Prompt::new("quote", quote))
+        .resource(Resource::new("docs://readme", "readme", readme))
+        .limits(ServerLimits {
+            body: BODY,
+            flow: Limits::default(),
+            ..ServerLimits::default()
+        });
+    start(builder).await
+}
+
+async fn good(instance: &Instance) {
+    let response = instance
+        .send(&Request::tool("echo", json!({"text": "still here"})))
+        .await;
+    assert_eq!(text(&response.reply()), "Echo: still here");
+}
+
+/// Has the message all these words in it?
+#[track_caller]
+fn names(message: &str, words: &[&str]) {
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in {message:?}");
+    }
+}
+
+fn nested(depth: usize) -> String {
+    "[".repeat(depth) + &"]".repeat(depth)
+}
+
+#[tokio::test]
+async fn what_is_not_json_is_a_parse_error() {
+    let instance = instance().await;
+    let whole = String::from_utf8(Request::tool("echo", json!({"text": "x"})).message()).unwrap();
+    for body in [
+        "",
+        "nope",
+        "{",
+        r#"{"jsonrpc":}"#,
+        "{'jsonrpc':'2.0'}",
+        &whole[..whole.len() - 1],
+        &format!("{whole} x"),
+        &"[".repeat(10_000),
+    ] {
+        let response = instance.send(&Request::bytes(body)).await;
+        names(&response.error(400, -32700), &["JSON"]);
+        assert_eq!(response.json().get("id"), None, "there was no id to read");
+    }
+    good(&instance).await;
+}
+
+#[tokio::test]
+async fn what_is_not_utf8_is_a_parse_error() {
+    let instance = instance().await;
+    for word in [&b"\xff\xfe"[..], b"\xc3\x28", b"\xed\xa0\x80", b"\xf0\x9f"] {
+        let mut body =
+            br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":""#.to_vec();
+        let at = body.len();
+        body.extend_from_slice(word);
+        body.extend_from_slice(br#""}}"#);
+        let response = instance.send(&Request::bytes(body)).await;
+        names(&response.error(400, -32700), &["UTF-8", &at.to_string()]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_an_invalid_request() {
+    let instance = instance().await;
+    for (body, id, word) in [
+        ("1", None, "object"),
+        ("null", None, "object"),
+        (r#""text""#, None, "object"),
+        ("{}", None, "jsonrpc"),
+        (
+            r#"{"id":7,"method":"tools/list"}"#,
+            Some(json!(7)),
+            "jsonrpc",
+        ),
+        (
+            r#"{"jsonrpc":"1.0","id":"a","method":"tools/list"}"#,
+            Some(json!("a")),
+            "jsonrpc",
+        ),
+        (
+            r#"{"jsonrpc":2.0,"id":7,"method":"tools/list"}"#,
+            Some(json!(7)),
+            "jsonrpc",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"method":"tools/list"}"#,
+            None,
+            "id",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"tools/list"}"#,
+            None,
+            "id",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":{},"method":"tools/list"}"#,
+            None,
+            "id",
+        ),
+        (r#"{"jsonrpc":"2.0","id":7}"#, Some(json!(7)), "method"),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"method":1}"#,
+            Some(json!(7)),
+            "method",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":[]}"#,
+            Some(json!(7)),
+            "params",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":null}"#,
+            Some(json!(7)),
+            "params",
+        ),
+    ] {
+        let response = instance.send(&Request::bytes(body)).await;
+        names(&response.error(400, -32600), &[word]);
+        assert_eq!(response.json().get("id"), id.as_ref(), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_an_invalid_request() {
+    let instance = instance().await;
+    let one = String::from_utf8(Request::tool("echo", json!({"text": "x"})).message()).unwrap();
+    for body in [
+        "[]".into(),
+        format!("[{one}]"),
+        format!(" [{one},{one}]"),
+        nested(10_000),
+    ] {
+        let response = instance.send(&Request::bytes(body)).await;
+        names(&response.error(400, -32600), &["batch"]);
+    }
+    good(&instance).await;
+}
+
+#[tokio::test]
+async fn a_response_is_not_accepted() {
+    let instance = instance().await;
+    for body in [
+        r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}"#,
+    ] {
+        let response = instance.send(&Request::bytes(body)).await;
+        names(&response.error(400, -32600), &["response"]);
+    }
+}
+
+#[tokio::test]
+async fn keys_given_twice_are_refused_wherever_they_are() {
+    let instance = instance().await;
+    let meta = json!({VERSION: "2026-07-28", CAPABILITIES: {}});
+    let call = |params: String| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{{params}}}}}"#)
+    };
+    let (name, meta) = (r#""name":"echo""#, format!(r#""_meta":{meta}"#));
+    let arguments = r#""arguments":{"text":"x"}"#;
+    let in_meta = format!(
+        r#""_meta":{{"{VERSION}":"2026-07-28","{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}}}"#
+    );
+    for (body, status, code, word) in [
+        (
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"tools/list"}"#.into(),
+            400,
+            -32600,
+            "id",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"tools/list"}"#.into(),
+            400,
+            -32600,
+            "jsonrpc",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"x","method":"tools/list"}"#.into(),
+            400,
+            -32600,
+            "method",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{},"params":{}}"#.into(),
+            400,
+            -32600,
+            "params",
+        ),
+        (
+            call(format!("{name},{name},{meta},{arguments}")),
+            400,
+            -32602,
+            "name",
+        ),
+        (
+            call(format!("{name},{meta},{meta},{arguments}")),
+            400,
+            -32602,
+            "_meta",
+        ),
+        (
+            call(format!("{name},{in_meta},{arguments}")),
+            400,
+            -32602,
+            "protocolVersion",
+        ),
+        (
+            call(format!("{name},{meta},{arguments},{arguments}")),
+            400,
+            -32602,
+            "arguments",
+        ),
+        (
+            call(format!(
+                r#"{name},{meta},"arguments":{{"text":"x","text":"y"}}"#
+            )),
+            200,
+            -32602,
+            "\"text\"",
+        ),
+        (
+            call(format!(
+                r#"{name},{meta},"arguments":{{"text":"x","a":{{"in":1,"in":2}}}}"#
+            )),
+            200,
+            -32602,
+            "\"in\"",
+        ),
+        (
+            call(format!(
+                r#"{name},{meta},{arguments},"requestState":"a","requestState":"b""#
+            )),
+            400,
+            -32602,
+            "requestState",
+        ),
+        (
+            call(format!(
+                r#"{name},{meta},{arguments},"inputResponses":{{}},"inputResponses":{{}}"#
+            )),
+            400,
+            -32602,
+            "inputResponses",
+        ),
+        (
+            call(format!(
+                r#"{name},{meta},{arguments},"inputResponses":{{"k":{{}},"k":{{}}}}"#
+            )),
+            400,
+            -32602,
+            "\"k\"",
+        ),
+    ] {
+        let response = instance.send(&Request::bytes(body)).await;
+        let message = response.error(status, code);
+        names(&message, &[word, "twice"]);
+    }
+    good(&instance).await;
+}
+
+#[tokio::test]
+async fn keys_given_twice_inside_an_answer_do_no_harm() {
+    let instance = instance().await;
+    let first = instance
+        .send(&Request::tool("greet", json!({})))
+        .await
+        .reply();
+    let message = |answer: &str| {
+        let request =
+            Request::tool("greet", json!({})).again(&token(&first), json!({"login": "HERE"}));
+        let body = String::from_utf8(request.message())
+            .unwrap()
+            .replace("\"HERE\"", answer);
+        Request::bytes(body).header("Mcp-Name", "greet")
+    };
+    let twice = message(r#"{"action":"decline","action":"accept","content":{"name":"x"}}"#);
+    names(
+        &instance.send(&twice).await.error(200, -32602),
+        &["login", "action"],
+    );
+    // What was filled in does not fit: it is asked again, with the reason.
+    let twice = message(r#"{"action":"accept","content":{"name":"x","name":"y"}}"#);
+    let reply = instance.send(&twice).await.reply();
+    let ask = reply["result"]["inputRequests"]["login"]["params"]["message"]
+        .as_str()
+        .unwrap();
+    names(ask, &["Who are you?", "\"name\"", "twice"]);
+}
+
+#[tokio::test]
+async fn deep_nesting_is_an_error_and_no_crash() {
+    let instance = instance().await;
+    let deep = nested(10_000);
+    let with = |request: Request, place: &str| {
+        let body = String::from_utf8(request.message())
+            .unwrap()
+            .replace("\"HERE\"", place);
+        Request::bytes(body)
+    };
+    let request = Request::tool("echo", json!({"text": "HERE"}));
+    names(
+        &instance
+            .send(&with(request, &deep))
+            .await
+            .error(200, -32602),
+        &["arguments"],
+    );
+    // Up to the limit it is only a text that is none.
+    let request = with(Request::tool("echo", json!({"text": "HERE"})), &nested(100));
+    names(text(&instance.send(&request).await.reply()), &["text"]);
+
+    for (tool, key, answer) in [
+        (
+            "greet",
+            "login",
+            json!({"action": "accept", "content": {"name": "HERE"}}),
+        ),
+        (
+            "greet",
+            "login",
+            json!({"action": "accept", "content": {"name": "x"}, "more": "HERE"}),
+        ),
+        (
+            "model",
+            "opinion",
+            json!({"role": "assistant", "model": "m", "content": ["HERE"]}),
+        ),
+        ("places", "where", json!({"roots": [], "more": "HERE"})),
+    ] {
+        let plain = Request::tool(tool, json!({}));
+        let first = instance.send(&plain).await.reply();
+        assert_eq!(asked(&first), [key]);
+        let later = plain.clone().again(&token(&first), json!({key: answer}));
+        let early = plain.param("inputResponses", json!({key: answer}));
+        for request in [later, early] {
+            let request = with(request, &deep).header("Mcp-Name", tool);
+            let message = instance.send(&request).await.error(200, -32602);
+            names(&message, &["inputResponses", key]);
+        }
+    }
+    // Where nobody reads it, it is passed over.
+    let request = with(
+        Request::tool("echo", json!({"text": "x"})).param("more", json!("HERE")),
+        &deep,
+    );
+    assert_eq!(text(&instance.send(&request).await.reply()), "Echo: x");
+    good(&instance).await;
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused() {
+    let instance = instance().await;
+    let of_size = |size: usize| {
+        let empty = Request::tool("echo", json!({"text": ""})).message().len();
+        Request::tool("echo", json!({"text": "x".repeat(size - empty)}))
+    };
+    for (size, fits) in [(BODY, true), (BODY + 1, false), (3 * BODY, false), (50 * BODY, false)] {
+        for request in [of_size(size), of_size(size).chunked()] {
+            let response = instance.send(&request).await;
+            if fits {
+                assert!(text(&response.reply()).starts_with("Echo: xxx"));
+            } else {
+                names(&response.error(413, -32600), &[&BODY.to_string()]);
+            }
+        }
+    }
+    good(&instance).await;
+}
+
+#[tokio::test]
+async fn meta_must_say_which_revision_and_what_the_client_can_do() {
+    let instance = instance().await;
+    let plain = || Request::tool("echo", json!({"text": "x"}));
+    let list = || Request::rpc("tools/list", json!({}));
+    for (request, word) in [
+        (plain().without_param("_meta"), "_meta"),
+        (list().without_param("_meta"), "_meta"),
+        (
+            Request::rpc("server/discover", json!({})).without_param("_meta"),
+            "_meta",
+        ),
+        (plain().param("_meta", json!([])), "_meta"),
+        (plain().without_meta(VERSION), VERSION),
+        (list().without_meta(VERSION), VERSION),
+        (plain().meta(VERSION, json!(7)), VERSION),
+        (plain().without_meta(CAPABILITIES), CAPABILITIES),
+        (list().without_meta(CAPABILITIES), CAPABILITIES),
+        (plain().meta(CAPABILITIES, json!("all")), CAPABILITIES),
+        (
+            plain().meta(CAPABILITIES, json!({"sampling": true})),
+            "sampling",
+        ),
+        (
+            plain().meta(CAPABILITIES, json!({"elicitation": {"url": 1}})),
+            "elicitation.url",
+        ),
+        (plain().meta(CLIENT_INFO, json!("me")), CLIENT_INFO),
+        (plain().meta(LOG_LEVEL, json!("loud")), LOG_LEVEL),
+        (plain().meta("progressToken", json!(1.5)), "progressToken"),
+        (plain().meta("refrain/callId", json!("")), "refrain/callId"),
+    ] {
+        let response = instance.send(&request.id(json!("mine"))).await;
+        names(&response.error(400, -32602), &[word]);
+        assert_eq!(response.json()["id"], "mine");
+    }
+    let nameless = plain().without_meta(CLIENT_INFO);
+    assert_eq!(text(&instance.send(&nameless).await.reply()), "Echo: x");
+}
+
+#[tokio::test]
+async fn unknown_names_are_named() {
+    let instance = instance().await;
+    for method in [
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "tools/calls",
+    ] {
+        let response = instance
+            .send(&Request::rpc(method, json!({})).id(json!(9)))
+            .await;
+        names(&response.error(404, -32601), &[method]);
+        assert_eq!(response.json()["id"], 9);
+    }
+    let response = instance.send(&Request::tool("nope", json!({}))).await;
+    names(&response.error(200, -32602), &["tool", "nope"]);
+    let response = instance.send(&Request::prompt("nope", json!({}))).await;
+    names(&response.error(200, -32602), &["prompt", "nope"]);
+    let response = instance.send(&Request::read("docs://nope")).await;
+    names(&response.error(200, -32602), &["resource", "docs://nope"]);
+    assert_eq!(
+        response.json()["error"]["data"],
+        json!({"uri": "docs://nope"})
+    );
+}
+
+#[tokio::test]
+async fn parameters_of_the_wrong_shape_are_named() {
+    let instance = instance().await;
+    for (request, word) in [
+        (
+            Request::tool("echo", json!({})).without_param("name"),
+            "name",
+        ),
+        (
+            Request::tool("echo", json!({})).param("name", json!(1)),
+            "name",
+        ),
+        (Request::tool("echo", json!([])), "arguments"),
+        (
+            Request::tool("echo", json!({})).param("requestState", json!(1)),
+            "requestState",
+        ),
+        (Request::read("docs://readme").without_param("uri"), "uri"),
+        (
+            Request::rpc("tools/list", json!({"cursor": "more"})),
+            "cursor",
+        ),
+        (Request::rpc("tools/list", json!({"cursor": 1})), "cursor"),
+    ] {
+        names(&instance.send(&request).await.error(400, -32602), &[word]);
+    }
+    let prompt = Request::prompt("quote", json!({"text": 7}));
+    names(
+        &instance.send(&prompt).await.error(200, -32602),
+        &["text", "string"],
+    );
+    let prompt = Request::prompt("quote", json!({}));
+    names(&instance.send(&prompt).await.error(200, -32602), &["text"]);
+}
+
+#[tokio::test]
+async fn arguments_that_do_not_fit_are_a_result_that_names_the_field() {
+    let instance = instance().await;
+    for (arguments, words) in [
+        (json!({}), vec!["item", "count", "required"]),
+        (json!({"item": "pen"}), vec!["count", "required"]),
+        (json!({"item": 7, "count": 1}), vec!["item", "string"]),
+        (
+            json!({"item": "pen", "count": "two"}),
+            vec!["count", "integer"],
+        ),
+        (json!({"item": "pen", "count": 1.5}), vec!["count"]),
+        (
+            json!({"item": "pen", "count": -1}),
+            vec!["count", "minimum"],
+        ),
+        (
+            json!({"item": "pen", "count": 256}),
+            vec!["count", "maximum"],
+        ),
+        (json!({"item": "pen", "count": 1, "note": {}}), vec!["note"]),
+    ] {
+        let reply = instance
+            .send(&Request::tool("order", arguments))
+            .await
+            .reply();
+        assert_eq!(reply["result"]["isError"], true, "{reply}");
+        names(text(&reply), &["order"]);
+        names(text(&reply), &words);
+    }
+    let fits = Request::tool("order", json!({"item": "pen", "count": 2}));
+    let reply = instance.send(&fits).await.reply();
+    assert_eq!(
+        (text(&reply), reply["result"].get("isError")),
+        ("2 pen None", None)
+    );
+    // No arguments at all are empty ones; a tool without any takes none.
+    let none = Request::tool("order", json!({})).without_param("arguments");
+    assert_eq!(
+        instance.send(&none).await.reply()["result"]["isError"],
+        true
+    );
+    let extra = instance
+        .send(&Request::tool("greet", json!({"loud": true})))
+        .await
+        .reply();
+    assert_eq!(extra["result"]["isError"], true);
+    names(text(&extra), &["loud"]);
+}
+
+#[tokio::test]
+async fn answers_of_the_wrong_shape_are_named() {
+    let instance = instance().await;
+    let plain = || Request::tool("greet", json!({}));
+    let first = instance.send(&plain()).await.reply();
+    let message = async |answers: Value, status: u16, later: bool| {
+        let request = plain().param("inputResponses", answers);
+        let request = match later {
+            true => request.param("requestState", json!(token(&first))),
+            false => request,
+        };
+        let response: Response = instance.send(&request).await;
+        response.error(status, -32602)
+    };
+    for later in [false, true] {
+        for answers in [json!([]), json!("x"), json!(7), Value::Null] {
+            names(&message(answers, 400, later).await, &["inputResponses"]);
+        }
+        for answer in [json!(12345), Value::Null, json!("x"), json!([])] {
+            let message = message(json!({"login": answer}), 400, later).await;
+            names(&message, &["inputResponses", "login", "object"]);
+        }
+        for (answer, word) in [
+            (json!({}), "action"),
+            (json!({"action": "maybe"}), "maybe"),
+            (json!({"action": 1}), "action"),
+            (json!({"action": "accept", "content": "x"}), "content"),
+            (json!({"action": "accept", "content": []}), "content"),
+        ] {
+            let message = message(json!({"login": answer}), 200, later).await;
+            names(&message, &["inputResponses", "login"]);
+            if word != "action" || answer != json!({"action": 1}) {
+                names(&message, &[word]);
+            }
+        }
+    }
+    // What was not asked is not looked at.
+    let stray = plain().again(&token(&first), json!({"other": {"any": "thing"}}));
+    assert_eq!(asked(&instance.send(&stray).await.reply()), ["login"]);
+}

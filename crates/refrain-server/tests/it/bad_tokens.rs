@@ -1,0 +1,153 @@
+//! Tokens that do not open: one and the same answer, whatever the reason.
+
+use crate::support::{Clock, Instance, Request, Word, asked, greet, start, text, token};
+use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_server::{Prompt, Server, ServerBuilder, Tool};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn tell(cx: Cx, word: Word) -> Result<String> {
+    let hello = greet(cx).await?;
+    Ok(format!("{hello} {}", word.text))
+}
+
+async fn tell_as_prompt(cx: Cx, word: Word) -> Result<String> {
+    tell(cx, word).await
+}
+
+fn builder(keys: &KeyRing, clock: &Arc<Clock>) -> ServerBuilder {
+    Server::builder("tokens", "1")
+        .tool(Tool::new("tell", tell))
+        .tool(Tool::new("say", tell))
+        .prompt(Prompt::new("tell", tell_as_prompt))
+        .keys(keys.clone())
+        .source(clock.clone())
+        .token_ttl(Duration::from_secs(100))
+        .flow_ttl(Duration::from_secs(250))
+        .clock_skew(Duration::from_secs(10))
+        .max_token(4096)
+}
+
+fn plain() -> Request {
+    Request::tool("tell", json!({"text": "x"}))
+}
+
+fn answers() -> Value {
+    json!({"login": {"action": "accept", "content": {"name": "alice"}}})
+}
+
+/// The body of a refusal, without the id it answers.
+async fn refusal(instance: &Instance, request: &Request) -> Value {
+    let response = instance.send(request).await;
+    response.error(200, -32602);
+    let mut reply = response.json();
+    assert_eq!(
+        reply.as_object_mut().and_then(|reply| reply.remove("id")),
+        Some(json!(1))
+    );
+    reply
+}
+
+#[tokio::test]
+async fn every_token_that_does_not_open_gets_the_same_answer() {
+    let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
+    let instance = start(builder(&keys, &clock)).await;
+    let token = token(&instance.send(&plain()).await.reply());
+    let mut refusals = Vec::new();
+
+    let flipped = |at: usize| {
+        let mut bytes = token.clone().into_bytes();
+        bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+        String::from_utf8(bytes).unwrap()
+    };
+    let (middle, last) = (token.len() / 2, token.len() - 1);
+    for bad in [
+        String::new(),
+        "x".into(),
+        "not base64!".repeat(20),
+        format!("{token}="),
+        format!("{token}-TAMPERED"),
+        token[..last].into(),
+        token[..middle].into(),
+        flipped(0),
+        flipped(4),
+        flipped(10),
+        flipped(middle),
+        flipped(last - 1),
+        "A".repeat(4000),
+        "A".repeat(5000),
+    ] {
+        refusals.push(refusal(&instance, &plain().again(&bad, answers())).await);
+    }
+
+    // Another tool, other arguments, another kind of call.
+    for other in [
+        Request::tool("say", json!({"text": "x"})),
+        Request::tool("tell", json!({"text": "y"})),
+        Request::prompt("tell", json!({"text": "x"})),
+    ] {
+        refusals.push(refusal(&instance, &other.again(&token, answers())).await);
+    }
+
+    // Another service with the same keys, and another fleet.
+    let stranger = start(builder(&keys, &clock).audience("another")).await;
+    refusals.push(refusal(&stranger, &plain().again(&token, answers())).await);
+    let others = KeyRing::generate(&SystemSource::new());
+    let stranger = start(builder(&others, &clock)).await;
+    refusals.push(refusal(&stranger, &plain().again(&token, answers())).await);
+
+    // A clock that is far behind; then the token's time is over.
+    let behind = Arc::new(Clock::default());
+    let stranger = start(builder(&keys, &behind)).await;
+    refusals.push(refusal(&stranger, &plain().again(&token, answers())).await);
+    clock.forward(110);
+    let accepted = instance
+        .send(&plain().again(&token, answers()))
+        .await
+        .reply();
+    assert_eq!(text(&accepted), "Hello, alice! x");
+    clock.forward(1);
+    refusals.push(refusal(&instance, &plain().again(&token, answers())).await);
+
+    for other in &refusals {
+        assert_eq!(other, &refusals[0]);
+    }
+    let message = refusals[0]["error"]["message"].as_str().unwrap();
+    assert!(message.contains("requestState"), "{message}");
+}
+
+#[tokio::test]
+async fn a_flow_ends_with_its_own_time_however_fresh_its_token() {
+    let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
+    let instance = start(builder(&keys, &clock)).await;
+    let mut reply = instance.send(&plain()).await.reply();
+    for _ in 0..2 {
+        clock.forward(100);
+        reply = instance
+            .send(&plain().again(&token(&reply), json!({})))
+            .await
+            .reply();
+        assert_eq!(asked(&reply), ["login"]);
+    }
+    clock.forward(61);
+    let late = refusal(&instance, &plain().again(&token(&reply), answers())).await;
+    let wrong = refusal(&instance, &plain().again("x", answers())).await;
+    assert_eq!(late, wrong);
+}
+
+#[tokio::test]
+async fn arguments_may_be_written_differently_as_long_as_they_say_the_same() {
+    let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
+    let instance = start(builder(&keys, &clock)).await;
+    let first = instance.send(&plain()).await.reply();
+    let request = plain().again(&token(&first), answers());
+    let body = String::from_utf8(request.message()).unwrap();
+    let body = body.replace(r#"{"text":"x"}"#, "{ \"\\u0074ext\" :\n\"\\u0078\" }");
+    assert!(body.contains("\\u0078"));
+    let reply = instance
+        .send(&Request::bytes(body).header("Mcp-Name", "tell"))
+        .await
+        .reply();
+    assert_eq!(text(&reply), "Hello, alice! x");
+}

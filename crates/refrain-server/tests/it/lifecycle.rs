@@ -1,0 +1,267 @@
+//! Handlers that panic, hang or are left alone, and instances that have too much to do.
+
+use crate::support::{
+    Guard, Instance, LOG_LEVEL, Login, Request, Signals, asked, echo, signals, start, text, token,
+    within,
+};
+use futures_util::future::join;
+use refrain_core::{Cx, Result};
+use refrain_server::{Server, ServerLimits, State, Tool};
+use refrain_wire::LogLevel;
+use serde_json::json;
+use std::future::{Future, pending};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+async fn boom(cx: Cx) -> Result<String> {
+    cx.log(LogLevel::Info, "soon");
+    panic!("a secret of the handler");
+}
+
+/// Panics before there is a future.
+fn boom_at_once(_: Cx) -> impl Future<Output = Result<String>> + Send {
+    let future: Option<std::future::Ready<Result<String>>> = None;
+    future.expect("a secret of the handler")
+}
+
+/// Panics in its second round.
+async fn boom_later(cx: Cx) -> Result<String> {
+    let login: Login = cx.elicit("login", "Who?").await?;
+    let none: Option<String> = None;
+    Ok(none.unwrap_or_else(|| panic!("a secret about {}", login.name)))
+}
+
+/// Says when it begins and when it is dropped, and waits to be let through.
+async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    cx.log(LogLevel::Info, "begun");
+    signals.say("begun");
+    signals.pass().await;
+    Ok("let through".into())
+}
+
+/// Leaves its work to a task of its own, which ends when the call does.
+async fn spawning(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let (task, watch) = (Arc::clone(&signals), cx.clone());
+    tokio::spawn(async move {
+        watch.cancelled().await;
+        task.say("cancelled");
+    });
+    signals.say("begun");
+    pending().await
+}
+
+async fn hang(_: Cx) -> Result<String> {
+    pending().await
+}
+
+/// Asks beside a step that hangs.
+async fn hang_beside_an_ask(cx: Cx) -> Result<String> {
+    let step = cx.step("hang", pending::<Result<u32>>());
+    let (login, _) = join(cx.elicit::<Login>("login", "Who?"), step).await;
+    Ok(login?.name)
+}
+
+async fn instance(
+    limits: ServerLimits,
+) -> (Instance, Arc<Signals>, UnboundedReceiver<&'static str>) {
+    let (signals, heard) = signals();
+    let builder = Server::builder("life", "1")
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("boom", boom))
+        .tool(Tool::new("boom_at_once", boom_at_once))
+        .tool(Tool::new("boom_later", boom_later))
+        .tool(Tool::new("held", held))
+        .tool(Tool::new("spawning", spawning))
+        .tool(Tool::new("hang", hang))
+        .tool(Tool::new("hang_beside_an_ask", hang_beside_an_ask))
+        .state(signals.clone())
+        .limits(limits);
+    (start(builder).await, signals, heard)
+}
+
+fn call(tool: &str) -> Request {
+    Request::tool(tool, json!({}))
+}
+
+fn word() -> Request {
+    Request::tool("echo", json!({"text": "x"}))
+}
+
+#[tokio::test]
+async fn a_panic_is_answered_and_the_instance_goes_on() {
+    let (instance, ..) = instance(ServerLimits::default()).await;
+    let mut connection = instance.connect().await;
+    for tool in ["boom", "boom_at_once", "boom"] {
+        let response = connection.exchange(&call(tool).id(json!("p"))).await;
+        let message = response.error(200, -32603);
+        assert!(
+            message.contains("panicked") && !message.contains("secret"),
+            "{message}"
+        );
+        assert_eq!(response.json()["id"], "p");
+        // Not even the connection is lost.
+        assert_eq!(text(&connection.exchange(&word()).await.reply()), "Echo: x");
+    }
+    assert_eq!(instance.server.running(), 0);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_later_round_and_in_a_stream_is_answered_too() {
+    let (instance, ..) = instance(ServerLimits::default()).await;
+    let first = instance.send(&call("boom_later")).await.reply();
+    let answers = json!({"login": {"action": "accept", "content": {"name": "x"}}});
+    let second = call("boom_later").again(&token(&first), answers);
+    assert!(
+        !instance
+            .send(&second)
+            .await
+            .error(200, -32603)
+            .contains("secret")
+    );
+
+    let events = instance
+        .send(&call("boom").meta(LOG_LEVEL, json!("info")))
+        .await
+        .events();
+    assert_eq!(events.len(), 2);
+    assert_eq!(events[0]["params"]["data"], "soon");
+    assert_eq!(events[1]["error"]["code"], -32603);
+    assert_eq!(instance.server.running(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_cancels_the_handler() {
+    let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
+    for request in [call("held"), call("held").meta(LOG_LEVEL, json!("info"))] {
+        let mut connection = instance.connect().await;
+        connection.send(&request).await;
+        assert_eq!(
+            within("the handler to begin", heard.recv()).await,
+            Some("begun")
+        );
+        assert_eq!(instance.server.running(), 1);
+        assert!(heard.try_recv().is_err(), "nothing is cancelled yet");
+        drop(connection);
+        assert_eq!(
+            within("the handler to be dropped", heard.recv()).await,
+            Some("dropped")
+        );
+        instance.at_rest().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_a_stream_cancels_the_handler() {
+    let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
+    let mut connection = instance.connect().await;
+    connection
+        .send(&call("held").meta(LOG_LEVEL, json!("info")))
+        .await;
+    connection.head().await;
+    assert_eq!(connection.event().await.unwrap()["params"]["data"], "begun");
+    assert_eq!(
+        within("the handler to begin", heard.recv()).await,
+        Some("begun")
+    );
+    drop(connection);
+    assert_eq!(
+        within("the handler to be dropped", heard.recv()).await,
+        Some("dropped")
+    );
+    instance.at_rest().await;
+}
+
+#[tokio::test]
+async fn tasks_of_a_handler_hear_of_the_end() {
+    let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
+    let mut connection = instance.connect().await;
+    connection.send(&call("spawning")).await;
+    assert_eq!(
+        within("the handler to begin", heard.recv()).await,
+        Some("begun")
+    );
+    assert!(heard.try_recv().is_err());
+    drop(connection);
+    assert_eq!(
+        within("the task to hear of it", heard.recv()).await,
+        Some("cancelled")
+    );
+}
+
+#[tokio::test]
+async fn a_round_that_takes_too_long_is_an_error_or_goes_out_with_its_asks() {
+    let limits = ServerLimits {
+        round_time: Duration::from_millis(100),
+        ..ServerLimits::default()
+    };
+    let (instance, ..) = instance(limits).await;
+    let message = instance.send(&call("hang")).await.error(200, -32603);
+    assert!(message.contains("time limit"), "{message}");
+    let reply = instance.send(&call("hang_beside_an_ask")).await.reply();
+    assert_eq!(asked(&reply), ["login"]);
+    assert!(!token(&reply).is_empty());
+    instance.at_rest().await;
+}
+
+#[tokio::test]
+async fn one_call_too_many_is_turned_away() {
+    let limits = ServerLimits {
+        concurrent_calls: 2,
+        ..ServerLimits::default()
+    };
+    let (instance, signals, mut heard) = instance(limits).await;
+    let mut busy = Vec::new();
+    for _ in 0..2 {
+        let mut connection = instance.connect().await;
+        connection.send(&call("held")).await;
+        assert_eq!(
+            within("the handler to begin", heard.recv()).await,
+            Some("begun")
+        );
+        busy.push(connection);
+    }
+    for _ in 0..3 {
+        let response = instance.send(&word().id(json!("late"))).await;
+        let message = response.error(503, -32603);
+        assert!(message.contains("limit of 2"), "{message}");
+        assert_eq!(response.header("retry-after"), Some("1"));
+        assert_eq!(response.json()["id"], "late");
+    }
+    // What needs no handler is still answered.
+    let listed = instance
+        .send(&Request::rpc("tools/list", json!({})))
+        .await
+        .reply();
+    assert!(listed["result"]["tools"].is_array());
+
+    signals.open();
+    signals.open();
+    for connection in &mut busy {
+        assert_eq!(text(&connection.response().await.reply()), "let through");
+    }
+    instance.at_rest().await;
+    assert_eq!(text(&instance.send(&word()).await.reply()), "Echo: x");
+}
+
+#[tokio::test]
+async fn calls_on_many_connections_run_at_the_same_time() {
+    let (instance, signals, mut heard) = instance(ServerLimits::default()).await;
+    let mut connections = Vec::new();
+    for _ in 0..20 {
+        let mut connection = instance.connect().await;
+        connection.send(&call("held")).await;
+        connections.push(connection);
+    }
+    for _ in 0..20 {
+        assert_eq!(within("all to begin", heard.recv()).await, Some("begun"));
+    }
+    assert_eq!(instance.server.running(), 20);
+    for _ in 0..20 {
+        signals.open();
+    }
+    for connection in &mut connections {
+        assert_eq!(text(&connection.response().await.reply()), "let through");
+    }
+}

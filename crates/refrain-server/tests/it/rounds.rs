@@ -1,0 +1,422 @@
+//! Whole exchanges over HTTP: each round on another instance.
+
+use crate::support::{
+    CAPABILITIES, Instance, Login, Request, Word, asked, greet, result, start, text, token,
+};
+use futures_util::try_join;
+use refrain_core::{Cx, Error, Incomplete, KeyRing, Result, SystemSource};
+use refrain_server::{
+    Json, Prompt, Reply, Resource, ResourceTemplate, Server, ServerBuilder, Tool,
+};
+use refrain_wire::{ResourceContents, SamplingParams};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Note {
+    year: u16,
+    name: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Page {
+    year: String,
+    name: String,
+}
+
+async fn everything(cx: Cx) -> Result<Json<Value>> {
+    let (login, model, roots) = try_join!(
+        cx.elicit::<Login>("login", "Who?"),
+        cx.sample("opinion", SamplingParams::new(9).user("Well?")),
+        cx.roots("where"),
+    )?;
+    Ok(Json(
+        json!({"name": login.name, "said": model.text(), "roots": roots.len()}),
+    ))
+}
+
+async fn visit(cx: Cx) -> Result<String> {
+    let done = || async { Ok::<_, Error>(true) };
+    cx.elicit_url("visit", "Please sign in", "https://example.com/in", done)
+        .await?;
+    Ok("signed in".into())
+}
+
+async fn opinion(cx: Cx) -> Result<String> {
+    Ok(cx
+        .sample("opinion", SamplingParams::new(9).user("Well?"))
+        .await?
+        .text())
+}
+
+async fn places(cx: Cx) -> Result<String> {
+    Ok(format!("{}", cx.roots("where").await?.len()))
+}
+
+async fn careful(cx: Cx) -> Result<String> {
+    match cx.can_elicit() {
+        true => greet(cx).await,
+        false => Ok("Hello, whoever you are!".into()),
+    }
+}
+
+async fn explicit(cx: Cx) -> Result<Reply<String>> {
+    let rounds = cx.state::<u32>()?.unwrap_or(0);
+    if let Some(answer) = cx.answer("where") {
+        return Ok(Reply::Complete(format!("{rounds}: {}", answer.get())));
+    }
+    Ok(Reply::Incomplete(
+        Incomplete::new().roots("where").state(&(rounds + 1))?,
+    ))
+}
+
+async fn draft(cx: Cx, word: Word) -> Result<String> {
+    let login: Login = cx.elicit("login", "Who?").await?;
+    Ok(format!("{} for {}", word.text, login.name))
+}
+
+async fn diary(cx: Cx) -> Result<String> {
+    greet(cx).await
+}
+
+async fn page(cx: Cx, page: Page) -> Result<ResourceContents> {
+    let login: Login = cx.elicit("login", "Who?").await?;
+    let uri = format!("notes://{}/{}", page.year, page.name);
+    let text = format!("{} of {} for {}", page.name, page.year, login.name);
+    Ok(ResourceContents::text(uri, "text/markdown", text))
+}
+
+async fn numbered(_: Cx, note: Note) -> Result<String> {
+    Ok(format!("{}-{}", note.year, note.name))
+}
+
+async fn broken(_: Cx) -> Result<String> {
+    Err(Error::msg("the disk is full"))
+}
+
+fn builder(keys: &KeyRing) -> ServerBuilder {
+    Server::builder("rounds", "1")
+        .tool(Tool::new("greet", greet))
+        .tool(Tool::new("everything", everything))
+        .tool(Tool::new("visit", visit))
+        .tool(Tool::new("opinion", opinion))
+        .tool(Tool::new("places", places))
+        .tool(Tool::new("careful", careful))
+        .tool(Tool::new("explicit", explicit))
+        .tool(Tool::new("broken", broken))
+        .prompt(Prompt::new("draft", draft))
+        .resource(Resource::new("notes://diary", "diary", diary).mime_type("text/x-diary"))
+        .resource(Resource::new("notes://broken", "broken", broken))
+        .resource_template(ResourceTemplate::new("notes://{year}/{name}", "page", page))
+        .resource_template(ResourceTemplate::new(
+            "n:{year}.{name}.txt",
+            "numbered",
+            numbered,
+        ))
+        .keys(keys.clone())
+}
+
+async fn pair() -> (Instance, Instance) {
+    let keys = KeyRing::generate(&SystemSource::new());
+    (start(builder(&keys)).await, start(builder(&keys)).await)
+}
+
+fn accept(name: &str) -> Value {
+    json!({"action": "accept", "content": {"name": name}})
+}
+
+/// Has the first instance ask for a login and the other one finish.
+async fn finish(first: &Instance, second: &Instance, request: Request) -> Value {
+    let reply = first.send(&request).await.reply();
+    assert_eq!(asked(&reply), ["login"]);
+    let ask = &result(&reply)["inputRequests"]["login"];
+    assert_eq!(ask["method"], "elicitation/create");
+    assert_eq!(
+        ask["params"]["requestedSchema"],
+        json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+    );
+    let again = request.again(&token(&reply), json!({"login": accept("octocat")}));
+    let reply = second.send(&again.id(json!("second"))).await.reply();
+    assert_eq!(
+        (&reply["id"], &result(&reply)["resultType"]),
+        (&json!("second"), &json!("complete"))
+    );
+    let info = &result(&reply)["_meta"]["io.modelcontextprotocol/serverInfo"];
+    assert_eq!(info, &json!({"name": "rounds", "version": "1"}));
+    reply
+}
+
+#[tokio::test]
+async fn a_tool_asks_on_one_instance_and_finishes_on_another() {
+    let (first, second) = pair().await;
+    let reply = finish(&first, &second, Request::tool("greet", json!({}))).await;
+    assert_eq!(text(&reply), "Hello, octocat!");
+}
+
+#[tokio::test]
+async fn a_prompt_asks_like_a_tool() {
+    let (first, second) = pair().await;
+    let reply = finish(
+        &first,
+        &second,
+        Request::prompt("draft", json!({"text": "A poem"})),
+    )
+    .await;
+    let message =
+        json!([{"role": "user", "content": {"type": "text", "text": "A poem for octocat"}}]);
+    assert_eq!(result(&reply)["messages"], message);
+}
+
+#[tokio::test]
+async fn a_resource_asks_like_a_tool() {
+    let (first, second) = pair().await;
+    let reply = finish(&first, &second, Request::read("notes://diary")).await;
+    let contents =
+        json!([{"uri": "notes://diary", "mimeType": "text/x-diary", "text": "Hello, octocat!"}]);
+    let result = result(&reply);
+    assert_eq!(result["contents"], contents);
+    assert_eq!(
+        (&result["ttlMs"], &result["cacheScope"]),
+        (&json!(0), &json!("private"))
+    );
+}
+
+#[tokio::test]
+async fn a_template_asks_like_a_tool_and_its_variables_are_part_of_the_call() {
+    let (first, second) = pair().await;
+    let reply = finish(&first, &second, Request::read("notes://2026/july")).await;
+    let contents = json!([{"uri": "notes://2026/july", "mimeType": "text/markdown",
+        "text": "july of 2026 for octocat"}]);
+    assert_eq!(result(&reply)["contents"], contents);
+
+    let july = first
+        .send(&Request::read("notes://2026/july"))
+        .await
+        .reply();
+    let june = Request::read("notes://2026/june").again(&token(&july), json!({}));
+    second.send(&june).await.error(200, -32602);
+    for unknown in [
+        "notes://2026/",
+        "notes://2026/a/b",
+        "notes:///x",
+        "n:1..txt",
+        "n:1.a.txt.x",
+    ] {
+        let response = first.send(&Request::read(unknown)).await;
+        assert!(response.error(200, -32602).contains(unknown));
+        assert_eq!(response.json()["error"]["data"]["uri"], unknown);
+    }
+    // Variables are strings, whatever the handler would like them to be.
+    let message = first
+        .send(&Request::read("n:7.a.txt"))
+        .await
+        .error(200, -32602);
+    assert!(message.contains("string"), "{message}");
+}
+
+#[tokio::test]
+async fn asks_made_together_go_out_together() {
+    let (first, second) = pair().await;
+    let plain = || Request::tool("everything", json!({}));
+    let reply = first.send(&plain()).await.reply();
+    assert_eq!(asked(&reply), ["login", "opinion", "where"]);
+    let requests = &result(&reply)["inputRequests"];
+    assert_eq!(requests["where"], json!({"method": "roots/list"}));
+    assert_eq!(requests["opinion"]["method"], "sampling/createMessage");
+    assert_eq!(requests["opinion"]["params"]["maxTokens"], 9);
+
+    // Some answers now, the others later, and none of them asked for twice.
+    let said =
+        json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "fine"}});
+    let some = json!({"where": {"roots": [{"uri": "file:///a"}]}, "login": accept("ann")});
+    let reply = second
+        .send(&plain().again(&token(&reply), some))
+        .await
+        .reply();
+    assert_eq!(asked(&reply), ["opinion"]);
+    let late = json!({"opinion": said, "login": accept("mallory")});
+    let reply = first
+        .send(&plain().again(&token(&reply), late))
+        .await
+        .reply();
+    let content = json!({"name": "ann", "said": "fine", "roots": 1});
+    assert_eq!(result(&reply)["structuredContent"], content);
+    assert_eq!(
+        serde_json::from_str::<Value>(text(&reply)).unwrap(),
+        content
+    );
+}
+
+#[tokio::test]
+async fn answers_may_come_with_the_first_request() {
+    let (first, _) = pair().await;
+    let answers = json!({"login": accept("octocat"), "more": {}, "and": {"more": 1}});
+    let request = Request::tool("greet", json!({})).param("inputResponses", answers);
+    assert_eq!(text(&first.send(&request).await.reply()), "Hello, octocat!");
+}
+
+#[tokio::test]
+async fn a_no_ends_the_call_and_an_answer_that_does_not_fit_is_asked_again() {
+    let (first, second) = pair().await;
+    let plain = || Request::tool("greet", json!({}));
+    let state = token(&first.send(&plain()).await.reply());
+    for (action, word) in [("decline", "declined"), ("cancel", "cancelled")] {
+        let answers = json!({"login": {"action": action}});
+        let reply = second.send(&plain().again(&state, answers)).await.reply();
+        assert_eq!(result(&reply)["isError"], true);
+        assert!(text(&reply).contains(word) && text(&reply).contains("login"));
+        // A prompt has no result that could carry a failure.
+        let prompt = || Request::prompt("draft", json!({"text": "x"}));
+        let asked = token(&first.send(&prompt()).await.reply());
+        let answers = json!({"login": {"action": action}});
+        let message = second
+            .send(&prompt().again(&asked, answers))
+            .await
+            .error(200, -32602);
+        assert!(message.contains(word), "{message}");
+    }
+    let answers = json!({"login": {"action": "accept", "content": {"name": 7}}});
+    let reply = second.send(&plain().again(&state, answers)).await.reply();
+    let ask = result(&reply)["inputRequests"]["login"]["params"]["message"]
+        .as_str()
+        .unwrap();
+    assert!(
+        ask.starts_with("Who are you?") && ask.contains("name"),
+        "{ask}"
+    );
+    let answers = json!({"login": accept("octocat")});
+    let reply = first
+        .send(&plain().again(&token(&reply), answers))
+        .await
+        .reply();
+    assert_eq!(text(&reply), "Hello, octocat!");
+}
+
+#[tokio::test]
+async fn an_ask_the_client_cannot_answer_is_never_sent() {
+    let (first, _) = pair().await;
+    for (tool, has, needs) in [
+        ("greet", json!({}), json!({"elicitation": {}})),
+        (
+            "greet",
+            json!({"elicitation": {"url": {}}}),
+            json!({"elicitation": {}}),
+        ),
+        (
+            "visit",
+            json!({"elicitation": {}}),
+            json!({"elicitation": {"url": {}}}),
+        ),
+        (
+            "opinion",
+            json!({"elicitation": {}, "roots": {}}),
+            json!({"sampling": {}}),
+        ),
+        (
+            "places",
+            json!({"elicitation": {}, "sampling": {}}),
+            json!({"roots": {}}),
+        ),
+        ("explicit", json!({"sampling": {}}), json!({"roots": {}})),
+    ] {
+        let request = Request::tool(tool, json!({})).id(json!(3));
+        let response = first.send(&request.meta(CAPABILITIES, has)).await;
+        response.error(400, -32021);
+        let reply = response.json();
+        assert_eq!(
+            (
+                &reply["id"],
+                &reply["error"]["data"]["requiredCapabilities"]
+            ),
+            (&json!(3), &needs)
+        );
+    }
+    let prompt = Request::prompt("draft", json!({"text": "x"})).meta(CAPABILITIES, json!({}));
+    first.send(&prompt).await.error(400, -32021);
+    let read = Request::read("notes://diary").meta(CAPABILITIES, json!({}));
+    first.send(&read).await.error(400, -32021);
+    let looks = Request::tool("careful", json!({})).meta(CAPABILITIES, json!({"sampling": {}}));
+    assert_eq!(
+        text(&first.send(&looks).await.reply()),
+        "Hello, whoever you are!"
+    );
+}
+
+#[tokio::test]
+async fn a_url_and_the_explicit_style_work_over_http() {
+    let (first, second) = pair().await;
+    let plain = || Request::tool("visit", json!({}));
+    let reply = first.send(&plain()).await.reply();
+    let ask = &result(&reply)["inputRequests"]["visit"];
+    let params =
+        json!({"mode": "url", "message": "Please sign in", "url": "https://example.com/in"});
+    assert_eq!(
+        (&ask["method"], &ask["params"]),
+        (&json!("elicitation/create"), &params)
+    );
+    let again = plain().again(&token(&reply), json!({"visit": {"action": "accept"}}));
+    assert_eq!(text(&second.send(&again).await.reply()), "signed in");
+
+    let plain = || Request::tool("explicit", json!({}));
+    let one = token(&first.send(&plain()).await.reply());
+    let two = token(&second.send(&plain().again(&one, json!({}))).await.reply());
+    let answer = json!({"where": {"roots": []}});
+    let reply = first.send(&plain().again(&two, answer)).await.reply();
+    assert_eq!(text(&reply), r#"2: {"roots":[]}"#);
+}
+
+#[tokio::test]
+async fn a_failure_is_a_result_for_a_tool_and_an_error_for_the_others() {
+    let (first, _) = pair().await;
+    let reply = first
+        .send(&Request::tool("broken", json!({})))
+        .await
+        .reply();
+    assert_eq!(
+        (&result(&reply)["isError"], text(&reply)),
+        (&json!(true), "the disk is full")
+    );
+    let message = first
+        .send(&Request::read("notes://broken"))
+        .await
+        .error(200, -32603);
+    assert_eq!(message, "the disk is full");
+}
+
+#[tokio::test]
+async fn ids_come_back_as_they_were_sent() {
+    let (first, _) = pair().await;
+    for id in [
+        json!(0),
+        json!(-7),
+        json!("x\"\n\u{1F600}"),
+        json!(""),
+        json!(u64::MAX),
+    ] {
+        let reply = first
+            .send(&Request::tool("greet", json!({})).id(id.clone()))
+            .await
+            .reply();
+        assert_eq!(reply["id"], id);
+    }
+}
+
+#[tokio::test]
+async fn an_instance_can_tell_what_a_round_did() {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let quiet = start(builder(&keys)).await;
+    let loud = start(builder(&keys).explain_as("a")).await;
+    let plain = || Request::tool("greet", json!({}));
+    assert_eq!(quiet.send(&plain()).await.header("refrain-round"), None);
+    let response = loud.send(&plain()).await;
+    let state = token(&response.reply());
+    let said = format!(
+        "instance=a; round=1; replayed=0; steps=0; token={}",
+        state.len()
+    );
+    assert_eq!(response.header("refrain-round"), Some(said.as_str()));
+    let again = plain().again(&state, json!({"login": accept("octocat")}));
+    let said = "instance=a; round=2; replayed=1; steps=0; token=0";
+    assert_eq!(loud.send(&again).await.header("refrain-round"), Some(said));
+}

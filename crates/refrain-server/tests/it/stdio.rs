@@ -1,0 +1,285 @@
+//! The server on a pair of streams: one message a line.
+
+use crate::support::{
+    Guard, LOG_LEVEL, Request, Signals, asked, echo, greet, signals, text, token, within,
+};
+use refrain_core::{Cx, Result};
+use refrain_server::{Server, ServerLimits, State, Tool, serve_stdio};
+use refrain_wire::LogLevel;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{
+    AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf, duplex,
+    split,
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+
+/// The longest line.
+const LINE: usize = 2000;
+
+async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    cx.log(LogLevel::Info, "begun");
+    signals.say("begun");
+    signals.pass().await;
+    Ok("let through".into())
+}
+
+struct Client {
+    input: Option<WriteHalf<DuplexStream>>,
+    output: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    serving: JoinHandle<std::io::Result<()>>,
+    signals: Arc<Signals>,
+    heard: UnboundedReceiver<&'static str>,
+}
+
+fn client(grace: Duration) -> Client {
+    let (signals, heard) = signals();
+    let server = Server::builder("stdio", "1")
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("greet", greet))
+        .tool(Tool::new("held", held))
+        .state(signals.clone())
+        .limits(ServerLimits {
+            body: LINE,
+            drain_grace: grace,
+            ..ServerLimits::default()
+        })
+        .build()
+        .expect("a usable server");
+    let (ours, theirs) = duplex(1024);
+    let (input, output) = split(theirs);
+    let serving = tokio::spawn(serve_stdio(server, BufReader::new(input), output));
+    let (read, write) = split(ours);
+    Client {
+        input: Some(write),
+        output: BufReader::new(read).lines(),
+        serving,
+        signals,
+        heard,
+    }
+}
+
+const GRACE: Duration = Duration::from_secs(3600);
+
+impl Client {
+    async fn write(&mut self, bytes: &[u8]) {
+        let input = self.input.as_mut().expect("the input is open");
+        within("a line to be taken", input.write_all(bytes))
+            .await
+            .expect("a line is taken");
+    }
+
+    async fn line(&mut self, line: impl AsRef<[u8]>) {
+        self.write(line.as_ref()).await;
+        self.write(b"\n").await;
+    }
+
+    async fn send(&mut self, request: &Request) {
+        self.line(request.message()).await;
+    }
+
+    async fn read(&mut self) -> Value {
+        let line = within("a reply", self.output.next_line())
+            .await
+            .expect("a reply");
+        serde_json::from_str(&line.expect("a reply before the end")).expect("JSON")
+    }
+
+    async fn hears(&mut self, what: &'static str) {
+        assert_eq!(within(what, self.heard.recv()).await, Some(what));
+    }
+
+    /// Ends the input and waits for the end of the output.
+    async fn end(mut self) -> Vec<Value> {
+        let mut input = self.input.take().expect("the input is open");
+        input.shutdown().await.expect("the input ends");
+        let mut rest = Vec::new();
+        while let Some(line) = within("the end", self.output.next_line())
+            .await
+            .expect("lines")
+        {
+            rest.push(serde_json::from_str(&line).expect("JSON"));
+        }
+        within("the server to end", self.serving)
+            .await
+            .expect("no panic")
+            .expect("no error");
+        rest
+    }
+}
+
+fn word(id: u32) -> Request {
+    Request::tool("echo", json!({"text": "x"})).id(json!(id))
+}
+
+#[tokio::test]
+async fn requests_are_answered_line_by_line() {
+    let mut client = client(GRACE);
+    client.send(&word(1)).await;
+    let reply = client.read().await;
+    assert_eq!((&reply["id"], text(&reply)), (&json!(1), "Echo: x"));
+
+    let plain = || Request::tool("greet", json!({}));
+    client.send(&plain()).await;
+    let first = client.read().await;
+    assert_eq!(asked(&first), ["login"]);
+    let answers = json!({"login": {"action": "accept", "content": {"name": "octocat"}}});
+    client.send(&plain().again(&token(&first), answers)).await;
+    assert_eq!(text(&client.read().await), "Hello, octocat!");
+
+    client.send(&Request::rpc("tools/list", json!({}))).await;
+    assert_eq!(
+        client.read().await["result"]["tools"]
+            .as_array()
+            .map(Vec::len),
+        Some(3)
+    );
+    assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn lines_without_a_request_are_dealt_with() {
+    let mut client = client(GRACE);
+    client.line("").await;
+    client.line("  \r").await;
+    client
+        .line(r#"{"jsonrpc":"2.0","method":"notifications/unheard-of"}"#)
+        .await;
+    client
+        .line(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}"#)
+        .await;
+    client
+        .line(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#)
+        .await;
+    for (line, code) in [
+        (&b"nope"[..], -32700),
+        (b"\xff\xfe", -32700),
+        (b"[]", -32600),
+        (b"{}", -32600),
+        (br#"{"jsonrpc":"2.0","id":4,"result":{}}"#, -32600),
+        (br#"{"jsonrpc":"2.0","id":4,"method":"nope"}"#, -32601),
+        (br#"{"jsonrpc":"2.0","id":4,"method":"tools/list"}"#, -32602),
+    ] {
+        client.line(line).await;
+        let reply = client.read().await;
+        assert_eq!(reply["error"]["code"], code, "{reply}");
+    }
+    // A line may end as on Windows.
+    let mut message = word(2).message();
+    message.push(b'\r');
+    client.line(message).await;
+    assert_eq!(text(&client.read().await), "Echo: x");
+    assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn calls_run_side_by_side_and_notes_come_before_the_reply() {
+    let mut client = client(GRACE);
+    let slow = Request::tool("held", json!({})).id(json!("slow"));
+    client.send(&slow.meta(LOG_LEVEL, json!("info"))).await;
+    client.hears("begun").await;
+    assert_eq!(
+        client.read().await["params"],
+        json!({"level": "info", "data": "begun"})
+    );
+    client.send(&word(2)).await;
+    assert_eq!(client.read().await["id"], 2);
+    client.signals.open();
+    let reply = client.read().await;
+    assert_eq!(
+        (&reply["id"], text(&reply)),
+        (&json!("slow"), "let through")
+    );
+    assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_call_can_be_cancelled() {
+    let mut client = client(GRACE);
+    for (id, other) in [(json!(7), json!("7")), (json!("7"), json!(7))] {
+        let cancel = |id: &Value| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+        client
+            .send(&Request::tool("held", json!({})).id(id.clone()))
+            .await;
+        client.hears("begun").await;
+        client.line(cancel(&other).to_string()).await;
+        client.send(&word(1)).await;
+        client.read().await;
+        assert!(
+            client.heard.try_recv().is_err(),
+            "another id is another call"
+        );
+        client.line(cancel(&id).to_string()).await;
+        client.hears("dropped").await;
+        // It is not answered any more.
+        client.send(&word(2)).await;
+        assert_eq!(client.read().await["id"], 2);
+    }
+    assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_refused_and_passed_over() {
+    let mut client = client(GRACE);
+    let of_length = |length: usize| {
+        let empty = Request::tool("echo", json!({"text": ""})).message().len();
+        Request::tool("echo", json!({"text": "x".repeat(length - empty)}))
+    };
+    client.send(&of_length(LINE)).await;
+    assert!(text(&client.read().await).starts_with("Echo: xxx"));
+    for length in [LINE + 1, 20 * LINE] {
+        client.send(&of_length(length)).await;
+        let reply = client.read().await;
+        assert_eq!(reply["error"]["code"], -32600);
+        let message = reply["error"]["message"].as_str().unwrap();
+        assert!(message.contains(&LINE.to_string()), "{message}");
+    }
+    client.send(&word(5)).await;
+    assert_eq!(client.read().await["id"], 5);
+    // The same at the end of the input, where no line ends.
+    client.write(&of_length(3 * LINE).message()).await;
+    let rest = client.end().await;
+    assert_eq!(
+        (rest.len(), &rest[0]["error"]["code"]),
+        (1, &json!(-32600)),
+        "{rest:?}"
+    );
+}
+
+#[tokio::test]
+async fn at_the_end_of_the_input_what_runs_is_given_time() {
+    let mut client = client(GRACE);
+    client
+        .send(&Request::tool("held", json!({})).id(json!(1)))
+        .await;
+    client.hears("begun").await;
+    // The last line need not end.
+    client.write(&word(2).message()).await;
+    let signals = client.signals.clone();
+    let opened = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        signals.open();
+    });
+    let rest = client.end().await;
+    opened.await.expect("no panic");
+    assert_eq!(
+        (rest.len(), text(&rest[0]), text(&rest[1])),
+        (2, "Echo: x", "let through")
+    );
+}
+
+#[tokio::test]
+async fn at_the_end_of_the_input_what_does_not_end_is_cancelled() {
+    let mut client = client(Duration::from_millis(50));
+    client.send(&Request::tool("held", json!({}))).await;
+    client.hears("begun").await;
+    let mut heard = std::mem::replace(&mut client.heard, signals().1);
+    assert!(client.end().await.is_empty());
+    assert_eq!(
+        within("the handler to be dropped", heard.recv()).await,
+        Some("dropped")
+    );
+}

@@ -1,0 +1,241 @@
+//! Answers that are streams: progress and logs, and last the reply.
+
+use crate::support::{
+    CAPABILITIES, LOG_LEVEL, Login, Request, Signals, asked, signals, start, text, token,
+};
+use refrain_core::{Cx, Error, Result};
+use refrain_server::{Server, ServerBuilder, State, Tool};
+use refrain_wire::LogLevel;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Reports as it counts to three.
+async fn count(cx: Cx) -> Result<String> {
+    for n in 1..=3 {
+        cx.progress(f64::from(n), Some(3.0), &format!("counted {n}"));
+        cx.log(LogLevel::Info, format!("at {n}"));
+        cx.checkpoint("count", &n).await?;
+    }
+    cx.log(LogLevel::Debug, "no more");
+    Ok("three".into())
+}
+
+/// Reports before, between and after two asks.
+async fn interview(cx: Cx) -> Result<String> {
+    cx.progress(1.0, None, "");
+    cx.log(LogLevel::Info, "before");
+    let first: Login = cx.elicit("first", "Who?").await?;
+    cx.progress(2.0, None, "");
+    cx.log(LogLevel::Info, "between");
+    let second: Login = cx.elicit("second", "Who else?").await?;
+    cx.progress(3.0, None, "");
+    cx.log(LogLevel::Info, "after");
+    Ok(format!("{} and {}", first.name, second.name))
+}
+
+/// Says where it is before it waits.
+async fn slow(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    cx.log(LogLevel::Warning, json!({"step": 1}));
+    signals.pass().await;
+    Ok("done".into())
+}
+
+/// Reports the same progress again and again.
+async fn stuck(cx: Cx) -> Result<String> {
+    for done in [1.0, 1.0, 0.5, 2.0, 2.0] {
+        cx.progress(done, None, "");
+    }
+    Ok("stuck".into())
+}
+
+/// Reports and fails.
+async fn failing(cx: Cx) -> Result<String> {
+    cx.log(LogLevel::Error, "about to fail");
+    Err(Error::internal("a secret reason"))
+}
+
+fn builder() -> (ServerBuilder, Arc<Signals>) {
+    let (signals, _) = signals();
+    let builder = Server::builder("streams", "1")
+        .tool(Tool::new("count", count))
+        .tool(Tool::new("interview", interview))
+        .tool(Tool::new("slow", slow))
+        .tool(Tool::new("stuck", stuck))
+        .tool(Tool::new("failing", failing))
+        .state(signals.clone());
+    (builder, signals)
+}
+
+fn progress(token: Value, done: i32) -> Value {
+    json!({"jsonrpc": "2.0", "method": "notifications/progress",
+        "params": {"progressToken": token, "progress": done}})
+}
+
+fn counted(token: Value, done: i32) -> Value {
+    let mut note = progress(token, done);
+    note["params"]["total"] = json!(3);
+    note["params"]["message"] = json!(format!("counted {done}"));
+    note
+}
+
+fn log(level: &str, data: &str) -> Value {
+    json!({"jsonrpc": "2.0", "method": "notifications/message",
+        "params": {"level": level, "data": data}})
+}
+
+#[tokio::test]
+async fn progress_and_logs_come_in_order_and_the_result_last() {
+    let instance = start(builder().0).await;
+    let request = Request::tool("count", json!({})).id(json!("q"));
+    let request = request.meta(LOG_LEVEL, json!("debug"));
+    for wanted in [json!("mine"), json!(17)] {
+        let request = request.clone().meta("progressToken", wanted.clone());
+        let response = instance.send(&request).await;
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("x-accel-buffering"), Some("no"));
+        assert_eq!(response.header("cache-control"), Some("no-cache"));
+        assert_eq!(response.header("content-length"), None);
+        let mut events = response.events();
+        let last = events.pop().unwrap();
+        assert_eq!((text(&last), &last["id"]), ("three", &json!("q")));
+        let mut expected = Vec::new();
+        for n in 1..=3 {
+            expected.push(counted(wanted.clone(), n));
+            expected.push(log("info", &format!("at {n}")));
+        }
+        expected.push(log("debug", "no more"));
+        assert_eq!(events, expected);
+    }
+}
+
+#[tokio::test]
+async fn without_a_wish_for_either_the_answer_is_one_json_object() {
+    let instance = start(builder().0).await;
+    let response = instance.send(&Request::tool("count", json!({}))).await;
+    assert_eq!(text(&response.reply()), "three");
+    assert_eq!(response.header("x-accel-buffering"), None);
+    let response = instance.send(&Request::tool("interview", json!({}))).await;
+    assert_eq!(asked(&response.reply()), ["first"]);
+}
+
+#[tokio::test]
+async fn logs_below_the_level_are_left_out() {
+    let instance = start(builder().0).await;
+    let count = || Request::tool("count", json!({}));
+    // None at all: no stream.
+    let response = instance
+        .send(&count().meta(LOG_LEVEL, json!("notice")))
+        .await;
+    assert_eq!(text(&response.reply()), "three");
+    let response = instance.send(&count().meta(LOG_LEVEL, json!("info"))).await;
+    let events = response.events();
+    assert_eq!(
+        events[..3],
+        [
+            log("info", "at 1"),
+            log("info", "at 2"),
+            log("info", "at 3")
+        ]
+    );
+    assert_eq!((events.len(), text(&events[3])), (4, "three"));
+}
+
+#[tokio::test]
+async fn a_progress_token_alone_brings_progress_alone() {
+    let instance = start(builder().0).await;
+    let request = Request::tool("count", json!({})).meta("progressToken", json!("p"));
+    let events = instance.send(&request).await.events();
+    assert_eq!(events[..3], [1, 2, 3].map(|n| counted(json!("p"), n)));
+    assert_eq!((events.len(), text(&events[3])), (4, "three"));
+}
+
+#[tokio::test]
+async fn progress_only_ever_rises() {
+    let instance = start(builder().0).await;
+    let request = Request::tool("stuck", json!({})).meta("progressToken", json!(1));
+    let events = instance.send(&request).await.events();
+    assert_eq!(events[..2], [progress(json!(1), 1), progress(json!(1), 2)]);
+    assert_eq!((events.len(), text(&events[2])), (3, "stuck"));
+}
+
+#[tokio::test]
+async fn what_is_replayed_is_silent_and_an_incomplete_result_is_the_last_event() {
+    let instance = start(builder().0).await;
+    let plain = || {
+        Request::tool("interview", json!({}))
+            .meta("progressToken", json!("p"))
+            .meta(LOG_LEVEL, json!("info"))
+    };
+    let answer = |name: &str| json!({"action": "accept", "content": {"name": name}});
+
+    let first = instance.send(&plain()).await.events();
+    assert_eq!(first[..2], [progress(json!("p"), 1), log("info", "before")]);
+    assert_eq!((first.len(), asked(&first[2])), (3, vec!["first"]));
+
+    let request = plain().again(&token(&first[2]), json!({"first": answer("ann")}));
+    let second = instance.send(&request).await.events();
+    assert_eq!(
+        second[..2],
+        [progress(json!("p"), 2), log("info", "between")]
+    );
+    assert_eq!((second.len(), asked(&second[2])), (3, vec!["second"]));
+
+    let request = plain().again(&token(&second[2]), json!({"second": answer("bob")}));
+    let third = instance.send(&request).await.events();
+    assert_eq!(third[..2], [progress(json!("p"), 3), log("info", "after")]);
+    assert_eq!((third.len(), text(&third[2])), (3, "ann and bob"));
+
+    // A round in which nothing new happens says nothing new either.
+    let request = plain().again(&token(&first[2]), json!({}));
+    assert_eq!(asked(&instance.send(&request).await.events()[2]), ["first"]);
+}
+
+#[tokio::test]
+async fn an_event_is_sent_when_it_happens() {
+    let (builder, signals) = builder();
+    let instance = start(builder).await;
+    let mut connection = instance.connect().await;
+    let request = Request::tool("slow", json!({})).meta(LOG_LEVEL, json!("debug"));
+    connection.send(&request).await;
+    let head = connection.head().await;
+    assert_eq!(head.header("content-type"), Some("text/event-stream"));
+    let event = connection.event().await.unwrap();
+    assert_eq!(
+        event["params"],
+        json!({"level": "warning", "data": {"step": 1}})
+    );
+    // The handler is still at work, and goes on only now.
+    assert_eq!(instance.server.running(), 1);
+    signals.open();
+    assert_eq!(text(&connection.event().await.unwrap()), "done");
+    assert_eq!(connection.event().await, None);
+    // The connection is good for another request.
+    let next = connection
+        .exchange(&Request::tool("stuck", json!({})))
+        .await;
+    assert_eq!(text(&next.reply()), "stuck");
+}
+
+#[tokio::test]
+async fn an_error_is_the_last_event_too() {
+    let instance = start(builder().0).await;
+    let request = Request::tool("failing", json!({})).meta(LOG_LEVEL, json!("error"));
+    let response = instance.send(&request).await;
+    let events = response.events();
+    assert_eq!(
+        (events.len(), &events[0]),
+        (2, &log("error", "about to fail"))
+    );
+    assert_eq!(events[1]["error"]["code"], -32603);
+    assert!(!String::from_utf8_lossy(&response.body).contains("secret"));
+    // An ask the client cannot answer, after a first note.
+    let request = Request::tool("interview", json!({})).meta("progressToken", json!(1));
+    let events = instance
+        .send(&request.meta(CAPABILITIES, json!({})))
+        .await
+        .events();
+    assert_eq!(
+        (events.len(), &events[1]["error"]["code"]),
+        (2, &json!(-32021))
+    );
+}
