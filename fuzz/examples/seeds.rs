@@ -27,7 +27,7 @@ fn main() -> std::io::Result<()> {
             snapshot = cut.snapshot;
             answers = answers_to(&cut.asks, 3 + n);
         }
-        let mut seed = vec![0, handler, 0, 0, 1];
+        let mut seed = vec![4, handler, 0, 0, 1];
         seed.extend(encode(&snapshot, "1"));
         seed.push(0xff);
         seed.extend(answers.as_bytes());
@@ -40,7 +40,7 @@ fn main() -> std::io::Result<()> {
     }
     // Composed ones, to begin with.
     for (number, fill) in [0_u8, 0x55, 0x13].into_iter().enumerate() {
-        let mut seed = vec![1, fill, 0, 0, 1];
+        let mut seed = vec![5, fill, 0, 0, 1];
         let bytes = (0..200_u8).map(|at| at.wrapping_mul(fill) ^ (at >> 3));
         seed.extend(bytes);
         write(format!("seeds/journal/composed-{number}"), seed)?;

@@ -183,10 +183,13 @@ const KINDS: [AskKind; 4] = [
 fn shapes(raw: &RawValue) {
     for kind in KINDS {
         if let Err(why) = check_answer_shape(kind, raw) {
-            assert!(why.contains(kind.as_str()));
+            assert!(!why.is_empty());
             continue;
         }
         let text = raw.get();
+        if let Err(why) = parse_value(text) {
+            assert!(!why.contains("recursion"), "it has the shape: {why}");
+        }
         let read = match kind {
             AskKind::Form | AskKind::Url => serde_json::from_str::<ElicitAnswer<'_>>(text).is_ok(),
             AskKind::Sampling => serde_json::from_str::<SamplingAnswer>(text)

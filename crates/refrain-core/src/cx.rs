@@ -11,7 +11,7 @@ pub use ask::{Answer, AskFuture};
 pub use checkpoint::{Cancelled, CheckpointFuture};
 pub use step::StepFuture;
 
-use crate::flow::{Note, Shared};
+use crate::flow::{Note, Shared, in_step};
 use crate::form::{Elicit, Form};
 use crate::journal::{Entry, Held, Kind};
 use crate::{AskError, Error, Principal, Result};
@@ -208,6 +208,7 @@ impl Cx {
 
     /// Keeps the latest state of a computation, and is a point where a busy or draining instance can hand the flow
     /// on: another one finds the state with [`resume`](Cx::resume) and goes on from there.
+    #[track_caller]
     pub fn checkpoint(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -338,9 +339,12 @@ impl Cx {
         })
     }
 
-    /// A value that is drawn once and then read from the journal.
+    /// A value that is drawn once and then read from the journal. Within a step it is the step that is journaled.
     fn value(&self, kind: Kind, draw: impl FnOnce() -> u64) -> u64 {
         let drawn = draw();
+        if in_step(&self.shared) {
+            return drawn;
+        }
         let mut state = self.shared.lock();
         let key = state.take_key(self.scope.as_ref(), kind);
         let known = state.find(&key);

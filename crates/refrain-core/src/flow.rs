@@ -26,6 +26,6 @@ pub use env::{Env, Limits, Pressure};
 pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats};
 pub use start::{Start, StartError};
 
-pub(crate) use mark::{Mark, end_quietly, is_driving};
+pub(crate) use mark::{Mark, end_quietly, in_step, is_driving};
 pub(crate) use signal::StepSignal;
 pub(crate) use state::{Phase, Shared, SlotId, State};

@@ -252,6 +252,16 @@ async fn an_ask_inside_a_step_is_a_fault() {
         message.contains("\"t\"") && message.contains("inside a step"),
         "{message}"
     );
+    let checkpoint = handler(|cx| async move {
+        let inner = cx.clone();
+        let step = cx.step("s", async move { inner.checkpoint("c", &1).await });
+        ok(step.await.is_ok())
+    });
+    let message = world.first(&checkpoint).await.fault().message.clone();
+    assert!(
+        message.contains("\"c\"") && message.contains(file!()),
+        "{message}"
+    );
 }
 
 #[tokio::test]

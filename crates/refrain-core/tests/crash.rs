@@ -240,6 +240,23 @@ fn a_flow_that_is_handed_on() {
 }
 
 #[tokio::test]
+async fn another_call_has_other_keys() {
+    let (mut world, book) = (World::new(), Book::default());
+    let written = book.clone();
+    let handler = handler(move |cx| {
+        let book = written.clone();
+        async move { charge(&cx, &book, "pay", 1).await }
+    });
+    for call_id in ["one", "one", "two"] {
+        world.call_id = call_id;
+        assert_eq!(world.first(&handler).await.out(), 2);
+    }
+    let keys = book.lines();
+    assert_eq!(keys[0], keys[1]);
+    assert_ne!(keys[0], keys[2]);
+}
+
+#[tokio::test]
 async fn a_round_that_dies_before_its_first_poll_does_nothing() {
     let (world, book) = (World::new(), Book::default());
     let written = book.clone();

@@ -6,7 +6,7 @@ mod support;
 
 use futures_util::future::join;
 use refrain_core::{
-    Cx, Elicit, Error, Event, Flow, HandlerFuture, Incomplete, Note, Outcome, Start, ok,
+    Cx, Elicit, Error, Event, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome, Start, ok,
 };
 use refrain_wire::{Capabilities, LogLevel, ResultBody};
 use serde_json::{Value, json};
@@ -61,6 +61,30 @@ async fn time_that_is_up_cuts_with_the_open_asks() {
         panic!("there is nothing to ask")
     };
     assert!(fault.message.contains("time limit"), "{}", fault.message);
+}
+
+#[tokio::test]
+async fn time_that_is_up_does_not_pass_the_limits() {
+    let with_asks = handler(|cx| async move {
+        let asks = join(cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("m", "?"));
+        let (hung, (n, m)) = join(cx.step("hangs", pending::<Result<i64, Error>>()), asks).await;
+        ok(hung? + n?.v + m?.v)
+    });
+    let mut world = World::new();
+    let limits = world.limits.clone();
+    for (rounds, asks, expected) in [(1, 2, "limit is 1 rounds"), (2, 1, "limit of a round is 1")] {
+        world.limits = Limits {
+            rounds,
+            asks,
+            ..limits.clone()
+        };
+        let mut hanging = flow(&world, &with_asks);
+        until_it_waits(&mut hanging).await;
+        let Event::Fault(fault) = hanging.expire() else {
+            panic!("another round passes a limit")
+        };
+        assert!(fault.message.contains(expected), "{}", fault.message);
+    }
 }
 
 /// Panics when it is dropped.
@@ -196,7 +220,9 @@ async fn time_and_chance_are_the_same_in_every_round() {
     let handler = handler(move |cx| {
         let book = keep.clone();
         async move {
-            let early = (cx.now(), cx.random(), cx.random());
+            let inner = cx.clone();
+            let drawn = cx.step("draw", async move { ok(inner.random()) });
+            let early = (cx.now(), drawn.await?, cx.random());
             book.write(format!("{early:?}"));
             cx.elicit::<Num>("a", "?").await?;
             let late = (cx.now(), cx.scope("x").random());

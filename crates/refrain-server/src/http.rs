@@ -19,7 +19,7 @@ use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};
 use headers::Heads;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -39,6 +39,9 @@ use std::task::{Context, Poll};
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const ROUND: HeaderName = HeaderName::from_static("refrain-round");
+/// Bytes of a body over the limit that are read before the answer. A client that sends more finds the connection
+/// closed.
+const DISCARD: u64 = 64 * 1024 * 1024;
 
 /// The MCP endpoint as a tower service: mount it in axum, or serve it with [`serve`].
 ///
@@ -90,7 +93,7 @@ impl HttpService {
         if let Err(refusal) = self.admit(&parts, &heads) {
             return *refusal;
         }
-        let bytes = match self.collect(body).await {
+        let bytes = match self.collect(&parts, body).await {
             Ok(bytes) => bytes,
             Err(refusal) => return *refusal,
         };
@@ -134,25 +137,17 @@ impl HttpService {
     }
 
     /// Reads the body, up to the limit. One that came in one piece is not copied.
-    async fn collect<B>(&self, body: B) -> Result<Bytes, Box<Response<Body>>>
+    async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Box<Response<Body>>>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
         let limit = self.server.0.limits.body;
-        let too_large = || {
-            let error = RpcError::invalid_request(format!(
-                "the body is larger than the limit of {limit} bytes"
-            ));
-            Box::new(self.error(StatusCode::PAYLOAD_TOO_LARGE, None, &error))
-        };
-        if body.size_hint().lower() > limit as u64 {
-            return Err(too_large());
-        }
         let mut body = std::pin::pin!(body);
         let mut whole = Bytes::new();
         let mut pieces = BytesMut::new();
-        while let Some(frame) = body.frame().await {
+        let mut too_large = body.size_hint().lower() > limit as u64;
+        while !too_large && let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 let error = RpcError::parse(format!("the body could not be read: {error}"));
                 Box::new(self.error(StatusCode::BAD_REQUEST, None, &error))
@@ -160,15 +155,24 @@ impl HttpService {
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            if whole.len() + pieces.len() + data.len() > limit {
-                return Err(too_large());
-            }
+            too_large = whole.len() + pieces.len() + data.len() > limit;
             if whole.is_empty() && pieces.is_empty() {
                 whole = data;
-            } else {
+            } else if !too_large {
                 pieces.extend_from_slice(&std::mem::take(&mut whole));
                 pieces.extend_from_slice(&data);
             }
+        }
+        if too_large {
+            // A client that asks before it sends the body has its answer without sending it.
+            if !parts.headers.contains_key(EXPECT) {
+                discard(body).await;
+            }
+            let error = RpcError::invalid_request(format!(
+                "the body is larger than the limit of {limit} bytes"
+            ));
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            return Err(Box::new(self.error(status, None, &error)));
         }
         Ok(if pieces.is_empty() {
             whole
@@ -292,6 +296,21 @@ impl HttpService {
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, JSON);
         response
+    }
+}
+
+/// Reads what is left of a body and throws it away: most clients read the answer only when they have sent it all.
+async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>) {
+    let mut left = DISCARD;
+    if body.size_hint().lower() > left {
+        return;
+    }
+    while let Some(Ok(frame)) = body.frame().await {
+        let size = frame.data_ref().map_or(0, Bytes::len) as u64;
+        let Some(rest) = left.checked_sub(size) else {
+            return;
+        };
+        left = rest;
     }
 }
 

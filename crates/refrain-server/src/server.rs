@@ -63,7 +63,7 @@ pub enum BuildError {
     /// Two things of one kind have one name.
     #[error("{kind} {name:?} is registered twice")]
     Duplicate {
-        /// "the tool", "the prompt" or "the resource".
+        /// "the tool", "the prompt", "the resource" or "the resource template".
         kind: &'static str,
         /// The name.
         name: String,
@@ -341,7 +341,14 @@ impl ServerBuilder {
         let mut templates = Vec::new();
         for template in self.templates {
             has_states(&states, &template.info.uri_template, &template.needs)?;
-            let pattern = Pattern::parse(&template.info.uri_template)?;
+            let uri = &template.info.uri_template;
+            let pattern = Pattern::parse(uri)?;
+            if templates.iter().any(|(known, _)| *known == pattern) {
+                return Err(BuildError::Duplicate {
+                    kind: "the resource template",
+                    name: uri.clone(),
+                });
+            }
             templates.push((pattern, Arc::new(template)));
         }
         let keys = self.keys.unwrap_or_else(|| {

@@ -125,7 +125,11 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         loop {
             let piece = self.input.fill_buf().await?;
             if piece.is_empty() {
-                return Ok((!line.is_empty()).then_some(Line::Text(line)));
+                return Ok(match (too_long, line.is_empty()) {
+                    (true, _) => Some(Line::TooLong),
+                    (false, false) => Some(Line::Text(line)),
+                    (false, true) => None,
+                });
             }
             let end = piece.iter().position(|byte| *byte == b'\n');
             let taken = end.unwrap_or(piece.len());

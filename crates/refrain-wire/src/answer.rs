@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use crate::ask::AskKind;
 use crate::content::{Content, Role};
 use crate::decode::{RawObject, is_object, reason};
+use crate::strict::{MAX_DEPTH, is_too_deep, parse_value};
 
 /// What a person did with a form or a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -125,8 +126,9 @@ pub fn check_answer_shape(kind: AskKind, raw: &RawValue) -> Result<(), String> {
         ));
     }
     let checked = match kind {
+        _ if is_too_deep(raw.get()) => Err(format!("nested deeper than {MAX_DEPTH} levels")),
         AskKind::Form | AskKind::Url => check_elicit(raw),
-        AskKind::Sampling => read::<SamplingAnswer>(raw).map(|_| ()),
+        AskKind::Sampling => check_sampling(raw),
         AskKind::Roots => check_roots(raw),
     };
     checked.map_err(|why| format!("not an answer to a {} ask: {why}", kind.as_str()))
@@ -138,6 +140,12 @@ fn check_elicit(raw: &RawValue) -> Result<(), String> {
         Some(content) if !is_object(content) => Err("content must be an object".to_owned()),
         _ => Ok(()),
     }
+}
+
+fn check_sampling(raw: &RawValue) -> Result<(), String> {
+    // The blocks may hold anything, but no key twice.
+    let answer: Result<SamplingAnswer, _> = serde_json::from_value(parse_value(raw.get())?);
+    answer.map(|_| ()).map_err(|error| error.to_string())
 }
 
 fn check_roots(raw: &RawValue) -> Result<(), String> {

@@ -10,6 +10,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Vi
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::ask::Ask;
 use crate::call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
 use crate::decode::{
     RawObject, Text, is_object, once, once_nested, params as read_params, reason, skip,
@@ -234,7 +235,7 @@ fn write_error_member(out: &mut Vec<u8>, error: &RpcError) {
     out.extend_from_slice(b",\"error\":{\"code\":");
     write::json(out, &error.code.as_i32());
     out.extend_from_slice(b",\"message\":");
-    write::json(out, error.message.as_ref());
+    write::text(out, error.message.as_ref());
     if let Some(data) = &error.data {
         out.extend_from_slice(b",\"data\":");
         out.extend_from_slice(data.get().as_bytes());
@@ -262,7 +263,7 @@ pub fn write_progress(
     }
     if let Some(message) = message {
         out.extend_from_slice(b",\"message\":");
-        write::json(out, message);
+        write::text(out, message);
     }
     out.extend_from_slice(b"}}");
 }
@@ -304,16 +305,28 @@ fn write_incomplete(out: &mut Vec<u8>, incomplete: &Incomplete) {
         out.extend_from_slice(b",\"inputRequests\":");
         for (i, (key, ask)) in incomplete.asks.iter().enumerate() {
             out.push(if i == 0 { b'{' } else { b',' });
-            write::json(out, key);
+            write::text(out, key);
             out.push(b':');
-            write::json(out, ask);
+            write_ask(out, ask);
         }
         out.push(b'}');
     }
     if let Some(state) = &incomplete.state {
         out.extend_from_slice(b",\"requestState\":");
-        write::json(out, state);
+        write::text(out, state);
     }
+}
+
+/// Writes an ask; a form, the most common one, without the detour through its `Serialize`.
+fn write_ask(out: &mut Vec<u8>, ask: &Ask) {
+    let Ask::Form { message, schema } = ask else {
+        return write::json(out, ask);
+    };
+    out.extend_from_slice(br#"{"method":"elicitation/create","params":{"mode":"form","message":"#);
+    write::text(out, message);
+    out.extend_from_slice(b",\"requestedSchema\":");
+    out.extend_from_slice(schema.get().as_bytes());
+    out.extend_from_slice(b"}}");
 }
 
 fn write_server_info(out: &mut Vec<u8>, server_info: &RawValue) {

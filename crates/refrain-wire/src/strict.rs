@@ -8,6 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::decode::reason;
 use crate::write;
 
 /// Reads a value; a key given twice and nesting of 128 levels or more are errors.
@@ -22,9 +23,37 @@ pub fn parse_value(raw: &str) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_str(raw);
     let value = Strict
         .deserialize(&mut deserializer)
-        .map_err(|error| error.to_string())?;
-    deserializer.end().map_err(|error| error.to_string())?;
+        .map_err(|error| reason(&error))?;
+    deserializer.end().map_err(|error| reason(&error))?;
     Ok(value)
+}
+
+/// The deepest nesting that [`parse_value`] reads.
+pub(crate) const MAX_DEPTH: usize = 127;
+
+/// Whether JSON text is nested deeper than [`parse_value`] would read.
+pub(crate) fn is_too_deep(json: &str) -> bool {
+    // Each level takes two characters.
+    if json.len() <= 2 * MAX_DEPTH {
+        return false;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    return true;
+                }
+            }
+            b'}' | b']' if !in_string => depth -= 1,
+            _ => {}
+        }
+    }
+    false
 }
 
 struct Strict;
@@ -118,7 +147,8 @@ pub fn write_canonical(value: &Value, out: &mut Vec<u8>) {
             sorted.sort_unstable_by_key(|(key, _)| *key);
             write_members(sorted, out);
         }
-        Value::Null | Value::Bool(_) | Value::String(_) => write::json(out, value),
+        Value::Null | Value::Bool(_) => write::json(out, value),
+        Value::String(text) => write::text(out, text),
     }
 }
 
@@ -131,7 +161,7 @@ fn write_members<'a>(
         if i > 0 {
             out.push(b',');
         }
-        write::json(out, key);
+        write::text(out, key);
         out.push(b':');
         write_canonical(value, out);
     }

@@ -108,16 +108,35 @@ fn bad_answers_are_told_why() {
         assert!(why.contains(kind.as_str()), "{why}");
         assert!(!why.contains(" at line "), "{why}");
     }
-    let deep = format!(
-        r#"{{"role":"assistant","model":"m","content":[{{"type":"x","y":{}{}}}]}}"#,
-        "[".repeat(500),
-        "]".repeat(500)
-    );
-    assert!(
-        check(AskKind::Sampling, &deep)
-            .unwrap_err()
-            .contains("recursion limit")
-    );
+}
+
+#[test]
+fn an_answer_is_nested_no_deeper_than_a_value_may_be() {
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let form = |inner: &str| format!(r#"{{"action":"accept","more":{inner}}}"#);
+    let roots = |inner: &str| format!(r#"{{"roots":[],"more":{inner}}}"#);
+    let sampling = |inner: &str| {
+        format!(r#"{{"role":"assistant","model":"m","content":[{{"type":"x","y":{inner}}}]}}"#)
+    };
+    for (kind, around, text) in [
+        (AskKind::Form, 1, &form as &dyn Fn(&str) -> String),
+        (AskKind::Url, 1, &form),
+        (AskKind::Roots, 1, &roots),
+        (AskKind::Sampling, 3, &sampling),
+    ] {
+        assert_eq!(check(kind, &text(&nested(127 - around))), Ok(()));
+        for depth in [128 - around, 500, 100_000] {
+            let why = check(kind, &text(&nested(depth))).unwrap_err();
+            assert!(why.contains("deeper than 127"), "{why}");
+            assert!(why.contains(kind.as_str()), "{why}");
+        }
+        // Brackets in a string are no nesting, wherever the string seems to end.
+        for string in [r#""\\""#, r#""\"""#, r#""\\\"""#] {
+            let open = "[{".repeat(300);
+            let text = text(&string.replacen('"', &format!("\"{open}"), 1));
+            assert_eq!(check(kind, &text), Ok(()), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -75,7 +75,8 @@ async fn over_a_fleet(client: [&str; 2]) {
     }
     let balancer = Balancer::start(instances.iter().map(|instance| instance.address)).await;
     check(client, &[balancer.url().as_ref()]).await;
-    for instance in &instances {
+    for instance in &mut instances {
+        instance.stop().await;
         assert_eq!(instance.log.count("refused"), 0, "{:?}", instance.log);
     }
 }

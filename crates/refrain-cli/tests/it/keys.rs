@@ -220,7 +220,7 @@ async fn a_rotation_refuses_no_token_while_calls_run() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     let old = list(&file)[0].0.clone();
-    let [a, b] = pair(&file).await;
+    let [mut a, mut b] = pair(&file).await;
     let balancer = Balancer::start([a.address, b.address]).await;
     let stop = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..4)
@@ -258,9 +258,6 @@ async fn a_rotation_refuses_no_token_while_calls_run() {
     for caller in callers {
         assert!(caller.await.unwrap() > 0);
     }
-    for instance in [&a, &b] {
-        assert_eq!(instance.log.count(REFUSED), 0, "{:?}", instance.log);
-    }
 
     assert!(keys_with_id("retire", &file, &old).ok);
     a.reload(READ_AGAIN).await;
@@ -269,7 +266,12 @@ async fn a_rotation_refuses_no_token_while_calls_run() {
     b.reload(READ_AGAIN).await;
     assert!(!takes(&b, &early).await);
     assert!(takes(&a, &late).await && takes(&b, &late).await);
-    assert_eq!(a.log.count("unknown_key"), 1, "{:?}", a.log);
+    for instance in [&mut a, &mut b] {
+        instance.stop().await;
+        let refused = instance.log.count(REFUSED);
+        assert_eq!(refused, 1, "{:?}", instance.log);
+        assert_eq!(instance.log.count("unknown_key"), 1);
+    }
 }
 
 /// What staging is for: without it the others cannot open what the first one mints.

@@ -17,7 +17,7 @@ async fn overload_hands_flows_on_and_every_step_is_done_once() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let ledger = files.write("ledger", "");
-    let config = "[limits]\nshed_above = 2\nconcurrent_calls = 64\n";
+    let config = "[limits]\nshed_above = 2\nconcurrent_calls = 64\ndrain_grace_ms = 0\n";
     let config = files.write("config.toml", config);
     let mut instances = Vec::new();
     for name in ["a", "b", "c"] {
@@ -60,7 +60,11 @@ async fn overload_hands_flows_on_and_every_step_is_done_once() {
         handed_on += finished.handed_on;
     }
     assert!(handed_on > 0, "nothing was handed on");
-    let logged: usize = instances.iter().map(|i| i.log.count(HANDED_ON)).sum();
+    let mut logged = 0;
+    for instance in &mut instances {
+        instance.stop().await;
+        logged += instance.log.count(HANDED_ON);
+    }
     assert_eq!(handed_on, logged, "as many as the instances say");
     let ledger = Ledger::at(&ledger);
     ledger.assert_added_once(SUMS, SUM_TO);
@@ -73,7 +77,7 @@ async fn overload_hands_flows_on_and_every_step_is_done_once() {
 async fn without_overload_nothing_is_handed_on() {
     let files = Files::new();
     let config = files.write("config.toml", "[limits]\nconcurrent_calls = 64\n");
-    let instance = Serve::new().config(&config).start().await;
+    let mut instance = Serve::new().config(&config).start().await;
     let callers: Vec<_> = (0..SUMS)
         .map(|_| {
             let client = Client::new(instance.address);
@@ -84,6 +88,7 @@ async fn without_overload_nothing_is_handed_on() {
         let finished = caller.await.unwrap();
         assert_eq!(finished.handed_on, 0, "{finished:?}");
     }
+    instance.stop().await;
     assert_eq!(instance.log.count(HANDED_ON), 0);
 }
 

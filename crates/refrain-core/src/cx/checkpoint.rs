@@ -1,11 +1,12 @@
 //! Checkpoints, and the end of a call.
 
 use super::Cx;
-use crate::flow::{Phase, SlotId, end_quietly, is_driving};
+use crate::flow::{Phase, SlotId, end_quietly, in_step, is_driving};
 use crate::journal::Saved;
 use crate::{Error, Result};
 use std::borrow::Cow;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -19,11 +20,18 @@ pub struct CheckpointFuture<'a> {
 }
 
 impl<'a> CheckpointFuture<'a> {
+    #[track_caller]
     pub(super) fn new(
         cx: &'a Cx,
         name: Cow<'static, str>,
         json: serde_json::Result<String>,
     ) -> Self {
+        if in_step(&cx.shared) {
+            cx.shared.fault(
+                format!("checkpoint {name:?} was made inside a step; a step is run as a whole"),
+                Some(Location::caller()),
+            );
+        }
         Self {
             cx,
             id: None,

@@ -158,12 +158,15 @@ impl Flow {
     pub fn expire(&mut self) -> Event {
         let event = {
             let mut state = self.shared.lock();
-            if state.fault.is_none() && state.open_asks() > 0 {
+            let asks = state.open_asks();
+            if asks > 0 && !state.passes_limit(asks, &self.shared.env.limits) {
                 Event::Cut(state.cut(self.shared.flow))
             } else {
-                Event::Fault(Fault {
-                    message: "the handler took longer than the time limit of a round".into(),
-                    bad_answer: false,
+                over(&mut state).unwrap_or_else(|| {
+                    Event::Fault(Fault {
+                        message: "the handler took longer than the time limit of a round".into(),
+                        bad_answer: false,
+                    })
                 })
             }
         };

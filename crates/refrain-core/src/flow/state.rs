@@ -397,7 +397,7 @@ impl State {
             .find(|r| r.key == key && r.fingerprint == fingerprint);
         match known {
             Some(retry) => {
-                retry.count += 1;
+                retry.count = retry.count.saturating_add(1);
                 retry.reason = reason.into();
                 retry.count
             }

@@ -243,6 +243,8 @@ pub(crate) struct World {
     pub(crate) log_level: Option<LogLevel>,
     pub(crate) wants_progress: bool,
     pub(crate) principal: Principal,
+    /// What the client calls the call: a repeated first request is the same flow.
+    pub(crate) call_id: &'static str,
 }
 
 impl World {
@@ -265,6 +267,7 @@ impl World {
             log_level: None,
             wants_progress: false,
             principal: Principal::new("alice"),
+            call_id: "the call",
         }
     }
 
@@ -339,7 +342,7 @@ impl World {
         let answers: Answers<'_> = serde_json::from_str(answers).unwrap();
         let start = match token {
             None => Ok(Start::first(
-                sealer.first(&binding, Some("the call")),
+                sealer.first(&binding, Some(self.call_id)),
                 Some(&answers),
             )),
             Some(token) => {

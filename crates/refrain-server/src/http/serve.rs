@@ -36,6 +36,8 @@ pub async fn serve(
     let grace = tokio::time::sleep(Duration::ZERO);
     let mut grace = std::pin::pin!(grace);
     let mut look = tokio::time::interval(IDLE);
+    // Not what the server says: whoever told it to drain did not tell this front to stop.
+    let mut stopping = false;
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -46,13 +48,14 @@ pub async fn serve(
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
-            () = &mut shutdown, if !server.is_draining() => {
+            () = &mut shutdown, if !stopping => {
+                stopping = true;
                 server.start_draining();
                 let end = tokio::time::Instant::now() + server.limits().drain_grace;
                 grace.as_mut().reset(end);
                 tracing::info!(running = server.running(), "draining");
             }
-            () = &mut grace, if server.is_draining() => break,
+            () = &mut grace, if stopping => break,
             _ = look.tick() => connections.close_idle(),
             Some(_) = connections.tasks.join_next() => {}
         }

@@ -10,6 +10,7 @@ use refrain_core::{
 use refrain_wire::{Call, CallKind, Reply, ResultBody, RpcError, ToolResult, parse_value};
 use serde_json::{Value, json};
 use std::future::ready;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// How an answer begins.
@@ -215,9 +216,12 @@ fn misfit(tool: &str, reason: &str) -> Reply {
 }
 
 fn run_handler(target: &Target, name: &str, cx: Cx, run: Run<'_>) -> HandlerFuture {
-    let reason = match target.handler()(cx, run) {
-        Ok(future) => return future,
-        Err(reason) => reason,
+    let started = catch_unwind(AssertUnwindSafe(|| target.handler()(cx, run)));
+    let reason = match started {
+        Ok(Ok(future)) => return future,
+        Ok(Err(reason)) => reason,
+        // A plain function that returns a future, or the reading of its arguments, may panic before there is one.
+        Err(panic) => return Box::pin(async move { resume_unwind(panic) }),
     };
     let outcome = match target {
         Target::Tool(_) => {

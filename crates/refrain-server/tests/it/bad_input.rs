@@ -1,38 +1,15 @@
-//! Bodies that are wrong, each answered with its own status and code and a message that names what is wrong.
+//! Messages that are wrong as messages: each is answered with its own status and code, and named.
 
 use crate::support::{
-    CAPABILITIES, CLIENT_INFO, Instance, LOG_LEVEL, Request, Response, VERSION, Word, asked, echo,
-    greet, start, text, token,
+    CAPABILITIES, Instance, Request, VERSION, asked, echo, greet, names, start, text, token,
 };
-use refrain_core::{Cx, Limits, Result};
-use refrain_server::{Prompt, Resource, Server, ServerLimits, Tool};
+use refrain_core::{Cx, Result};
+use refrain_server::{Server, ServerLimits, Tool};
 use refrain_wire::SamplingParams;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The limit of a body in these tests.
 const BODY: usize = 100_000;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct Order {
-    item: String,
-    count: u8,
-    #[serde(default)]
-    note: Option<String>,
-}
-
-async fn order(_: Cx, order: Order) -> Result<String> {
-    Ok(format!("{} {} {:?}", order.count, order.item, order.note))
-}
-
-async fn quote(_: Cx, word: Word) -> Result<String> {
-    Ok(word.text)
-}
-
-async fn readme(_: Cx) -> Result<&'static str> {
-    Ok("text")
-}
 
 async fn model(cx: Cx) -> Result<String> {
     let answer = cx
@@ -49,14 +26,10 @@ async fn instance() -> Instance {
     let builder = Server::builder("bad", "1")
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("greet", greet))
-        .tool(Tool::new("order", order))
         .tool(Tool::new("model", model))
         .tool(Tool::new("places", places))
-        .prompt(Prompt::new("quote", quote))
-        .resource(Resource::new("docs://readme", "readme", readme))
         .limits(ServerLimits {
             body: BODY,
-            flow: Limits::default(),
             ..ServerLimits::default()
         });
     start(builder).await
@@ -67,14 +40,6 @@ async fn good(instance: &Instance) {
         .send(&Request::tool("echo", json!({"text": "still here"})))
         .await;
     assert_eq!(text(&response.reply()), "Echo: still here");
-}
-
-/// Has the message all these words in it?
-#[track_caller]
-fn names(message: &str, words: &[&str]) {
-    for word in words {
-        assert!(message.contains(word), "{word:?} is not in {message:?}");
-    }
 }
 
 fn nested(depth: usize) -> String {
@@ -341,6 +306,19 @@ async fn keys_given_twice_inside_an_answer_do_no_harm() {
         .as_str()
         .unwrap();
     names(ask, &["Who are you?", "\"name\"", "twice"]);
+    assert!(!ask.contains("column"), "{ask}");
+
+    let plain = Request::tool("model", json!({}));
+    let first = instance.send(&plain).await.reply();
+    let body = plain
+        .again(&token(&first), json!({"opinion": "HERE"}))
+        .message();
+    let said =
+        r#"{"role":"assistant","model":"m","content":{"type":"text","text":"x","text":"y"}}"#;
+    let body = String::from_utf8(body).unwrap().replace("\"HERE\"", said);
+    let twice = Request::bytes(body).header("Mcp-Name", "model");
+    let message = instance.send(&twice).await.error(200, -32602);
+    names(&message, &["opinion", "\"text\"", "twice"]);
 }
 
 #[tokio::test]
@@ -410,7 +388,12 @@ async fn a_body_over_the_limit_is_refused() {
         let empty = Request::tool("echo", json!({"text": ""})).message().len();
         Request::tool("echo", json!({"text": "x".repeat(size - empty)}))
     };
-    for (size, fits) in [(BODY, true), (BODY + 1, false), (3 * BODY, false), (50 * BODY, false)] {
+    for (size, fits) in [
+        (BODY, true),
+        (BODY + 1, false),
+        (3 * BODY, false),
+        (50 * BODY, false),
+    ] {
         for request in [of_size(size), of_size(size).chunked()] {
             let response = instance.send(&request).await;
             if fits {
@@ -424,195 +407,18 @@ async fn a_body_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn meta_must_say_which_revision_and_what_the_client_can_do() {
+async fn a_client_that_asks_first_is_spared_sending_a_body_over_the_limit() {
     let instance = instance().await;
-    let plain = || Request::tool("echo", json!({"text": "x"}));
-    let list = || Request::rpc("tools/list", json!({}));
-    for (request, word) in [
-        (plain().without_param("_meta"), "_meta"),
-        (list().without_param("_meta"), "_meta"),
-        (
-            Request::rpc("server/discover", json!({})).without_param("_meta"),
-            "_meta",
-        ),
-        (plain().param("_meta", json!([])), "_meta"),
-        (plain().without_meta(VERSION), VERSION),
-        (list().without_meta(VERSION), VERSION),
-        (plain().meta(VERSION, json!(7)), VERSION),
-        (plain().without_meta(CAPABILITIES), CAPABILITIES),
-        (list().without_meta(CAPABILITIES), CAPABILITIES),
-        (plain().meta(CAPABILITIES, json!("all")), CAPABILITIES),
-        (
-            plain().meta(CAPABILITIES, json!({"sampling": true})),
-            "sampling",
-        ),
-        (
-            plain().meta(CAPABILITIES, json!({"elicitation": {"url": 1}})),
-            "elicitation.url",
-        ),
-        (plain().meta(CLIENT_INFO, json!("me")), CLIENT_INFO),
-        (plain().meta(LOG_LEVEL, json!("loud")), LOG_LEVEL),
-        (plain().meta("progressToken", json!(1.5)), "progressToken"),
-        (plain().meta("refrain/callId", json!("")), "refrain/callId"),
-    ] {
-        let response = instance.send(&request.id(json!("mine"))).await;
-        names(&response.error(400, -32602), &[word]);
-        assert_eq!(response.json()["id"], "mine");
-    }
-    let nameless = plain().without_meta(CLIENT_INFO);
-    assert_eq!(text(&instance.send(&nameless).await.reply()), "Echo: x");
-}
-
-#[tokio::test]
-async fn unknown_names_are_named() {
-    let instance = instance().await;
-    for method in [
-        "initialize",
-        "ping",
-        "logging/setLevel",
-        "resources/subscribe",
-        "tools/calls",
-    ] {
-        let response = instance
-            .send(&Request::rpc(method, json!({})).id(json!(9)))
-            .await;
-        names(&response.error(404, -32601), &[method]);
-        assert_eq!(response.json()["id"], 9);
-    }
-    let response = instance.send(&Request::tool("nope", json!({}))).await;
-    names(&response.error(200, -32602), &["tool", "nope"]);
-    let response = instance.send(&Request::prompt("nope", json!({}))).await;
-    names(&response.error(200, -32602), &["prompt", "nope"]);
-    let response = instance.send(&Request::read("docs://nope")).await;
-    names(&response.error(200, -32602), &["resource", "docs://nope"]);
-    assert_eq!(
-        response.json()["error"]["data"],
-        json!({"uri": "docs://nope"})
-    );
-}
-
-#[tokio::test]
-async fn parameters_of_the_wrong_shape_are_named() {
-    let instance = instance().await;
-    for (request, word) in [
-        (
-            Request::tool("echo", json!({})).without_param("name"),
-            "name",
-        ),
-        (
-            Request::tool("echo", json!({})).param("name", json!(1)),
-            "name",
-        ),
-        (Request::tool("echo", json!([])), "arguments"),
-        (
-            Request::tool("echo", json!({})).param("requestState", json!(1)),
-            "requestState",
-        ),
-        (Request::read("docs://readme").without_param("uri"), "uri"),
-        (
-            Request::rpc("tools/list", json!({"cursor": "more"})),
-            "cursor",
-        ),
-        (Request::rpc("tools/list", json!({"cursor": 1})), "cursor"),
-    ] {
-        names(&instance.send(&request).await.error(400, -32602), &[word]);
-    }
-    let prompt = Request::prompt("quote", json!({"text": 7}));
-    names(
-        &instance.send(&prompt).await.error(200, -32602),
-        &["text", "string"],
-    );
-    let prompt = Request::prompt("quote", json!({}));
-    names(&instance.send(&prompt).await.error(200, -32602), &["text"]);
-}
-
-#[tokio::test]
-async fn arguments_that_do_not_fit_are_a_result_that_names_the_field() {
-    let instance = instance().await;
-    for (arguments, words) in [
-        (json!({}), vec!["item", "count", "required"]),
-        (json!({"item": "pen"}), vec!["count", "required"]),
-        (json!({"item": 7, "count": 1}), vec!["item", "string"]),
-        (
-            json!({"item": "pen", "count": "two"}),
-            vec!["count", "integer"],
-        ),
-        (json!({"item": "pen", "count": 1.5}), vec!["count"]),
-        (
-            json!({"item": "pen", "count": -1}),
-            vec!["count", "minimum"],
-        ),
-        (
-            json!({"item": "pen", "count": 256}),
-            vec!["count", "maximum"],
-        ),
-        (json!({"item": "pen", "count": 1, "note": {}}), vec!["note"]),
-    ] {
-        let reply = instance
-            .send(&Request::tool("order", arguments))
-            .await
-            .reply();
-        assert_eq!(reply["result"]["isError"], true, "{reply}");
-        names(text(&reply), &["order"]);
-        names(text(&reply), &words);
-    }
-    let fits = Request::tool("order", json!({"item": "pen", "count": 2}));
-    let reply = instance.send(&fits).await.reply();
-    assert_eq!(
-        (text(&reply), reply["result"].get("isError")),
-        ("2 pen None", None)
-    );
-    // No arguments at all are empty ones; a tool without any takes none.
-    let none = Request::tool("order", json!({})).without_param("arguments");
-    assert_eq!(
-        instance.send(&none).await.reply()["result"]["isError"],
-        true
-    );
-    let extra = instance
-        .send(&Request::tool("greet", json!({"loud": true})))
-        .await
-        .reply();
-    assert_eq!(extra["result"]["isError"], true);
-    names(text(&extra), &["loud"]);
-}
-
-#[tokio::test]
-async fn answers_of_the_wrong_shape_are_named() {
-    let instance = instance().await;
-    let plain = || Request::tool("greet", json!({}));
-    let first = instance.send(&plain()).await.reply();
-    let message = async |answers: Value, status: u16, later: bool| {
-        let request = plain().param("inputResponses", answers);
-        let request = match later {
-            true => request.param("requestState", json!(token(&first))),
-            false => request,
-        };
-        let response: Response = instance.send(&request).await;
-        response.error(status, -32602)
+    let mut connection = instance.connect().await;
+    let head = |length: usize| {
+        format!(
+            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        )
     };
-    for later in [false, true] {
-        for answers in [json!([]), json!("x"), json!(7), Value::Null] {
-            names(&message(answers, 400, later).await, &["inputResponses"]);
-        }
-        for answer in [json!(12345), Value::Null, json!("x"), json!([])] {
-            let message = message(json!({"login": answer}), 400, later).await;
-            names(&message, &["inputResponses", "login", "object"]);
-        }
-        for (answer, word) in [
-            (json!({}), "action"),
-            (json!({"action": "maybe"}), "maybe"),
-            (json!({"action": 1}), "action"),
-            (json!({"action": "accept", "content": "x"}), "content"),
-            (json!({"action": "accept", "content": []}), "content"),
-        ] {
-            let message = message(json!({"login": answer}), 200, later).await;
-            names(&message, &["inputResponses", "login"]);
-            if word != "action" || answer != json!({"action": 1}) {
-                names(&message, &[word]);
-            }
-        }
-    }
-    // What was not asked is not looked at.
-    let stray = plain().again(&token(&first), json!({"other": {"any": "thing"}}));
-    assert_eq!(asked(&instance.send(&stray).await.reply()), ["login"]);
+    connection.write(head(BODY).as_bytes()).await;
+    assert_eq!(connection.head().await.status, 100);
+    let mut connection = instance.connect().await;
+    connection.write(head(BODY + 1).as_bytes()).await;
+    connection.response().await.error(413, -32600);
 }

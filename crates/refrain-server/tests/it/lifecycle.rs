@@ -9,7 +9,7 @@ use refrain_core::{Cx, Result};
 use refrain_server::{Server, ServerLimits, State, Tool};
 use refrain_wire::LogLevel;
 use serde_json::json;
-use std::future::{Future, pending};
+use std::future::{Future, pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -20,16 +20,18 @@ async fn boom(cx: Cx) -> Result<String> {
 }
 
 /// Panics before there is a future.
-fn boom_at_once(_: Cx) -> impl Future<Output = Result<String>> + Send {
-    let future: Option<std::future::Ready<Result<String>>> = None;
-    future.expect("a secret of the handler")
+fn boom_at_once(cx: Cx) -> impl Future<Output = Result<String>> + Send {
+    if cx.can_elicit() {
+        panic!("a secret of the handler");
+    }
+    drop(cx);
+    ready(Ok(String::new()))
 }
 
 /// Panics in its second round.
 async fn boom_later(cx: Cx) -> Result<String> {
     let login: Login = cx.elicit("login", "Who?").await?;
-    let none: Option<String> = None;
-    Ok(none.unwrap_or_else(|| panic!("a secret about {}", login.name)))
+    panic!("a secret about {}", login.name);
 }
 
 /// Says when it begins and when it is dropped, and waits to be let through.

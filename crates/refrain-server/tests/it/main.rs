@@ -3,6 +3,7 @@
 mod auth;
 mod bad_headers;
 mod bad_input;
+mod bad_params;
 mod bad_tokens;
 mod build;
 mod drain;

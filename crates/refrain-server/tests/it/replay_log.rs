@@ -13,7 +13,7 @@ async fn pay(cx: Cx, ledger: State<Ledger>) -> Result<String> {
     let login: Login = cx.elicit("login", "Who pays?").await?;
     let count = cx
         .step_with_key("pay", |key| async {
-            let mut ledger = ledger.lock().unwrap();
+            let mut ledger = ledger.lock().expect("no panic under the lock");
             ledger.push(key);
             Ok::<_, Error>(ledger.len())
         })
@@ -24,7 +24,7 @@ async fn pay(cx: Cx, ledger: State<Ledger>) -> Result<String> {
 async fn pay_once(cx: Cx, ledger: State<Ledger>) -> Result<String> {
     let login: Login = cx.elicit("login", "Who pays?").await?;
     let work = async {
-        let mut ledger = ledger.lock().unwrap();
+        let mut ledger = ledger.lock().expect("no panic under the lock");
         ledger.push("once".into());
         Ok::<_, Error>(ledger.len())
     };
@@ -35,7 +35,7 @@ async fn pay_once(cx: Cx, ledger: State<Ledger>) -> Result<String> {
 /// Does its work at once, without asking.
 async fn pay_now(cx: Cx, ledger: State<Ledger>) -> Result<String> {
     let work = |key: String| async {
-        ledger.lock().unwrap().push(key);
+        ledger.lock().expect("no panic under the lock").push(key);
         Ok::<_, Error>(())
     };
     cx.step_with_key("pay", work).await?;
@@ -102,7 +102,7 @@ async fn a_token_used_again_gets_the_recorded_reply() {
         let reply = instance.send(&again(id, "mallory")).await.reply();
         assert_eq!((&reply["id"], result(&reply)), (&json!(id), result(&first)));
     }
-    assert_eq!(ledger.lock().unwrap().len(), 1);
+    assert_eq!(ledger.lock().expect("no panic under the lock").len(), 1);
     // Another call is another matter.
     let state = token(&instance.send(&plain()).await.reply());
     let reply = instance
@@ -124,7 +124,7 @@ async fn a_token_that_may_be_used_again_repeats_the_work_under_the_same_key() {
             .reply();
         assert_eq!(text(&reply), format!("ann paid as number {number}"));
     }
-    let ledger = ledger.lock().unwrap();
+    let ledger = ledger.lock().expect("no panic under the lock");
     assert_eq!(ledger[0], ledger[1]);
 }
 
@@ -149,7 +149,7 @@ async fn once_is_once_however_often_a_token_is_used_and_wherever() {
             .reply();
         assert_eq!(text(&reply), "ann paid as number 1");
     }
-    assert_eq!(ledger.lock().unwrap().len(), 1);
+    assert_eq!(ledger.lock().expect("no panic under the lock").len(), 1);
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn once_in_a_tool_that_did_not_say_so_is_a_fault() {
         message.contains("once") && message.contains("replay_log.rs"),
         "{message}"
     );
-    assert!(ledger.lock().unwrap().is_empty());
+    assert!(ledger.lock().expect("no panic under the lock").is_empty());
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_call_id_makes_a_repeated_first_request_the_same_flow() {
     for request in [with("c1"), with("c1"), with("c2"), plain(), plain()] {
         assert_eq!(text(&instance.send(&request).await.reply()), "paid");
     }
-    let keys = std::mem::take(&mut *ledger.lock().unwrap());
+    let keys = std::mem::take(&mut *ledger.lock().expect("no panic under the lock"));
     assert_eq!(keys[0], keys[1]);
     let distinct: std::collections::HashSet<&String> = keys.iter().collect();
     assert_eq!(distinct.len(), 4, "{keys:?}");
@@ -186,5 +186,5 @@ async fn with_a_call_id_and_single_use_a_repeated_first_request_is_not_run_again
         let reply = instance.send(&request.clone().id(json!(id))).await.reply();
         assert_eq!((text(&reply), &reply["id"]), ("paid", &json!(id)));
     }
-    assert_eq!(ledger.lock().unwrap().len(), 1);
+    assert_eq!(ledger.lock().expect("no panic under the lock").len(), 1);
 }

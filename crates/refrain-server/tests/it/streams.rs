@@ -67,8 +67,10 @@ fn builder() -> (ServerBuilder, Arc<Signals>) {
 }
 
 fn progress(token: Value, done: i32) -> Value {
-    json!({"jsonrpc": "2.0", "method": "notifications/progress",
-        "params": {"progressToken": token, "progress": done}})
+    let mut note = json!({"jsonrpc": "2.0", "method": "notifications/progress"});
+    note["params"]["progressToken"] = token;
+    note["params"]["progress"] = done.into();
+    note
 }
 
 fn counted(token: Value, done: i32) -> Value {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 const LISTENING: &str = "refrain: listening on http://";
 
@@ -77,7 +78,7 @@ impl Serve {
         let stderr = child.stderr.take().expect("stderr is a pipe");
         let log = Log::default();
         let own = log.clone();
-        tokio::spawn(async move {
+        let reader = tokio::spawn(async move {
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 own.push(line);
@@ -101,6 +102,7 @@ impl Serve {
             child,
             address,
             log,
+            reader,
         }
     }
 
@@ -120,6 +122,7 @@ pub(crate) struct Instance {
     child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) log: Log,
+    reader: JoinHandle<()>,
 }
 
 impl Instance {
@@ -133,12 +136,16 @@ impl Instance {
         kill_process(id.expect("a process id"), signal).expect("the signal can be sent");
     }
 
-    /// Waits for the process to end.
+    /// Waits for the process to end, and for the end of its log.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
-        ended
+        let ended = async {
+            let status = self.child.wait().await;
+            (&mut self.reader).await.expect("the log can be read");
+            status.expect("a child can be waited for")
+        };
+        tokio::time::timeout(PATIENCE, ended)
+            .await
             .unwrap_or_else(|_| panic!("the instance does not end\n{:?}", self.log))
-            .expect("a child can be waited for")
     }
 
     /// Asks the instance to end, and waits until it has.

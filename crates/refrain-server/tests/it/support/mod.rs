@@ -174,3 +174,11 @@ pub(crate) fn asked(reply: &Value) -> Vec<&str> {
     names.sort_unstable();
     names
 }
+
+/// Has the message all these words in it?
+#[track_caller]
+pub(crate) fn names(message: &str, words: &[&str]) {
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in {message:?}");
+    }
+}

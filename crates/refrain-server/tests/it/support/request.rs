@@ -55,11 +55,11 @@ impl Request {
     }
 
     pub(crate) fn tool(name: &str, arguments: Value) -> Self {
-        Self::rpc("tools/call", json!({"name": name, "arguments": arguments}))
+        Self::rpc("tools/call", json!({"name": name})).param("arguments", arguments)
     }
 
     pub(crate) fn prompt(name: &str, arguments: Value) -> Self {
-        Self::rpc("prompts/get", json!({"name": name, "arguments": arguments}))
+        Self::rpc("prompts/get", json!({"name": name})).param("arguments", arguments)
     }
 
     pub(crate) fn read(uri: &str) -> Self {
