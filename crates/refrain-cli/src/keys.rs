@@ -125,10 +125,12 @@ fn make(file: &Path, ring: &KeyRing) -> io::Result<()> {
 
 /// Writes beside the file and then takes its place, so that nobody reads half a key ring.
 fn write(file: &Path, ring: &KeyRing) -> Result<(), Failure> {
-    let mut beside = file.as_os_str().to_owned();
+    // A link stays a link: what it points to is replaced.
+    let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let mut beside = target.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(beside);
-    let written = make(&beside, ring).and_then(|()| fs::rename(&beside, file));
+    let written = make(&beside, ring).and_then(|()| fs::rename(&beside, &target));
     written.map_err(|error| {
         // It holds secrets, and may not be there.
         let _ = fs::remove_file(&beside);

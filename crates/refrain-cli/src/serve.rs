@@ -59,7 +59,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Some(file) => Config::read(file)?,
         None => Config::default(),
     };
-    start_logging(options.log.or(config.log).unwrap_or_default());
+    let log = options.log.or(config.log).unwrap_or_default();
+    start_logging(log);
     let keys = options.keys.clone().or(config.keys.clone());
     let server = build(options, &config, keys.as_ref())?;
     runtime()?.block_on(async {
@@ -79,7 +80,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         let hosts = hosts(options, &config);
         // Before the line that says it listens: whoever read that may send a signal.
         let stop = told_to_stop()?;
-        anstream::eprintln!("refrain: listening on http://{address}/mcp");
+        match log {
+            LogFormat::Text => anstream::eprintln!("refrain: listening on http://{address}/mcp"),
+            LogFormat::Json => tracing::info!("listening on http://{address}/mcp"),
+        }
+        if !address.ip().is_loopback() && options.tokens.is_none() && config.tokens.is_none() {
+            tracing::warn!(
+                "anyone who reaches {address} can call, and take over calls of others whose tokens they get: \
+                 set --tokens"
+            );
+        }
         serve(listener, server, hosts, stop).await?;
         Ok(ExitCode::SUCCESS)
     })
@@ -147,15 +157,23 @@ fn hosts(options: &Options, config: &Config) -> AllowedHosts {
     }
 }
 
-/// Done when the process is asked to end.
+/// Done when the process is asked to end. Asked a second time, the process ends at once.
 fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
+    let mut told = async move || {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+    };
+    Ok(async move {
+        told().await;
+        tokio::spawn(async move {
+            told().await;
+            tracing::warn!("told to stop twice: running calls are dropped");
+            std::process::exit(1);
+        });
     })
 }
 

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-const LISTENING: &str = "refrain: listening on http://";
+const LISTENING: &str = "listening on http://";
 
 /// How an instance is started.
 pub(crate) struct Serve(Command);
@@ -94,9 +94,9 @@ impl Serve {
             () = ended => unreachable!(),
         };
         let address = line
-            .strip_prefix(LISTENING)
-            .and_then(|rest| rest.strip_suffix("/mcp"))
-            .and_then(|address| address.parse().ok())
+            .split_once(LISTENING)
+            .and_then(|(_, rest)| rest.split_once("/mcp"))
+            .and_then(|(address, _)| address.parse().ok())
             .unwrap_or_else(|| panic!("no address in {line:?}"));
         Instance {
             child,
