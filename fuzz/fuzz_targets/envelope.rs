@@ -134,6 +134,8 @@ fn called(id: Id<'_>, call: &Call<'_>) {
     replied(id, &Reply::Incomplete(incomplete));
     replied(id, &Reply::complete(ToolResult::text(call.target.as_ref())));
     replied(id, &Reply::complete(call.arguments));
+    let failed = RpcError::internal("no").with_data(&call.arguments);
+    replied(id, &Reply::Error(failed));
     let version = &call.meta.protocol_version;
     replied(
         id,

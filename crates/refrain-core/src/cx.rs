@@ -14,6 +14,7 @@ pub use step::StepFuture;
 use crate::flow::{Note, Shared, in_step};
 use crate::form::{Elicit, Form};
 use crate::journal::{Entry, Held, Kind};
+use crate::replay::Keep;
 use crate::{AskError, Error, Principal, Result};
 use ask::Question;
 use refrain_wire::{Capability, LogLevel, Root, SamplingAnswer, SamplingParams};
@@ -201,8 +202,10 @@ impl Cx {
         }
         let log = self.shared.env.replay_log.clone();
         let flow = self.shared.flow;
+        let now = self.shared.env.source.unix_seconds();
+        let keep = Keep::for_flow(now, self.shared.deadline());
         StepFuture::with_key(self, Kind::Once, name.into(), |key| {
-            step::at_most_once(log, flow, key.unique(), work)
+            step::at_most_once(log, keep, flow, key.unique(), work)
         })
     }
 

@@ -122,16 +122,20 @@ impl Key {
 
     /// Never the same for two keys of one kind, whatever their scopes and names are made of.
     pub(crate) fn unique(&self) -> String {
-        let scope = self.scope.as_ref().map_or(0, |scope| scope.len());
-        format!("{scope}:{}", self.full())
+        let scope = self.scope.as_deref().unwrap_or_default();
+        format!("{}:{scope}/{}#{}", scope.len(), self.name, self.ordinal)
     }
 
-    /// `scope/name#ordinal`, for people to read.
+    /// `scope/name#ordinal`, for people to read; the first of a name has no number.
     pub(crate) fn full(&self) -> String {
-        match &self.scope {
-            Some(scope) => format!("{scope}/{}#{}", self.name, self.ordinal),
-            None => format!("{}#{}", self.name, self.ordinal),
+        let mut full = match &self.scope {
+            Some(scope) => format!("{scope}/{}", self.name),
+            None => self.name.to_string(),
+        };
+        if self.ordinal > 1 {
+            full.push_str(&format!("#{}", self.ordinal));
         }
+        full
     }
 }
 

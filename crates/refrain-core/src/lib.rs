@@ -31,7 +31,7 @@ pub use flow::{
 pub use form::{Choice, Elicit, ElicitEnum, Field, Form};
 pub use journal::{Claims, FlowId, Snapshot};
 pub use principal::Principal;
-pub use replay::{LogError, LogFuture, LogKey, MemoryReplayLog, Recorded, ReplayLog};
+pub use replay::{Keep, LogError, LogFuture, LogKey, MemoryReplayLog, Recorded, ReplayLog};
 pub use seal::{
     Binding, KeyId, KeyRing, KeyRingError, KeyState, OpenError, SealError, Sealer, SealerOptions,
 };

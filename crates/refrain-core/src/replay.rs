@@ -5,8 +5,8 @@
 
 use crate::journal::{FlowId, Key, Kind};
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
-use std::future::Future;
+use std::collections::{BTreeMap, HashMap};
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
@@ -68,19 +68,39 @@ pub struct LogError(pub String);
 /// A future of the replay log.
 pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send + 'a>>;
 
+/// How long a record is needed, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// The time now.
+    pub now: u64,
+    /// The time after which no token of the flow is accepted any more, by any clock of the fleet.
+    pub until: u64,
+}
+
+impl Keep {
+    /// A generous allowance for clocks of a fleet that differ.
+    const CLOCKS: u64 = 3600;
+
+    /// As long as a flow with this deadline can go on.
+    pub fn for_flow(now: u64, deadline: u64) -> Self {
+        let until = deadline.saturating_add(Self::CLOCKS);
+        Self { now, until }
+    }
+}
+
 /// Where work that must not be done twice is recorded. It must be shared by all instances that accept the same
 /// tokens, and keep a record for as long as a flow can live.
 pub trait ReplayLog: Send + Sync {
-    /// Records that this is about to be done, unless it was recorded before.
-    fn begin<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, Recorded>;
+    /// Records that this is about to be done, unless it was recorded before. The record is kept for the time given.
+    fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded>;
     /// Records what came of it.
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()>;
 }
 
 /// A replay log in the memory of one process: for a server that runs as a single instance, and for tests.
 ///
-/// It holds a bounded number of records. When it is full, nothing new may begin until old flows have been
-/// forgotten with [`MemoryReplayLog::forget_before`]: to drop a record unasked would let its work be done twice.
+/// It holds a bounded number of records. When it is full, nothing new may begin until the time of old ones is over: to
+/// drop a record before that would let its work be done twice.
 #[derive(Clone, Default)]
 pub struct MemoryReplayLog {
     inner: Arc<Mutex<Records>>,
@@ -90,10 +110,20 @@ pub struct MemoryReplayLog {
 #[derive(Default)]
 struct Records {
     by_key: HashMap<LogKey, Option<String>>,
-    /// In the order they were begun, with a time in seconds since 1970 that is not before that.
-    order: VecDeque<(u64, LogKey)>,
-    /// How many of the last ones have no time yet.
-    undated: usize,
+    /// By the time they are kept until, and a number that tells records of one second apart.
+    by_time: BTreeMap<(u64, u64), LogKey>,
+    count: u64,
+}
+
+impl Records {
+    fn forget(&mut self, now: u64) {
+        while let Some(first) = self.by_time.first_entry()
+            && first.key().0 < now
+        {
+            let key = first.remove();
+            self.by_key.remove(&key);
+        }
+    }
 }
 
 impl MemoryReplayLog {
@@ -113,21 +143,6 @@ impl MemoryReplayLog {
         }
     }
 
-    /// Tells the log the time, in seconds since 1970, and forgets what was begun before `oldest`. What was begun
-    /// since the last time it was told counts as begun now.
-    pub fn forget_before(&self, now: u64, oldest: u64) {
-        let mut records = crate::lock(&self.inner);
-        let undated = std::mem::take(&mut records.undated);
-        for (at, _) in records.order.iter_mut().rev().take(undated) {
-            *at = now;
-        }
-        while records.order.front().is_some_and(|(at, _)| *at < oldest) {
-            if let Some((_, key)) = records.order.pop_front() {
-                records.by_key.remove(&key);
-            }
-        }
-    }
-
     /// How many records there are.
     pub fn len(&self) -> usize {
         crate::lock(&self.inner).by_key.len()
@@ -138,8 +153,9 @@ impl MemoryReplayLog {
         self.len() == 0
     }
 
-    fn begin_now(&self, key: &LogKey) -> Result<Recorded, LogError> {
+    fn begin_now(&self, key: &LogKey, keep: Keep) -> Result<Recorded, LogError> {
         let mut records = crate::lock(&self.inner);
+        records.forget(keep.now);
         if let Some(known) = records.by_key.get(key) {
             return Ok(known.clone().map_or(Recorded::Begun, Recorded::Done));
         }
@@ -147,10 +163,18 @@ impl MemoryReplayLog {
         if records.by_key.len() >= capacity {
             return Err(LogError(format!("it holds {capacity} records and is full")));
         }
-        records.order.push_back((0, key.clone()));
-        records.undated += 1;
+        records.count += 1;
+        let at = (keep.until, records.count);
+        records.by_time.insert(at, key.clone());
         records.by_key.insert(key.clone(), None);
         Ok(Recorded::Fresh)
+    }
+
+    /// Records an end, where the beginning is still known.
+    fn finish_now(&self, key: &LogKey, value: &str) {
+        if let Some(record) = crate::lock(&self.inner).by_key.get_mut(key) {
+            *record = Some(value.to_owned());
+        }
     }
 }
 
@@ -163,14 +187,12 @@ impl std::fmt::Debug for MemoryReplayLog {
 }
 
 impl ReplayLog for MemoryReplayLog {
-    fn begin<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, Recorded> {
-        Box::pin(std::future::ready(self.begin_now(key)))
+    fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
+        Box::pin(ready(self.begin_now(key, keep)))
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
-        crate::lock(&self.inner)
-            .by_key
-            .insert(key.clone(), Some(value.to_owned()));
-        Box::pin(std::future::ready(Ok(())))
+        self.finish_now(key, value);
+        Box::pin(ready(Ok(())))
     }
 }

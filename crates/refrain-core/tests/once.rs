@@ -161,17 +161,23 @@ async fn a_replay_log_forgets_only_what_is_old() {
     let log = MemoryReplayLog::new();
     let flow = refrain_core::FlowId::from_bytes([7; 16]);
     let key = |round| refrain_core::LogKey::round(flow, round);
-    let fresh =
-        async |round| log.begin(&key(round)).await.unwrap() == refrain_core::Recorded::Fresh;
-    assert!(fresh(1).await);
-    // The log has no clock: what it was not told the time of is not old.
-    log.forget_before(1000, 900);
-    assert!(!fresh(1).await);
-    assert!(fresh(2).await);
-    log.forget_before(1200, 1001);
-    assert!(fresh(1).await, "begun at 1000 at the latest, and forgotten");
-    assert!(!fresh(2).await);
+    let begin = async |round, now, until| {
+        let keep = refrain_core::Keep { now, until };
+        log.begin(&key(round), keep).await.unwrap()
+    };
+    let fresh = refrain_core::Recorded::Fresh;
+    let begun = refrain_core::Recorded::Begun;
+    assert_eq!(begin(1, 100, 1000).await, fresh);
+    assert_eq!(begin(2, 100, 2000).await, fresh);
+    assert_eq!(begin(1, 1000, 9000).await, begun, "kept to the last second");
+    assert_eq!(begin(1, 1001, 9000).await, fresh, "its time is over");
+    assert_eq!(begin(2, 1001, 9000).await, begun);
     log.finish(&key(2), "done").await.unwrap();
     let done = refrain_core::Recorded::Done("done".into());
-    assert_eq!(log.begin(&key(2)).await.unwrap(), done);
+    assert_eq!(begin(2, 1001, 9000).await, done);
+    assert_eq!(log.len(), 2);
+    // An end whose beginning was forgotten leaves nothing behind.
+    assert_eq!(begin(3, 20_000, 30_000).await, fresh);
+    log.finish(&key(2), "late").await.unwrap();
+    assert_eq!(log.len(), 1);
 }

@@ -8,6 +8,9 @@ use futures_util::future::join;
 use refrain_core::ok;
 use serde_json::json;
 use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::task::Poll;
 use std::time::Duration;
 use support::{Book, Num, World, handler, many_threads, num};
@@ -47,14 +50,19 @@ async fn a_spawned_task_is_not_passed_over() {
 #[test]
 fn a_race_in_a_spawned_task_is_won_by_the_first_entry() {
     let world = World::new();
-    let handler = handler(|cx| async move {
-        let inner = cx.clone();
+    let answered = Arc::new(AtomicBool::new(false));
+    let slowly = answered.clone();
+    let handler = handler(move |cx| {
+        let slowly = slowly.clone();
         let task = tokio::spawn(async move {
+            let inner = cx;
             let a = inner.elicit::<Num>("a", "?");
             let b = inner.elicit::<Num>("b", "?");
             // The driver, on its own thread, has time to see `b` awaited and `a` not yet.
             let pause = poll_fn(|_| {
-                std::thread::sleep(Duration::from_millis(2));
+                if slowly.load(SeqCst) {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
                 Poll::<()>::Pending
             });
             tokio::select! {
@@ -64,10 +72,11 @@ fn a_race_in_a_spawned_task_is_won_by_the_first_entry() {
                 a = a => ok(("a", a?.v)),
             }
         });
-        task.await?
+        async move { task.await? }
     });
     let runtime = many_threads();
     for _ in 0..5 {
+        answered.store(false, SeqCst);
         let token = runtime.block_on(async {
             // Both asks in one round; on many threads that may take another go.
             loop {
@@ -77,6 +86,7 @@ fn a_race_in_a_spawned_task_is_won_by_the_first_entry() {
                 }
             }
         });
+        answered.store(true, SeqCst);
         let answers = json!({"a": num(1), "b": num(2)});
         let last = runtime.block_on(world.next(&handler, &token, &answers));
         assert_eq!(last.out(), json!(["a", 1]));

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::meta::Capability;
+use crate::write;
 
 /// The kind of an error, which fixes its number on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -162,7 +163,8 @@ impl RpcError {
     /// The same error with data; a value that JSON cannot hold leaves it as it was.
     #[must_use]
     pub fn with_data(mut self, data: &impl Serialize) -> Self {
-        if let Ok(raw) = to_raw_value(data) {
+        let text = serde_json::to_string(data).map(write::one_line);
+        if let Ok(raw) = text.and_then(RawValue::from_string) {
             self.data = Some(raw);
         }
         self

@@ -46,3 +46,13 @@ pub(crate) fn as_whole(value: f64) -> Option<i64> {
     // The bound makes the conversion exact.
     (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
 }
+
+/// JSON text without line breaks: a message must be one line, and raw values come as they were written.
+pub(crate) fn one_line(json: String) -> String {
+    let breaks = |byte: u8| byte == b'\n' || byte == b'\r';
+    if json.bytes().fold(false, |any, byte| any | breaks(byte)) {
+        // A string cannot hold them, so they are white space.
+        return json.replace(['\n', '\r'], " ");
+    }
+    json
+}

@@ -53,6 +53,26 @@ fn a_complete_reply_byte_for_byte() {
 }
 
 #[test]
+fn a_reply_is_one_line_even_with_raw_values_in_it() {
+    let spread = raw("{\"a\" :\r\n [1,\n\"\\n\"]}");
+    let complete = reply_text(&Reply::complete(&spread));
+    assert!(
+        complete.contains(r#""complete","a" :   [1, "\n"],"_meta""#),
+        "{complete}"
+    );
+    let failed = RpcError::internal("no").with_data(&spread);
+    let failed = reply_text(&Reply::Error(failed));
+    assert!(
+        failed.ends_with(r#""data":{"a" :   [1, "\n"]}}}"#),
+        "{failed}"
+    );
+    assert_eq!(
+        reply_text(&Reply::complete(raw("{ }"))),
+        reply_text(&Reply::complete(json!({})))
+    );
+}
+
+#[test]
 fn a_body_that_is_no_object_is_an_internal_error() {
     assert_eq!(
         ResultBody::from_members([1]).unwrap_err().code,

@@ -4,7 +4,7 @@ use super::Cx;
 use crate::error::StoredError;
 use crate::flow::{Mark, Phase, Shared, SlotId, StepSignal, end_quietly, is_driving};
 use crate::journal::{Entry, FlowId, Held, Key, Kind};
-use crate::replay::{LogKey, Recorded, ReplayLog};
+use crate::replay::{Keep, LogKey, Recorded, ReplayLog};
 use crate::{Error, Result};
 use pin_project_lite::pin_project;
 use serde::Serialize;
@@ -162,7 +162,8 @@ fn before(
         state.park(id, Phase::Held, waker, outside);
         return Go::Wait;
     }
-    let signal = signal.get_or_insert_with(|| StepSignal::new(shared.passes.clone()));
+    let signal = signal
+        .get_or_insert_with(|| StepSignal::new(shared.passes.get_or_init(Arc::default).clone()));
     let phase = Phase::Running(signal.clone());
     if let Some(slot) = state.slot(id) {
         slot.phase = phase;
@@ -240,6 +241,7 @@ pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
 /// Runs `work` unless the log says that it was begun before.
 pub(super) async fn at_most_once<T, E, F>(
     log: Option<Arc<dyn ReplayLog>>,
+    keep: Keep,
     flow: FlowId,
     name: String,
     work: F,
@@ -254,11 +256,11 @@ where
         return std::future::pending().await;
     };
     let key = LogKey::once(flow, &name);
-    match log.begin(&key).await.map_err(Error::internal)? {
+    match log.begin(&key, keep).await.map_err(Error::internal)? {
         Recorded::Fresh => {}
         Recorded::Begun => {
             return Err(Error::msg(
-                "this was begun before and interrupted; it is not done twice",
+                "this is being done elsewhere, or was interrupted; it is not done twice",
             ));
         }
         Recorded::Done(json) => {

@@ -181,7 +181,9 @@ impl Flow {
 
     fn poll_handler(&mut self) -> Poll<Event> {
         self.waker.begin();
-        self.shared.passes.next();
+        if let Some(passes) = self.shared.passes.get() {
+            passes.next();
+        }
         let handler = self
             .handler
             .as_mut()
@@ -376,7 +378,9 @@ impl Rest<'_> {
     /// A step that was woken and then left out of a whole poll is held somewhere and will not finish.
     /// Returns whether another poll is needed to tell.
     fn forget_abandoned(&mut self, state: &mut State) -> bool {
-        let pass = self.shared.passes.get();
+        let Some(pass) = self.shared.passes.get().map(|passes| passes.get()) else {
+            return false;
+        };
         let mut again = false;
         let mut forgotten = 0;
         for slot in state.slots.iter_mut().filter(|slot| !slot.outside) {

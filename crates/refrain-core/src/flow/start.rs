@@ -31,6 +31,11 @@ impl Start {
         self.snapshot.flow()
     }
 
+    /// When the flow must be over, in seconds since 1970.
+    pub fn deadline(&self) -> u64 {
+        self.snapshot.deadline
+    }
+
     /// The number of the round that begins, counted from 1.
     pub fn round(&self) -> u32 {
         self.snapshot.round()

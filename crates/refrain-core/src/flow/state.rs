@@ -14,7 +14,7 @@ use crate::{AskError, Error};
 use refrain_wire::{Ask, AskKind};
 use std::borrow::Cow;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Wake, Waker};
 
 /// Names one operation of a handler while it is alive.
@@ -94,7 +94,8 @@ pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) flow: FlowId,
     pub(crate) waker: Arc<FlowWaker>,
-    pub(crate) passes: Arc<PassCounter>,
+    /// Made when the first step starts.
+    pub(crate) passes: OnceLock<Arc<PassCounter>>,
     state: Mutex<State>,
 }
 
@@ -105,7 +106,7 @@ impl Shared {
         Arc::new(Self {
             flow: snapshot.flow,
             waker,
-            passes: Arc::default(),
+            passes: OnceLock::new(),
             env,
             state: Mutex::new(State {
                 entries: snapshot.entries,
@@ -140,6 +141,11 @@ impl Shared {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         crate::lock(&self.state)
+    }
+
+    /// When the flow must be over, in seconds since 1970.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.lock().deadline
     }
 
     /// Has the driver look again, after a change made from another task.
@@ -443,8 +449,8 @@ impl State {
         };
         let mut wire = match (&key.scope, key.ordinal) {
             _ if !plain_is_taken => key.name.to_string(),
-            (Some(scope), 1) => format!("{scope}/{}", key.name),
-            (None, n) if n > 1 => format!("{}#{n}", key.name),
+            // Another scope's ask has had the plain name.
+            (None, 1) => format!("{}#1", key.name),
             _ => key.full(),
         };
         while taken(&wire) {

@@ -107,7 +107,9 @@ fn flat(ty: &Type, what: &str) -> syn::Error {
 /// The name of a type without generics, or what it is instead.
 fn plain_name(ty: &Type) -> syn::Result<String> {
     let what = match ty {
-        Type::Path(TypePath { qself: None, path, .. }) => match path.segments.last() {
+        Type::Path(TypePath {
+            qself: None, path, ..
+        }) => match path.segments.last() {
             Some(last) if last.arguments.is_none() => return Ok(last.ident.to_string()),
             Some(last) => format!("`{}<..>`", last.ident),
             None => "this type".to_owned(),
@@ -124,7 +126,10 @@ fn plain_name(ty: &Type) -> syn::Result<String> {
 
 /// `T` of `Outer<T>`, by whatever path `Outer` is reached.
 fn argument_of<'a>(ty: &'a Type, outer: &str) -> syn::Result<Option<&'a Type>> {
-    let Type::Path(TypePath { qself: None, path, .. }) = ty else {
+    let Type::Path(TypePath {
+        qself: None, path, ..
+    }) = ty
+    else {
         return Ok(None);
     };
     let Some(last) = path.segments.last().filter(|last| last.ident == outer) else {

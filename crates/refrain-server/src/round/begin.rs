@@ -5,7 +5,7 @@ use crate::handler::{Run, Start as StartHandler};
 use crate::reply::ReplyTo;
 use crate::server::Server;
 use refrain_core::{
-    Cx, Env, Error, Flow, HandlerFuture, LogKey, Outcome, Pressure, Principal, Start,
+    Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start,
 };
 use refrain_wire::{Call, CallKind, Reply, ResultBody, RpcError, ToolResult, parse_value};
 use serde_json::{Value, json};
@@ -98,6 +98,7 @@ fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<B
         _ => (false, false, Arc::from("1")),
     };
     let number = start.round();
+    let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
     let single_use = single_use.then(|| LogKey::round(start.flow(), number));
     let env = Env {
         principal,
@@ -125,7 +126,7 @@ fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<B
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
-            Stage::Claim(Box::pin(async move { log.begin(&key).await }))
+            Stage::Claim(Box::pin(async move { log.begin(&key, keep).await }))
         }
         _ => Stage::Run,
     };

@@ -140,7 +140,7 @@ async fn a_token_too_large_is_an_error_that_names_the_largest_entry() {
     let (rounds, error) = failure(&fleet(|builder| builder.max_token(2048)), "hoarder").await;
     assert_eq!((rounds, error.code), (1, -32603));
     assert!(
-        error.message.contains("2048") && error.message.contains("large#1 with 5002 bytes"),
+        error.message.contains("2048") && error.message.contains("large with 5002 bytes"),
         "{}",
         error.message
     );

@@ -52,8 +52,12 @@ impl Connection {
         self.response().await
     }
 
-    /// Reads a whole response.
+    /// Reads a whole response, which has to come to an end.
     pub(crate) async fn response(&mut self) -> Response {
+        within("the end of a response", self.whole()).await
+    }
+
+    async fn whole(&mut self) -> Response {
         let mut response = self.head().await;
         if let Some(length) = response.header("content-length") {
             let length: usize = length.parse().expect("a length");
