@@ -5,5 +5,6 @@
 
 pub mod compose;
 pub mod handlers;
+pub mod mutate;
 pub mod play;
 pub mod source;

@@ -3,11 +3,15 @@
 //! ```text
 //! cargo run --release -p refrain-conformance -- server --listen 127.0.0.1:8080
 //! scripts/conformance http://127.0.0.1:8080/mcp
+//!
+//! .tools/bin/conformance client --command "target/release/refrain-conformance client" \
+//!     --spec-version 2026-07-28 --force --scenario tools_call
 //! ```
 //!
 //! What it serves is made of the suite's own texts: each scenario names a tool, prompt or resource and says what it
 //! has to answer. They are written here as any user of the crate would write them.
 
+mod client;
 mod prompts;
 mod resources;
 mod rounds;
@@ -38,11 +42,19 @@ enum Command {
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
         listen: SocketAddr,
     },
+    /// Do what one of the suite's client scenarios asks for, against the suite's own server.
+    Client(client::Instructions),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Command::Server { listen } = Cli::parse().command;
+    match Cli::parse().command {
+        Command::Server { listen } => run_server(listen).await,
+        Command::Client(instructions) => run_client(&instructions).await,
+    }
+}
+
+async fn run_server(listen: SocketAddr) -> ExitCode {
     let server = match server() {
         Ok(server) => server,
         Err(error) => return fail(&error),
@@ -50,6 +62,18 @@ async fn main() -> ExitCode {
     match run(listen, server).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("{listen}: {error}")),
+    }
+}
+
+/// The line on stdout tells that the scenario was gone through to its end: the suite does not always look at the
+/// exit status.
+async fn run_client(instructions: &client::Instructions) -> ExitCode {
+    match client::run(instructions).await {
+        Ok(()) => {
+            println!("done");
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error),
     }
 }
 

@@ -85,14 +85,14 @@ impl IntoReply<ToolCall> for ToolResult {
 }
 
 impl IntoReply<ToolCall> for String {
-    fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&ToolResult::text(self))
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+        IntoReply::<ToolCall>::into_reply(self.as_str(), to)
     }
 }
 
 impl IntoReply<ToolCall> for &str {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&ToolResult::text(self))
+        Ok(Outcome::Complete(ResultBody::text(self)))
     }
 }
 

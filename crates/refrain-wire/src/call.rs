@@ -162,6 +162,15 @@ impl ResultBody {
         Ok(Self(write::one_line(text)))
     }
 
+    /// The result of a tool that answers with one text, written without a detour: most results are that.
+    pub fn text(text: &str) -> Self {
+        let mut out = Vec::with_capacity(text.len() + 64);
+        out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
+        write::text(&mut out, text);
+        out.extend_from_slice(br#"}],"isError":false}"#);
+        Self(String::from_utf8(out).expect("only whole strings were written"))
+    }
+
     /// The text of the members, commas between them and none around them.
     pub fn members(&self) -> &str {
         // An empty object that was written by hand may have white space in it.

@@ -408,3 +408,18 @@ fn lists() {
         json!([{"uriTemplate": "a:{id}", "name": "t"}])
     );
 }
+
+#[test]
+fn a_text_result_is_written_the_same_either_way() {
+    for text in [
+        "",
+        "plain",
+        "two\nlines",
+        "72°F \"quoted\" \\ \u{1}",
+        "\u{1f600}",
+    ] {
+        let short = ResultBody::text(text);
+        let long = ResultBody::from_members(ToolResult::text(text)).unwrap();
+        assert_eq!(short, long);
+    }
+}
