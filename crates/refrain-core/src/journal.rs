@@ -37,38 +37,21 @@ impl fmt::Debug for FlowId {
     }
 }
 
-/// What made an entry. The numbers are part of the token's format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
+/// What made an entry. Their order is part of the token's format: new ones go to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
-    Form = 0,
-    Url = 1,
-    Sampling = 2,
-    Roots = 3,
-    Step = 4,
-    Once = 5,
-    Check = 6,
-    Now = 7,
-    Random = 8,
+    Form,
+    Url,
+    Sampling,
+    Roots,
+    Step,
+    Once,
+    Check,
+    Now,
+    Random,
 }
 
 impl Kind {
-    fn from_u8(number: u8) -> Option<Self> {
-        [
-            Self::Form,
-            Self::Url,
-            Self::Sampling,
-            Self::Roots,
-            Self::Step,
-            Self::Once,
-            Self::Check,
-            Self::Now,
-            Self::Random,
-        ]
-        .get(usize::from(number))
-        .copied()
-    }
-
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Form => "form",
@@ -106,7 +89,7 @@ impl From<refrain_wire::AskKind> for Kind {
 }
 
 /// Where an entry belongs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key {
     pub(crate) scope: Option<Arc<str>>,
     pub(crate) kind: Kind,
@@ -140,7 +123,7 @@ impl Key {
 }
 
 /// What an entry holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Held {
     /// An answer as it came, or a step's value, as JSON.
     Value(Arc<str>),
@@ -157,15 +140,17 @@ impl Held {
 }
 
 /// One thing a flow was told or did.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) key: Key,
     /// Which schema was asked for; 0 where there is none.
     pub(crate) fingerprint: u64,
     pub(crate) held: Held,
     /// Has the handler of this run seen it?
+    #[serde(skip)]
     pub(crate) delivered: bool,
     /// An answer that did not fit: out of the journal, its place kept until the round ends.
+    #[serde(skip)]
     pub(crate) void: bool,
 }
 
@@ -182,7 +167,7 @@ impl Entry {
 }
 
 /// An ask of the round that was cut: under which key the client will answer it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub(crate) wire_key: Box<str>,
     pub(crate) key: Key,
@@ -190,7 +175,7 @@ pub(crate) struct Asked {
 }
 
 /// An ask whose answers did not fit so far.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Retry {
     pub(crate) key: Key,
     pub(crate) fingerprint: u64,
@@ -199,7 +184,7 @@ pub(crate) struct Retry {
 }
 
 /// The latest state of a computation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) scope: Option<Arc<str>>,
     pub(crate) name: Cow<'static, str>,
@@ -287,35 +272,11 @@ impl Snapshot {
             version: claims.version,
             round: self.round,
             sheds: self.sheds,
-            asked: self
-                .asked
-                .iter()
-                .map(|a| (&*a.wire_key, WireKey::new(&a.key), a.fingerprint))
-                .collect(),
-            entries: self
-                .entries
-                .iter()
-                .map(|e| {
-                    let failed = matches!(e.held, Held::Failure(_));
-                    (
-                        WireKey::new(&e.key),
-                        e.fingerprint,
-                        failed,
-                        &**e.held.json(),
-                    )
-                })
-                .collect(),
-            retries: self
-                .retries
-                .iter()
-                .map(|r| (WireKey::new(&r.key), r.fingerprint, r.count, &*r.reason))
-                .collect(),
-            saved: self
-                .saved
-                .iter()
-                .map(|s| (s.scope.as_deref(), &*s.name, &*s.json))
-                .collect(),
-            state: self.state.as_deref(),
+            asked: &self.asked,
+            entries: &self.entries,
+            retries: &self.retries,
+            saved: &self.saved,
+            state: &self.state,
         };
         let held: usize = self.entries.iter().map(|e| e.held.json().len() + 32).sum();
         let mut bytes = Vec::with_capacity(prefix.len() + 128 + held + spare);
@@ -325,7 +286,7 @@ impl Snapshot {
 
     /// Reads what [`Snapshot::encode`] wrote. `None` if it is anything else, bytes left over included.
     pub fn decode(bytes: &[u8]) -> Option<(Claims<'_>, Self)> {
-        let (wire, rest): (Wire<'_>, &[u8]) = postcard::take_from_bytes(bytes).ok()?;
+        let (wire, rest): (OwnedWire<'_>, &[u8]) = postcard::take_from_bytes(bytes).ok()?;
         if !rest.is_empty() {
             return None;
         }
@@ -339,51 +300,11 @@ impl Snapshot {
             round: wire.round,
             sheds: wire.sheds,
             deadline: wire.deadline,
-            asked: wire
-                .asked
-                .iter()
-                .map(|(wire_key, key, fingerprint)| {
-                    Some(Asked {
-                        wire_key: (*wire_key).into(),
-                        key: key.read()?,
-                        fingerprint: *fingerprint,
-                    })
-                })
-                .collect::<Option<_>>()?,
-            entries: wire
-                .entries
-                .iter()
-                .map(|(key, fingerprint, failed, json)| {
-                    let held = if *failed {
-                        Held::Failure((*json).into())
-                    } else {
-                        Held::Value((*json).into())
-                    };
-                    Some(Entry::new(key.read()?, *fingerprint, held))
-                })
-                .collect::<Option<_>>()?,
-            retries: wire
-                .retries
-                .iter()
-                .map(|(key, fingerprint, count, reason)| {
-                    Some(Retry {
-                        key: key.read()?,
-                        fingerprint: *fingerprint,
-                        count: *count,
-                        reason: (*reason).into(),
-                    })
-                })
-                .collect::<Option<_>>()?,
-            saved: wire
-                .saved
-                .iter()
-                .map(|(scope, name, json)| Saved {
-                    scope: scope.map(Into::into),
-                    name: Cow::Owned((*name).to_owned()),
-                    json: (*json).into(),
-                })
-                .collect(),
-            state: wire.state.map(Into::into),
+            asked: wire.asked,
+            entries: wire.entries,
+            retries: wire.retries,
+            saved: wire.saved,
+            state: wire.state,
         };
         Some((claims, snapshot))
     }
@@ -400,11 +321,9 @@ pub struct Claims<'a> {
     pub version: &'a str,
 }
 
-/// An entry as it is written: key, fingerprint, failed, JSON.
-type WireEntry<'a> = (WireKey<'a>, u64, bool, &'a str);
-
+/// The binary form. The order of the fields is the token's format.
 #[derive(Serialize, Deserialize)]
-struct Wire<'a> {
+struct Wire<'a, Asks, Entries, Retries, States, Own> {
     flow: FlowId,
     issued: u64,
     expires: u64,
@@ -412,44 +331,15 @@ struct Wire<'a> {
     version: &'a str,
     round: u32,
     sheds: u32,
-    #[serde(borrow)]
-    asked: Vec<(&'a str, WireKey<'a>, u64)>,
-    #[serde(borrow)]
-    entries: Vec<WireEntry<'a>>,
-    #[serde(borrow)]
-    retries: Vec<(WireKey<'a>, u64, u32, &'a str)>,
-    #[serde(borrow)]
-    saved: Vec<(Option<&'a str>, &'a str, &'a str)>,
-    state: Option<&'a str>,
+    asked: Asks,
+    entries: Entries,
+    retries: Retries,
+    saved: States,
+    state: Own,
 }
 
-#[derive(Serialize, Deserialize)]
-struct WireKey<'a> {
-    scope: Option<&'a str>,
-    kind: u8,
-    name: &'a str,
-    ordinal: u32,
-}
-
-impl<'a> WireKey<'a> {
-    fn new(key: &'a Key) -> Self {
-        Self {
-            scope: key.scope.as_deref(),
-            kind: key.kind as u8,
-            name: &key.name,
-            ordinal: key.ordinal,
-        }
-    }
-
-    fn read(&self) -> Option<Key> {
-        Some(Key {
-            scope: self.scope.map(Into::into),
-            kind: Kind::from_u8(self.kind)?,
-            name: Cow::Owned(self.name.to_owned()),
-            ordinal: self.ordinal,
-        })
-    }
-}
+/// As it is read.
+type OwnedWire<'a> = Wire<'a, Vec<Asked>, Vec<Entry>, Vec<Retry>, Vec<Saved>, Option<Box<str>>>;
 
 /// The fingerprint under which the answer to an ask is kept.
 pub(crate) fn fingerprint(form: Option<&Form>) -> u64 {
