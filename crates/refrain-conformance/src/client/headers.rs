@@ -55,7 +55,7 @@ impl Mirrors {
         };
         for (keyword, value) in keywords {
             match (keyword.as_str(), value) {
-                (ANNOTATION, name) => self.add(name, &keywords["type"], path)?,
+                (ANNOTATION, name) => self.add(name, &schema["type"], path)?,
                 ("properties", Value::Object(properties)) => {
                     for (property, schema) in properties {
                         path.push(property.clone());
