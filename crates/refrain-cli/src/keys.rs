@@ -92,12 +92,8 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
 
 /// Reads a key file.
 pub(crate) fn read(file: &Path) -> Result<KeyRing, Failure> {
-    let text = fs::read_to_string(file).map_err(|error| {
-        format!(
-            "the key file {} cannot be read: {error}; make one with `refrain keys new`",
-            file.display()
-        )
-    })?;
+    let text = fs::read_to_string(file)
+        .map_err(|error| format!("the key file {} cannot be read: {error}", file.display()))?;
     text.parse()
         .map_err(|error| format!("{}: {error}", file.display()).into())
 }

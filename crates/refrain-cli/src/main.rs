@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// A runtime for MCP calls that take more than one round trip.
 #[derive(Parser)]
-#[command(version, about, propagate_version = true)]
+#[command(name = "refrain", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -170,6 +170,9 @@ fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
     Ok(async move {
         told().await;
         tokio::spawn(async move {
+            // Some supervisors send each signal twice, to the process and to its group.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            while tokio::time::timeout(Duration::ZERO, told()).await.is_ok() {}
             told().await;
             tracing::warn!("told to stop twice: running calls are dropped");
             std::process::exit(1);

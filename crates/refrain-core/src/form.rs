@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a form",
-    note = "derive it: #[derive(Deserialize, Elicit)] on a struct of strings, numbers, booleans and choices"
+    note = "a form is a struct of strings, numbers, booleans and choices that derives Deserialize and Elicit; an enum is a field of one, so put it into a struct"
 )]
 pub trait Elicit: DeserializeOwned {
     /// The form that is sent. It must be the same each time.

@@ -105,8 +105,12 @@ impl Key {
 
     /// Never the same for two keys of one kind, whatever their scopes and names are made of.
     pub(crate) fn unique(&self) -> String {
-        let scope = self.scope.as_deref().unwrap_or_default();
-        format!("{}:{scope}/{}#{}", scope.len(), self.name, self.ordinal)
+        let (name, ordinal) = (&self.name, self.ordinal);
+        match &self.scope {
+            Some(scope) => format!("{}:{scope}/{name}#{ordinal}", scope.len()),
+            // A scope with an empty name is not the same as none.
+            None => format!(":{name}#{ordinal}"),
+        }
     }
 
     /// `scope/name#ordinal`, for people to read; the first of a name has no number.

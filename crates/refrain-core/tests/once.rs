@@ -136,7 +136,9 @@ async fn scopes_and_names_with_slashes_are_told_apart() {
         let book = keep.clone();
         async move {
             let (outer, inner) = (cx.scope("a"), cx.scope("a").scope("b"));
-            for (cx, name) in [(&outer, "b/c"), (&inner, "c"), (&cx, "a/b/c")] {
+            let empty = cx.scope("");
+            let names = [(&outer, "b/c"), (&inner, "c"), (&cx, "a/b/c")];
+            for (cx, name) in names.into_iter().chain([(&empty, "a/b/c")]) {
                 let book = book.clone();
                 cx.step_with_key(name, |key| async move {
                     book.write(key);
@@ -146,14 +148,16 @@ async fn scopes_and_names_with_slashes_are_told_apart() {
             }
             let one = outer.once("b/c", async { ok(1) }).await?;
             let two = inner.once("c", async { ok(2) }).await?;
-            ok((one, two))
+            let three = cx.once("c", async { ok(3) }).await?;
+            let four = empty.once("c", async { ok(4) }).await?;
+            ok((one, two, three, four))
         }
     });
-    assert_eq!(world.first(&handler).await.out(), json!([1, 2]));
+    assert_eq!(world.first(&handler).await.out(), json!([1, 2, 3, 4]));
     let mut keys = book.lines();
     keys.sort();
     keys.dedup();
-    assert_eq!(keys.len(), 3);
+    assert_eq!(keys.len(), 4);
 }
 
 #[tokio::test]

@@ -30,13 +30,20 @@ pub trait Authenticator: Send + Sync + 'static {
 }
 
 /// A line of a token file that is not `PRINCIPAL TOKEN`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the tokens: {reason}")]
 pub struct BadToken {
     /// The number of the line, from 1.
     pub line: usize,
     /// What is wrong with it.
     pub reason: &'static str,
+}
+
+/// What `main` shows when it returns this error.
+impl std::fmt::Debug for BadToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// A fixed list of bearer tokens, each with its principal. Only digests of the tokens are kept.

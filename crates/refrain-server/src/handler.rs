@@ -70,8 +70,10 @@ pub struct Needs {
 /// A function that can be registered as a handler. `M` is inferred; `K` says for what.
 #[diagnostic::on_unimplemented(
     message = "this function cannot be a handler",
-    note = "a handler is an async fn that takes a Cx, then any number of State<T> (at most four), then at most one argument struct, and returns Result<..>",
-    note = "the argument struct needs #[derive(Deserialize, JsonSchema)]; its future must be Send"
+    note = "a handler is an async fn that takes, in this order: a Cx, up to four State<T>, at most one argument struct",
+    note = "the argument struct needs #[derive(Deserialize, JsonSchema)]",
+    note = "it returns refrain::Result<T>; for a tool T is String, Json<..>, ToolResult, Vec<Content> and the like",
+    note = "its future must be Send: nothing like an Rc may be held across an await"
 )]
 pub trait Handler<M, K>: Send + Sync + 'static {
     /// The JSON schema of the arguments, if the handler takes any.

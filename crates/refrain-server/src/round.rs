@@ -193,7 +193,9 @@ impl Round {
             }
             Event::Panicked(message) => {
                 tracing::error!(panic = %message, "a handler panicked");
-                Reply::Error(RpcError::internal("the handler panicked"))
+                Reply::Error(RpcError::internal(
+                    "the handler panicked; the server's log says where",
+                ))
             }
             Event::Done(Ok(Outcome::Incomplete(_)))
             | Event::Notes(_)

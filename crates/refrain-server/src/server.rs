@@ -57,7 +57,7 @@ pub(crate) struct Lists {
 }
 
 /// Why a server cannot be built.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Two things of one kind have one name.
@@ -96,6 +96,13 @@ pub enum BuildError {
     /// A resource template cannot be matched against URIs.
     #[error(transparent)]
     Template(#[from] TemplateError),
+}
+
+/// What `main` shows when it returns this error.
+impl std::fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// Puts a [`Server`] together.

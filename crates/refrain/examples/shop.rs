@@ -60,6 +60,7 @@ async fn order(cx: Cx, shop: State<Shop>, args: Order) -> Result<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().init();
     let server = Server::builder("shop", "1.0")
         .tool(order())
         .state(Shop::default())

@@ -25,6 +25,7 @@ async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().init();
     let server = Server::builder("weather", "1.0")
         .tool(get_weather())
         .build()?;

@@ -55,7 +55,39 @@
 //! Between two operations of `cx` a handler is run again in every round. What it does there should have no effect on
 //! the world: put effects into steps. Asks and steps made at the same time need different names.
 //!
+//! Several asks at once go out in one round:
+//!
+//! ```
+//! # use refrain::prelude::*;
+//! # #[derive(Deserialize, Elicit)] struct Name { name: String }
+//! # #[derive(Deserialize, Elicit)] struct Day { day: String }
+//! # async fn book(cx: Cx) -> Result<String> {
+//! let (who, when) = tokio::try_join!(
+//!     cx.elicit::<Name>("who", "Who is coming?"),
+//!     cx.elicit::<Day>("when", "On which day?"),
+//! )?;
+//! // A step's value is journaled: in later rounds the work is dropped unpolled.
+//! let number: u64 = cx.step_with_key("book", async |key| ok(key.len() as u64)).await?;
+//! # Ok(format!("{}, {}: {number}", who.name, when.day))
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! | a handler returns | a client of a tool sees |
+//! | --- | --- |
+//! | any `std::error::Error` through `?`, or [`Error::msg`] | a result with `isError` and the error's text: the model reads it |
+//! | [`Error::invalid_params`] | JSON-RPC error -32602 with the text |
+//! | [`Error::internal`] | JSON-RPC error -32603 without the text, which goes to the log |
+//! | an [`AskError`] through `?`: declined, cancelled, no usable answer | a result with `isError` that says so |
+//! | [`AskError::Unsupported`] through `?` | JSON-RPC error -32021 with the capabilities that are needed |
+//!
+//! So the text of an error that `?` passes on reaches the client: wrap what must not in [`Error::internal`].
+//!
 //! # Serving
+//!
+//! Everything that is worth knowing and not for the client is logged with `tracing`: install a subscriber, or the server
+//! is silent.
 //!
 //! [`serve`] runs a [`Server`] on hyper; [`HttpService`] is the same endpoint as a tower service, to be mounted in
 //! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`].

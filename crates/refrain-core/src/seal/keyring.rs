@@ -99,7 +99,7 @@ impl Key {
 }
 
 /// Why a key ring cannot be used, or a change to it cannot be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
     /// A line is not `ID STATE SECRET`.
     #[error("line {line} of the key ring: {reason}")]
@@ -120,7 +120,27 @@ pub enum KeyRingError {
     InUse(KeyId),
 }
 
+/// What `main` shows when it returns this error.
+impl fmt::Debug for KeyRingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// The keys that a fleet shares. Its `Debug` output shows no secret.
+///
+/// A key file (made by `refrain keys new`, or from [`KeyRing::to_text`]) has a line `ID STATE SECRET` for each key;
+/// empty lines and lines that start with `#` are passed over. The states are `staged` (opens tokens), `minting` (seals
+/// them too; exactly one key is) and `retiring` (opens old ones).
+///
+/// ```
+/// use refrain_core::{KeyRing, SystemSource};
+///
+/// let text = KeyRing::generate(&SystemSource::new()).to_text(); // or std::fs::read_to_string("fleet.keys")?
+/// let ring: KeyRing = text.parse()?;
+/// assert_eq!(ring.list().count(), 1);
+/// # Ok::<(), refrain_core::KeyRingError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRing {
     keys: Vec<Key>,

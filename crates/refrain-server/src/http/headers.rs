@@ -130,8 +130,13 @@ fn matches(header: &Head<'_>, shown: &str, body: &str, encoded: bool) -> Result<
         twice: false,
     } = header
     else {
+        let problem = if header.twice {
+            "is there more than once"
+        } else {
+            "is missing"
+        };
         return Err(RpcError::header_mismatch(format!(
-            "the {shown} header must be there exactly once"
+            "the {shown} header {problem}; it must say what the body says"
         )));
     };
     if value.as_bytes() == body.as_bytes() && !(encoded && body.starts_with(ENCODED)) {

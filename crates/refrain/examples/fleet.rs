@@ -1,0 +1,55 @@
+//! A server of one's own, as an instance of a fleet: keys from a file, callers' tokens, logs, draining on SIGTERM, new
+//! keys on SIGHUP. Run it with
+//! `cargo run -p refrain --example fleet -- 127.0.0.1:8080 fleet.keys callers.txt`.
+
+use refrain::prelude::*;
+use refrain::{AllowedHosts, BearerTokens, KeyRing, serve};
+use std::fs::read_to_string;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Deserialize, Elicit)]
+struct Login {
+    name: String,
+}
+
+/// Says hello to whoever is calling.
+#[tool]
+async fn hello(cx: Cx) -> Result<String> {
+    let login: Login = cx.elicit("login", "What should I call you?").await?;
+    Ok(format!("Hello, {}.", login.name))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Without a subscriber the server is silent: refused tokens, panics and draining are only logged.
+    tracing_subscriber::fmt().init();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, keys, callers] = &arguments[..] else {
+        return Err("give an address, a key file (`refrain keys new FILE`) and a file with lines of PRINCIPAL TOKEN".into());
+    };
+
+    let server = Server::builder("hello", "1.0")
+        .tool(hello())
+        .keys(read_to_string(keys)?.parse::<KeyRing>()?)
+        .authenticator(BearerTokens::parse(&read_to_string(callers)?)?)
+        .build()?;
+
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (reloading, file) = (server.clone(), keys.clone());
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            match read_to_string(&file).map(|text| text.parse()) {
+                Ok(Ok(ring)) => reloading.reload_keys(ring),
+                other => tracing::error!(?other, "the keys stay as they are"),
+            }
+        }
+    });
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stop = async move {
+        terminate.recv().await;
+    };
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    serve(listener, server, AllowedHosts::local(), stop).await?;
+    Ok(())
+}
