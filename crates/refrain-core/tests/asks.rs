@@ -436,6 +436,7 @@ async fn limits_of_a_round_and_of_a_flow_are_faults() {
         loop {
             let _ = cx.elicit::<Name>("again", "?").await;
         }
+        // Never reached; it gives the block its type.
         #[allow(unreachable_code)]
         ok(0)
     });

@@ -117,6 +117,7 @@ impl Handler {
             None => (quote!(::refrain::#builder::new(#new, #ident) #calls), None),
             Some(_) => (quote!(::core::unreachable!()), Some(quote!(dead_code))),
         };
+        // What a handler takes, and that it is async, is fixed by its kind: lints about that are not the author's concern.
         let handler = sound.then(|| {
             quote! {
                 #[allow(clippy::unused_async, clippy::needless_pass_by_value, #unused_handler)]
