@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// A file with lines of `PRINCIPAL TOKEN`: callers must send one of the tokens.
     #[arg(long)]
     tokens: Option<PathBuf>,
-    /// A host to answer for; may be given several times [default: localhost, 127.0.0.1, [::1]].
+    /// A host to answer for; may be given several times [default: localhost and the loopback addresses].
     #[arg(long = "allow-host")]
     allowed_hosts: Vec<String>,
     /// How log lines are written [default: text].
