@@ -349,3 +349,28 @@ type OwnedWire<'a> = Wire<'a, Vec<Asked>, Vec<Entry>, Vec<Retry>, Vec<Saved>, Op
 pub(crate) fn fingerprint(form: Option<&Form>) -> u64 {
     form.map_or(0, Form::fingerprint)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_keep_their_numbers_in_tokens() {
+        let kinds = [
+            Kind::Form,
+            Kind::Url,
+            Kind::Sampling,
+            Kind::Roots,
+            Kind::Step,
+            Kind::Once,
+            Kind::Check,
+            Kind::Now,
+            Kind::Random,
+        ];
+        for (number, kind) in (0u8..).zip(kinds) {
+            assert_eq!(postcard::to_allocvec(&kind).unwrap(), [number]);
+            assert_eq!(postcard::from_bytes::<Kind>(&[number]).unwrap(), kind);
+        }
+        assert!(postcard::from_bytes::<Kind>(&[9]).is_err());
+    }
+}

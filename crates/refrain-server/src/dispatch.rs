@@ -83,7 +83,7 @@ impl Server {
             Request::Call(call) => return begin(self, &call, principal),
             Request::List(list, _) => list,
         };
-        Begin::Listed(
+        Begin::Reply(
             match list {
                 List::Discover => &lists.discover,
                 List::Tools => &lists.tools,

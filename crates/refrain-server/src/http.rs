@@ -193,7 +193,7 @@ impl HttpService {
             Err(refusal) => return *refusal,
         };
         match self.server.answer(request, principal) {
-            Begin::Listed(reply) | Begin::Reply(reply) => self.reply(id, &reply, None),
+            Begin::Reply(reply) => self.reply(id, &reply, None),
             Begin::Round(round) => self.run(id, round, busy).await,
             Begin::Busy => {
                 let error = RpcError::internal(format!(

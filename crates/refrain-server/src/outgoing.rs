@@ -62,7 +62,7 @@ impl Server {
                 outgoing.round = Some(round);
                 return Some(outgoing);
             }
-            Ok(Begin::Listed(reply) | Begin::Reply(reply)) => reply,
+            Ok(Begin::Reply(reply)) => reply,
             Ok(Begin::Busy) => Reply::Error(RpcError::internal(format!(
                 "this server already runs its limit of {} calls; try again",
                 self.limits().concurrent_calls

@@ -117,27 +117,6 @@ pub enum AskKind {
 }
 
 impl AskKind {
-    /// The number of this kind in stored journals, which never changes.
-    pub const fn as_u8(self) -> u8 {
-        match self {
-            Self::Form => 0,
-            Self::Url => 1,
-            Self::Sampling => 2,
-            Self::Roots => 3,
-        }
-    }
-
-    /// The kind with this number, if there is one.
-    pub const fn from_u8(number: u8) -> Option<Self> {
-        match number {
-            0 => Some(Self::Form),
-            1 => Some(Self::Url),
-            2 => Some(Self::Sampling),
-            3 => Some(Self::Roots),
-            _ => None,
-        }
-    }
-
     /// The kind's name, for messages and logs.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -169,18 +169,7 @@ fn forms_and_roots_are_read() {
 }
 
 #[test]
-fn kinds_keep_their_numbers() {
-    let kinds = [
-        AskKind::Form,
-        AskKind::Url,
-        AskKind::Sampling,
-        AskKind::Roots,
-    ];
-    for (number, kind) in (0u8..).zip(kinds) {
-        assert_eq!(kind.as_u8(), number);
-        assert_eq!(AskKind::from_u8(number), Some(kind));
-    }
-    assert_eq!(AskKind::from_u8(4), None);
+fn an_ask_knows_its_kind_and_what_it_needs() {
     assert_eq!(Ask::Roots.kind(), AskKind::Roots);
     assert_eq!(Ask::Roots.capability(), Capability::Roots);
 }

@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 /// How an answer begins.
 pub(crate) enum Begin {
-    /// A list, known beforehand.
-    Listed(Reply),
     /// A reply that needs no handler.
     Reply(Reply),
     /// A handler is at work.
