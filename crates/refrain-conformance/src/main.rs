@@ -12,6 +12,7 @@
 //! has to answer. They are written here as any user of the crate would write them.
 
 mod client;
+mod extras;
 mod prompts;
 mod resources;
 mod rounds;
@@ -19,10 +20,11 @@ mod samples;
 mod tools;
 
 use clap::{Parser, Subcommand};
-use refrain::{AllowedHosts, BuildError, Server, serve};
+use refrain::{AllowedHosts, BuildError, Server, serve, serve_stdio};
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use tokio::io::BufReader;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -41,6 +43,9 @@ enum Command {
         /// The address to listen on; port 0 takes a free one.
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
         listen: SocketAddr,
+        /// Speak over standard input and output instead of HTTP.
+        #[arg(long, conflicts_with = "listen")]
+        stdio: bool,
     },
     /// Do what one of the suite's client scenarios asks for, against the suite's own server.
     Client(client::Instructions),
@@ -49,15 +54,25 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Server { listen } => run_server(listen).await,
+        Command::Server { listen, stdio } => run_server((!stdio).then_some(listen)).await,
         Command::Client(instructions) => run_client(&instructions).await,
     }
 }
 
-async fn run_server(listen: SocketAddr) -> ExitCode {
+/// Serves on an address, or without one on standard input and output.
+async fn run_server(listen: Option<SocketAddr>) -> ExitCode {
     let server = match server() {
         Ok(server) => server,
         Err(error) => return fail(&error),
+    };
+    let Some(listen) = listen else {
+        let input = BufReader::new(tokio::io::stdin());
+        let code = match serve_stdio(server, input, tokio::io::stdout()).await {
+            Ok(()) => 0,
+            Err(_) => 1,
+        };
+        // Standard input is read by a thread of its own, which cannot be ended from here.
+        std::process::exit(code);
     };
     match run(listen, server).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -86,6 +101,7 @@ fn server() -> Result<Server, BuildError> {
     let server = Server::builder("refrain-conformance", env!("CARGO_PKG_VERSION"));
     let server = tools::register(server);
     let server = rounds::register(server);
+    let server = extras::register(server);
     let server = prompts::register(server);
     resources::register(server).build()
 }

@@ -1,0 +1,212 @@
+//! What the tests of real clients call, and the suite does not.
+
+use refrain::prelude::*;
+use refrain::{ResourceLink, ServerBuilder};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Time for a call to reach a state before nobody waits for it any more.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
+    server
+        .state(Calls::default())
+        .tool(resource_link())
+        .tool(log_levels())
+        .tool(outcome())
+        .tool(form())
+        .tool(url())
+        .tool(wait())
+        .tool(waiting())
+        .resource(asking())
+}
+
+/// Answers with a link to a resource.
+#[tool(name = "test_resource_link")]
+async fn resource_link(_cx: Cx) -> Result<Content> {
+    let mut link = ResourceLink::new("test://static-text", "static_text");
+    link.title = Some("A text".to_owned());
+    link.mime_type = Some("text/plain".to_owned());
+    link.size = Some(48);
+    Ok(link.into())
+}
+
+/// Writes a line of each level to the client's log, from the least to the gravest.
+#[tool(name = "test_log_levels")]
+async fn log_levels(cx: Cx) -> Result<&'static str> {
+    for (level, name) in [
+        (LogLevel::Debug, "debug"),
+        (LogLevel::Info, "info"),
+        (LogLevel::Notice, "notice"),
+        (LogLevel::Warning, "warning"),
+        (LogLevel::Error, "error"),
+        (LogLevel::Critical, "critical"),
+        (LogLevel::Alert, "alert"),
+        (LogLevel::Emergency, "emergency"),
+    ] {
+        cx.log(level, name);
+    }
+    Ok("Every level was logged.")
+}
+
+#[derive(Deserialize, Elicit)]
+struct Name {
+    name: String,
+}
+
+/// Asks for a name, and tells what became of the question.
+#[tool(name = "test_outcome")]
+async fn outcome(cx: Cx) -> Result<String> {
+    Ok(match cx.ask("user_name", "What is your name?").await? {
+        Answer::Accepted(Name { name }) => format!("accepted: {name}"),
+        Answer::Declined => "declined".to_owned(),
+        Answer::Cancelled => "cancelled".to_owned(),
+    })
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[serde(rename_all = "lowercase")]
+enum Frequency {
+    Daily,
+    Weekly,
+}
+
+#[derive(Debug, Deserialize, Elicit)]
+#[serde(rename_all = "lowercase")]
+enum Topic {
+    #[elicit(title = "What is new")]
+    News,
+    #[elicit(title = "What was mended")]
+    Fixes,
+}
+
+/// A field of every kind a form can have.
+#[derive(Deserialize, Elicit)]
+#[serde(rename_all = "camelCase")]
+struct SignUp {
+    /// How we write to you.
+    #[elicit(title = "E-mail", format = "email")]
+    address: String,
+    #[elicit(min = 0, max = 150)]
+    age: u8,
+    #[elicit(min = 0.5, max = 2.5)]
+    height: Option<f64>,
+    #[elicit(default = true)]
+    public: bool,
+    #[elicit(default = "weekly")]
+    how_often: Frequency,
+    #[elicit(min = 1)]
+    topics: Vec<Topic>,
+}
+
+/// Asks for a form with a field of every kind.
+#[tool(name = "test_form")]
+async fn form(cx: Cx) -> Result<String> {
+    let SignUp {
+        address,
+        age,
+        height,
+        public,
+        how_often,
+        topics,
+    } = cx.elicit("sign_up", "Please sign up.").await?;
+    let height = height.map_or_else(|| "unknown".to_owned(), |height| height.to_string());
+    Ok(format!(
+        "{address}, {age}, {height}, {public}, {how_often:?}, {topics:?}"
+    ))
+}
+
+/// Asks for a page to be opened.
+#[tool(name = "test_url")]
+async fn url(cx: Cx) -> Result<&'static str> {
+    let page = "https://example.com/consent";
+    cx.elicit_url("consent", "Please give your consent.", page, async || {
+        ok(true)
+    })
+    .await?;
+    Ok("The page was opened.")
+}
+
+/// Asks who reads before it answers.
+#[resource(uri = "test://asking", mime_type = "text/plain")]
+async fn asking(cx: Cx) -> Result<String> {
+    let Name { name } = cx.elicit("reader", "Who is reading?").await?;
+    Ok(format!("This was written for {name}."))
+}
+
+/// The calls of `test_wait`, by the key their callers gave them, and how each of them fares.
+#[derive(Default)]
+struct Calls(watch::Sender<BTreeMap<String, Fate>>);
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Fate {
+    /// The handler is running.
+    Running,
+    /// The handler was dropped without an answer.
+    Dropped,
+}
+
+impl Calls {
+    fn set(&self, key: &str, fate: Fate) {
+        self.0.send_modify(|calls| {
+            calls.insert(key.to_owned(), fate);
+        });
+    }
+}
+
+/// Notes that a handler was dropped.
+struct NoteDrop<'a> {
+    calls: &'a Calls,
+    key: &'a str,
+}
+
+impl Drop for NoteDrop<'_> {
+    fn drop(&mut self) {
+        self.calls.set(self.key, Fate::Dropped);
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Wait {
+    /// What the call is known by.
+    key: String,
+}
+
+/// Never answers: it has to be cancelled.
+#[tool(name = "test_wait")]
+async fn wait(cx: Cx, calls: State<Calls>, Wait { key }: Wait) -> Result<&'static str> {
+    let _note = NoteDrop {
+        calls: &calls,
+        key: &key,
+    };
+    calls.set(&key, Fate::Running);
+    cx.progress(1.0, None, "waiting");
+    std::future::pending().await
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Waiting {
+    /// What the call is known by.
+    key: String,
+    /// What it is to become.
+    fate: Fate,
+}
+
+/// Answers once a call of `test_wait` is running, or was dropped.
+#[tool(name = "test_waiting")]
+async fn waiting(_cx: Cx, calls: State<Calls>, args: Waiting) -> Result<String> {
+    let mut seen = calls.0.subscribe();
+    let reached = seen.wait_for(|calls| calls.get(&args.key) == Some(&args.fate));
+    match timeout(PATIENCE, reached).await {
+        Ok(_) => Ok(format!("{:?}", args.fate)),
+        Err(_) => Err(Error::msg(format!(
+            "{} is not {:?}: {:?}",
+            args.key,
+            args.fate,
+            calls.0.borrow()
+        ))),
+    }
+}

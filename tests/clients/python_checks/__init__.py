@@ -1,0 +1,1 @@
+"""The checks of python_features.py, by what they look at."""
