@@ -18,6 +18,8 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         .tool(outcome())
         .tool(form())
         .tool(url())
+        .tool(stream())
+        .tool(release())
         .tool(wait())
         .tool(waiting())
         .resource(asking())
@@ -136,7 +138,7 @@ async fn asking(cx: Cx) -> Result<String> {
     Ok(format!("This was written for {name}."))
 }
 
-/// The calls of `test_wait`, by the key their callers gave them, and how each of them fares.
+/// The calls that wait, by the key their callers gave them, and how each of them fares.
 #[derive(Default)]
 struct Calls(watch::Sender<BTreeMap<String, Fate>>);
 
@@ -145,6 +147,8 @@ struct Calls(watch::Sender<BTreeMap<String, Fate>>);
 enum Fate {
     /// The handler is running.
     Running,
+    /// The handler was told to answer.
+    Released,
     /// The handler was dropped without an answer.
     Dropped,
 }
@@ -154,6 +158,15 @@ impl Calls {
         self.0.send_modify(|calls| {
             calls.insert(key.to_owned(), fate);
         });
+    }
+
+    async fn become_of(&self, key: &str, fate: Fate) -> Result<()> {
+        let mut seen = self.0.subscribe();
+        let reached = seen.wait_for(|calls| calls.get(key) == Some(&fate));
+        match timeout(PATIENCE, reached).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::msg(format!("{key} never was {fate:?}"))),
+        }
     }
 }
 
@@ -170,14 +183,33 @@ impl Drop for NoteDrop<'_> {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Wait {
+struct Key {
     /// What the call is known by.
     key: String,
 }
 
+/// Tells how far it is, in five steps, with a line in the log for each; then it waits to be released.
+#[tool(name = "test_stream")]
+async fn stream(cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'static str> {
+    for step in 1..=5 {
+        let name = format!("step {step}");
+        cx.progress(step.into(), Some(5.0), &name);
+        cx.log(LogLevel::Info, name);
+    }
+    calls.become_of(&key, Fate::Released).await?;
+    Ok("Released.")
+}
+
+/// Lets a call of `test_stream` answer.
+#[tool(name = "test_release")]
+async fn release(_cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'static str> {
+    calls.set(&key, Fate::Released);
+    Ok("Done.")
+}
+
 /// Never answers: it has to be cancelled.
 #[tool(name = "test_wait")]
-async fn wait(cx: Cx, calls: State<Calls>, Wait { key }: Wait) -> Result<&'static str> {
+async fn wait(cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'static str> {
     let _note = NoteDrop {
         calls: &calls,
         key: &key,
@@ -197,16 +229,7 @@ struct Waiting {
 
 /// Answers once a call of `test_wait` is running, or was dropped.
 #[tool(name = "test_waiting")]
-async fn waiting(_cx: Cx, calls: State<Calls>, args: Waiting) -> Result<String> {
-    let mut seen = calls.0.subscribe();
-    let reached = seen.wait_for(|calls| calls.get(&args.key) == Some(&args.fate));
-    match timeout(PATIENCE, reached).await {
-        Ok(_) => Ok(format!("{:?}", args.fate)),
-        Err(_) => Err(Error::msg(format!(
-            "{} is not {:?}: {:?}",
-            args.key,
-            args.fate,
-            calls.0.borrow()
-        ))),
-    }
+async fn waiting(_cx: Cx, calls: State<Calls>, Waiting { key, fate }: Waiting) -> Result<String> {
+    calls.become_of(&key, fate).await?;
+    Ok(format!("{fate:?}"))
 }

@@ -67,12 +67,12 @@ async fn run_server(listen: Option<SocketAddr>) -> ExitCode {
     };
     let Some(listen) = listen else {
         let input = BufReader::new(tokio::io::stdin());
-        let code = match serve_stdio(server, input, tokio::io::stdout()).await {
-            Ok(()) => 0,
-            Err(_) => 1,
-        };
+        let served = serve_stdio(server, input, tokio::io::stdout()).await;
+        if let Err(error) = &served {
+            eprintln!("refrain-conformance: {error}");
+        }
         // Standard input is read by a thread of its own, which cannot be ended from here.
-        std::process::exit(code);
+        std::process::exit(i32::from(served.is_err()));
     };
     match run(listen, server).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -139,21 +139,40 @@ async def at_once(server: Server) -> None:
         same(answers, {number: f"caller {number}: {number}" for number in range(20)}, "answers")
 
 
-@check("progress")
-async def progress(server: Server) -> None:
+@check("progress and logs while the call runs")
+async def streaming(server: Server) -> None:
+    user = User()
     seen: list[tuple[float, float | None, str | None]] = []
 
     async def note(done: float, total: float | None, message: str | None) -> None:
         seen.append((done, total, message))
+        if done == 5:
+            reached.set()
 
-    async with connected(server, User()) as client:
-        result = await client.call_tool("test_tool_with_progress", progress_callback=note)
-        same(final_text(result), "The work is done.", "text")
-        same(seen, [(0, 100, "started"), (50, 100, "halfway"), (100, 100, "done")], "progress")
-        # Without a callback there is no token, and nothing may be sent.
+    reached = anyio.Event()
+    arguments = {"key": "python, streaming"}
+    async with connected(server, user, log_level="info") as client, anyio.create_task_group() as group:
+
+        async def release() -> None:
+            await reached.wait()
+            await user.has_logged(5)
+            await client.call_tool("test_release", arguments)
+
+        group.start_soon(release)
+        result = await client.call_tool("test_stream", arguments, progress_callback=note)
+        same(final_text(result), "Released.", "text")
+    steps = range(1, 6)
+    same(seen, [(step, 5, f"step {step}") for step in steps], "progress")
+    same(user.logged, [("info", f"step {step}") for step in steps], "logged")
+
+
+@check("progress: none without a token")
+async def no_progress(server: Server) -> None:
+    user = User()
+    async with connected(server, user) as client:
         result = await client.call_tool("test_tool_with_progress")
         same(final_text(result), "The work is done.", "text")
-        same(len(seen), 3, "progress in all")
+        same(user.notifications, [], "notifications")
 
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -174,7 +193,7 @@ async def no_logs(server: Server) -> None:
     async with connected(server, user) as client:
         await client.call_tool("test_log_levels")
         await client.call_tool("test_logging_tool")
-        same((user.logged, user.other_logs), ([], 0), "logged")
+        same(user.notifications, [], "notifications")
 
 
 async def cancel(server: Server, key: str, *, with_progress: bool) -> None:
@@ -202,12 +221,12 @@ async def cancel(server: Server, key: str, *, with_progress: bool) -> None:
 
 @check("cancel a call that has sent something")
 async def cancel_streaming(server: Server) -> None:
-    await cancel(server, "python, streaming", with_progress=True)
+    await cancel(server, "python, cancelled while streaming", with_progress=True)
 
 
 @check("cancel a call that has sent nothing")
 async def cancel_silent(server: Server) -> None:
-    await cancel(server, "python, silent", with_progress=False)
+    await cancel(server, "python, cancelled while silent", with_progress=False)
 
 
 @check("prompts/list")

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp.shared.exceptions import MCPError
@@ -17,7 +18,6 @@ from mcp.types import (
     ElicitRequestURLParams,
     ElicitResult,
     ListRootsResult,
-    LoggingMessageNotification,
     Root,
     TextContent,
 )
@@ -58,7 +58,8 @@ class User:
         self.urls: list[str] = []
         self.sampled: list[str] = []
         self.logged: list[tuple[str, Any]] = []
-        self.other_logs = 0
+        self.notifications: list[str] = []
+        self._logged_more = anyio.Event()
 
     async def elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         key = str(context.request_id)
@@ -91,10 +92,16 @@ class User:
 
     async def log(self, params: Any) -> None:
         self.logged.append((params.level, params.data))
+        self._logged_more.set()
+
+    async def has_logged(self, count: int) -> None:
+        """Waits for so many log messages."""
+        while len(self.logged) < count:
+            self._logged_more = anyio.Event()
+            await self._logged_more.wait()
 
     async def message(self, message: Any) -> None:
-        if isinstance(message, LoggingMessageNotification):
-            self.other_logs += 1
+        self.notifications.append(getattr(message, "method", repr(message)))
 
 
 @asynccontextmanager
