@@ -1,6 +1,7 @@
 //! What the tests of real clients call, and the suite does not.
 
 use refrain::prelude::*;
+use refrain::serde_json::Map;
 use refrain::{ResourceLink, ServerBuilder};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +12,10 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
+    let sample = [("verbose".to_owned(), true.into())];
+    let sample = Map::from_iter(sample);
     server
+        .extension("com.example/sample", sample)
         .state(Calls::default())
         .tool(resource_link())
         .tool(log_levels())
@@ -22,6 +26,7 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         .tool(release())
         .tool(wait())
         .tool(waiting())
+        .tool(process_id())
         .resource(asking())
 }
 
@@ -232,4 +237,10 @@ struct Waiting {
 async fn waiting(_cx: Cx, calls: State<Calls>, Waiting { key, fate }: Waiting) -> Result<String> {
     calls.become_of(&key, fate).await?;
     Ok(format!("{fate:?}"))
+}
+
+/// Tells the number of the server's process, so that it can be sent a signal.
+#[tool(name = "test_process_id")]
+async fn process_id(_cx: Cx) -> Result<String> {
+    Ok(std::process::id().to_string())
 }

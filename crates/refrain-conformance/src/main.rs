@@ -13,6 +13,7 @@
 
 mod client;
 mod extras;
+mod features;
 mod prompts;
 mod resources;
 mod rounds;
@@ -20,7 +21,7 @@ mod samples;
 mod tools;
 
 use clap::{Parser, Subcommand};
-use refrain::{AllowedHosts, BuildError, Server, serve, serve_stdio};
+use refrain::{AllowedHosts, BuildError, Server, ServerLimits, serve, serve_stdio};
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -46,6 +47,9 @@ enum Command {
         /// Speak over standard input and output instead of HTTP.
         #[arg(long, conflicts_with = "listen")]
         stdio: bool,
+        /// The entries of a page of a list.
+        #[arg(long, value_name = "NUMBER", default_value_t = ServerLimits::default().page_size)]
+        page_size: usize,
     },
     /// Do what one of the suite's client scenarios asks for, against the suite's own server.
     Client(client::Instructions),
@@ -54,22 +58,25 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Server { listen, stdio } => run_server((!stdio).then_some(listen)).await,
+        Command::Server {
+            listen,
+            stdio,
+            page_size,
+        } => run_server((!stdio).then_some(listen), page_size).await,
         Command::Client(instructions) => run_client(&instructions).await,
     }
 }
 
 /// Serves on an address, or without one on standard input and output.
-async fn run_server(listen: Option<SocketAddr>) -> ExitCode {
-    let server = match server() {
+async fn run_server(listen: Option<SocketAddr>, page_size: usize) -> ExitCode {
+    let server = match server(page_size) {
         Ok(server) => server,
         Err(error) => return fail(&error),
     };
     let Some(listen) = listen else {
-        let input = BufReader::new(tokio::io::stdin());
-        let served = serve_stdio(server, input, tokio::io::stdout()).await;
+        let served = run_stdio(server).await;
         if let Err(error) = &served {
-            eprintln!("refrain-conformance: {error}");
+            fail(error);
         }
         // Standard input is read by a thread of its own, which cannot be ended from here.
         std::process::exit(i32::from(served.is_err()));
@@ -97,26 +104,50 @@ fn fail(reason: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn server() -> Result<Server, BuildError> {
+fn server(page_size: usize) -> Result<Server, BuildError> {
     let server = Server::builder("refrain-conformance", env!("CARGO_PKG_VERSION"));
+    let server = server.limits(ServerLimits {
+        page_size,
+        ..ServerLimits::default()
+    });
     let server = tools::register(server);
     let server = rounds::register(server);
+    let server = features::register(server);
     let server = extras::register(server);
     let server = prompts::register(server);
     resources::register(server).build()
 }
 
-/// Serves until it is interrupted or told to terminate. The line on stderr tells the port that was taken.
-async fn run(listen: SocketAddr, server: Server) -> io::Result<()> {
+/// Ends when the program is interrupted or told to terminate.
+fn told_to_stop() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let shutdown = async move {
+    Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-    };
+    })
+}
+
+/// Serves until it is told to stop. The line on stderr tells the port that was taken.
+async fn run(listen: SocketAddr, server: Server) -> io::Result<()> {
+    let stop = told_to_stop()?;
     let listener = TcpListener::bind(listen).await?;
     eprintln!("listening on http://{}/mcp", listener.local_addr()?);
-    serve(listener, server, AllowedHosts::local(), shutdown).await
+    serve(listener, server, AllowedHosts::local(), stop).await
+}
+
+/// Serves until the input ends or it is told to stop, which is to the server as if the input had ended.
+async fn run_stdio(server: Server) -> io::Result<()> {
+    let stop = told_to_stop()?;
+    let (input, mut copy) = tokio::io::duplex(64 * 1024);
+    tokio::spawn(async move {
+        tokio::select! {
+            // Either way the copy is dropped, and with it the input ends.
+            _ = tokio::io::copy(&mut tokio::io::stdin(), &mut copy) => {}
+            () = stop => {}
+        }
+    });
+    serve_stdio(server, BufReader::new(input), tokio::io::stdout()).await
 }
