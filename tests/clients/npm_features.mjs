@@ -13,6 +13,8 @@
 import { CHECKS } from './npm_checks/support.mjs';
 import './npm_checks/calls.mjs';
 import './npm_checks/rounds.mjs';
+import './npm_checks/extras.mjs';
+import './npm_checks/changes.mjs';
 
 const MS_FOR_ONE_CHECK = 120_000;
 

@@ -11,11 +11,12 @@ check and a last line with their number, and ends with status 1 if one failed.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 
 import anyio
 from mcp import StdioServerParameters
-from python_checks import calls, rounds  # noqa: F401: the checks put themselves into the list
+from python_checks import calls, rounds, extras, changes  # noqa: F401: the checks put themselves into the list
 from python_checks.support import CHECKS, Server, reason_of
 
 SECONDS_FOR_ONE_CHECK = 120
@@ -49,4 +50,6 @@ def server_from(arguments: list[str]) -> Server:
 
 
 if __name__ == "__main__":
+    # The SDK warns of every tool that it calls without having listed it.
+    logging.disable(logging.WARNING)
     sys.exit(anyio.run(run, server_from(sys.argv[1:])))

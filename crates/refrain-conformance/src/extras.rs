@@ -6,7 +6,7 @@ use refrain::{ResourceLink, ServerBuilder};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Time for a call to reach a state before nobody waits for it any more.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,6 +26,7 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         .tool(release())
         .tool(wait())
         .tool(waiting())
+        .tool(subscriptions())
         .tool(process_id())
         .resource(asking())
 }
@@ -237,6 +238,29 @@ struct Waiting {
 async fn waiting(_cx: Cx, calls: State<Calls>, Waiting { key, fate }: Waiting) -> Result<String> {
     calls.become_of(&key, fate).await?;
     Ok(format!("{fate:?}"))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Subscriptions {
+    /// How many there are to be.
+    count: usize,
+}
+
+/// Answers once so many subscriptions are open.
+#[tool(name = "test_subscriptions")]
+async fn subscriptions(_cx: Cx, server: State<Server>, args: Subscriptions) -> Result<String> {
+    let reached = async {
+        while server.subscriptions() != args.count {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let in_time = timeout(PATIENCE, reached).await.is_ok();
+    let open = format!("{} are open", server.subscriptions());
+    if in_time {
+        Ok(open)
+    } else {
+        Err(Error::msg(open))
+    }
 }
 
 /// Tells the number of the server's process, so that it can be sent a signal.

@@ -143,9 +143,10 @@ async fn run_stdio(server: Server) -> io::Result<()> {
     let stop = told_to_stop()?;
     let (input, mut copy) = tokio::io::duplex(64 * 1024);
     tokio::spawn(async move {
+        let mut stdin = tokio::io::stdin();
         tokio::select! {
             // Either way the copy is dropped, and with it the input ends.
-            _ = tokio::io::copy(&mut tokio::io::stdin(), &mut copy) => {}
+            _ = tokio::io::copy(&mut stdin, &mut copy) => {}
             () = stop => {}
         }
     });

@@ -16,7 +16,20 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from .support import Server, User, check, connected, expect, final_text, refused, same, text_of
+from .support import (
+    Server,
+    User,
+    all_prompts,
+    all_resources,
+    all_tools,
+    check,
+    connected,
+    expect,
+    final_text,
+    refused,
+    same,
+    text_of,
+)
 
 PNG = b"\x89PNG\r\n"
 WAV = b"RIFF"
@@ -43,8 +56,8 @@ async def discover(server: Server) -> None:
 @check("tools/list")
 async def list_tools(server: Server) -> None:
     async with connected(server, User()) as client:
-        tools = (await client.list_tools()).tools
-        again = (await client.list_tools(cache_mode="refresh")).tools
+        tools = await all_tools(client)
+        again = await all_tools(client)
         same([tool.name for tool in again], [tool.name for tool in tools], "listed again")
         same(tools[0].name, "test_simple_text", "the first tool")
         expect(all(tool.description for tool in tools), "a tool has no description")
@@ -232,7 +245,7 @@ async def cancel_silent(server: Server) -> None:
 @check("prompts/list")
 async def list_prompts(server: Server) -> None:
     async with connected(server, User()) as client:
-        prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
+        prompts = {prompt.name: prompt for prompt in await all_prompts(client)}
         expect(all(prompt.description for prompt in prompts.values()), "a prompt has no description")
         arguments = prompts["test_prompt_with_arguments"].arguments or []
         found = [(argument.name, argument.required, argument.description) for argument in arguments]
@@ -287,7 +300,7 @@ async def unknown_prompt(server: Server) -> None:
 @check("resources/list")
 async def list_resources(server: Server) -> None:
     async with connected(server, User()) as client:
-        resources = {str(entry.uri): entry for entry in (await client.list_resources()).resources}
+        resources = {str(entry.uri): entry for entry in await all_resources(client)}
         expect({"test://static-text", "test://static-binary"} <= resources.keys(), f"listed {sorted(resources)}")
         same(resources["test://static-binary"].mime_type, "image/png", "media type")
 

@@ -18,8 +18,11 @@ from mcp.types import (
     ElicitRequestURLParams,
     ElicitResult,
     ListRootsResult,
+    Prompt,
+    Resource,
     Root,
     TextContent,
+    Tool,
 )
 
 PROTOCOL_VERSION = "2026-07-28"
@@ -134,6 +137,30 @@ def check(name: str) -> Callable[[Check], Check]:
         return function
 
     return put
+
+
+MOST_PAGES = 100
+
+
+async def pages(list_page: Callable[..., Awaitable[Any]]) -> list[Any]:
+    """Every page of a list, from the first on."""
+    found = [await list_page()]
+    while found[-1].next_cursor is not None:
+        expect(len(found) < MOST_PAGES, f"the list has more than {MOST_PAGES} pages")
+        found.append(await list_page(cursor=found[-1].next_cursor))
+    return found
+
+
+async def all_tools(client: Client) -> list[Tool]:
+    return [tool for page in await pages(client.list_tools) for tool in page.tools]
+
+
+async def all_prompts(client: Client) -> list[Prompt]:
+    return [prompt for page in await pages(client.list_prompts) for prompt in page.prompts]
+
+
+async def all_resources(client: Client) -> list[Resource]:
+    return [resource for page in await pages(client.list_resources) for resource in page.resources]
 
 
 def text_of(result: CallToolResult) -> str:
