@@ -1,7 +1,7 @@
 //! What every client checks, by name and in this order.
 
 /// The checks of the clients that can do everything.
-pub(crate) const CHECKS: [&str; 50] = [
+pub(crate) const CHECKS: [&str; 68] = [
     "discover",
     "tools/list",
     "tools/call: text",
@@ -52,4 +52,22 @@ pub(crate) const CHECKS: [&str; 50] = [
     "ask: only what the client can be asked",
     "rounds by hand",
     "a changed state is refused",
+    "discover: what is shown of the server",
+    "pages: every entry once, in order",
+    "pages: a wrong cursor is refused",
+    "completion: a prompt's argument",
+    "completion: a template's variable",
+    "structured content",
+    "title, icon, annotations and _meta",
+    "caching hints",
+    "x-mcp-header",
+    "x-mcp-header: of a tool that was not listed",
+    "subscriptions: tools",
+    "subscriptions: prompts",
+    "subscriptions: resources",
+    "subscriptions: updates of a resource",
+    "subscriptions: only what was asked for",
+    "subscriptions: two at once",
+    "subscriptions: ended by the client",
+    "subscriptions: ended by the server",
 ];

@@ -1,6 +1,8 @@
 //! The Rust SDK (rmcp 3.8.0), driven from here.
 
 mod calls;
+mod changes;
+mod extras;
 mod rounds;
 mod user;
 
@@ -23,7 +25,7 @@ use user::User;
 const CHECK_TIME: Duration = Duration::from_secs(120);
 
 /// What of the list rmcp cannot do, and why.
-const CANNOT: [(&str, &str); 2] = [
+const CANNOT: [(&str, &str); 3] = [
     (
         "progress: none without a token",
         "it sends a token with every request",
@@ -31,6 +33,10 @@ const CANNOT: [(&str, &str); 2] = [
     (
         "ask: a URL",
         "it wants an elicitationId, which this revision does not have",
+    ),
+    (
+        "x-mcp-header: of a tool that was not listed",
+        "it does not list the tools and call again",
     ),
 ];
 
@@ -75,7 +81,13 @@ macro_rules! checks {
 use checks;
 
 async fn check_all(target: &Target) {
-    let checks = [calls::checks(), rounds::checks()].concat();
+    let checks = [
+        calls::checks(),
+        rounds::checks(),
+        extras::checks(),
+        changes::checks(),
+    ];
+    let checks = checks.concat();
     let done: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
     let cannot = |name: &&str| CANNOT.iter().any(|(cannot, _)| cannot == name);
     let wanted: Vec<&str> = CHECKS.into_iter().filter(|name| !cannot(name)).collect();

@@ -62,7 +62,8 @@ async fn over_http(client: [&str; 2]) {
 
 /// The client starts the server itself.
 async fn over_stdio(client: [&str; 2]) {
-    check(client, &["--stdio", PROGRAM, STDIO[0], STDIO[1]]).await;
+    let command = ["--stdio", PROGRAM];
+    check(client, &[&command[..], &STDIO].concat()).await;
 }
 
 #[tokio::test]

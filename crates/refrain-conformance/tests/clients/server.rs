@@ -9,8 +9,12 @@ use tokio::time::timeout;
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_refrain-conformance");
+/// The entries of a page: so few that every list has more than one.
+pub(crate) const PAGE_SIZE: usize = 2;
 /// What it is told to serve over standard input and output.
-pub(crate) const STDIO: [&str; 2] = ["server", "--stdio"];
+pub(crate) const STDIO: [&str; 4] = ["server", "--stdio", "--page-size", "2"];
+/// What it is told to serve over HTTP.
+const HTTP: [&str; 5] = ["server", "--listen", "127.0.0.1:0", "--page-size", "2"];
 
 /// The line that tells where the server is, up to the URL.
 const LISTENING: &str = "listening on ";
@@ -31,7 +35,7 @@ pub(crate) struct HttpServer {
 impl HttpServer {
     pub(crate) async fn start() -> Self {
         let mut process = Command::new(PROGRAM)
-            .args(["server", "--listen", "127.0.0.1:0"])
+            .args(HTTP)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)

@@ -1,0 +1,224 @@
+//! What is shown and promised about things: pages, suggestions, structured content, icons, caching, headers.
+
+use super::user::User;
+use super::{Check, Target, call, checks, final_text, refused, text, wire};
+use crate::server::PAGE_SIZE;
+use ::rmcp::model::{
+    CompletionContext, ErrorCode, PaginatedRequestParams, ReadResourceRequestParams,
+    RequestMetaObject,
+};
+use ::rmcp::service::ServiceError;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+pub(super) fn checks() -> Vec<(&'static str, Check)> {
+    checks! {
+        "discover: what is shown of the server": shown,
+        "pages: every entry once, in order": pages,
+        "pages: a wrong cursor is refused": wrong_cursor,
+        "completion: a prompt's argument": complete_prompt,
+        "completion: a template's variable": complete_template,
+        "structured content": structured,
+        "title, icon, annotations and _meta": details,
+        "caching hints": caching,
+        "x-mcp-header": headers,
+    }
+}
+
+const ICON: &str = "data:image/svg+xml;base64,";
+const MOST_PAGES: usize = 100;
+
+#[track_caller]
+fn is_icon(icons: &Value) {
+    let source = icons[0]["src"].as_str().expect("there is an icon");
+    assert!(source.starts_with(ICON), "{source}");
+}
+
+async fn shown(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let server = wire(&*client.peer_info().expect("the server was discovered"));
+    let info = &server["serverInfo"];
+    assert_eq!(info["title"], "Refrain's conformance server");
+    let description = "Everything that the protocol's conformance suite calls.";
+    assert_eq!(info["description"], description);
+    is_icon(&info["icons"]);
+    assert_eq!(server["instructions"], "Call what the scenario names.");
+    let extensions = json!({"com.example/sample": {"verbose": true}});
+    assert_eq!(server["capabilities"]["extensions"], extensions);
+}
+
+/// The wire of each page of a list.
+async fn walk<T: serde::Serialize>(
+    list: impl AsyncFn(Option<PaginatedRequestParams>) -> Result<T, ServiceError>,
+) -> Vec<Value> {
+    let mut pages = Vec::new();
+    let mut cursor = None;
+    while pages.len() < MOST_PAGES {
+        let params = PaginatedRequestParams::default().with_cursor(cursor.take());
+        let page = wire(list(Some(params)).await.expect("the page is listed"));
+        cursor = page["nextCursor"].as_str().map(str::to_owned);
+        pages.push(page);
+        if cursor.is_none() {
+            return pages;
+        }
+    }
+    panic!("the list has more than {MOST_PAGES} pages");
+}
+
+/// The names of the entries of all pages. All but the last page are full, and no name comes twice.
+#[track_caller]
+fn names(pages: &[Value], part: &str, key: &str) -> Vec<String> {
+    let (last, full) = pages.split_last().expect("there is a page");
+    let size = |page: &Value| page[part].as_array().expect("a page has entries").len();
+    assert!(!full.is_empty(), "{part} have one page only");
+    assert!(full.iter().all(|page| size(page) == PAGE_SIZE), "{full:?}");
+    assert!((1..=PAGE_SIZE).contains(&size(last)), "{last}");
+    let entries = pages.iter().flat_map(|page| page[part].as_array());
+    let names: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry[key].as_str().expect("an entry has a name").to_owned())
+        .collect();
+    let different: BTreeSet<&String> = names.iter().collect();
+    assert_eq!(different.len(), names.len());
+    names
+}
+
+async fn pages(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let tools = names(
+        &walk(async |page| client.list_tools(page).await).await,
+        "tools",
+        "name",
+    );
+    let all = client.list_all_tools().await.expect("tools are listed");
+    assert_eq!(
+        tools,
+        all.iter().map(|tool| &*tool.name).collect::<Vec<_>>()
+    );
+    let prompts = walk(async |page| client.list_prompts(page).await).await;
+    let all = client.list_all_prompts().await.expect("prompts are listed");
+    assert_eq!(
+        names(&prompts, "prompts", "name"),
+        all.iter().map(|prompt| &*prompt.name).collect::<Vec<_>>()
+    );
+    let resources = walk(async |page| client.list_resources(page).await).await;
+    let all = client.list_all_resources().await.expect("they are listed");
+    assert_eq!(
+        names(&resources, "resources", "uri"),
+        all.iter()
+            .map(|resource| &*resource.uri)
+            .collect::<Vec<_>>()
+    );
+}
+
+async fn wrong_cursor(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let nowhere = || {
+        let nowhere = Some("nowhere".to_owned());
+        Some(PaginatedRequestParams::default().with_cursor(nowhere))
+    };
+    let code = ErrorCode::INVALID_PARAMS;
+    refused(client.list_tools(nowhere()).await, code);
+    refused(client.list_prompts(nowhere()).await, code);
+    refused(client.list_resources(nowhere()).await, code);
+    refused(client.list_resource_templates(nowhere()).await, code);
+}
+
+async fn complete_prompt(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let info = client.peer_info().expect("the server was discovered");
+    assert!(info.capabilities.completions.is_some());
+    let prompt = "test_prompt_with_arguments";
+    let found = client.complete_prompt_argument(prompt, "arg1", "par", None);
+    let suggested = json!({"values": ["paris", "park", "party"], "total": 3, "hasMore": false});
+    assert_eq!(wire(found.await.expect("there are suggestions")), suggested);
+    let nothing = client.complete_prompt_simple(prompt, "arg2", "par").await;
+    assert_eq!(nothing.expect("an empty list is one"), [""; 0]);
+    let unknown = client.complete_prompt_simple("no_such_prompt", "arg1", "");
+    refused(unknown.await, ErrorCode::INVALID_PARAMS);
+}
+
+async fn complete_template(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let other = [("other".to_owned(), "1".to_owned())];
+    let context = CompletionContext::with_arguments(other.into_iter().collect());
+    let template = "test://template/{id}/data";
+    let found = client.complete_resource_argument(template, "id", "12", Some(context));
+    assert_eq!(
+        found.await.expect("there are suggestions").values,
+        ["123", "124"]
+    );
+}
+
+/// A tool as it is listed.
+async fn listed(client: &super::Client, name: &str) -> Value {
+    let tools = client.list_all_tools().await.expect("tools are listed");
+    wire(tools.into_iter().find(|tool| tool.name == name))
+}
+
+async fn structured(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let tool = listed(&client, "test_structured_content").await;
+    let schema = &tool["outputSchema"];
+    assert_eq!(schema["properties"]["temperature"]["type"], "number");
+    let result = call(&client, "test_structured_content", json!({"town": "Ulm"})).await;
+    let wanted = json!({"town": "Ulm", "temperature": 21.5, "conditions": ["sunny", "dry"]});
+    assert_eq!(result.structured_content.as_ref(), Some(&wanted));
+    // rmcp leaves it to the caller to hold the content against the schema.
+    jsonschema::validate(schema, &wanted).expect("the content fits its schema");
+    let same: Value = serde_json::from_str(&text(result)).expect("the text is JSON");
+    assert_eq!(same, wanted);
+}
+
+async fn details(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let tool = listed(&client, "test_structured_content").await;
+    assert_eq!(tool["title"], "Structured content");
+    is_icon(&tool["icons"]);
+    assert_eq!(tool["annotations"], json!({"readOnlyHint": true}));
+    assert_eq!(tool["_meta"], json!({"com.example/group": "samples"}));
+    let resources = client.list_all_resources().await.expect("they are listed");
+    let resource = resources
+        .iter()
+        .find(|entry| entry.uri == "test://static-text");
+    let title = resource.and_then(|resource| resource.title.as_deref());
+    assert_eq!(title, Some("Static text"));
+}
+
+/// For whom a result may be cached, and for how many milliseconds.
+fn hint(result: Result<impl serde::Serialize, ServiceError>) -> (Value, Value) {
+    let result = wire(result.expect("there is a result"));
+    (result["cacheScope"].clone(), result["ttlMs"].clone())
+}
+
+async fn caching(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let private = (json!("private"), json!(0));
+    let hour = (json!("public"), json!(3_600_000));
+    assert_eq!(hint(client.discover(RequestMetaObject::new()).await), hour);
+    assert_eq!(hint(client.list_tools(None).await), private);
+    assert_eq!(hint(client.list_prompts(None).await), private);
+    assert_eq!(hint(client.list_resources(None).await), private);
+    assert_eq!(hint(client.list_resource_templates(None).await), hour);
+    let read = async |uri| {
+        hint(
+            client
+                .read_resource(ReadResourceRequestParams::new(uri))
+                .await,
+        )
+    };
+    let minute = (json!("public"), json!(60_000));
+    assert_eq!(read("test://static-text").await, minute);
+    assert_eq!(read("test://static-binary").await, private);
+}
+
+async fn headers(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    // The SDK mirrors what the listed schema marks; over HTTP the server refuses a call without it.
+    client.list_all_tools().await.expect("tools are listed");
+    for region in ["eu-west-1", "Zürich, 1. Stock", " padded "] {
+        let arguments = json!({"region": region, "limit": 42});
+        let result = call(&client, "test_x_mcp_header", arguments).await;
+        assert_eq!(final_text(result), format!("42 rows from {region}"));
+    }
+}
