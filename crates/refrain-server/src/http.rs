@@ -14,7 +14,7 @@ pub(crate) use headers::decode_header;
 pub use serve::serve;
 
 use crate::dispatch::{Begin, Request};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Outgoing, no_place};
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
 use body::EventStream;
@@ -197,14 +197,15 @@ impl HttpService {
         };
         match self.server.answer(request, principal, Some(headers)) {
             Begin::Reply(reply) => self.reply(id, &reply, None),
+            Begin::Refused(error) => self.error(status(error.code), Some(id), &error),
             Begin::Later(later) => self.reply(id, &later.await, None),
             Begin::Round(round) => self.run(id, round, busy).await,
             Begin::Listen(subscription) => {
                 let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
                 self.stream(listener, busy)
             }
-            Begin::Busy(what) => {
-                let error = self.server.busy(what);
+            Begin::Busy { limit, of } => {
+                let error = no_place(limit, of);
                 let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
                 let second = HeaderValue::from_static("1");
                 response.headers_mut().insert(RETRY_AFTER, second);
@@ -283,16 +284,14 @@ impl HttpService {
         let mut out = Vec::with_capacity(1024);
         write_reply(&mut out, Some(id), reply, &self.server.0.info);
         let mut response = Response::new(Body::full(out.into()));
-        // These errors the protocol demands a status for; any other error of a call is a reply like the others.
+        // A client that lacks a capability is told so with 400, as the protocol demands; any other error of a call
+        // is a reply like the others.
         if let Reply::Error(RpcError {
-            code:
-                code @ (ErrorCode::MissingCapability
-                | ErrorCode::HeaderMismatch
-                | ErrorCode::MethodNotFound),
+            code: ErrorCode::MissingCapability,
             ..
         }) = reply
         {
-            *response.status_mut() = status(*code);
+            *response.status_mut() = StatusCode::BAD_REQUEST;
         }
         response.headers_mut().insert(CONTENT_TYPE, JSON);
         if let (Some(instance), Some(round)) = (&self.server.0.instance, round)

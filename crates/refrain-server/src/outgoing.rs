@@ -78,7 +78,9 @@ impl Server {
         };
         let begun = Request::decode(&method, params)
             .and_then(|request| request.check_version().map(|()| request))
-            .map_or_else(Begin::from, |request| self.answer(request, principal, None));
+            .map_or_else(Begin::Refused, |request| {
+                self.answer(request, principal, None)
+            });
         let mut outgoing = Outgoing::new(self.clone(), id);
         let reply = match begun {
             Begin::Round(round) => {
@@ -94,18 +96,19 @@ impl Server {
                 return Some(outgoing);
             }
             Begin::Reply(reply) => reply,
-            Begin::Busy(what) => Reply::Error(self.busy(what)),
+            Begin::Refused(error) => Reply::Error(error),
+            Begin::Busy { limit, of } => Reply::Error(no_place(limit, of)),
         };
         outgoing.reply(&reply);
         Some(outgoing)
     }
+}
 
-    /// The error for a request that found no place.
-    pub(crate) fn busy(&self, what: &str) -> RpcError {
-        RpcError::internal(format!(
-            "this instance already has its limit of {what}; try again later"
-        ))
-    }
+/// The error for a request that found no place.
+pub(crate) fn no_place(limit: usize, of: &str) -> RpcError {
+    RpcError::internal(format!(
+        "this instance already has its limit of {limit} {of}; try again"
+    ))
 }
 
 impl Outgoing {
