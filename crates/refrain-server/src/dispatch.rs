@@ -81,6 +81,19 @@ impl<'a> Request<'a> {
         }
     }
 
+    pub(crate) fn method(&self) -> &'static str {
+        match self {
+            Self::Call(call) => call.kind.method(),
+            Self::Discover(_) => "server/discover",
+            Self::List(Listing::Tools, _) => "tools/list",
+            Self::List(Listing::Prompts, _) => "prompts/list",
+            Self::List(Listing::Resources, _) => "resources/list",
+            Self::List(Listing::ResourceTemplates, _) => "resources/templates/list",
+            Self::Complete(_) => "completion/complete",
+            Self::Listen(_) => "subscriptions/listen",
+        }
+    }
+
     /// The name or URI that the `Mcp-Name` header repeats.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {

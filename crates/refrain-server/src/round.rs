@@ -74,6 +74,10 @@ impl std::fmt::Debug for Round {
 }
 
 impl Round {
+    pub(crate) fn kind(&self) -> CallKind {
+        self.kind
+    }
+
     /// The number of this round, counted from 1.
     pub fn number(&self) -> u32 {
         self.number

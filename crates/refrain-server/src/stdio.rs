@@ -1,5 +1,6 @@
 //! The same server on standard input and output: one message a line.
 
+use crate::record;
 use crate::server::Server;
 use refrain_core::Principal;
 use refrain_wire::{Message, RpcError, parse, write_error};
@@ -44,6 +45,7 @@ where
                 ));
                 let mut out = Vec::new();
                 write_error(&mut out, None, &error);
+                record::sent("", &out);
                 Out::new(&sender).send(out).await;
             }
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}

@@ -20,3 +20,4 @@ mod rounds;
 mod stdio;
 mod streams;
 mod support;
+mod versions;
