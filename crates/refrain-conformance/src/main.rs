@@ -14,6 +14,7 @@
 mod client;
 mod extras;
 mod features;
+mod messages;
 mod prompts;
 mod resources;
 mod rounds;
@@ -51,6 +52,8 @@ enum Command {
         #[arg(long, value_name = "NUMBER", default_value_t = ServerLimits::default().page_size)]
         page_size: usize,
     },
+    /// Check every message that was sent while the tests ran against the protocol's schema.
+    Messages(messages::Messages),
     /// Do what one of the suite's client scenarios asks for, against the suite's own server.
     Client(client::Instructions),
 }
@@ -63,6 +66,13 @@ async fn main() -> ExitCode {
             stdio,
             page_size,
         } => run_server((!stdio).then_some(listen), page_size).await,
+        Command::Messages(options) => match messages::check(&options) {
+            Ok(report) => {
+                println!("{report}");
+                ExitCode::SUCCESS
+            }
+            Err(fault) => fail(&fault),
+        },
         Command::Client(instructions) => run_client(&instructions).await,
     }
 }
