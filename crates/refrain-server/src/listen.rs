@@ -145,7 +145,8 @@ enum Stage {
     /// Nothing was said yet.
     Open,
     Listening,
-    /// The client was told that the stream ends; the response is left to say.
+    /// The response was sent; that the stream is torn down is left to say. In this order: clients take whichever comes
+    /// first for the end, and a cancelled subscription for one that was lost.
     Ending,
     Over,
 }
@@ -170,7 +171,7 @@ impl Subscription {
                     write_change(&mut out, id, change);
                 } else if news.ended {
                     self.stage = Stage::Ending;
-                    write_listen_cancelled(&mut out, id, "the server is stopping; listen again");
+                    write_listen_end(&mut out, id, server_info);
                 } else {
                     news.waker = Some(cx.waker().clone());
                     return Poll::Pending;
@@ -178,7 +179,7 @@ impl Subscription {
             }
             Stage::Ending => {
                 self.stage = Stage::Over;
-                write_listen_end(&mut out, id, server_info);
+                write_listen_cancelled(&mut out, id, "the server is stopping; listen again");
             }
             Stage::Over => return Poll::Ready(None),
         }

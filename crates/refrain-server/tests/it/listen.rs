@@ -164,8 +164,8 @@ async fn a_slow_listener_is_told_once_of_many_changes() {
         [
             "notifications/tools/list_changed",
             "notifications/resources/updated",
-            "notifications/cancelled",
-            "reply"
+            "reply",
+            "notifications/cancelled"
         ]
     );
 }
@@ -191,15 +191,15 @@ async fn a_server_that_stops_ends_its_subscriptions_with_a_response() {
     let request = listen(json!("end"), json!({"toolsListChanged": true}));
     let (mut connection, _) = listening(&instance, &request).await;
     instance.stop();
+    let response = connection.event().await.expect("a response");
+    assert_eq!(response["id"], "end");
+    assert_eq!(response["result"]["resultType"], "complete");
+    assert_eq!(response["result"]["_meta"][ID], "end");
+    assert!(response["result"]["_meta"]["io.modelcontextprotocol/serverInfo"].is_object());
     let (method, params) = told(&mut connection).await;
     assert_eq!(method, "notifications/cancelled");
     assert_eq!(params["requestId"], "end");
     assert_eq!(params["_meta"][ID], "end");
-    let last = connection.event().await.expect("a response");
-    assert_eq!(last["id"], "end");
-    assert_eq!(last["result"]["resultType"], "complete");
-    assert_eq!(last["result"]["_meta"][ID], "end");
-    assert!(last["result"]["_meta"]["io.modelcontextprotocol/serverInfo"].is_object());
     assert_eq!(connection.event().await, None);
     instance.stopped().await;
 }
@@ -310,10 +310,10 @@ async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
     assert_eq!(next().await.expect("news")["params"]["_meta"][ID], 2);
     // The input ends: so do subscriptions, with a last word, and the process without delay.
     write.shutdown().await.expect("closed");
+    assert_eq!(next().await.expect("a response")["id"], 2);
     let cancelled = next().await.expect("a last notification");
     assert_eq!(cancelled["method"], "notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"], 2);
-    assert_eq!(next().await.expect("a response")["id"], 2);
     assert_eq!(next().await, None);
     within("the end", serving)
         .await
