@@ -19,6 +19,7 @@ mod prompts;
 mod resources;
 mod rounds;
 mod samples;
+mod shown;
 mod tools;
 
 use clap::{Parser, Subcommand};
@@ -124,6 +125,7 @@ fn server(page_size: usize) -> Result<Server, BuildError> {
     let server = rounds::register(server);
     let server = features::register(server);
     let server = extras::register(server);
+    let server = shown::register(server);
     let server = prompts::register(server);
     resources::register(server).build()
 }

@@ -100,6 +100,46 @@ check('title, icon, annotations and _meta', (server) =>
         same(text.title, 'Static text', 'title of a resource');
     }));
 
+const SHOWN_ICON = {
+    src: 'https://example.com/icon.png',
+    mimeType: 'image/png',
+    sizes: ['48x48', '96x96'],
+    theme: 'dark'
+};
+const SHOWN_ANNOTATIONS = {
+    audience: ['user', 'assistant'],
+    priority: 0.5,
+    lastModified: '2026-07-28T12:00:00Z'
+};
+
+check('all that is shown of a prompt, a resource and a template', (server) =>
+    connected(server, new User(), async (client) => {
+        const { prompts } = await client.listPrompts();
+        const { resources } = await client.listResources();
+        const { resourceTemplates } = await client.listResourceTemplates();
+        const prompt = prompts.find((entry) => entry.name === 'test_shown_prompt');
+        const resource = resources.find((entry) => entry.uri === 'test://shown');
+        const template = resourceTemplates.find((entry) => entry.uriTemplate === 'test://shown/{name}');
+        for (const [entry, title, group] of [
+            [prompt, 'A prompt', 'prompts'],
+            [resource, 'A resource', 'resources'],
+            [template, 'A template', 'templates']
+        ]) {
+            same([entry.title, entry.icons, entry._meta], [title, [SHOWN_ICON], { 'com.example/group': group }], title);
+        }
+        same(resource.size, 12, 'size of the resource');
+        same(resource.annotations, SHOWN_ANNOTATIONS, 'annotations of the resource');
+        same(template.annotations, SHOWN_ANNOTATIONS, 'annotations of the template');
+    }));
+
+check('annotations of content', (server) =>
+    connected(server, new User(), async (client) => {
+        const { content: [text, link] } = await call(client, 'test_annotated_content');
+        same(text.annotations, SHOWN_ANNOTATIONS, 'annotations of a text');
+        same(link.annotations, SHOWN_ANNOTATIONS, 'annotations of a link');
+        same(link._meta, { 'com.example/group': 'links' }, '_meta of a link');
+    }));
+
 check('caching hints', (server) =>
     connected(server, new User(), async (client) => {
         const found = {

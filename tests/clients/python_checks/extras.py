@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from mcp.types import INVALID_PARAMS, PromptReference, ResourceTemplateReference
+from pydantic import BaseModel
 
 from .support import (
     Server,
     User,
+    all_prompts,
     all_resources,
     all_tools,
     check,
@@ -109,6 +112,48 @@ async def details(server: Server) -> None:
         same(tool.meta, {"com.example/group": "samples"}, "_meta")
         resources = {str(resource.uri): resource for resource in await all_resources(client)}
         same(resources["test://static-text"].title, "Static text", "title of a resource")
+
+
+SHOWN_ICON = {
+    "src": "https://example.com/icon.png",
+    "mimeType": "image/png",
+    "sizes": ["48x48", "96x96"],
+    "theme": "dark",
+}
+SHOWN_ANNOTATIONS = {"audience": ["user", "assistant"], "priority": 0.5, "lastModified": "2026-07-28T12:00:00Z"}
+
+
+def wire(part: BaseModel) -> dict[str, Any]:
+    """What is on the wire of a part of a message."""
+    return part.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+@check("all that is shown of a prompt, a resource and a template")
+async def everything_shown(server: Server) -> None:
+    async with connected(server, User()) as client:
+        [prompt] = [prompt for prompt in await all_prompts(client) if prompt.name == "test_shown_prompt"]
+        [resource] = [entry for entry in await all_resources(client) if str(entry.uri) == "test://shown"]
+        templates = [entry for page in await pages(client.list_resource_templates) for entry in page.resource_templates]
+        [template] = [entry for entry in templates if entry.uri_template == "test://shown/{name}"]
+        for entry, title, group in (
+            (wire(prompt), "A prompt", "prompts"),
+            (wire(resource), "A resource", "resources"),
+            (wire(template), "A template", "templates"),
+        ):
+            found = (entry["title"], entry["icons"], entry["_meta"])
+            same(found, (title, [SHOWN_ICON], {"com.example/group": group}), title)
+        same(resource.size, 12, "size of the resource")
+        same(wire(resource)["annotations"], SHOWN_ANNOTATIONS, "annotations of the resource")
+        same(wire(template)["annotations"], SHOWN_ANNOTATIONS, "annotations of the template")
+
+
+@check("annotations of content")
+async def annotated(server: Server) -> None:
+    async with connected(server, User()) as client:
+        text, link = (await client.call_tool("test_annotated_content")).content
+        same(wire(text)["annotations"], SHOWN_ANNOTATIONS, "annotations of a text")
+        same(wire(link)["annotations"], SHOWN_ANNOTATIONS, "annotations of a link")
+        same(link.meta, {"com.example/group": "links"}, "_meta of a link")
 
 
 @check("caching hints")

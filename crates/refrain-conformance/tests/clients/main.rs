@@ -3,6 +3,7 @@
 //! `scripts/tools` installs those that are not crates. Where it cannot, the tests fail: clients that did not run have
 //! shown nothing. Which client exercises what is written down in `docs/clients.md`.
 
+mod inspector;
 mod names;
 mod rmcp;
 mod scripts;

@@ -1,7 +1,9 @@
 //! What every client checks, by name and in this order.
 
+use serde_json::{Value, json};
+
 /// The checks of the clients that can do everything.
-pub(crate) const CHECKS: [&str; 68] = [
+pub(crate) const CHECKS: [&str; 70] = [
     "discover",
     "tools/list",
     "tools/call: text",
@@ -59,6 +61,8 @@ pub(crate) const CHECKS: [&str; 68] = [
     "completion: a template's variable",
     "structured content",
     "title, icon, annotations and _meta",
+    "all that is shown of a prompt, a resource and a template",
+    "annotations of content",
     "caching hints",
     "x-mcp-header",
     "x-mcp-header: of a tool that was not listed",
@@ -71,3 +75,22 @@ pub(crate) const CHECKS: [&str; 68] = [
     "subscriptions: ended by the client",
     "subscriptions: ended by the server",
 ];
+
+/// What the server shows of an icon, wherever it shows everything.
+pub(crate) fn shown_icon() -> Value {
+    json!({
+        "src": "https://example.com/icon.png",
+        "mimeType": "image/png",
+        "sizes": ["48x48", "96x96"],
+        "theme": "dark",
+    })
+}
+
+/// The annotations of whatever the server shows everything of.
+pub(crate) fn shown_annotations() -> Value {
+    json!({
+        "audience": ["user", "assistant"],
+        "priority": 0.5,
+        "lastModified": "2026-07-28T12:00:00Z",
+    })
+}

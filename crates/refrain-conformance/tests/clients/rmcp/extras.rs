@@ -2,6 +2,7 @@
 
 use super::user::User;
 use super::{Check, Target, call, checks, final_text, refused, text, wire};
+use crate::names::{shown_annotations, shown_icon};
 use crate::server::PAGE_SIZE;
 use ::rmcp::model::{
     CompletionContext, ErrorCode, PaginatedRequestParams, ReadResourceRequestParams,
@@ -20,6 +21,8 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
         "completion: a template's variable": complete_template,
         "structured content": structured,
         "title, icon, annotations and _meta": details,
+        "all that is shown of a prompt, a resource and a template": everything_shown,
+        "annotations of content": annotated,
         "caching hints": caching,
         "x-mcp-header": headers,
     }
@@ -183,6 +186,46 @@ async fn details(target: &Target) {
         .find(|entry| entry.uri == "test://static-text");
     let title = resource.and_then(|resource| resource.title.as_deref());
     assert_eq!(title, Some("Static text"));
+}
+
+async fn everything_shown(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let prompts = client.list_all_prompts().await.expect("they are listed");
+    let prompt = prompts
+        .into_iter()
+        .find(|prompt| prompt.name == "test_shown_prompt");
+    let resources = client.list_all_resources().await.expect("they are listed");
+    let resource = resources
+        .into_iter()
+        .find(|resource| resource.uri == "test://shown");
+    let templates = client.list_all_resource_templates().await;
+    let template = templates
+        .expect("they are listed")
+        .into_iter()
+        .find(|template| template.uri_template == "test://shown/{name}");
+    let (prompt, resource, template) = (wire(prompt), wire(resource), wire(template));
+    for (entry, title, group) in [
+        (&prompt, "A prompt", "prompts"),
+        (&resource, "A resource", "resources"),
+        (&template, "A template", "templates"),
+    ] {
+        assert_eq!(entry["title"], title);
+        assert_eq!(entry["icons"], json!([shown_icon()]), "{title}");
+        assert_eq!(entry["_meta"], json!({"com.example/group": group}));
+    }
+    assert_eq!(resource["size"], 12);
+    assert_eq!(resource["annotations"], shown_annotations());
+    assert_eq!(template["annotations"], shown_annotations());
+}
+
+async fn annotated(target: &Target) {
+    let client = target.connect(User::silent()).await;
+    let result = call(&client, "test_annotated_content", json!({})).await;
+    let content = wire(result.content);
+    assert_eq!(content[0]["annotations"], shown_annotations());
+    assert_eq!(content[1]["annotations"], shown_annotations());
+    let meta = json!({"com.example/group": "links"});
+    assert_eq!(content[1]["_meta"], meta);
 }
 
 /// For whom a result may be cached, and for how many milliseconds.

@@ -1,0 +1,86 @@
+//! A prompt, a resource, a template and blocks of content with all that can be shown about them.
+
+use refrain::prelude::*;
+use refrain::serde_json::json;
+use refrain::{Annotations, Icon, ResourceLink, Role, ServerBuilder, Theme};
+
+pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
+    server
+        .tool(annotated())
+        .prompt(
+            prompt()
+                .title("A prompt")
+                .icon(icon())
+                .meta("com.example/group", "prompts"),
+        )
+        .resource(
+            resource()
+                .title("A resource")
+                .icon(icon())
+                .size(12)
+                .annotations(annotations())
+                .meta("com.example/group", "resources"),
+        )
+        .resource_template(
+            template()
+                .title("A template")
+                .icon(icon())
+                .annotations(annotations())
+                .meta("com.example/group", "templates"),
+        )
+}
+
+fn icon() -> Icon {
+    let mut icon = Icon::new("https://example.com/icon.png");
+    icon.mime_type = Some("image/png".to_owned());
+    icon.sizes = vec!["48x48".to_owned(), "96x96".to_owned()];
+    icon.theme = Some(Theme::Dark);
+    icon
+}
+
+fn annotations() -> Annotations {
+    Annotations {
+        audience: vec![Role::User, Role::Assistant],
+        priority: Some(0.5),
+        last_modified: Some("2026-07-28T12:00:00Z".to_owned()),
+    }
+}
+
+/// Answers with blocks that have annotations.
+#[tool(name = "test_annotated_content")]
+async fn annotated(_cx: Cx) -> Result<Vec<Content>> {
+    let mut link = ResourceLink::new("test://shown", "shown");
+    link.annotations = Some(annotations());
+    link.meta = Some(json!({"com.example/group": "links"}));
+    Ok(vec![
+        Content::text("A text with annotations.").annotated(annotations()),
+        link.into(),
+    ])
+}
+
+/// A prompt with everything.
+#[prompt(name = "test_shown_prompt")]
+async fn prompt(_cx: Cx) -> Result<&'static str> {
+    Ok("What is shown of this prompt?")
+}
+
+/// A resource with everything.
+#[resource(uri = "test://shown", name = "shown", mime_type = "text/plain")]
+async fn resource(_cx: Cx) -> Result<&'static str> {
+    Ok("Twelve bytes")
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Variables {
+    name: String,
+}
+
+/// A template with everything.
+#[resource(
+    uri = "test://shown/{name}",
+    name = "shown_template",
+    mime_type = "text/plain"
+)]
+async fn template(_cx: Cx, Variables { name }: Variables) -> Result<String> {
+    Ok(format!("This is {name}."))
+}

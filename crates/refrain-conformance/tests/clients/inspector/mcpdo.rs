@@ -1,0 +1,146 @@
+//! `mcpdo`, and the daemon that holds its connections: a private one, which ends with the test.
+
+use crate::server::root;
+use serde_json::Value;
+use std::os::unix::fs::FileTypeExt;
+use std::process::Stdio;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::{sleep, timeout};
+
+/// What the connection is called.
+const CONNECTION: &str = "refrain";
+/// Time for one command, and for what a command that runs on says next.
+const COMMAND_TIME: Duration = Duration::from_secs(120);
+
+pub(super) struct Mcpdo {
+    directory: TempDir,
+    daemon: Child,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// Its exit status.
+    pub(super) status: Option<i32>,
+    /// The JSON on standard output, or null.
+    pub(super) out: Value,
+    /// The reason on standard error.
+    pub(super) error: String,
+}
+
+impl Mcpdo {
+    pub(super) async fn start() -> Self {
+        let directory = TempDir::new().expect("a directory can be made");
+        let daemon = command(&directory, "mcpdod")
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the daemon can be started");
+        let socket = directory.path().join("mcpdod.sock");
+        let is_there = || std::fs::metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
+        let ready = async {
+            while !is_there() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(COMMAND_TIME, ready)
+            .await
+            .expect("the daemon listens");
+        Self { directory, daemon }
+    }
+
+    pub(super) async fn connect(&self, target: &[&str]) {
+        let connect = ["connect", "--era", "modern", "--elicit", "both"];
+        let said = self.say(&[&connect, target].concat()).await;
+        assert_eq!(said.out["protocolEra"], "modern", "{said:?}");
+    }
+
+    /// Runs a command to its end.
+    pub(super) async fn say(&self, args: &[&str]) -> Said {
+        let output = self.command(args).output();
+        let output = timeout(COMMAND_TIME, output).await;
+        let output = output
+            .expect("the command ends by itself")
+            .expect("mcpdo can be started");
+        Said {
+            status: output.status.code(),
+            out: serde_json::from_slice(&output.stdout).unwrap_or_default(),
+            error: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Starts a command that runs on until it is dropped.
+    pub(super) fn follow(&self, args: &[&str]) -> Following {
+        let mut process = self
+            .command(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("mcpdo can be started");
+        let stdout = process.stdout.take().expect("stdout is a pipe");
+        Following {
+            lines: BufReader::new(stdout).lines(),
+            _process: process,
+        }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = command(&self.directory, "mcpdo");
+        command
+            .args(["--format", "json", "--connection", CONNECTION])
+            .args(args);
+        command
+    }
+
+    /// Ends the daemon and its connections.
+    pub(super) async fn stop(mut self) {
+        let said = self.say(&["daemon", "stop"]).await;
+        assert_eq!(said.status, Some(0), "{said:?}");
+        let ended = timeout(COMMAND_TIME, self.daemon.wait()).await;
+        let status = ended.expect("the daemon ends").expect("it can be awaited");
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// A command that runs on.
+pub(super) struct Following {
+    lines: Lines<BufReader<ChildStdout>>,
+    _process: Child,
+}
+
+impl Following {
+    /// The next thing it says: an object over several lines.
+    pub(super) async fn next(&mut self) -> Value {
+        let mut text = String::new();
+        let object = async {
+            while let Some(line) = self.lines.next_line().await.expect("stdout can be read") {
+                text.push_str(&line);
+                if line == "}" {
+                    return;
+                }
+            }
+            panic!("the command ended");
+        };
+        timeout(COMMAND_TIME, object)
+            .await
+            .expect("something is said");
+        serde_json::from_str(&text).expect("it is JSON")
+    }
+}
+
+/// A program of the Inspector that keeps everything in this directory, and is killed when it is dropped.
+fn command(directory: &TempDir, program: &str) -> Command {
+    let mut command = Command::new(root().join(".tools/bin").join(program));
+    for name in ["HOME", "MCP_STORAGE_DIR", "MCP_INSPECTOR_DAEMON_DIR"] {
+        command.env(name, directory.path());
+    }
+    command
+        .env("MCP_INSPECTOR_DAEMON_TOKEN", "of this test")
+        .env("MCP_INSPECTOR_SECRET_STORE", "file")
+        // A third of a command's time goes into compiling it.
+        .env("NODE_COMPILE_CACHE", directory.path().join("compiled"))
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
