@@ -15,7 +15,7 @@ pub(crate) enum Request<'a> {
 }
 
 /// The methods that are answered from what is registered.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum List {
     Discover,
     Tools,
@@ -83,6 +83,7 @@ impl Server {
             Request::Call(call) => return begin(self, &call, principal),
             Request::List(list, _) => list,
         };
+        self.0.metrics.list(list);
         Begin::Reply(
             match list {
                 List::Discover => &lists.discover,

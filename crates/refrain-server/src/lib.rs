@@ -9,6 +9,7 @@
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
 //! | `load` | how much is running, and when flows are handed on |
+//! | `metrics` | what is counted |
 //! | `http` | the tower service and the hyper front |
 //! | `stdio` | the same server on standard input and output |
 //! | `auth` | who is calling |
@@ -19,6 +20,7 @@ mod handler;
 mod http;
 mod limits;
 mod load;
+mod metrics;
 mod outgoing;
 mod prompt;
 mod reply;
@@ -30,8 +32,9 @@ mod tool;
 
 pub use auth::{AuthFuture, Authenticator, BadToken, BearerTokens, Refused};
 pub use handler::{Handler, State};
-pub use http::{AllowedHosts, Body, HttpService, serve};
+pub use http::{AllowedHosts, Body, HttpService, serve, serve_metrics};
 pub use limits::ServerLimits;
+pub use metrics::METRICS_CONTENT_TYPE;
 pub use outgoing::Outgoing;
 pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};

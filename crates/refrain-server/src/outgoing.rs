@@ -2,6 +2,7 @@
 
 use crate::dispatch::Request;
 use crate::http::write_note;
+use crate::metrics::Refusal;
 use crate::round::{Begin, Round, RoundEvent};
 use crate::server::Server;
 use refrain_core::Principal;
@@ -46,6 +47,8 @@ impl Server {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => return None,
             Err(rejection) => {
+                let refusal = Refusal::error(rejection.error.code);
+                self.0.metrics.request_refused(refusal);
                 let mut out = Vec::with_capacity(256);
                 let id = rejection.id.as_deref().map(RawValue::get);
                 write_error(&mut out, id, &rejection.error);
@@ -67,7 +70,10 @@ impl Server {
                 "this server already runs its limit of {} calls; try again",
                 self.limits().concurrent_calls
             ))),
-            Err(error) => Reply::Error(error),
+            Err(error) => {
+                self.0.metrics.request_refused(Refusal::error(error.code));
+                Reply::Error(error)
+            }
         };
         outgoing.reply(&reply);
         Some(outgoing)

@@ -1,15 +1,19 @@
 //! Prompts.
 
 use crate::handler::{Handler, Needs, Start, erase};
+use crate::metrics::TargetCounts;
 use crate::reply::PromptCall;
 use refrain_wire::{PromptArgument, PromptInfo};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// A prompt: a name, a description and a handler. Its arguments are strings.
 pub struct Prompt {
     pub(crate) info: PromptInfo,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 impl Prompt {
@@ -24,6 +28,7 @@ impl Prompt {
             },
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 

@@ -1,15 +1,19 @@
 //! Resources and resource templates.
 
 use crate::handler::{Handler, Needs, Start, erase};
+use crate::metrics::TargetCounts;
 use crate::reply::ReadCall;
 use refrain_wire::{ResourceInfo, ResourceTemplateInfo};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// A resource: a URI, a name and a handler that reads it.
 pub struct Resource {
     pub(crate) info: ResourceInfo,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 /// A family of resources: a URI with `{variables}` in it. They are the handler's arguments, as strings.
@@ -17,6 +21,8 @@ pub struct ResourceTemplate {
     pub(crate) info: ResourceTemplateInfo,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 impl Resource {
@@ -34,6 +40,7 @@ impl Resource {
             },
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 
@@ -71,6 +78,7 @@ impl ResourceTemplate {
             },
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 

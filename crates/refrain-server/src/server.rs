@@ -4,6 +4,7 @@ use crate::auth::Authenticator;
 use crate::handler::{Needs, States};
 use crate::limits::ServerLimits;
 use crate::load::Load;
+use crate::metrics::Metrics;
 use crate::prompt::Prompt;
 use crate::resource::{Pattern, Resource, ResourceTemplate, TemplateError};
 use crate::tool::Tool;
@@ -12,8 +13,8 @@ use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource,
 };
 use refrain_wire::{
-    CacheScope, DiscoverResult, Implementation, ListResult, Listed, PROTOCOL_VERSION, Reply,
-    ServerCapabilities,
+    CacheScope, CallKind, DiscoverResult, Implementation, ListResult, Listed, PROTOCOL_VERSION,
+    Reply, ServerCapabilities,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::HashMap;
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) limits: ServerLimits,
     pub(crate) load: Arc<Load>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
 }
@@ -307,8 +309,10 @@ impl ServerBuilder {
     pub fn build(self) -> Result<Server, BuildError> {
         let lists = self.lists();
         let states = self.states;
+        let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
+        let metrics = Metrics::new(&self.info.name, &self.info.version, load.clone());
         let mut tools = HashMap::new();
-        for tool in self.tools {
+        for mut tool in self.tools {
             has_states(&states, &tool.info.name, &tool.needs)?;
             if (tool.once || tool.single_use) && self.replay_log.is_none() {
                 return Err(BuildError::NeedsReplayLog {
@@ -323,6 +327,7 @@ impl ServerBuilder {
                     }
                 })?;
             let name = tool.info.name.clone();
+            tool.counts = Some(metrics.target(CallKind::Tool, &name));
             insert(
                 &mut tools,
                 "the tool",
@@ -331,13 +336,15 @@ impl ServerBuilder {
             )?;
         }
         let mut prompts = HashMap::new();
-        for prompt in self.prompts {
+        for mut prompt in self.prompts {
             has_states(&states, &prompt.info.name, &prompt.needs)?;
+            prompt.counts = Some(metrics.target(CallKind::Prompt, &prompt.info.name));
             insert(&mut prompts, "the prompt", prompt.info.name.clone(), prompt)?;
         }
         let mut resources = HashMap::new();
-        for resource in self.resources {
+        for mut resource in self.resources {
             has_states(&states, &resource.info.uri, &resource.needs)?;
+            resource.counts = Some(metrics.target(CallKind::Resource, &resource.info.uri));
             insert(
                 &mut resources,
                 "the resource",
@@ -346,8 +353,9 @@ impl ServerBuilder {
             )?;
         }
         let mut templates = Vec::new();
-        for template in self.templates {
+        for mut template in self.templates {
             has_states(&states, &template.info.uri_template, &template.needs)?;
+            template.counts = Some(metrics.target(CallKind::Resource, &template.info.uri_template));
             let uri = &template.info.uri_template;
             let pattern = Pattern::parse(uri)?;
             if templates.iter().any(|(known, _)| *known == pattern) {
@@ -365,7 +373,6 @@ impl ServerBuilder {
             );
             KeyRing::generate(&*self.source)
         });
-        let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
         let info = to_raw_value(&self.info).expect("a name and a version are plain strings");
         Ok(Server(Arc::new(Inner {
             info,
@@ -380,6 +387,7 @@ impl ServerBuilder {
             source: self.source,
             limits: self.limits,
             load,
+            metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,
         })))

@@ -90,7 +90,8 @@
 //! is silent.
 //!
 //! [`serve`] runs a [`Server`] on hyper; [`HttpService`] is the same endpoint as a tower service, to be mounted in
-//! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`].
+//! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`]. What a server counts is
+//! told by [`serve_metrics`] on a port of its own, or by [`Server::metrics_text`].
 
 pub use refrain_core::{
     Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
@@ -101,9 +102,9 @@ pub use refrain_core::{
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
     AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Handler,
-    HttpService, IntoReply, Json, Outgoing, Prompt, PromptCall, ReadCall, Refused, Reply, ReplyTo,
-    Resource, ResourceTemplate, Round, RoundEvent, Server, ServerBuilder, ServerLimits, State,
-    TemplateError, Tool, ToolCall, serve, serve_stdio,
+    HttpService, IntoReply, Json, METRICS_CONTENT_TYPE, Outgoing, Prompt, PromptCall, ReadCall,
+    Refused, Reply, ReplyTo, Resource, ResourceTemplate, Round, RoundEvent, Server, ServerBuilder,
+    ServerLimits, State, TemplateError, Tool, ToolCall, serve, serve_metrics, serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, CacheScope, Capability, Content, LogLevel, PROTOCOL_VERSION, PromptMessage,

@@ -1,7 +1,8 @@
 //! The beginning of a round: find the handler, check the arguments, open the token.
 
-use super::{Round, Stage};
+use super::{Round, Stage, Tally};
 use crate::handler::{Run, Start as StartHandler};
+use crate::metrics::TargetCounts;
 use crate::reply::ReplyTo;
 use crate::server::Server;
 use refrain_core::{
@@ -47,6 +48,15 @@ impl Target {
         }
     }
 
+    fn counts(&self) -> Option<&Arc<TargetCounts>> {
+        match self {
+            Self::Tool(tool) => tool.tool.counts.as_ref(),
+            Self::Prompt(prompt) => prompt.counts.as_ref(),
+            Self::Resource(resource) => resource.counts.as_ref(),
+            Self::Template(template) => template.counts.as_ref(),
+        }
+    }
+
     fn mime_type(&self) -> Option<&String> {
         match self {
             Self::Resource(resource) => resource.info.mime_type.as_ref(),
@@ -58,12 +68,25 @@ impl Target {
 
 /// Begins a round of a call.
 pub(crate) fn begin(server: &Server, call: &Call<'_>, principal: Principal) -> Begin {
-    match try_begin(server, call, principal) {
-        Ok(begin) | Err(begin) => begin,
+    let mut tally = Tally::begin(call.kind, &principal);
+    match try_begin(server, call, principal, &mut tally) {
+        Ok(mut round) => {
+            round.tally = Some(tally);
+            Begin::Round(round)
+        }
+        Err(begin) => {
+            tally.end_early(&server.0.metrics, &begin);
+            begin
+        }
     }
 }
 
-fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<Begin, Begin> {
+fn try_begin(
+    server: &Server,
+    call: &Call<'_>,
+    principal: Principal,
+    tally: &mut Tally,
+) -> Result<Box<Round>, Begin> {
     let place = server.0.load.enter().ok_or(Begin::Busy)?;
     let mut arguments = call
         .arguments
@@ -71,16 +94,22 @@ fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<B
         .transpose()
         .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
     let target = find(server, call, &mut arguments)?;
+    tally.counts = target.counts().cloned();
+    check(&target, &call.target, &mut arguments)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
     let start = match &call.state {
-        None => Start::first(
-            sealer.first(&binding, call.meta.call_id.as_deref()),
-            call.answers.as_ref(),
-        ),
+        None => {
+            tally.call(&server.0.metrics);
+            Start::first(
+                sealer.first(&binding, call.meta.call_id.as_deref()),
+                call.answers.as_ref(),
+            )
+        }
         Some(token) => {
             let snapshot = sealer.open(&binding, token).map_err(|reason| {
-                tracing::warn!(%reason, target = %call.target, "a token was refused");
+                tracing::warn!(%reason, target = ?tally.target(), "a token was refused");
+                server.0.metrics.token_refused(reason);
                 refused()
             })?;
             Start::resumed(snapshot, call.answers.as_ref())
@@ -128,7 +157,7 @@ fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<B
         }
         _ => Stage::Run,
     };
-    Ok(Begin::Round(Box::new(Round {
+    Ok(Box::new(Round {
         server: server.clone(),
         flow,
         stage,
@@ -139,8 +168,10 @@ fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<B
         progress_token: call.meta.progress_token.map(ToOwned::to_owned),
         single_use,
         limit: None,
+        handed_on: false,
+        tally: None,
         _place: place,
-    })))
+    }))
 }
 
 /// The one and only answer to a token that does not open, whatever the reason.
@@ -150,7 +181,7 @@ fn refused() -> RpcError {
     )
 }
 
-/// Finds what a call is aimed at, and checks its arguments.
+/// Finds what a call is aimed at. The variables of a resource template are its arguments.
 fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
     let name = call.target.as_ref();
     match call.kind {
@@ -160,19 +191,6 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
                 .tools
                 .get(name)
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
-            let given = arguments.get_or_insert_with(|| json!({}));
-            if !tool.arguments.is_valid(given) {
-                let misfits: Vec<String> = tool
-                    .arguments
-                    .iter_errors(given)
-                    .take(8)
-                    .map(|error| match error.instance_path().as_str() {
-                        "" => error.to_string(),
-                        path => format!("{}: {error}", path.trim_start_matches('/')),
-                    })
-                    .collect();
-                return Err(Begin::Reply(misfit(name, &misfits.join("; "))));
-            }
             Ok(Target::Tool(tool.clone()))
         }
         CallKind::Prompt => {
@@ -181,12 +199,6 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
                 .prompts
                 .get(name)
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {name}")))?;
-            let given = arguments.as_ref().and_then(Value::as_object);
-            let wrong = given.and_then(|given| given.iter().find(|(_, value)| !value.is_string()));
-            if let Some((key, _)) = wrong {
-                let reason = format!("arguments[{key:?}] of a prompt must be a string");
-                return Err(RpcError::invalid_params(reason).into());
-            }
             Ok(Target::Prompt(prompt.clone()))
         }
         CallKind::Resource => {
@@ -206,6 +218,37 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
             Ok(Target::Template(template.clone()))
         }
     }
+}
+
+/// Do the arguments fit?
+fn check(target: &Target, name: &str, arguments: &mut Option<Value>) -> Result<(), Begin> {
+    match target {
+        Target::Tool(tool) => {
+            let given = arguments.get_or_insert_with(|| json!({}));
+            if !tool.arguments.is_valid(given) {
+                let misfits: Vec<String> = tool
+                    .arguments
+                    .iter_errors(given)
+                    .take(8)
+                    .map(|error| match error.instance_path().as_str() {
+                        "" => error.to_string(),
+                        path => format!("{}: {error}", path.trim_start_matches('/')),
+                    })
+                    .collect();
+                return Err(Begin::Reply(misfit(name, &misfits.join("; "))));
+            }
+        }
+        Target::Prompt(_) => {
+            let given = arguments.as_ref().and_then(Value::as_object);
+            let wrong = given.and_then(|given| given.iter().find(|(_, value)| !value.is_string()));
+            if let Some((key, _)) = wrong {
+                let reason = format!("arguments[{key:?}] of a prompt must be a string");
+                return Err(RpcError::invalid_params(reason).into());
+            }
+        }
+        Target::Resource(_) | Target::Template(_) => {}
+    }
+    Ok(())
 }
 
 fn misfit(tool: &str, reason: &str) -> Reply {

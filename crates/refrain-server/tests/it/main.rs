@@ -9,6 +9,7 @@ mod build;
 mod drain;
 mod keys;
 mod lifecycle;
+mod metrics;
 mod mounted;
 mod replay_log;
 mod rounds;
