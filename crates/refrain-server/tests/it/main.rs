@@ -6,6 +6,7 @@ mod bad_input;
 mod bad_params;
 mod bad_tokens;
 mod build;
+mod connections;
 mod drain;
 mod keys;
 mod lifecycle;
