@@ -97,7 +97,7 @@ pub use refrain_core::{
     Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
     Error, ErrorKind, Field, FlowId, Form, Incomplete, Keep, KeyId, KeyRing, KeyRingError,
     KeyState, Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note, Outcome, Principal,
-    Recorded, ReplayLog, Result, Source, StepFuture, SystemSource, ok,
+    Recorded, ReplayLog, Result, SealerOptions, Source, StepFuture, SystemSource, ok,
 };
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{

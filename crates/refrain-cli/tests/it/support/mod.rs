@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod http;
 pub(crate) mod instance;
 pub(crate) mod ledger;
+pub(crate) mod terminal;
 
 pub(crate) use balancer::Balancer;
 pub(crate) use client::{Call, Client, Finished, Reply};
