@@ -118,9 +118,9 @@ async fn each_round_is_one_event() {
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
     let expected = [
-        ("\"get_weather\"", json!(1), "input_required"),
-        ("\"get_weather\"", json!(2), "complete"),
-        ("\"\"", Value::Null, "invalid_params"),
+        ("get_weather", json!(1), "input_required"),
+        ("get_weather", json!(2), "complete"),
+        ("", Value::Null, "invalid_params"),
     ];
     assert_eq!(events.len(), expected.len());
     for (event, (target, round, outcome)) in events.iter().zip(expected) {

@@ -1,7 +1,7 @@
 //! The port that tells how an instance is doing.
 
 use crate::support::http::{status_of, text_of};
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time, refrain};
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time, refrain, run_tool};
 use rustix::process::Signal;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -85,6 +85,35 @@ async fn draining_can_be_watched() {
     for port in ports {
         assert!(status_of(port, "/readyz").await.is_err());
     }
+}
+
+/// What Prometheus itself reads it with takes it, and sees every family with its type.
+#[tokio::test]
+async fn the_official_parser_reads_it() {
+    let (instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
+    let client = Client::new(instance.address);
+    for call in [Call::weather("Oslo"), Call::order("lamp")] {
+        let finished = client.finish(call).await;
+        assert!(matches!(finished.reply, Reply::Done(_)), "{finished:?}");
+    }
+    let program = [".tools/bin/python", "tests/clients/read_metrics.py"];
+    let url = format!("http://{metrics}/metrics");
+    let families = run_tool("60", &program, &[url.as_ref()]).await;
+    let expected = "info refrain_build
+counter refrain_calls
+counter refrain_rounds
+histogram refrain_round_duration_seconds
+counter refrain_lists
+counter refrain_asks
+counter refrain_tokens_refused
+counter refrain_requests_refused
+histogram refrain_token_size_bytes
+counter refrain_entries_replayed
+counter refrain_steps_run
+gauge refrain_calls_running
+gauge refrain_draining
+";
+    assert_eq!(families, expected);
 }
 
 /// Over standard input and output there is a port for them too.

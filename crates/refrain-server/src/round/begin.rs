@@ -108,7 +108,7 @@ fn try_begin(
         }
         Some(token) => {
             let snapshot = sealer.open(&binding, token).map_err(|reason| {
-                tracing::warn!(%reason, target = ?tally.target(), "a token was refused");
+                tracing::warn!(%reason, target = tally.target(), "a token was refused");
                 server.0.metrics.token_refused(reason);
                 refused()
             })?;

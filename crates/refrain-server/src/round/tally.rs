@@ -59,7 +59,7 @@ impl Tally {
     fn log(&self, outcome: Outcome, round: Option<u32>, elapsed: Duration) {
         tracing::debug!(
             method = self.kind.method(),
-            target = ?self.target(),
+            target = self.target(),
             round,
             outcome = outcome.name(),
             seconds = elapsed.as_secs_f64(),
