@@ -61,8 +61,19 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         None => Loaded::default(),
     };
     let ready = with_flags(loaded, options).ready()?;
-    log::start(ready.config.log)?;
     let config = ready.config.clone();
+    log::start(config.log)?;
+    match start(options, ready, &config) {
+        // Whoever reads JSON reads nothing else.
+        Err(error) if config.log == LogFormat::Json => {
+            tracing::error!(%error, "the instance cannot go on");
+            Ok(ExitCode::FAILURE)
+        }
+        ended => ended,
+    }
+}
+
+fn start(options: &Options, ready: Ready, config: &Config) -> Result<ExitCode, Failure> {
     let server = build(options, ready)?;
     runtime()?.block_on(async {
         reload_on_hangup(server.clone(), config.keys.clone())?;
@@ -74,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
                 // Standard input is read by a thread of its own, which cannot be ended from here.
                 std::process::exit(0);
             }
-            serve_http(server.clone(), &config).await
+            serve_http(server.clone(), config).await
         };
         let watching = async {
             match metrics {

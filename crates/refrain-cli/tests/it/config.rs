@@ -1,8 +1,10 @@
 //! What a configuration file and flags say.
 
 use crate::support::http::{send, status_of};
+use crate::support::terminal::Terminal;
 use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time, refrain, root};
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 /// The same words from `config check`, with places that editors understand, and from `serve`, which does not start.
 #[tokio::test]
@@ -100,6 +102,34 @@ fn check_shows_every_setting_and_where_it_comes_from() {
     assert!(settings.contains(&rounds), "{said}");
     let keys = json!({"name": "keys", "value": null, "from": "default", "line": null});
     assert!(settings.contains(&keys), "{said}");
+}
+
+#[tokio::test]
+async fn check_is_coloured_on_a_terminal() {
+    let files = Files::new();
+    let good = files.write("good.toml", "[limits]\nrounds = 5\n");
+    let bad = files.write("bad.toml", "[limits]\nrounds = 0\n");
+    for (file, part) in [(&good, "limits.notes"), (&bad, "must be at least 1")] {
+        let mut terminal = Terminal::open();
+        let theirs = terminal.theirs();
+        let both = theirs.try_clone().expect("a second handle");
+        let mut check = Command::new(env!("CARGO_BIN_EXE_refrain"));
+        check.args(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+        check
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR")
+            .env_remove("CLICOLOR");
+        let mut child = check
+            .stdout(both)
+            .stderr(theirs)
+            .spawn()
+            .expect("the binary");
+        let said = in_time("what it says", terminal.read_until(part)).await;
+        assert!(said.contains("\u{1b}["), "{said:?}");
+        in_time("its end", child.wait())
+            .await
+            .expect("a child can be waited for");
+    }
 }
 
 /// What the documentation shows is what there is.

@@ -96,6 +96,24 @@ async fn a_log_in_json_is_json() {
     }
 }
 
+#[tokio::test]
+async fn a_start_that_fails_is_told_in_json_too() {
+    let taken = Serve::new().start().await;
+    let address = taken.address.to_string();
+    let serve = Serve::without_address().args(["--log", "json", "--listen", &address]);
+    let said = serve.fails().await;
+    let last = said.lines().last().expect("a line");
+    for line in said.lines() {
+        assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
+    }
+    let last: Value = serde_json::from_str(last).expect("JSON");
+    let error = last["fields"]["error"].as_str().expect("an error");
+    assert!(
+        error.starts_with(&format!("cannot listen on {address}")),
+        "{error}"
+    );
+}
+
 /// One event for each round, with what one looks for and nothing of what was said.
 #[tokio::test]
 async fn each_round_is_one_event() {

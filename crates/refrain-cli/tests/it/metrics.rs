@@ -1,7 +1,9 @@
 //! The port that tells how an instance is doing.
 
 use crate::support::http::{status_of, text_of};
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time, refrain, run_tool};
+use crate::support::{
+    Call, Client, Files, Instance, Reply, Serve, in_time, refrain, root, run_tool,
+};
 use rustix::process::Signal;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -114,6 +116,41 @@ gauge refrain_calls_running
 gauge refrain_draining
 ";
     assert_eq!(families, expected);
+}
+
+/// Every family, and every value of a label that does not depend on what is registered, is explained.
+#[tokio::test]
+async fn the_documentation_has_all_of_it() {
+    let (_instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
+    let text = text_of(metrics, "/metrics").await;
+    let page = std::fs::read_to_string(root().join("docs/operating.md")).expect("the page");
+    let mut seen = 0;
+    for line in text.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
+            let suffix = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            assert!(
+                page.contains(&format!("| `{name}{suffix}` |")),
+                "{name}{suffix}"
+            );
+            seen += 1;
+        }
+        for label in ["outcome=\"", "reason=\"", "kind=\""] {
+            if let Some((_, rest)) = line.split_once(label) {
+                let value = rest.split('"').next().expect("a value");
+                let plain = label == "kind=\"" && page.contains(value);
+                assert!(
+                    plain || page.contains(&format!("`{value}`")),
+                    "{label}{value}"
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 40, "{text}");
 }
 
 /// Over standard input and output there is a port for them too.

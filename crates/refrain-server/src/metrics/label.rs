@@ -33,7 +33,10 @@ impl<L: Label> Default for Counts<L> {
 impl<L: Label> Counts<L> {
     /// One more of these.
     pub(crate) fn add(&self, label: L) {
-        self.0[label.index()].inc();
+        // Counting is no reason to fail.
+        if let Some(count) = self.0.get(label.index()) {
+            count.inc();
+        }
     }
 
     /// Each value with its number.
