@@ -303,6 +303,11 @@ impl Cx {
         &self.shared.env.principal
     }
 
+    /// The URI that is read, in the handler of a resource.
+    pub fn uri(&self) -> Option<&str> {
+        self.shared.env.uri.as_deref()
+    }
+
     /// Can the client fill in forms?
     pub fn can_elicit(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Form)

@@ -7,8 +7,9 @@ use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::load::Load;
 use crate::prompt::Prompt;
-use crate::resource::{Resource, ResourceTemplate, TemplateError};
+use crate::resource::{Resource, ResourceTemplate};
 use crate::server::{Inner, Server};
+use crate::template::TemplateError;
 use crate::tool::Tool;
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource,

@@ -103,7 +103,7 @@ pub use refrain_server::{
     AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Changes,
     Handler, HttpService, IntoReply, Json, Listing, Outgoing, Prompt, PromptCall, ReadCall,
     Refused, Reply, ReplyTo, Resource, ResourceTemplate, Round, RoundEvent, Server, ServerBuilder,
-    ServerLimits, State, TemplateError, Tool, ToolCall, Typed, serve, serve_stdio,
+    ServerLimits, State, TemplateError, TemplateFlaw, Tool, ToolCall, Typed, serve, serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,

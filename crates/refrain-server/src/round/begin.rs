@@ -8,6 +8,7 @@ use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::template;
 use http::HeaderMap;
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start,
@@ -54,6 +55,15 @@ impl Target {
             uri: name.to_owned(),
             mime_type: mime_type.clone(),
             cache,
+        }
+    }
+
+    /// The arguments as the handler takes them, where they came as text.
+    fn read_texts(&self, arguments: &mut Value) {
+        match self {
+            Self::Prompt(prompt) => prompt.texts.convert(arguments),
+            Self::Template(known) => known.template.texts.convert(arguments),
+            Self::Tool(_) | Self::Resource(_) => {}
         }
     }
 }
@@ -116,6 +126,7 @@ fn try_begin(
     let single_use = single_use.then(|| LogKey::round(start.flow(), number));
     let env = Env {
         principal,
+        uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
         capabilities: call.meta.capabilities,
         extensions: call.meta.extensions.map(ToOwned::to_owned),
         log_level: call.meta.log_level,
@@ -125,9 +136,11 @@ fn try_begin(
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
         replay_log: server.0.replay_log.clone().filter(|_| once),
     };
+    let mut arguments = arguments.unwrap_or_else(|| json!({}));
+    target.read_texts(&mut arguments);
     let run = Run {
         server,
-        arguments: arguments.unwrap_or_else(|| json!({})),
+        arguments,
         to: target.reply_to(&call.target),
     };
     let flow = Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run));
@@ -215,10 +228,8 @@ fn find(
             if let Some(resource) = catalog.resources.get(name) {
                 return Ok(Target::Resource(resource.clone()));
             }
-            let matched = catalog
-                .templates
-                .iter()
-                .find_map(|known| Some((known.pattern.matches(name)?, known)));
+            let templates = catalog.templates.iter();
+            let matched = template::find(templates.map(|known| (&known.pattern, known)), name);
             let Some((variables, template)) = matched else {
                 let unknown = RpcError::invalid_params(format!("Unknown resource: {name}"));
                 return Err(unknown.with_data(&json!({"uri": name})).into());

@@ -21,3 +21,4 @@ mod stdio;
 mod streams;
 mod support;
 mod versions;
+mod templates;
