@@ -1,8 +1,10 @@
 //! One round of a call: token opened, flow driven, token sealed.
 
 mod begin;
+mod span;
 
 pub(crate) use begin::begin;
+pub(crate) use span::RoundHook;
 
 use crate::load::Place;
 use crate::server::Server;
@@ -12,7 +14,7 @@ use refrain_core::{
     Recorded, Stats,
 };
 use refrain_wire::{
-    CallKind, ErrorCode, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
+    CallKind, ErrorCode, Id, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -22,6 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::time::Sleep;
+use tracing::Span;
 
 type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
 type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -40,6 +43,7 @@ pub struct Round {
     progress_token: Option<Box<RawValue>>,
     single_use: Option<LogKey>,
     limit: Option<Pin<Box<Sleep>>>,
+    span: Span,
     _place: Place,
 }
 
@@ -103,8 +107,25 @@ impl Round {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
+    /// Notes in the round's span which request it answers.
+    pub(crate) fn answers(&self, id: &Id<'_>) {
+        span::record_id(&self.span, id);
+    }
+
     /// Goes on until there is something to send.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
+        let span = self.span.clone();
+        let _inside = span.enter();
+        let event = ready!(self.go_on(cx));
+        if let RoundEvent::Reply(reply) = &event {
+            span::record_reply(&span, self.kind, reply);
+            // The span ends with the round, however long this value is kept.
+            self.span = Span::none();
+        }
+        Poll::Ready(event)
+    }
+
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
         loop {
             match &mut self.stage {
                 Stage::Claim(claim) => {
@@ -288,6 +309,14 @@ impl Round {
                 tracing::error!(%error, "a reply could not be recorded");
             }
         }))
+    }
+}
+
+/// The handler's destructors belong to the round too.
+impl Drop for Round {
+    fn drop(&mut self) {
+        let _inside = self.span.enter();
+        self.flow.cancel();
     }
 }
 

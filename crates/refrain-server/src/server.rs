@@ -6,6 +6,7 @@ use crate::catalog::{Catalog, Changes, Rules};
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::load::Load;
+use crate::round::RoundHook;
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
     DiscoverResult, Empty, ListCapability, PROTOCOL_VERSION, Reply, ServerCapabilities,
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) load: Arc<Load>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) on_round: Option<RoundHook>,
 }
 
 impl Server {

@@ -1,6 +1,6 @@
 //! The beginning of a round: find the handler, check the arguments, open the token.
 
-use super::{Round, Stage};
+use super::{Round, Stage, span};
 use crate::catalog::{RegisteredTemplate, RegisteredTool};
 use crate::dispatch::Begin;
 use crate::handler::{Run, Start as StartHandler};
@@ -98,7 +98,7 @@ fn try_begin(
     let target = find(server, call, &mut arguments, headers)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
-    let start = match &call.state {
+    let mut start = match &call.state {
         None => Start::first(
             sealer.first(&binding, call.meta.call_id.as_deref()),
             call.answers.as_ref(),
@@ -121,6 +121,14 @@ fn try_begin(
         ),
         _ => (false, false, Arc::from("1"), None),
     };
+    if let Some(key) = call.meta.trace.ignored {
+        tracing::debug!(
+            key,
+            "a trace context is malformed or too long, and was ignored"
+        );
+    }
+    start.receive_trace(&call.meta.trace);
+    let span = span::open(server, call, &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
     let single_use = single_use.then(|| LogKey::round(start.flow(), number));
@@ -143,7 +151,8 @@ fn try_begin(
         arguments,
         to: target.reply_to(&call.target),
     };
-    let flow = Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run));
+    let flow =
+        span.in_scope(|| Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run)));
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
@@ -163,6 +172,7 @@ fn try_begin(
         progress_token: call.meta.progress_token.map(ToOwned::to_owned),
         single_use,
         limit: None,
+        span,
         _place: place,
     })))
 }
