@@ -5,6 +5,8 @@
 //!
 //! Always true: template and URI are compared in one normal form, in which only what must be percent-encoded is.
 
+#[cfg(test)]
+mod random;
 mod syntax;
 #[cfg(test)]
 mod tests;
