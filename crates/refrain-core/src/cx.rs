@@ -15,7 +15,7 @@ use crate::flow::{Note, Shared, in_step};
 use crate::form::{Elicit, Form};
 use crate::journal::{Entry, Held, Kind};
 use crate::replay::Keep;
-use crate::{AskError, Error, Principal, Result};
+use crate::{AskError, Error, Principal, Result, Trace};
 use ask::Question;
 use refrain_wire::{Capability, LogLevel, Root, SamplingAnswer, SamplingParams};
 use serde::Serialize;
@@ -303,6 +303,26 @@ impl Cx {
         &self.shared.env.principal
     }
 
+    /// The URI that is read, in the handler of a resource.
+    pub fn uri(&self) -> Option<&str> {
+        self.shared.env.uri.as_deref()
+    }
+
+    /// The trace this round belongs to, to be handed on to services that are called in it.
+    ///
+    /// ```
+    /// # use refrain_core::Cx;
+    /// fn headers(cx: &Cx) -> Vec<(&'static str, String)> {
+    ///     let trace = cx.trace();
+    ///     let mut headers = vec![("traceparent", trace.traceparent().to_string())];
+    ///     headers.extend(trace.tracestate().map(|state| ("tracestate", state.to_owned())));
+    ///     headers
+    /// }
+    /// ```
+    pub fn trace(&self) -> &Trace {
+        &self.shared.trace
+    }
+
     /// Can the client fill in forms?
     pub fn can_elicit(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Form)
@@ -321,6 +341,14 @@ impl Cx {
     /// Can the client list roots?
     pub fn can_list_roots(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Roots)
+    }
+
+    /// The settings of an extension that the client declared in this round; `None` if it did not.
+    pub fn extension(&self, name: &str) -> Option<serde_json::Value> {
+        let declared = self.shared.env.extensions.as_ref()?;
+        let mut all: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(declared.get()).ok()?;
+        all.remove(name)
     }
 
     /// The time, journaled: every round sees the same time at this place of the handler.

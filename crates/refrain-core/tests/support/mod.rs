@@ -279,7 +279,9 @@ impl World {
     pub(crate) fn env(&self) -> Env {
         Env {
             principal: self.principal.clone(),
+            uri: None,
             capabilities: self.capabilities,
+            extensions: None,
             log_level: self.log_level,
             wants_progress: self.wants_progress,
             source: self.clock.clone(),

@@ -1,13 +1,15 @@
 //! The beginning of a round: find the handler, check the arguments, open the token.
 
-use super::{Round, Stage};
+use super::{Round, Stage, Tally, span};
 use crate::catalog::{RegisteredTemplate, RegisteredTool};
 use crate::dispatch::Begin;
 use crate::handler::{Run, Start as StartHandler};
+use crate::metrics::TargetCounts;
 use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::template;
 use http::HeaderMap;
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start,
@@ -43,6 +45,15 @@ impl Target {
         }
     }
 
+    fn counts(&self) -> Option<&Arc<TargetCounts>> {
+        match self {
+            Self::Tool(tool) => tool.tool.counts.as_ref(),
+            Self::Prompt(prompt) => prompt.counts.as_ref(),
+            Self::Resource(resource) => resource.counts.as_ref(),
+            Self::Template(known) => known.template.counts.as_ref(),
+        }
+    }
+
     /// What a reply to a call of it belongs to.
     fn reply_to(&self, name: &str) -> ReplyTo {
         let (mime_type, cache) = match self {
@@ -56,6 +67,15 @@ impl Target {
             cache,
         }
     }
+
+    /// The arguments as the handler takes them, where they came as text.
+    fn read_texts(&self, arguments: &mut Value) {
+        match self {
+            Self::Prompt(prompt) => prompt.texts.convert(arguments),
+            Self::Template(known) => known.template.texts.convert(arguments),
+            Self::Tool(_) | Self::Resource(_) => {}
+        }
+    }
 }
 
 /// Begins a round of a call.
@@ -65,8 +85,16 @@ pub(crate) fn begin(
     principal: Principal,
     headers: Option<&HeaderMap>,
 ) -> Begin {
-    match try_begin(server, call, principal, headers) {
-        Ok(begin) | Err(begin) => begin,
+    let mut tally = Tally::begin(call.kind, &principal);
+    match try_begin(server, call, principal, headers, &mut tally) {
+        Ok(mut round) => {
+            round.tally = Some(tally);
+            Begin::Round(round)
+        }
+        Err(begin) => {
+            tally.end_early(&server.0.metrics, &begin);
+            begin
+        }
     }
 }
 
@@ -75,7 +103,8 @@ fn try_begin(
     call: &Call<'_>,
     principal: Principal,
     headers: Option<&HeaderMap>,
-) -> Result<Begin, Begin> {
+    tally: &mut Tally,
+) -> Result<Box<Round>, Begin> {
     let place = server.0.load.enter().ok_or(Begin::Busy {
         limit: server.0.limits.concurrent_calls,
         of: "calls",
@@ -85,17 +114,23 @@ fn try_begin(
         .map(|raw| parse_value(raw.get()))
         .transpose()
         .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
-    let target = find(server, call, &mut arguments, headers)?;
+    let target = find(server, call, &mut arguments)?;
+    tally.counts = target.counts().cloned();
+    check(&target, &call.target, &mut arguments, headers)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
-    let start = match &call.state {
-        None => Start::first(
-            sealer.first(&binding, call.meta.call_id.as_deref()),
-            call.answers.as_ref(),
-        ),
+    let mut start = match &call.state {
+        None => {
+            tally.call(&server.0.metrics);
+            Start::first(
+                sealer.first(&binding, call.meta.call_id.as_deref()),
+                call.answers.as_ref(),
+            )
+        }
         Some(token) => {
             let snapshot = sealer.open(&binding, token).map_err(|reason| {
-                tracing::warn!(%reason, target = %call.target, "a token was refused");
+                tracing::warn!(%reason, target = tally.target(), "a token was refused");
+                server.0.metrics.token_refused(reason);
                 refused()
             })?;
             Start::resumed(snapshot, call.answers.as_ref())
@@ -111,12 +146,22 @@ fn try_begin(
         ),
         _ => (false, false, Arc::from("1"), None),
     };
+    if let Some(key) = call.meta.trace.ignored {
+        tracing::debug!(
+            key,
+            "a trace context is malformed or too long, and was ignored"
+        );
+    }
+    start.receive_trace(&call.meta.trace);
+    let span = span::open(server, call, &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
     let single_use = single_use.then(|| LogKey::round(start.flow(), number));
     let env = Env {
         principal,
+        uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
         capabilities: call.meta.capabilities,
+        extensions: call.meta.extensions.map(ToOwned::to_owned),
         log_level: call.meta.log_level,
         wants_progress: call.meta.progress_token.is_some(),
         source: server.0.source.clone(),
@@ -124,12 +169,15 @@ fn try_begin(
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
         replay_log: server.0.replay_log.clone().filter(|_| once),
     };
+    let mut arguments = arguments.unwrap_or_else(|| json!({}));
+    target.read_texts(&mut arguments);
     let run = Run {
         server,
-        arguments: arguments.unwrap_or_else(|| json!({})),
+        arguments,
         to: target.reply_to(&call.target),
     };
-    let flow = Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run));
+    let flow =
+        span.in_scope(|| Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run)));
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
@@ -137,7 +185,7 @@ fn try_begin(
         }
         _ => Stage::Run,
     };
-    Ok(Begin::Round(Box::new(Round {
+    Ok(Box::new(Round {
         server: server.clone(),
         flow,
         stage,
@@ -149,8 +197,11 @@ fn try_begin(
         progress_token: call.meta.progress_token.map(ToOwned::to_owned),
         single_use,
         limit: None,
+        handed_on: false,
+        tally: None,
+        span,
         _place: place,
-    })))
+    }))
 }
 
 /// The one and only answer to a token that does not open, whatever the reason.
@@ -160,13 +211,8 @@ fn refused() -> RpcError {
     )
 }
 
-/// Finds what a call is aimed at, and checks its arguments.
-fn find(
-    server: &Server,
-    call: &Call<'_>,
-    arguments: &mut Option<Value>,
-    headers: Option<&HeaderMap>,
-) -> Result<Target, Begin> {
+/// Finds what a call is aimed at. The variables of a resource template are its arguments.
+fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
     let name = call.target.as_ref();
     let catalog = server.catalog();
     match call.kind {
@@ -175,11 +221,44 @@ fn find(
                 .tools
                 .get(name)
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
+            Ok(Target::Tool(tool.clone()))
+        }
+        CallKind::Prompt => {
+            let prompt = catalog
+                .prompts
+                .get(name)
+                .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {name}")))?;
+            Ok(Target::Prompt(prompt.clone()))
+        }
+        CallKind::Resource => {
+            if let Some(resource) = catalog.resources.get(name) {
+                return Ok(Target::Resource(resource.clone()));
+            }
+            let templates = catalog.templates.iter();
+            let matched = template::find(templates.map(|known| (&known.pattern, known)), name);
+            let Some((variables, template)) = matched else {
+                let unknown = RpcError::invalid_params(format!("Unknown resource: {name}"));
+                return Err(unknown.with_data(&json!({"uri": name})).into());
+            };
+            *arguments = Some(variables);
+            Ok(Target::Template(template.clone()))
+        }
+    }
+}
+
+/// Do the arguments fit, and the headers that repeat them?
+fn check(
+    target: &Target,
+    name: &str,
+    arguments: &mut Option<Value>,
+    headers: Option<&HeaderMap>,
+) -> Result<(), Begin> {
+    match target {
+        Target::Tool(tool) => {
             if let Some(headers) = headers {
                 for header in &tool.headers {
-                    header
-                        .check(arguments.as_ref(), headers)
-                        .map_err(Begin::Refused)?;
+                    let said = header.check(arguments.as_ref(), headers);
+                    said.map_err(Begin::Refused)?;
                 }
             }
             let given = arguments.get_or_insert_with(|| json!({}));
@@ -195,37 +274,18 @@ fn find(
                     .collect();
                 return Err(Begin::Reply(misfit(name, &misfits.join("; "))));
             }
-            Ok(Target::Tool(tool.clone()))
         }
-        CallKind::Prompt => {
-            let prompt = catalog
-                .prompts
-                .get(name)
-                .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {name}")))?;
+        Target::Prompt(_) => {
             let given = arguments.as_ref().and_then(Value::as_object);
             let wrong = given.and_then(|given| given.iter().find(|(_, value)| !value.is_string()));
             if let Some((key, _)) = wrong {
                 let reason = format!("arguments[{key:?}] of a prompt must be a string");
                 return Err(RpcError::invalid_params(reason).into());
             }
-            Ok(Target::Prompt(prompt.clone()))
         }
-        CallKind::Resource => {
-            if let Some(resource) = catalog.resources.get(name) {
-                return Ok(Target::Resource(resource.clone()));
-            }
-            let matched = catalog
-                .templates
-                .iter()
-                .find_map(|known| Some((known.pattern.matches(name)?, known)));
-            let Some((variables, template)) = matched else {
-                let unknown = RpcError::invalid_params(format!("Unknown resource: {name}"));
-                return Err(unknown.with_data(&json!({"uri": name})).into());
-            };
-            *arguments = Some(variables);
-            Ok(Target::Template(template.clone()))
-        }
+        Target::Resource(_) | Target::Template(_) => {}
     }
+    Ok(())
 }
 
 fn misfit(tool: &str, reason: &str) -> Reply {
