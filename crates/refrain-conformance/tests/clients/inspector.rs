@@ -1,12 +1,19 @@
 //! The Inspector's command line (@modelcontextprotocol/inspector 2.12.0), a process for each command.
 
-mod checks;
+mod calls;
+mod extras;
 mod mcpdo;
+mod rounds;
 
 use crate::names::CHECKS;
 use crate::scripts::install;
 use crate::server::{HttpServer, PROGRAM, STDIO};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use mcpdo::Mcpdo;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::pin::Pin;
 
 /// What of the list the command line cannot do, and why.
 const CANNOT: [(&str, &str); 21] = [
@@ -60,9 +67,19 @@ const CANNOT: [(&str, &str); 21] = [
     ),
 ];
 
+type Check = fn(&Mcpdo) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+
+/// Lists checks by name, each with the function that does it.
+macro_rules! checks {
+    ($($name:literal: $check:path,)*) => {
+        vec![$(($name, (|mcpdo| Box::pin($check(mcpdo))) as $crate::inspector::Check),)*]
+    };
+}
+use checks;
+
 async fn check_all(target: &[&str]) {
     install().await;
-    let checks = checks::all();
+    let checks = [calls::checks(), rounds::checks(), extras::checks()].concat();
     let done: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
     let cannot = |name: &&str| CANNOT.iter().any(|(cannot, _)| cannot == name);
     let wanted: Vec<&str> = CHECKS.into_iter().filter(|name| !cannot(name)).collect();
@@ -87,4 +104,68 @@ async fn inspector_over_http() {
 async fn inspector_over_stdio() {
     let command = ["--", PROGRAM];
     check_all(&[&command[..], &STDIO].concat()).await;
+}
+
+/// Whether text in base64 is that of a file that begins with these bytes.
+fn begins(base64: &Value, bytes: &[u8]) -> bool {
+    let text = base64.as_str().expect("base64 is text");
+    let decoded = STANDARD.decode(text).expect("it is base64");
+    decoded.starts_with(bytes)
+}
+
+/// What a command says that must end well.
+async fn say(mcpdo: &Mcpdo, args: &[&str]) -> Value {
+    let said = mcpdo.say(args).await;
+    assert_eq!(said.status, Some(0), "{args:?}: {said:?}");
+    said.out
+}
+
+/// Why a command failed, which must.
+async fn refused(mcpdo: &Mcpdo, args: &[&str]) -> String {
+    let said = mcpdo.say(args).await;
+    assert_ne!(said.status, Some(0), "{args:?}: {said:?}");
+    said.error
+}
+
+async fn call(mcpdo: &Mcpdo, tool: &str) -> Value {
+    say(mcpdo, &["tools/call", tool]).await
+}
+
+async fn call_with(mcpdo: &Mcpdo, tool: &str, arguments: &Value) -> Value {
+    let arguments = arguments.to_string();
+    say(mcpdo, &["tools/call", tool, "--tool-args-json", &arguments]).await
+}
+
+/// The one text of a result that is none of an error.
+#[track_caller]
+fn final_text(result: &Value) -> &str {
+    assert_eq!(result["isError"], false, "{result}");
+    let [block] = &**result["content"].as_array().expect("there is content") else {
+        panic!("{result} has not one block");
+    };
+    block["text"].as_str().expect("the block is a text")
+}
+
+/// The entries of a list, of which no two have one name.
+async fn list(mcpdo: &Mcpdo, method: &str, part: &str, key: &str) -> Vec<Value> {
+    let listed = say(mcpdo, &[method]).await;
+    let entries = listed[part].as_array().expect("there are entries").clone();
+    let names: BTreeSet<_> = entries.iter().map(|entry| entry[key].as_str()).collect();
+    assert_eq!(names.len(), entries.len(), "{listed}");
+    entries
+}
+
+async fn tools(mcpdo: &Mcpdo) -> Vec<Value> {
+    list(mcpdo, "tools/list", "tools", "name").await
+}
+
+/// The entry of this name.
+#[track_caller]
+fn find<'a>(entries: &'a [Value], key: &str, name: &str) -> &'a Value {
+    let found = entries.iter().find(|entry| entry[key] == name);
+    found.unwrap_or_else(|| panic!("{name} is not listed"))
+}
+
+async fn read(mcpdo: &Mcpdo, uri: &str) -> Value {
+    say(mcpdo, &["resources/read", uri]).await
 }

@@ -44,7 +44,9 @@ type Client = RunningService<RoleClient, User>;
 
 /// Where the server is.
 enum Target {
-    Http(HttpServer),
+    /// At this URL.
+    Http(String),
+    /// In a process that each connection starts.
     Stdio,
 }
 
@@ -55,8 +57,8 @@ impl Target {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         };
         let client = match self {
-            Self::Http(server) => {
-                let transport = StreamableHttpClientTransport::from_uri(server.url.as_str());
+            Self::Http(url) => {
+                let transport = StreamableHttpClientTransport::from_uri(url.as_str());
                 user.serve_with_lifecycle(transport, lifecycle).await
             }
             Self::Stdio => {
@@ -102,7 +104,8 @@ async fn check_all(target: &Target) {
 
 #[tokio::test]
 async fn rmcp_over_http() {
-    check_all(&Target::Http(HttpServer::start().await)).await;
+    let server = HttpServer::start().await;
+    check_all(&Target::Http(server.url.clone())).await;
 }
 
 #[tokio::test]
