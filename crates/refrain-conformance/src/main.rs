@@ -124,10 +124,11 @@ fn server(page_size: usize) -> Result<Server, BuildError> {
     let server = tools::register(server);
     let server = rounds::register(server);
     let server = features::register(server);
-    let server = extras::register(server);
-    let server = shown::register(server);
     let server = prompts::register(server);
-    resources::register(server).build()
+    let server = resources::register(server);
+    // After those of the suite, which takes the first of a list for a plain one.
+    let server = extras::register(server);
+    shown::register(server).build()
 }
 
 /// Ends when the program is interrupted or told to terminate.

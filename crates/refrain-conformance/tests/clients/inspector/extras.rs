@@ -44,8 +44,8 @@ async fn shown(mcpdo: &Mcpdo) {
 async fn pages(mcpdo: &Mcpdo) {
     for (method, part, key, last) in [
         ("tools/list", "tools", "name", "test_annotated_content"),
-        ("prompts/list", "prompts", "name", "test_prompt_with_image"),
-        ("resources/list", "resources", "uri", "test://static-binary"),
+        ("prompts/list", "prompts", "name", "test_shown_prompt"),
+        ("resources/list", "resources", "uri", "test://shown"),
     ] {
         let entries = list(mcpdo, method, part, key).await;
         assert!(entries.len() > PAGE_SIZE);
