@@ -16,7 +16,7 @@ import sys
 
 import anyio
 from mcp import StdioServerParameters
-from python_checks import calls, rounds, extras, changes  # noqa: F401: the checks put themselves into the list
+from python_checks import calls, rounds, extras, changes  # noqa: F401, I001: they list their checks, in this order
 from python_checks.support import CHECKS, Server, reason_of
 
 SECONDS_FOR_ONE_CHECK = 120

@@ -55,8 +55,8 @@ async def every_field(server: Server) -> None:
         result = await client.call_tool("test_form")
         same(final_text(result), "alice@example.com, 33, 1.75, false, Daily, [Fixes, News]", "text")
         fields = user.forms[0]["properties"]
-        same([fields[name]["type"] for name in SIGN_UP], ["string", "integer", "number", "boolean", "string", "array"],
-             "types")
+        types = [fields[name]["type"] for name in SIGN_UP]
+        same(types, ["string", "integer", "number", "boolean", "string", "array"], "types")
 
 
 @check("ask: again, with the reason")
