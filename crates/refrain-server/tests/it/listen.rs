@@ -280,7 +280,9 @@ async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
     let server = builder().build().expect("a usable server");
     let (ours, theirs) = duplex(4096);
     let (input, output) = split(theirs);
-    let serving = tokio::spawn(serve_stdio(server.clone(), BufReader::new(input), output));
+    let never = std::future::pending();
+    let serving = serve_stdio(server.clone(), BufReader::new(input), output, never);
+    let serving = tokio::spawn(serving);
     let (read, mut write) = split(ours);
     let mut lines = BufReader::new(read).lines();
     let mut next = async || {

@@ -396,7 +396,12 @@ async fn over_stdio() {
         input.extend_from_slice(&line);
         input.push(b'\n');
     }
-    let serving = serve_stdio(server.clone(), input.as_slice(), tokio::io::sink());
+    let serving = serve_stdio(
+        server.clone(),
+        input.as_slice(),
+        tokio::io::sink(),
+        std::future::pending(),
+    );
     within("the end of the input", serving)
         .await
         .expect("no I/O error");

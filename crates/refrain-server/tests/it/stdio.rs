@@ -14,6 +14,7 @@ use tokio::io::{
     split,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The longest line.
@@ -42,6 +43,7 @@ struct Client {
     serving: JoinHandle<std::io::Result<()>>,
     signals: Arc<Signals>,
     heard: UnboundedReceiver<&'static str>,
+    stop: Option<oneshot::Sender<()>>,
 }
 
 fn client(grace: Duration) -> Client {
@@ -61,7 +63,15 @@ fn client(grace: Duration) -> Client {
         .expect("a usable server");
     let (ours, theirs) = duplex(1024);
     let (input, output) = split(theirs);
-    let serving = tokio::spawn(serve_stdio(server, BufReader::new(input), output));
+    let (stop, stopped) = oneshot::channel();
+    let shutdown = async move {
+        // Dropped with the client: then nobody tells it to stop.
+        if stopped.await.is_err() {
+            std::future::pending().await
+        }
+    };
+    let serving = serve_stdio(server, BufReader::new(input), output, shutdown);
+    let serving = tokio::spawn(serving);
     let (read, write) = split(ours);
     Client {
         input: Some(write),
@@ -69,6 +79,7 @@ fn client(grace: Duration) -> Client {
         serving,
         signals,
         heard,
+        stop: Some(stop),
     }
 }
 
@@ -322,4 +333,34 @@ async fn what_is_queued_for_a_cancelled_call_is_not_sent() {
     }
     assert!(said.len() < 50, "{} of 50 lines were sent", said.len());
     assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn told_to_stop_it_ends_subscriptions_and_waits_for_what_runs() {
+    // No grace at all: what runs is waited for because it was told to stop.
+    let mut client = client(Duration::ZERO);
+    let held = Request::tool("held", json!({}));
+    client.send(&held.id(json!("held"))).await;
+    client.hears("begun").await;
+    let filter = json!({"notifications": {"toolsListChanged": true}});
+    let listen = Request::rpc("subscriptions/listen", filter);
+    client.send(&listen.id(json!("listen"))).await;
+    let first = client.read().await;
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    let stop = client.stop.take().expect("it was not told before");
+    stop.send(()).expect("it is still there");
+    let mut ended = false;
+    while !ended {
+        ended = client.read().await["id"] == "listen";
+    }
+    client.signals.open();
+    loop {
+        let message = client.read().await;
+        if message["id"] == "held" {
+            assert_eq!(text(&message), "let through");
+            break;
+        }
+    }
+    let end = within("the server to end", client.serving).await;
+    end.expect("no panic").expect("no error");
 }
