@@ -105,8 +105,10 @@ async fn a_name_may_be_sent_in_base64() {
         &plain().header("Mcp-Name", "=?base64?ZWNobw==?="),
     )
     .await;
-    // "größe" cannot be sent otherwise.
+    // "größe" cannot be sent otherwise: a header is ASCII.
     let word = Request::tool("größe", json!({}));
+    let message = instance.send(&word).await.error(400, -32020);
+    assert!(message.contains("Mcp-Name"), "{message}");
     let encoded = word.clone().header("Mcp-Name", "=?base64?Z3LDtsOfZQ==?=");
     let reply = instance.send(&encoded).await.reply();
     assert_eq!(reply["result"]["resultType"], "input_required");
