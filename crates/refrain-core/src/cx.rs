@@ -246,9 +246,9 @@ impl Cx {
     }
 
     /// Tells the client how far the work is. Silent while earlier rounds are replayed, and where the client did not
-    /// ask for progress. Values that do not rise are left out, as the protocol demands.
+    /// ask for progress. Values that do not rise are left out, as the protocol demands, and so is what is no number.
     pub fn progress(&self, done: f64, total: Option<f64>, message: &str) {
-        if !self.shared.env.wants_progress {
+        if !self.shared.env.wants_progress || !done.is_finite() {
             return;
         }
         let rises = {

@@ -48,6 +48,14 @@ async fn stuck(cx: Cx) -> Result<String> {
     Ok("stuck".into())
 }
 
+/// Reports what is no number among what is one.
+async fn odd(cx: Cx) -> Result<String> {
+    for done in [f64::NAN, 1.5, f64::INFINITY, 2.0, f64::NEG_INFINITY] {
+        cx.progress(done, Some(f64::NAN), "");
+    }
+    Ok("odd".into())
+}
+
 /// Reports and fails.
 async fn failing(cx: Cx) -> Result<String> {
     cx.log(LogLevel::Error, "about to fail");
@@ -61,6 +69,7 @@ fn builder() -> (ServerBuilder, Arc<Signals>) {
         .tool(Tool::new("interview", interview))
         .tool(Tool::new("slow", slow))
         .tool(Tool::new("stuck", stuck))
+        .tool(Tool::new("odd", odd))
         .tool(Tool::new("failing", failing))
         .state(signals.clone());
     (builder, signals)
@@ -158,6 +167,17 @@ async fn progress_only_ever_rises() {
     let events = instance.send(&request).await.events();
     assert_eq!(events[..2], [progress(json!(1), 1), progress(json!(1), 2)]);
     assert_eq!((events.len(), text(&events[2])), (3, "stuck"));
+}
+
+#[tokio::test]
+async fn progress_that_is_no_number_is_left_out() {
+    let instance = start(builder().0).await;
+    let request = Request::tool("odd", json!({})).meta("progressToken", json!(1));
+    let events = instance.send(&request).await.events();
+    let mut half = progress(json!(1), 0);
+    half["params"]["progress"] = json!(1.5);
+    assert_eq!(events[..2], [half, progress(json!(1), 2)]);
+    assert_eq!((events.len(), text(&events[2])), (3, "odd"));
 }
 
 #[tokio::test]
