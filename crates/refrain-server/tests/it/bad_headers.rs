@@ -190,6 +190,23 @@ async fn the_endpoint_takes_post_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn sessions_and_resumption_of_older_revisions_are_ignored() {
+    let instance = start(builder()).await;
+    for value in ["abc", "", "1, 2"] {
+        let request = plain()
+            .header("Mcp-Session-Id", value)
+            .header("Last-Event-ID", value);
+        let response = instance.send(&request).await;
+        assert_eq!(text(&response.reply()), "Echo: x");
+        for name in ["mcp-session-id", "last-event-id"] {
+            assert_eq!(response.header(name), None);
+        }
+    }
+    let response = instance.send(&plain()).await;
+    assert_eq!(response.header("mcp-session-id"), None);
+}
+
+#[tokio::test]
 async fn a_path_that_is_not_served_is_not_found() {
     let instance = start(builder()).await;
     for path in ["/", "/mcp/", "/mcp2", "/MCP"] {

@@ -12,6 +12,8 @@ mod lifecycle;
 mod mounted;
 mod replay_log;
 mod rounds;
+mod schemas;
+mod stateless;
 mod stdio;
 mod streams;
 mod support;
