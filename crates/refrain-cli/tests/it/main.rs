@@ -7,4 +7,5 @@ mod killed;
 mod limits;
 mod rolling_restart;
 mod shedding;
+mod stdio;
 mod support;
