@@ -11,7 +11,7 @@ pub use ask::{Answer, AskFuture};
 pub use checkpoint::{Cancelled, CheckpointFuture};
 pub use step::StepFuture;
 
-use crate::flow::{Note, Shared, in_step};
+use crate::flow::{Note, Shared, in_step, is_url, no_url};
 use crate::form::{Elicit, Form};
 use crate::journal::{Entry, Held, Kind};
 use crate::replay::Keep;
@@ -91,7 +91,7 @@ impl Cx {
     /// Asks for a URL to be opened, and waits until `done` says that what was to happen there has happened.
     ///
     /// An accept is only the user's consent to open the URL. `done` is asked after each, as a step; while it says
-    /// `false` the user is asked again.
+    /// `false` the user is asked again. A `url` that is none is a fault.
     #[track_caller]
     pub fn elicit_url<D, F, E>(
         &self,
@@ -106,6 +106,9 @@ impl Cx {
         E: Into<Error>,
     {
         let (name, message, url) = (name.into(), message.into(), url.into());
+        if !is_url(&url) {
+            self.shared.fault(no_url(&name), Some(Location::caller()));
+        }
         // The first ask is made now, so that its place among the others is settled.
         let question = Question::Url {
             message: message.clone(),

@@ -6,7 +6,7 @@
 
 use super::env::{Env, Limits};
 use super::mark::{in_step, is_driving};
-use super::reply::{Cut, Fault, Incomplete, Note, Stats};
+use super::reply::{Cut, Fault, Incomplete, Note, Stats, is_url, no_url};
 use super::signal::{PassCounter, StepSignal};
 use super::waker::FlowWaker;
 use crate::journal::{Asked, Entry, FlowId, Held, Key, Kind, Retry, Saved, Snapshot};
@@ -546,6 +546,11 @@ impl State {
                     capability: ask.capability(),
                 }
                 .into());
+            }
+            if let Ask::Url { url, .. } = &ask
+                && !is_url(url)
+            {
+                return Err(Error::internal(no_url(&name)));
             }
             let mut key = Key {
                 scope: None,
