@@ -12,6 +12,7 @@
 //! has to answer. They are written here as any user of the crate would write them.
 
 mod client;
+mod features;
 mod prompts;
 mod resources;
 mod rounds;
@@ -86,6 +87,7 @@ fn server() -> Result<Server, BuildError> {
     let server = Server::builder("refrain-conformance", env!("CARGO_PKG_VERSION"));
     let server = tools::register(server);
     let server = rounds::register(server);
+    let server = features::register(server);
     let server = prompts::register(server);
     resources::register(server).build()
 }

@@ -1,27 +1,45 @@
 //! A request read, and answered from what is registered or begun as a round.
 
-use crate::round::{Begin, begin};
+use crate::catalog::Listing;
+use crate::complete::{Later, complete};
+use crate::listen::Subscription;
+use crate::round::{Round, begin};
 use crate::server::Server;
+use http::HeaderMap;
 use refrain_core::Principal;
 use refrain_wire::{
-    Call, CallKind, Meta, PROTOCOL_VERSION, RpcError, decode_call, decode_list, decode_meta,
+    Call, CallKind, CompleteParams, ListParams, ListenParams, Meta, PROTOCOL_VERSION, Reply,
+    RpcError, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
 };
 use serde_json::value::RawValue;
 
 /// A request whose method and parameters were read.
 pub(crate) enum Request<'a> {
     Call(Call<'a>),
-    List(List, Meta<'a>),
+    Discover(Meta<'a>),
+    List(Listing, ListParams<'a>),
+    Complete(CompleteParams<'a>),
+    Listen(ListenParams<'a>),
 }
 
-/// The methods that are answered from what is registered.
-#[derive(Clone, Copy)]
-pub(crate) enum List {
-    Discover,
-    Tools,
-    Prompts,
-    Resources,
-    Templates,
+/// How an answer begins.
+pub(crate) enum Begin {
+    /// A reply that needs no handler.
+    Reply(Reply),
+    /// A reply that takes its time.
+    Later(Later),
+    /// A handler is at work.
+    Round(Box<Round>),
+    /// A client that listens.
+    Listen(Subscription),
+    /// All places are taken.
+    Busy(&'static str),
+}
+
+impl From<RpcError> for Begin {
+    fn from(error: RpcError) -> Self {
+        Self::Reply(Reply::Error(error))
+    }
 }
 
 impl<'a> Request<'a> {
@@ -30,27 +48,26 @@ impl<'a> Request<'a> {
         if let Some(kind) = CallKind::from_method(method) {
             return decode_call(kind, params).map(Self::Call);
         }
-        let list = match method {
-            "server/discover" => return Ok(Self::List(List::Discover, decode_meta(params)?)),
-            "tools/list" => List::Tools,
-            "prompts/list" => List::Prompts,
-            "resources/list" => List::Resources,
-            "resources/templates/list" => List::Templates,
+        let listing = match method {
+            "server/discover" => return decode_meta(params).map(Self::Discover),
+            "completion/complete" => return decode_complete(params).map(Self::Complete),
+            "subscriptions/listen" => return decode_listen(params).map(Self::Listen),
+            "tools/list" => Listing::Tools,
+            "prompts/list" => Listing::Prompts,
+            "resources/list" => Listing::Resources,
+            "resources/templates/list" => Listing::ResourceTemplates,
             _ => return Err(RpcError::method_not_found(method)),
         };
-        let params = decode_list(params)?;
-        if params.cursor.is_some() {
-            return Err(RpcError::invalid_params(
-                "cursor: this server's lists have one page, and no cursor was given out",
-            ));
-        }
-        Ok(Self::List(list, params.meta))
+        decode_list(params).map(|params| Self::List(listing, params))
     }
 
     pub(crate) fn meta(&self) -> &Meta<'a> {
         match self {
             Self::Call(call) => &call.meta,
-            Self::List(_, meta) => meta,
+            Self::Discover(meta) => meta,
+            Self::List(_, params) => &params.meta,
+            Self::Complete(params) => &params.meta,
+            Self::Listen(params) => &params.meta,
         }
     }
 
@@ -58,7 +75,7 @@ impl<'a> Request<'a> {
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Self::Call(call) => Some(&call.target),
-            Self::List(..) => None,
+            _ => None,
         }
     }
 
@@ -76,22 +93,42 @@ impl<'a> Request<'a> {
 }
 
 impl Server {
-    /// Answers a request, or begins the round that will.
-    pub(crate) fn answer(&self, request: Request<'_>, principal: Principal) -> Begin {
-        let lists = &self.0.lists;
-        let list = match request {
-            Request::Call(call) => return begin(self, &call, principal),
-            Request::List(list, _) => list,
-        };
-        Begin::Reply(
-            match list {
-                List::Discover => &lists.discover,
-                List::Tools => &lists.tools,
-                List::Prompts => &lists.prompts,
-                List::Resources => &lists.resources,
-                List::Templates => &lists.templates,
+    /// Answers a request, or begins what will. The headers are those of a transport that has any.
+    pub(crate) fn answer(
+        &self,
+        request: Request<'_>,
+        principal: Principal,
+        headers: Option<&HeaderMap>,
+    ) -> Begin {
+        match request {
+            Request::Call(call) => begin(self, &call, principal, headers),
+            Request::Discover(_) => Begin::Reply(self.discover()),
+            Request::List(listing, params) => {
+                let cursor = params.cursor.as_deref();
+                match self.catalog().list(listing, cursor, &self.0.rules) {
+                    Ok(reply) => Begin::Reply(reply),
+                    Err(error) => error.into(),
+                }
             }
-            .clone(),
-        )
+            Request::Complete(params) => match complete(self, params, principal) {
+                Ok(later) => Begin::Later(later),
+                Err(error) => error.into(),
+            },
+            Request::Listen(params) => self.listen(params),
+        }
+    }
+
+    fn listen(&self, params: ListenParams<'_>) -> Begin {
+        let most = self.0.limits.subscribed_resources;
+        if params.filter.uris.len() > most {
+            return RpcError::invalid_params(format!(
+                "notifications.resourceSubscriptions: at most {most} resources in one subscription"
+            ))
+            .into();
+        }
+        match self.0.hub.subscribe(params.filter) {
+            Some(subscription) => Begin::Listen(subscription),
+            None => Begin::Busy("subscriptions"),
+        }
     }
 }

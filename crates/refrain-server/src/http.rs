@@ -9,19 +9,20 @@ mod pulse;
 mod serve;
 
 pub use body::Body;
-pub(crate) use body::write_note;
 pub use headers::AllowedHosts;
+pub(crate) use headers::decode_header;
 pub use serve::serve;
 
-use crate::dispatch::Request;
-use crate::round::{Begin, Round, RoundEvent};
+use crate::dispatch::{Begin, Request};
+use crate::outgoing::Outgoing;
+use crate::round::{Round, RoundEvent};
 use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};
 use headers::Heads;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
@@ -111,7 +112,8 @@ impl HttpService {
                 }
             },
         };
-        self.respond(&heads, &bytes, principal, Busy::new(pulse))
+        let busy = Busy::new(pulse);
+        self.respond(&parts.headers, &heads, &bytes, principal, busy)
             .await
     }
 
@@ -183,6 +185,7 @@ impl HttpService {
 
     async fn respond(
         &self,
+        headers: &HeaderMap,
         heads: &Heads<'_>,
         bytes: &[u8],
         principal: Principal,
@@ -192,14 +195,16 @@ impl HttpService {
             Ok(read) => read,
             Err(refusal) => return *refusal,
         };
-        match self.server.answer(request, principal) {
+        match self.server.answer(request, principal, Some(headers)) {
             Begin::Reply(reply) => self.reply(id, &reply, None),
+            Begin::Later(later) => self.reply(id, &later.await, None),
             Begin::Round(round) => self.run(id, round, busy).await,
-            Begin::Busy => {
-                let error = RpcError::internal(format!(
-                    "this instance already runs its limit of {} calls; try again",
-                    self.server.0.limits.concurrent_calls
-                ));
+            Begin::Listen(subscription) => {
+                let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
+                self.stream(listener, busy)
+            }
+            Begin::Busy(what) => {
+                let error = self.server.busy(what);
                 let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
                 let second = HeaderValue::from_static("1");
                 response.headers_mut().insert(RETRY_AFTER, second);
@@ -250,14 +255,8 @@ impl HttpService {
         match round.next().await {
             RoundEvent::Reply(reply) => self.reply(id, &reply, Some(&round)),
             RoundEvent::Notes(notes) => {
-                let stream = EventStream::new(self.server.clone(), id, round, notes, busy);
-                let mut response = Response::new(Body::events(stream));
-                let headers = response.headers_mut();
-                headers.insert(CONTENT_TYPE, EVENTS);
-                headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-                let no = HeaderValue::from_static("no");
-                headers.insert(HeaderName::from_static("x-accel-buffering"), no);
-                response
+                let server = self.server.clone();
+                self.stream(Outgoing::of_round(server, id, round, &notes), busy)
             }
             RoundEvent::Crashed => self.error(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -267,18 +266,33 @@ impl HttpService {
         }
     }
 
+    /// An answer that is a stream of events.
+    fn stream(&self, outgoing: Outgoing, busy: Busy) -> Response<Body> {
+        let keep_alive = self.server.0.limits.keep_alive;
+        let stream = EventStream::new(outgoing, keep_alive, busy);
+        let mut response = Response::new(Body::events(stream));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, EVENTS);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        let no = HeaderValue::from_static("no");
+        headers.insert(HeaderName::from_static("x-accel-buffering"), no);
+        response
+    }
+
     fn reply(&self, id: Id<'_>, reply: &Reply, round: Option<&Round>) -> Response<Body> {
         let mut out = Vec::with_capacity(1024);
         write_reply(&mut out, Some(id), reply, &self.server.0.info);
         let mut response = Response::new(Body::full(out.into()));
-        // A client that lacks a capability is told so with 400, as the protocol demands; any other error of a call
-        // is a reply like the others.
+        // These errors the protocol demands a status for; any other error of a call is a reply like the others.
         if let Reply::Error(RpcError {
-            code: ErrorCode::MissingCapability,
+            code:
+                code @ (ErrorCode::MissingCapability
+                | ErrorCode::HeaderMismatch
+                | ErrorCode::MethodNotFound),
             ..
         }) = reply
         {
-            *response.status_mut() = StatusCode::BAD_REQUEST;
+            *response.status_mut() = status(*code);
         }
         response.headers_mut().insert(CONTENT_TYPE, JSON);
         if let (Some(instance), Some(round)) = (&self.server.0.instance, round)

@@ -4,8 +4,13 @@
 //! | --- | --- |
 //! | `handler` | what a handler function may look like |
 //! | `tool`, `prompt`, `resource` | what can be registered |
-//! | `server` | the builder and the registered server |
+//! | `builder` | puts a server together |
+//! | `catalog` | what is registered: found, listed, changed while running |
+//! | `server` | what all rounds share |
 //! | `dispatch` | a request read, and answered or begun |
+//! | `complete` | suggestions for arguments that are being typed |
+//! | `listen` | clients that listen for changes |
+//! | `param_headers` | arguments that clients repeat in headers |
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
 //! | `load` | how much is running, and when flows are handed on |
@@ -14,21 +19,30 @@
 //! | `auth` | who is calling |
 
 mod auth;
+mod builder;
+mod catalog;
+mod complete;
 mod dispatch;
 mod handler;
 mod http;
 mod limits;
+mod listen;
 mod load;
 mod outgoing;
+mod param_headers;
 mod prompt;
 mod reply;
 mod resource;
 mod round;
 mod server;
+mod shown;
 mod stdio;
 mod tool;
 
 pub use auth::{AuthFuture, Authenticator, BadToken, BearerTokens, Refused};
+pub use builder::{BuildError, ServerBuilder};
+pub use catalog::{Changes, Listing};
+pub use complete::Typed;
 pub use handler::{Handler, State};
 pub use http::{AllowedHosts, Body, HttpService, serve};
 pub use limits::ServerLimits;
@@ -37,6 +51,6 @@ pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
 pub use resource::{Resource, ResourceTemplate, TemplateError};
 pub use round::{Round, RoundEvent};
-pub use server::{BuildError, Server, ServerBuilder};
+pub use server::Server;
 pub use stdio::serve_stdio;
 pub use tool::Tool;

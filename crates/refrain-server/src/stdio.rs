@@ -2,13 +2,13 @@
 
 use crate::server::Server;
 use refrain_core::Principal;
-use refrain_wire::{Id, Message, RpcError, parse, write_error};
+use refrain_wire::{Message, RpcError, parse, write_error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::io;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Messages waiting to be written before handlers are held up.
@@ -27,6 +27,8 @@ where
         input,
         limit: server.limits().body,
     };
+    // Says so when the input has ended.
+    let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
     let mut by_id: HashMap<String, AbortHandle> = HashMap::new();
     while let Some(line) = lines.next().await? {
@@ -46,22 +48,33 @@ where
             Line::Text(bytes) => match parse(&bytes) {
                 Ok(Message::Notification { method, params }) => {
                     if method == "notifications/cancelled"
-                        && let Some(id) = params.and_then(cancelled_id)
-                        && let Some(handle) = by_id.remove(&id)
+                        && let Some(cancelled) = params.and_then(Cancelled::read)
+                        && let Some(handle) = by_id.remove(cancelled.request_id.get())
                     {
+                        let reason = cancelled.reason.as_deref().unwrap_or("none given");
+                        tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
                         handle.abort();
                     }
                 }
                 Ok(Message::Request { id, .. }) => {
                     let id = id.as_json().to_owned();
-                    let handle = running.spawn(answer(server.clone(), bytes, sender.clone()));
+                    let handle = running.spawn(answer(
+                        server.clone(),
+                        bytes,
+                        sender.clone(),
+                        closed.clone(),
+                    ));
                     by_id.insert(id, handle);
                 }
-                Err(_) => answer(server.clone(), bytes, sender.clone()).await,
+                Err(_) => {
+                    answer(server.clone(), bytes, sender.clone(), closed.clone()).await;
+                }
             },
         }
     }
-    // The client will send nothing more: what still runs is given a little time, and then cancelled.
+    // The client will send nothing more: it listens no longer, and what still runs is given a little time and then
+    // cancelled.
+    closing.send_replace(true);
     let all = async { while running.join_next().await.is_some() {} };
     let grace = server.limits().drain_grace;
     if tokio::time::timeout(grace, all).await.is_err() {
@@ -71,12 +84,29 @@ where
     writer.await.map_err(io::Error::other)?
 }
 
-async fn answer(server: Server, bytes: Vec<u8>, sender: mpsc::Sender<Vec<u8>>) {
+async fn answer(
+    server: Server,
+    bytes: Vec<u8>,
+    sender: mpsc::Sender<Vec<u8>>,
+    mut closed: watch::Receiver<bool>,
+) {
     let Some(mut outgoing) = server.receive(&bytes, Principal::anonymous()) else {
         return;
     };
-    while let Some(message) = outgoing.next().await {
-        send(&sender, message).await;
+    let mut open = true;
+    loop {
+        let message = tokio::select! {
+            message = outgoing.next() => message,
+            _ = closed.wait_for(|closed| *closed), if open => {
+                open = false;
+                outgoing.end_listening();
+                continue;
+            }
+        };
+        match message {
+            Some(message) => send(&sender, message).await,
+            None => return,
+        }
     }
 }
 
@@ -85,14 +115,18 @@ async fn send(sender: &mpsc::Sender<Vec<u8>>, message: Vec<u8>) {
     let _ = sender.send(message).await;
 }
 
-fn cancelled_id(params: &RawValue) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Cancelled<'a> {
-        #[serde(rename = "requestId", borrow)]
-        request_id: &'a RawValue,
+/// What a client no longer wants.
+#[derive(Deserialize)]
+struct Cancelled<'a> {
+    #[serde(rename = "requestId", borrow)]
+    request_id: &'a RawValue,
+    reason: Option<String>,
+}
+
+impl<'a> Cancelled<'a> {
+    fn read(params: &'a RawValue) -> Option<Self> {
+        serde_json::from_str(params.get()).ok()
     }
-    let params: Cancelled<'_> = serde_json::from_str(params.get()).ok()?;
-    Id::from_raw(params.request_id).map(|id| id.as_json().to_owned())
 }
 
 async fn write_lines<W>(mut lines: mpsc::Receiver<Vec<u8>>, mut output: W) -> io::Result<()>

@@ -100,15 +100,15 @@ pub use refrain_core::{
 };
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
-    AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Handler,
-    HttpService, IntoReply, Json, Outgoing, Prompt, PromptCall, ReadCall, Refused, Reply, ReplyTo,
-    Resource, ResourceTemplate, Round, RoundEvent, Server, ServerBuilder, ServerLimits, State,
-    TemplateError, Tool, ToolCall, serve, serve_stdio,
+    AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Changes,
+    Handler, HttpService, IntoReply, Json, Listing, Outgoing, Prompt, PromptCall, ReadCall,
+    Refused, Reply, ReplyTo, Resource, ResourceTemplate, Round, RoundEvent, Server, ServerBuilder,
+    ServerLimits, State, TemplateError, Tool, ToolCall, Typed, serve, serve_stdio,
 };
 pub use refrain_wire::{
-    Annotations, CacheScope, Capability, Content, LogLevel, PROTOCOL_VERSION, PromptMessage,
-    PromptResult, ReadResult, ResourceContents, ResourceLink, Role, Root, SamplingAnswer,
-    SamplingParams, ToolAnnotations, ToolResult,
+    Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
+    PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
+    Role, Root, SamplingAnswer, SamplingParams, Theme, ToolAnnotations, ToolResult,
 };
 
 /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`

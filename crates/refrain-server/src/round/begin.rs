@@ -1,9 +1,14 @@
 //! The beginning of a round: find the handler, check the arguments, open the token.
 
 use super::{Round, Stage};
+use crate::catalog::{RegisteredTemplate, RegisteredTool};
+use crate::dispatch::Begin;
 use crate::handler::{Run, Start as StartHandler};
+use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
+use crate::resource::Resource;
 use crate::server::Server;
+use http::HeaderMap;
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start,
 };
@@ -13,28 +18,12 @@ use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// How an answer begins.
-pub(crate) enum Begin {
-    /// A reply that needs no handler.
-    Reply(Reply),
-    /// A handler is at work.
-    Round(Box<Round>),
-    /// All places are taken.
-    Busy,
-}
-
-impl From<RpcError> for Begin {
-    fn from(error: RpcError) -> Self {
-        Self::Reply(Reply::Error(error))
-    }
-}
-
 /// What a call is aimed at.
 enum Target {
-    Tool(Arc<crate::server::RegisteredTool>),
-    Prompt(Arc<crate::prompt::Prompt>),
-    Resource(Arc<crate::resource::Resource>),
-    Template(Arc<crate::resource::ResourceTemplate>),
+    Tool(Arc<RegisteredTool>),
+    Prompt(Arc<Prompt>),
+    Resource(Arc<Resource>),
+    Template(Arc<RegisteredTemplate>),
 }
 
 impl Target {
@@ -43,34 +32,50 @@ impl Target {
             Self::Tool(tool) => &tool.tool.start,
             Self::Prompt(prompt) => &prompt.start,
             Self::Resource(resource) => &resource.start,
-            Self::Template(template) => &template.start,
+            Self::Template(known) => &known.template.start,
         }
     }
 
-    fn mime_type(&self) -> Option<&String> {
-        match self {
-            Self::Resource(resource) => resource.info.mime_type.as_ref(),
-            Self::Template(template) => template.info.mime_type.as_ref(),
-            Self::Tool(_) | Self::Prompt(_) => None,
+    /// What a reply to a call of it belongs to.
+    fn reply_to(&self, name: &str) -> ReplyTo {
+        let (mime_type, cache) = match self {
+            Self::Tool(_) | Self::Prompt(_) => return ReplyTo::default(),
+            Self::Resource(resource) => (&resource.info.mime_type, resource.cache),
+            Self::Template(known) => (&known.template.info.mime_type, known.template.cache),
+        };
+        ReplyTo {
+            uri: name.to_owned(),
+            mime_type: mime_type.clone(),
+            cache,
         }
     }
 }
 
 /// Begins a round of a call.
-pub(crate) fn begin(server: &Server, call: &Call<'_>, principal: Principal) -> Begin {
-    match try_begin(server, call, principal) {
+pub(crate) fn begin(
+    server: &Server,
+    call: &Call<'_>,
+    principal: Principal,
+    headers: Option<&HeaderMap>,
+) -> Begin {
+    match try_begin(server, call, principal, headers) {
         Ok(begin) | Err(begin) => begin,
     }
 }
 
-fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<Begin, Begin> {
-    let place = server.0.load.enter().ok_or(Begin::Busy)?;
+fn try_begin(
+    server: &Server,
+    call: &Call<'_>,
+    principal: Principal,
+    headers: Option<&HeaderMap>,
+) -> Result<Begin, Begin> {
+    let place = server.0.load.enter().ok_or(Begin::Busy("running calls"))?;
     let mut arguments = call
         .arguments
         .map(|raw| parse_value(raw.get()))
         .transpose()
         .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
-    let target = find(server, call, &mut arguments)?;
+    let target = find(server, call, &mut arguments, headers)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
     let start = match &call.state {
@@ -87,13 +92,14 @@ fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<B
                 .map_err(|error| RpcError::invalid_params(error.to_string()))?
         }
     };
-    let (once, single_use, version) = match &target {
+    let (once, single_use, version, output) = match &target {
         Target::Tool(tool) => (
             tool.tool.once,
             tool.tool.single_use,
             tool.tool.version.clone(),
+            tool.output.clone(),
         ),
-        _ => (false, false, Arc::from("1")),
+        _ => (false, false, Arc::from("1"), None),
     };
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
@@ -108,17 +114,10 @@ fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<B
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
         replay_log: server.0.replay_log.clone().filter(|_| once),
     };
-    let to = match call.kind {
-        CallKind::Resource => ReplyTo {
-            uri: call.target.to_string(),
-            mime_type: target.mime_type().cloned(),
-        },
-        _ => ReplyTo::default(),
-    };
     let run = Run {
-        states: &server.0.states,
+        server,
         arguments: arguments.unwrap_or_else(|| json!({})),
-        to,
+        to: target.reply_to(&call.target),
     };
     let flow = Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run));
     let stage = match (&single_use, &server.0.replay_log) {
@@ -135,6 +134,7 @@ fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<B
         binding,
         kind: call.kind,
         version,
+        output,
         number,
         progress_token: call.meta.progress_token.map(ToOwned::to_owned),
         single_use,
@@ -151,15 +151,25 @@ fn refused() -> RpcError {
 }
 
 /// Finds what a call is aimed at, and checks its arguments.
-fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
+fn find(
+    server: &Server,
+    call: &Call<'_>,
+    arguments: &mut Option<Value>,
+    headers: Option<&HeaderMap>,
+) -> Result<Target, Begin> {
     let name = call.target.as_ref();
+    let catalog = server.catalog();
     match call.kind {
         CallKind::Tool => {
-            let tool = server
-                .0
+            let tool = catalog
                 .tools
                 .get(name)
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
+            if let Some(headers) = headers {
+                for header in &tool.headers {
+                    header.check(arguments.as_ref(), headers)?;
+                }
+            }
             let given = arguments.get_or_insert_with(|| json!({}));
             if !tool.arguments.is_valid(given) {
                 let misfits: Vec<String> = tool
@@ -176,8 +186,7 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
             Ok(Target::Tool(tool.clone()))
         }
         CallKind::Prompt => {
-            let prompt = server
-                .0
+            let prompt = catalog
                 .prompts
                 .get(name)
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {name}")))?;
@@ -190,14 +199,13 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
             Ok(Target::Prompt(prompt.clone()))
         }
         CallKind::Resource => {
-            if let Some(resource) = server.0.resources.get(name) {
+            if let Some(resource) = catalog.resources.get(name) {
                 return Ok(Target::Resource(resource.clone()));
             }
-            let matched = server
-                .0
+            let matched = catalog
                 .templates
                 .iter()
-                .find_map(|(pattern, template)| Some((pattern.matches(name)?, template)));
+                .find_map(|known| Some((known.pattern.matches(name)?, known)));
             let Some((variables, template)) = matched else {
                 let unknown = RpcError::invalid_params(format!("Unknown resource: {name}"));
                 return Err(unknown.with_data(&json!({"uri": name})).into());
