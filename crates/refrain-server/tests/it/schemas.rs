@@ -24,7 +24,11 @@ async fn takes(schema: &Value, arguments: &Value) -> bool {
 fn refusal(schema: &Value) -> String {
     let built = Server::builder("schemas", "1").tool(tool(schema)).build();
     match built {
-        Err(BuildError::Schema { tool, reason }) if tool == "t" => reason,
+        Err(BuildError::Schema {
+            tool,
+            which: "input",
+            reason,
+        }) if tool == "t" => reason,
         other => panic!("{schema}: {other:?}"),
     }
 }
