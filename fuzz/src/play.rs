@@ -60,6 +60,7 @@ impl Setting {
                 url: can(1),
                 sampling: can(2),
                 sampling_tools: can(3),
+                sampling_context: can(3),
                 roots: can(4),
             },
             log_level: self.has(5).then_some(LogLevel::Debug),

@@ -137,8 +137,9 @@ impl Cx {
     pub fn sample(
         &self,
         name: impl Into<Cow<'static, str>>,
-        params: SamplingParams,
+        mut params: SamplingParams,
     ) -> AskFuture<'_, SamplingAnswer> {
+        params.keep_to(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
         AskFuture::new(self, Kind::Sampling, name.into(), question, ask::sampled)
     }
@@ -319,6 +320,11 @@ impl Cx {
     /// Can the client ask a model?
     pub fn can_sample(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Sampling)
+    }
+
+    /// Can the client ask a model that uses tools?
+    pub fn can_sample_with_tools(&self) -> bool {
+        self.shared.env.capabilities.has(Capability::SamplingTools)
     }
 
     /// Can the client list roots?

@@ -14,7 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::content::{Content, Role};
-use crate::meta::Capability;
+use crate::meta::{Capabilities, Capability};
 
 /// One question to the client.
 #[derive(Debug, Clone)]
@@ -52,7 +52,12 @@ impl Ask {
 
     /// What the client must have declared to be asked this.
     pub const fn capability(&self) -> Capability {
-        self.kind().capability()
+        match self {
+            Self::Form { .. } => Capability::Form,
+            Self::Url { .. } => Capability::Url,
+            Self::Sampling(params) => params.capability(),
+            Self::Roots => Capability::Roots,
+        }
     }
 }
 
@@ -135,16 +140,6 @@ impl AskKind {
             Self::Roots => "roots/list",
         }
     }
-
-    /// What the client must have declared to be asked this.
-    pub const fn capability(self) -> Capability {
-        match self {
-            Self::Form => Capability::Form,
-            Self::Url => Capability::Url,
-            Self::Sampling => Capability::Sampling,
-            Self::Roots => Capability::Roots,
-        }
-    }
 }
 
 /// A question to the client's model.
@@ -169,7 +164,8 @@ pub struct SamplingParams {
     /// The system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// How much of the client's context the model should see.
+    /// How much of the client's context the model should see. Only clients that declare `sampling.context` are asked
+    /// for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include_context: Option<IncludeContext>,
     /// How freely the model should choose its words.
@@ -261,6 +257,22 @@ impl SamplingParams {
     pub fn cost(mut self, priority: f64) -> Self {
         self.preferences().cost_priority = Some(priority);
         self
+    }
+
+    /// What the client must have declared to be asked this.
+    pub const fn capability(&self) -> Capability {
+        if self.tools.is_some() || self.tool_choice.is_some() {
+            Capability::SamplingTools
+        } else {
+            Capability::Sampling
+        }
+    }
+
+    /// Leaves out what this client did not declare and can do without: its context.
+    pub fn keep_to(&mut self, capabilities: Capabilities) {
+        if !capabilities.sampling_context {
+            self.include_context = None;
+        }
     }
 
     fn preferences(&mut self) -> &mut ModelPreferences {

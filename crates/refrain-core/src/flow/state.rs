@@ -538,8 +538,11 @@ impl State {
         }
         let mut asked = Vec::with_capacity(reply.asks.len());
         let mut asks = Vec::with_capacity(reply.asks.len());
-        for (name, ask, fingerprint) in reply.asks {
+        for (name, mut ask, fingerprint) in reply.asks {
             let kind: AskKind = ask.kind();
+            if let Ask::Sampling(params) = &mut ask {
+                params.keep_to(env.capabilities);
+            }
             if !env.capabilities.has(ask.capability()) {
                 return Err(AskError::Unsupported {
                     name: name.into_owned(),

@@ -12,6 +12,7 @@ mod lifecycle;
 mod mounted;
 mod replay_log;
 mod rounds;
+mod sampling;
 mod schemas;
 mod stateless;
 mod stdio;
