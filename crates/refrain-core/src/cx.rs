@@ -132,16 +132,21 @@ impl Cx {
         }
     }
 
-    /// Asks the client's model.
+    /// Asks the client's model. A conversation that no model can be given (see [`SamplingParams::check`]) is a fault.
     #[track_caller]
     pub fn sample(
         &self,
         name: impl Into<Cow<'static, str>>,
         mut params: SamplingParams,
     ) -> AskFuture<'_, SamplingAnswer> {
+        let name = name.into();
+        if let Err(reason) = params.check() {
+            let message = format!("{name:?} cannot be asked of a model: {reason}");
+            self.shared.fault(message, Some(Location::caller()));
+        }
         params.keep_to(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
-        AskFuture::new(self, Kind::Sampling, name.into(), question, ask::sampled)
+        AskFuture::new(self, Kind::Sampling, name, question, ask::sampled)
     }
 
     /// Asks for the client's roots.

@@ -108,7 +108,8 @@ pub use refrain_server::{
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
     PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
-    Role, Root, SamplingAnswer, SamplingParams, Theme, ToolAnnotations, ToolResult,
+    Role, Root, SamplingAnswer, SamplingBlock, SamplingMessage, SamplingParams, Theme,
+    ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult,
 };
 
 /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`

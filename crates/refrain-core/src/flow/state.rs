@@ -540,8 +540,15 @@ impl State {
         let mut asks = Vec::with_capacity(reply.asks.len());
         for (name, mut ask, fingerprint) in reply.asks {
             let kind: AskKind = ask.kind();
-            if let Ask::Sampling(params) = &mut ask {
-                params.keep_to(env.capabilities);
+            match &mut ask {
+                Ask::Url { url, .. } if !is_url(url) => return Err(Error::internal(no_url(&name))),
+                Ask::Sampling(params) => {
+                    params.check().map_err(|reason| {
+                        Error::internal(format!("{name:?} cannot be asked of a model: {reason}"))
+                    })?;
+                    params.keep_to(env.capabilities);
+                }
+                Ask::Form { .. } | Ask::Url { .. } | Ask::Roots => {}
             }
             if !env.capabilities.has(ask.capability()) {
                 return Err(AskError::Unsupported {
@@ -549,11 +556,6 @@ impl State {
                     capability: ask.capability(),
                 }
                 .into());
-            }
-            if let Ask::Url { url, .. } = &ask
-                && !is_url(url)
-            {
-                return Err(Error::internal(no_url(&name)));
             }
             let mut key = Key {
                 scope: None,
