@@ -73,6 +73,14 @@ async fn a_schema_is_read_in_the_dialect_it_names() {
     assert!(takes(&in_dialect(older, &tuple), &json!({"a": ["x", 7]})).await);
     assert!(!takes(&in_dialect(older, &tuple), &json!({"a": [7]})).await);
     refusal(&in_dialect(newer, &tuple));
+    for dialect in [
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-06/schema#",
+        "https://json-schema.org/draft/2019-09/schema",
+    ] {
+        assert!(takes(&in_dialect(dialect, &short), &json!({"a": "x"})).await);
+        assert!(!takes(&in_dialect(dialect, &short), &json!({"a": 7})).await);
+    }
 }
 
 #[test]
