@@ -13,6 +13,7 @@
 
 mod client;
 mod features;
+mod messages;
 mod prompts;
 mod resources;
 mod rounds;
@@ -43,6 +44,8 @@ enum Command {
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
         listen: SocketAddr,
     },
+    /// Check every message that was sent while the tests ran against the protocol's schema.
+    Messages(messages::Messages),
     /// Do what one of the suite's client scenarios asks for, against the suite's own server.
     Client(client::Instructions),
 }
@@ -51,6 +54,13 @@ enum Command {
 async fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Server { listen } => run_server(listen).await,
+        Command::Messages(options) => match messages::check(&options) {
+            Ok(report) => {
+                println!("{report}");
+                ExitCode::SUCCESS
+            }
+            Err(fault) => fail(&fault),
+        },
         Command::Client(instructions) => run_client(&instructions).await,
     }
 }

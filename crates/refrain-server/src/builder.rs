@@ -58,6 +58,17 @@ pub enum BuildError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A tool has no name.
+    #[error("a tool needs a name")]
+    EmptyName,
+    /// A resource's URI is none.
+    #[error("the resource {uri:?} has no usable URI: {reason}")]
+    Uri {
+        /// The URI.
+        uri: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// An argument of a tool cannot be repeated in a header.
     #[error("the tool {tool:?} has an x-mcp-header that clients would refuse: {reason}")]
     ParamHeader {

@@ -296,6 +296,7 @@ impl Catalog {
         }
         for resource in changes.resources {
             has_states(rules, &resource.info.uri, &resource.needs)?;
+            check_uri(&resource.info.uri)?;
             let (number, uri) = (new.number(), resource.info.uri.clone());
             new.resources.add(number, "the resource", uri, resource)?;
         }
@@ -312,6 +313,7 @@ impl Catalog {
 
     fn add_tool(&mut self, tool: Tool, rules: &Rules) -> Result<(), BuildError> {
         let name = tool.info.name.clone();
+        check_name(&name)?;
         has_states(rules, &name, &tool.needs)?;
         if (tool.once || tool.single_use) && !rules.once {
             return Err(BuildError::NeedsReplayLog { tool: name });
@@ -324,6 +326,13 @@ impl Catalog {
             })
         };
         let arguments = usable("input", &tool.info.input_schema)?;
+        if tool.info.input_schema["type"] != "object" {
+            return Err(BuildError::Schema {
+                tool: name,
+                which: "input",
+                reason: r#"it must have "type": "object" at its root"#.into(),
+            });
+        }
         let output = match &tool.info.output_schema {
             Some(schema) => Some(Arc::new(usable("output", schema)?)),
             None => None,
@@ -441,6 +450,39 @@ fn read_cursor(listing: Listing, cursor: &str) -> Option<u64> {
     // Only what was written is read: no other spelling of the same number.
     (list == (listing as usize).to_string() && write_cursor(listing, number) == cursor)
         .then_some(number)
+}
+
+/// Some clients show names, others make functions of them: odd ones are taken, with a warning.
+fn check_name(name: &str) -> Result<(), BuildError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.is_empty() {
+        return Err(BuildError::EmptyName);
+    }
+    if name.len() > 128 || !name.chars().all(plain) {
+        tracing::warn!(
+            tool = name,
+            "some clients refuse tools whose name is longer than 128 characters or has others than A-Z a-z 0-9 _ - ."
+        );
+    }
+    Ok(())
+}
+
+fn check_uri(uri: &str) -> Result<(), BuildError> {
+    let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
+    let in_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let has_scheme = scheme.is_some_and(|scheme| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(in_scheme)
+    });
+    let odd = |c: char| !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c);
+    let reason = match uri.chars().find(|c| odd(*c)) {
+        _ if !has_scheme => "it needs a scheme, as in notes://today".to_owned(),
+        Some(c) => format!("{c:?} must be percent-encoded"),
+        None => return Ok(()),
+    };
+    Err(BuildError::Uri {
+        uri: uri.to_owned(),
+        reason,
+    })
 }
 
 fn has_states(rules: &Rules, handler: &str, needs: &[Needs]) -> Result<(), BuildError> {

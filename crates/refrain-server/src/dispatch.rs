@@ -11,6 +11,7 @@ use refrain_wire::{
     Call, CallKind, CompleteParams, ListParams, ListenParams, Meta, PROTOCOL_VERSION, Reply,
     RpcError, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
 };
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// A request whose method and parameters were read.
@@ -26,6 +27,8 @@ pub(crate) enum Request<'a> {
 pub(crate) enum Begin {
     /// A reply that needs no handler.
     Reply(Reply),
+    /// The request itself is wrong: a transport that has status codes says so with one.
+    Refused(RpcError),
     /// A reply that takes its time.
     Later(Later),
     /// A handler is at work.
@@ -33,18 +36,25 @@ pub(crate) enum Begin {
     /// A client that listens.
     Listen(Subscription),
     /// All places are taken.
-    Busy(&'static str),
-}
-
-impl From<RpcError> for Begin {
-    fn from(error: RpcError) -> Self {
-        Self::Reply(Reply::Error(error))
-    }
+    Busy {
+        /// How many there are, and of what.
+        limit: usize,
+        of: &'static str,
+    },
 }
 
 impl<'a> Request<'a> {
-    /// Reads the parameters of the method.
+    /// Reads the parameters of the method. What another revision means by them is not judged here: a request that says
+    /// it is written in one is refused for that alone.
     pub(crate) fn decode(method: &str, params: Option<&'a RawValue>) -> Result<Self, RpcError> {
+        Self::read(method, params).map_err(|error| match other_version(params) {
+            Some(version) => unsupported(&version),
+            None if method == "initialize" => RpcError::unknown_handshake(&[PROTOCOL_VERSION]),
+            None => error,
+        })
+    }
+
+    fn read(method: &str, params: Option<&'a RawValue>) -> Result<Self, RpcError> {
         if let Some(kind) = CallKind::from_method(method) {
             return decode_call(kind, params).map(Self::Call);
         }
@@ -71,6 +81,19 @@ impl<'a> Request<'a> {
         }
     }
 
+    pub(crate) fn method(&self) -> &'static str {
+        match self {
+            Self::Call(call) => call.kind.method(),
+            Self::Discover(_) => "server/discover",
+            Self::List(Listing::Tools, _) => "tools/list",
+            Self::List(Listing::Prompts, _) => "prompts/list",
+            Self::List(Listing::Resources, _) => "resources/list",
+            Self::List(Listing::ResourceTemplates, _) => "resources/templates/list",
+            Self::Complete(_) => "completion/complete",
+            Self::Listen(_) => "subscriptions/listen",
+        }
+    }
+
     /// The name or URI that the `Mcp-Name` header repeats.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
@@ -85,11 +108,28 @@ impl<'a> Request<'a> {
         if requested == PROTOCOL_VERSION {
             return Ok(());
         }
-        Err(RpcError::unsupported_version(
-            requested,
-            &[PROTOCOL_VERSION],
-        ))
+        Err(unsupported(requested))
     }
+}
+
+fn unsupported(requested: &str) -> RpcError {
+    RpcError::unsupported_version(requested, &[PROTOCOL_VERSION])
+}
+
+/// The revision a request is written in, if it says so and it is not ours.
+fn other_version(params: Option<&RawValue>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "_meta")]
+        meta: Versioned,
+    }
+    #[derive(Deserialize)]
+    struct Versioned {
+        #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+        version: String,
+    }
+    let params: Params = serde_json::from_str(params?.get()).ok()?;
+    Some(params.meta.version).filter(|version| version != PROTOCOL_VERSION)
 }
 
 impl Server {
@@ -107,12 +147,12 @@ impl Server {
                 let cursor = params.cursor.as_deref();
                 match self.catalog().list(listing, cursor, &self.0.rules) {
                     Ok(reply) => Begin::Reply(reply),
-                    Err(error) => error.into(),
+                    Err(error) => Begin::Refused(error),
                 }
             }
             Request::Complete(params) => match complete(self, params, principal) {
                 Ok(later) => Begin::Later(later),
-                Err(error) => error.into(),
+                Err(error) => Begin::Refused(error),
             },
             Request::Listen(params) => self.listen(params),
         }
@@ -121,14 +161,16 @@ impl Server {
     fn listen(&self, params: ListenParams<'_>) -> Begin {
         let most = self.0.limits.subscribed_resources;
         if params.filter.uris.len() > most {
-            return RpcError::invalid_params(format!(
+            return Begin::Refused(RpcError::invalid_params(format!(
                 "notifications.resourceSubscriptions: at most {most} resources in one subscription"
-            ))
-            .into();
+            )));
         }
         match self.0.hub.subscribe(params.filter) {
             Some(subscription) => Begin::Listen(subscription),
-            None => Begin::Busy("subscriptions"),
+            None => Begin::Busy {
+                limit: self.0.limits.subscriptions,
+                of: "subscriptions",
+            },
         }
     }
 }

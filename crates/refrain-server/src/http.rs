@@ -14,7 +14,8 @@ pub(crate) use headers::decode_header;
 pub use serve::serve;
 
 use crate::dispatch::{Begin, Request};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Outgoing, no_place};
+use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
 use body::EventStream;
@@ -195,16 +196,18 @@ impl HttpService {
             Ok(read) => read,
             Err(refusal) => return *refusal,
         };
+        let method = request.method();
         match self.server.answer(request, principal, Some(headers)) {
-            Begin::Reply(reply) => self.reply(id, &reply, None),
-            Begin::Later(later) => self.reply(id, &later.await, None),
+            Begin::Reply(reply) => self.reply(method, id, &reply, None),
+            Begin::Refused(error) => self.error(status(error.code), Some(id), &error),
+            Begin::Later(later) => self.reply(method, id, &later.await, None),
             Begin::Round(round) => self.run(id, round, busy).await,
             Begin::Listen(subscription) => {
                 let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
                 self.stream(listener, busy)
             }
-            Begin::Busy(what) => {
-                let error = self.server.busy(what);
+            Begin::Busy { limit, of } => {
+                let error = no_place(limit, of);
                 let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
                 let second = HeaderValue::from_static("1");
                 response.headers_mut().insert(RETRY_AFTER, second);
@@ -253,7 +256,7 @@ impl HttpService {
     /// Runs a round. Its first note turns the answer into a stream.
     async fn run(&self, id: Id<'_>, mut round: Box<Round>, busy: Busy) -> Response<Body> {
         match round.next().await {
-            RoundEvent::Reply(reply) => self.reply(id, &reply, Some(&round)),
+            RoundEvent::Reply(reply) => self.reply(round.kind().method(), id, &reply, Some(&round)),
             RoundEvent::Notes(notes) => {
                 let server = self.server.clone();
                 self.stream(Outgoing::of_round(server, id, round, &notes), busy)
@@ -279,20 +282,25 @@ impl HttpService {
         response
     }
 
-    fn reply(&self, id: Id<'_>, reply: &Reply, round: Option<&Round>) -> Response<Body> {
+    fn reply(
+        &self,
+        method: &str,
+        id: Id<'_>,
+        reply: &Reply,
+        round: Option<&Round>,
+    ) -> Response<Body> {
         let mut out = Vec::with_capacity(1024);
         write_reply(&mut out, Some(id), reply, &self.server.0.info);
+        record::sent(method, &out);
         let mut response = Response::new(Body::full(out.into()));
-        // These errors the protocol demands a status for; any other error of a call is a reply like the others.
+        // A client that lacks a capability is told so with 400, as the protocol demands; any other error of a call
+        // is a reply like the others.
         if let Reply::Error(RpcError {
-            code:
-                code @ (ErrorCode::MissingCapability
-                | ErrorCode::HeaderMismatch
-                | ErrorCode::MethodNotFound),
+            code: ErrorCode::MissingCapability,
             ..
         }) = reply
         {
-            *response.status_mut() = status(*code);
+            *response.status_mut() = StatusCode::BAD_REQUEST;
         }
         response.headers_mut().insert(CONTENT_TYPE, JSON);
         if let (Some(instance), Some(round)) = (&self.server.0.instance, round)
@@ -306,6 +314,7 @@ impl HttpService {
     fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
+        record::sent("", &out);
         let mut response = Response::new(Body::full(out.into()));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, JSON);

@@ -15,6 +15,7 @@
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
 //! | `load` | how much is running, and when flows are handed on |
 //! | `http` | the tower service and the hyper front |
+//! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
 //! | `auth` | who is calling |
 
@@ -31,6 +32,7 @@ mod load;
 mod outgoing;
 mod param_headers;
 mod prompt;
+mod record;
 mod reply;
 mod resource;
 mod round;

@@ -3,6 +3,7 @@
 use crate::complete::Later;
 use crate::dispatch::{Begin, Request};
 use crate::listen::Subscription;
+use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
 use refrain_core::{Note, Principal};
@@ -21,6 +22,8 @@ pub struct Outgoing {
     id: Option<Box<RawValue>>,
     ready: VecDeque<Vec<u8>>,
     work: Work,
+    /// The method of the request, or nothing where it could not be read.
+    method: &'static str,
     /// Nothing more comes of the work.
     over: bool,
 }
@@ -72,14 +75,18 @@ impl Server {
                     id: None,
                     ready: VecDeque::from([out]),
                     work: Work::None,
+                    method: "",
                     over: true,
                 });
             }
         };
+        let mut outgoing = Outgoing::new(self.clone(), id, "");
         let begun = Request::decode(&method, params)
             .and_then(|request| request.check_version().map(|()| request))
-            .map_or_else(Begin::from, |request| self.answer(request, principal, None));
-        let mut outgoing = Outgoing::new(self.clone(), id);
+            .map_or_else(Begin::Refused, |request| {
+                outgoing.method = request.method();
+                self.answer(request, principal, None)
+            });
         let reply = match begun {
             Begin::Round(round) => {
                 outgoing.work = Work::Round(round);
@@ -94,22 +101,23 @@ impl Server {
                 return Some(outgoing);
             }
             Begin::Reply(reply) => reply,
-            Begin::Busy(what) => Reply::Error(self.busy(what)),
+            Begin::Refused(error) => Reply::Error(error),
+            Begin::Busy { limit, of } => Reply::Error(no_place(limit, of)),
         };
         outgoing.reply(&reply);
         Some(outgoing)
     }
+}
 
-    /// The error for a request that found no place.
-    pub(crate) fn busy(&self, what: &str) -> RpcError {
-        RpcError::internal(format!(
-            "this instance already has its limit of {what}; try again later"
-        ))
-    }
+/// The error for a request that found no place.
+pub(crate) fn no_place(limit: usize, of: &str) -> RpcError {
+    RpcError::internal(format!(
+        "this instance already has its limit of {limit} {of}; try again"
+    ))
 }
 
 impl Outgoing {
-    fn new(server: Server, id: Id<'_>) -> Self {
+    fn new(server: Server, id: Id<'_>, method: &'static str) -> Self {
         let id = RawValue::from_string(id.as_json().to_owned())
             .expect("an id that was parsed from JSON is JSON");
         Self {
@@ -117,13 +125,14 @@ impl Outgoing {
             id: Some(id),
             ready: VecDeque::new(),
             work: Work::None,
+            method,
             over: false,
         }
     }
 
     /// What goes out for a round that has these notes to send first.
     pub(crate) fn of_round(server: Server, id: Id<'_>, round: Box<Round>, notes: &[Note]) -> Self {
-        let mut outgoing = Self::new(server, id);
+        let mut outgoing = Self::new(server, id, round.kind().method());
         outgoing.notes(round.progress_token(), notes);
         outgoing.work = Work::Round(round);
         outgoing
@@ -131,7 +140,7 @@ impl Outgoing {
 
     /// What goes out to a client that listens.
     pub(crate) fn of_listener(server: Server, id: Id<'_>, subscription: Subscription) -> Self {
-        let mut outgoing = Self::new(server, id);
+        let mut outgoing = Self::new(server, id, "subscriptions/listen");
         outgoing.work = Work::Listen(subscription);
         outgoing
     }
@@ -143,6 +152,14 @@ impl Outgoing {
 
     /// The next message to send. `None` after the reply, or when the round was made to crash.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        let message = ready!(self.poll_message(cx));
+        if let Some(message) = &message {
+            record::sent(self.method, message);
+        }
+        Poll::Ready(message)
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
         loop {
             if let Some(message) = self.ready.pop_front() {
                 return Poll::Ready(Some(message));

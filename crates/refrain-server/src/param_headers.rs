@@ -98,7 +98,8 @@ fn collect(
             if let Some(place) = marked(value) {
                 let at = [path.as_slice(), &[key.clone()]].concat().join(".");
                 return Err(format!(
-                    "{at}{place} is marked; clients look only into properties"
+                    "{at}{place} is marked, and clients look only into properties; #[schemars(inline)] on a type \
+                     puts its fields there"
                 ));
             }
             continue;

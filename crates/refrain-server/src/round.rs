@@ -11,7 +11,9 @@ use refrain_core::{
     AskError, Binding, Cut, Error, ErrorKind, Event, Flow, LogError, LogKey, Note, Outcome,
     Recorded, Stats,
 };
-use refrain_wire::{CallKind, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply};
+use refrain_wire::{
+    CallKind, ErrorCode, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
+};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -72,6 +74,10 @@ impl std::fmt::Debug for Round {
 }
 
 impl Round {
+    pub(crate) fn kind(&self) -> CallKind {
+        self.kind
+    }
+
     /// The number of this round, counted from 1.
     pub fn number(&self) -> u32 {
         self.number
@@ -260,10 +266,22 @@ impl Round {
         Reply::Error(rpc)
     }
 
-    /// Records the reply of a token that may be used once.
+    /// Records the reply of a token that may be used once. A client that lacks a capability has not used it: it may come
+    /// again with one that has it.
     fn keep(&self, reply: &Reply) -> Option<Kept> {
         let key = self.single_use.clone()?;
         let log = self.server.0.replay_log.clone()?;
+        if let Reply::Error(RpcError {
+            code: ErrorCode::MissingCapability,
+            ..
+        }) = reply
+        {
+            return Some(Box::pin(async move {
+                if let Err(error) = log.forget(&key).await {
+                    tracing::error!(%error, "a beginning could not be taken back");
+                }
+            }));
+        }
         let recorded = record_reply(reply, &self.server.0.info);
         Some(Box::pin(async move {
             if let Err(error) = log.finish(&key, &recorded).await {

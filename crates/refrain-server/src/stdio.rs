@@ -1,5 +1,6 @@
 //! The same server on standard input and output: one message a line.
 
+use crate::record;
 use crate::server::Server;
 use refrain_core::Principal;
 use refrain_wire::{Message, RpcError, parse, write_error};
@@ -7,6 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -30,9 +33,9 @@ where
     // Says so when the input has ended.
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
-    let mut by_id: HashMap<String, AbortHandle> = HashMap::new();
+    let mut by_id: HashMap<String, Running> = HashMap::new();
     while let Some(line) = lines.next().await? {
-        by_id.retain(|_, handle| !handle.is_finished());
+        by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
         match line {
             Line::TooLong => {
@@ -42,32 +45,31 @@ where
                 ));
                 let mut out = Vec::new();
                 write_error(&mut out, None, &error);
-                send(&sender, out).await;
+                record::sent("", &out);
+                Out::new(&sender).send(out).await;
             }
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
             Line::Text(bytes) => match parse(&bytes) {
                 Ok(Message::Notification { method, params }) => {
                     if method == "notifications/cancelled"
                         && let Some(cancelled) = params.and_then(Cancelled::read)
-                        && let Some(handle) = by_id.remove(cancelled.request_id.get())
+                        && let Some(request) = by_id.remove(cancelled.request_id.get())
                     {
                         let reason = cancelled.reason.as_deref().unwrap_or("none given");
                         tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
-                        handle.abort();
+                        request.silent.store(true, Ordering::Release);
+                        request.handle.abort();
                     }
                 }
                 Ok(Message::Request { id, .. }) => {
                     let id = id.as_json().to_owned();
-                    let handle = running.spawn(answer(
-                        server.clone(),
-                        bytes,
-                        sender.clone(),
-                        closed.clone(),
-                    ));
-                    by_id.insert(id, handle);
+                    let out = Out::new(&sender);
+                    let silent = out.silent.clone();
+                    let handle = running.spawn(answer(server.clone(), bytes, out, closed.clone()));
+                    by_id.insert(id, Running { handle, silent });
                 }
                 Err(_) => {
-                    answer(server.clone(), bytes, sender.clone(), closed.clone()).await;
+                    answer(server.clone(), bytes, Out::new(&sender), closed.clone()).await;
                 }
             },
         }
@@ -84,12 +86,7 @@ where
     writer.await.map_err(io::Error::other)?
 }
 
-async fn answer(
-    server: Server,
-    bytes: Vec<u8>,
-    sender: mpsc::Sender<Vec<u8>>,
-    mut closed: watch::Receiver<bool>,
-) {
+async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
     let Some(mut outgoing) = server.receive(&bytes, Principal::anonymous()) else {
         return;
     };
@@ -104,15 +101,37 @@ async fn answer(
             }
         };
         match message {
-            Some(message) => send(&sender, message).await,
+            Some(message) => out.send(message).await,
             None => return,
         }
     }
 }
 
-/// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
-async fn send(sender: &mpsc::Sender<Vec<u8>>, message: Vec<u8>) {
-    let _ = sender.send(message).await;
+/// A request that is being answered.
+struct Running {
+    handle: AbortHandle,
+    silent: Arc<AtomicBool>,
+}
+
+/// Where the messages of one request go.
+struct Out {
+    sender: mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>,
+    /// The request was cancelled: nothing more may be said, not even what is queued.
+    silent: Arc<AtomicBool>,
+}
+
+impl Out {
+    fn new(sender: &mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>) -> Self {
+        Self {
+            sender: sender.clone(),
+            silent: Arc::default(),
+        }
+    }
+
+    /// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
+    async fn send(&self, message: Vec<u8>) {
+        let _ = self.sender.send((message, self.silent.clone())).await;
+    }
 }
 
 /// What a client no longer wants.
@@ -129,11 +148,17 @@ impl<'a> Cancelled<'a> {
     }
 }
 
-async fn write_lines<W>(mut lines: mpsc::Receiver<Vec<u8>>, mut output: W) -> io::Result<()>
+async fn write_lines<W>(
+    mut lines: mpsc::Receiver<(Vec<u8>, Arc<AtomicBool>)>,
+    mut output: W,
+) -> io::Result<()>
 where
     W: AsyncWrite + Unpin,
 {
-    while let Some(mut line) = lines.recv().await {
+    while let Some((mut line, silent)) = lines.recv().await {
+        if silent.load(Ordering::Acquire) {
+            continue;
+        }
         line.push(b'\n');
         output.write_all(&line).await?;
         output.flush().await?;

@@ -18,6 +18,13 @@ use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+impl From<RpcError> for Begin {
+    /// An error that comes out of a call is a reply like any other.
+    fn from(error: RpcError) -> Self {
+        Self::Reply(Reply::Error(error))
+    }
+}
+
 /// What a call is aimed at.
 enum Target {
     Tool(Arc<RegisteredTool>),
@@ -69,7 +76,10 @@ fn try_begin(
     principal: Principal,
     headers: Option<&HeaderMap>,
 ) -> Result<Begin, Begin> {
-    let place = server.0.load.enter().ok_or(Begin::Busy("running calls"))?;
+    let place = server.0.load.enter().ok_or(Begin::Busy {
+        limit: server.0.limits.concurrent_calls,
+        of: "calls",
+    })?;
     let mut arguments = call
         .arguments
         .map(|raw| parse_value(raw.get()))
@@ -107,6 +117,7 @@ fn try_begin(
     let env = Env {
         principal,
         capabilities: call.meta.capabilities,
+        extensions: call.meta.extensions.map(ToOwned::to_owned),
         log_level: call.meta.log_level,
         wants_progress: call.meta.progress_token.is_some(),
         source: server.0.source.clone(),
@@ -167,7 +178,9 @@ fn find(
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
             if let Some(headers) = headers {
                 for header in &tool.headers {
-                    header.check(arguments.as_ref(), headers)?;
+                    header
+                        .check(arguments.as_ref(), headers)
+                        .map_err(Begin::Refused)?;
                 }
             }
             let given = arguments.get_or_insert_with(|| json!({}));
