@@ -152,7 +152,7 @@ impl Server {
             }
             Request::Complete(params) => match complete(self, params, principal) {
                 Ok(later) => Begin::Later(later),
-                Err(error) => Begin::Refused(error),
+                Err(begin) => begin,
             },
             Request::Listen(params) => self.listen(params),
         }
