@@ -63,6 +63,7 @@ impl Setting {
                 sampling_context: can(3),
                 roots: can(4),
             },
+            extensions: None,
             log_level: self.has(5).then_some(LogLevel::Debug),
             wants_progress: self.has(5),
             source: Fixed::new(7),

@@ -63,10 +63,8 @@ fn builder() -> ServerBuilder {
 }
 
 fn complete(reference: Value, argument: &str, value: &str) -> Request {
-    Request::rpc(
-        "completion/complete",
-        json!({"ref": reference, "argument": {"name": argument, "value": value}}),
-    )
+    let params = json!({"argument": {"name": argument, "value": value}});
+    Request::rpc("completion/complete", params).param("ref", reference)
 }
 
 fn prompt() -> Value {

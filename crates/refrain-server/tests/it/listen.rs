@@ -24,7 +24,8 @@ fn builder() -> ServerBuilder {
 }
 
 fn listen(id: Value, filter: Value) -> Request {
-    Request::rpc("subscriptions/listen", json!({"notifications": filter})).id(id)
+    let request = Request::rpc("subscriptions/listen", json!({}));
+    request.param("notifications", filter).id(id)
 }
 
 /// Begins to listen, and gives the connection with what was acknowledged.
