@@ -6,6 +6,7 @@ use crate::handler::States;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::load::Load;
+use crate::metrics::Metrics;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate, TemplateError};
 use crate::server::{Inner, Server};
@@ -315,11 +316,20 @@ impl ServerBuilder {
             return Err(BuildError::ExtensionName { name: name.clone() });
         }
         self.limits.check()?;
+        let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
+        let hub = Hub::new(self.limits.subscriptions);
+        let metrics = Metrics::new(
+            &self.info.name,
+            &self.info.version,
+            load.clone(),
+            hub.clone(),
+        );
         let rules = Rules {
             states: self.states,
             once: self.replay_log.is_some(),
             page_size: self.limits.page_size,
             caches: self.caches,
+            metrics: metrics.clone(),
         };
         let (catalog, _) = Catalog::default().with(self.registered, &rules)?;
         let keys = self.keys.unwrap_or_else(|| {
@@ -329,7 +339,6 @@ impl ServerBuilder {
             );
             KeyRing::generate(&*self.source)
         });
-        let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
         let info = to_raw_value(&self.info).expect("a name and a version are plain strings");
         Ok(Server(Arc::new(Inner {
             info,
@@ -339,11 +348,12 @@ impl ServerBuilder {
             catalog: RwLock::new(Arc::new(catalog)),
             changing: Mutex::new(()),
             rules,
-            hub: Hub::new(self.limits.subscriptions),
+            hub,
             sealer: Sealer::new(keys, self.sealing, self.source.clone()),
             source: self.source,
             limits: self.limits,
             load,
+            metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,
         })))

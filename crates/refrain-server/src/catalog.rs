@@ -5,6 +5,7 @@
 
 use crate::builder::BuildError;
 use crate::handler::{Needs, States};
+use crate::metrics::Metrics;
 use crate::param_headers::ParamHeader;
 use crate::prompt::Prompt;
 use crate::resource::{Pattern, Resource, ResourceTemplate};
@@ -12,7 +13,7 @@ use crate::tool::Tool;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonschema::Validator;
-use refrain_wire::{Cache, ListResult, Listed, Reply, RpcError};
+use refrain_wire::{Cache, CallKind, ListResult, Listed, Reply, RpcError};
 use serde_json::Value;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -115,6 +116,18 @@ pub enum Listing {
     ResourceTemplates,
 }
 
+impl Listing {
+    /// The method that asks for it.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Prompts => "prompts/list",
+            Self::Resources => "resources/list",
+            Self::ResourceTemplates => "resources/templates/list",
+        }
+    }
+}
+
 /// What everything that is registered must fit.
 pub(crate) struct Rules {
     pub(crate) states: States,
@@ -123,6 +136,7 @@ pub(crate) struct Rules {
     /// Things on one page of a list.
     pub(crate) page_size: usize,
     pub(crate) caches: Caches,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// How long each list may be kept.
@@ -288,16 +302,18 @@ impl Catalog {
         for tool in changes.tools {
             new.add_tool(tool, rules)?;
         }
-        for prompt in changes.prompts {
+        for mut prompt in changes.prompts {
             has_states(rules, &prompt.info.name, &prompt.needs)?;
             prompt.check_completers()?;
             let (number, name) = (new.number(), prompt.info.name.clone());
+            prompt.counts = Some(rules.metrics.target(CallKind::Prompt, &name));
             new.prompts.add(number, "the prompt", name, prompt)?;
         }
-        for resource in changes.resources {
+        for mut resource in changes.resources {
             has_states(rules, &resource.info.uri, &resource.needs)?;
             check_uri(&resource.info.uri)?;
             let (number, uri) = (new.number(), resource.info.uri.clone());
+            resource.counts = Some(rules.metrics.target(CallKind::Resource, &uri));
             new.resources.add(number, "the resource", uri, resource)?;
         }
         for template in changes.templates {
@@ -311,7 +327,7 @@ impl Catalog {
         self.next
     }
 
-    fn add_tool(&mut self, tool: Tool, rules: &Rules) -> Result<(), BuildError> {
+    fn add_tool(&mut self, mut tool: Tool, rules: &Rules) -> Result<(), BuildError> {
         let name = tool.info.name.clone();
         check_name(&name)?;
         has_states(rules, &name, &tool.needs)?;
@@ -343,6 +359,7 @@ impl Catalog {
                 reason,
             }
         })?;
+        tool.counts = Some(rules.metrics.target(CallKind::Tool, &name));
         let tool = RegisteredTool {
             tool,
             arguments,
@@ -355,7 +372,7 @@ impl Catalog {
 
     fn add_template(
         &mut self,
-        template: ResourceTemplate,
+        mut template: ResourceTemplate,
         rules: &Rules,
     ) -> Result<(), BuildError> {
         let uri = template.info.uri_template.clone();
@@ -368,6 +385,7 @@ impl Catalog {
                 name: uri,
             });
         }
+        template.counts = Some(rules.metrics.target(CallKind::Resource, &uri));
         let number = self.number();
         let template = RegisteredTemplate { template, pattern };
         self.templates

@@ -3,6 +3,7 @@
 use crate::catalog::Listing;
 use crate::complete::{Later, complete};
 use crate::listen::Subscription;
+use crate::metrics::{Label, Other};
 use crate::round::{Round, begin};
 use crate::server::Server;
 use http::HeaderMap;
@@ -84,13 +85,10 @@ impl<'a> Request<'a> {
     pub(crate) fn method(&self) -> &'static str {
         match self {
             Self::Call(call) => call.kind.method(),
-            Self::Discover(_) => "server/discover",
-            Self::List(Listing::Tools, _) => "tools/list",
-            Self::List(Listing::Prompts, _) => "prompts/list",
-            Self::List(Listing::Resources, _) => "resources/list",
-            Self::List(Listing::ResourceTemplates, _) => "resources/templates/list",
-            Self::Complete(_) => "completion/complete",
-            Self::Listen(_) => "subscriptions/listen",
+            Self::Discover(_) => Other::Discover.name(),
+            Self::List(listing, _) => listing.method(),
+            Self::Complete(_) => Other::Complete.name(),
+            Self::Listen(_) => Other::Listen.name(),
         }
     }
 
@@ -140,21 +138,32 @@ impl Server {
         principal: Principal,
         headers: Option<&HeaderMap>,
     ) -> Begin {
+        let metrics = &self.0.metrics;
         match request {
             Request::Call(call) => begin(self, &call, principal, headers),
-            Request::Discover(_) => Begin::Reply(self.discover()),
+            Request::Discover(_) => {
+                metrics.other(Other::Discover);
+                Begin::Reply(self.discover())
+            }
             Request::List(listing, params) => {
+                metrics.other(Other::List(listing));
                 let cursor = params.cursor.as_deref();
                 match self.catalog().list(listing, cursor, &self.0.rules) {
                     Ok(reply) => Begin::Reply(reply),
                     Err(error) => Begin::Refused(error),
                 }
             }
-            Request::Complete(params) => match complete(self, params, principal) {
-                Ok(later) => Begin::Later(later),
-                Err(begin) => begin,
-            },
-            Request::Listen(params) => self.listen(params),
+            Request::Complete(params) => {
+                metrics.other(Other::Complete);
+                match complete(self, params, principal) {
+                    Ok(later) => Begin::Later(later),
+                    Err(begin) => begin,
+                }
+            }
+            Request::Listen(params) => {
+                metrics.other(Other::Listen);
+                self.listen(params)
+            }
         }
     }
 

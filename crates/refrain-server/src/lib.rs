@@ -14,6 +14,7 @@
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
 //! | `load` | how much is running, and when flows are handed on |
+//! | `metrics` | what is counted |
 //! | `http` | the tower service and the hyper front |
 //! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
@@ -29,6 +30,7 @@ mod http;
 mod limits;
 mod listen;
 mod load;
+mod metrics;
 mod outgoing;
 mod param_headers;
 mod prompt;
@@ -46,8 +48,9 @@ pub use builder::{BuildError, ServerBuilder};
 pub use catalog::{Changes, Listing};
 pub use complete::Typed;
 pub use handler::{Handler, State};
-pub use http::{AllowedHosts, Body, HttpService, serve};
+pub use http::{AllowedHosts, Body, HttpService, serve, serve_metrics};
 pub use limits::ServerLimits;
+pub use metrics::METRICS_CONTENT_TYPE;
 pub use outgoing::Outgoing;
 pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};

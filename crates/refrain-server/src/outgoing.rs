@@ -3,6 +3,7 @@
 use crate::complete::Later;
 use crate::dispatch::{Begin, Request};
 use crate::listen::Subscription;
+use crate::metrics::Refusal;
 use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
@@ -67,6 +68,8 @@ impl Server {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => return None,
             Err(rejection) => {
+                let refusal = Refusal::error(rejection.error.code);
+                self.0.metrics.request_refused(refusal);
                 let mut out = Vec::with_capacity(256);
                 let id = rejection.id.as_deref().map(RawValue::get);
                 write_error(&mut out, id, &rejection.error);
@@ -101,7 +104,10 @@ impl Server {
                 return Some(outgoing);
             }
             Begin::Reply(reply) => reply,
-            Begin::Refused(error) => Reply::Error(error),
+            Begin::Refused(error) => {
+                self.0.metrics.request_refused(Refusal::error(error.code));
+                Reply::Error(error)
+            }
             Begin::Busy { limit, of } => Reply::Error(no_place(limit, of)),
         };
         outgoing.reply(&reply);

@@ -3,12 +3,14 @@
 use crate::builder::BuildError;
 use crate::complete::{self, Completers, Typed, completer, from_list};
 use crate::handler::{Handler, Needs, Start, erase};
+use crate::metrics::TargetCounts;
 use crate::reply::PromptCall;
 use crate::shown::shown;
 use refrain_core::Result;
 use refrain_wire::{Completion, PromptArgument, PromptInfo};
 use serde_json::Value;
 use std::future::Future;
+use std::sync::Arc;
 
 /// A prompt: a name, a description and a handler. Its arguments are strings.
 pub struct Prompt {
@@ -16,6 +18,8 @@ pub struct Prompt {
     pub(crate) completers: Completers,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 impl Prompt {
@@ -31,6 +35,7 @@ impl Prompt {
             completers: choices(&schema),
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 

@@ -3,12 +3,14 @@
 use crate::builder::BuildError;
 use crate::complete::{self, Completers, Typed, completer, from_list};
 use crate::handler::{Handler, Needs, Start, erase};
+use crate::metrics::TargetCounts;
 use crate::reply::ReadCall;
 use crate::shown::shown;
 use refrain_core::Result;
 use refrain_wire::{Annotations, Cache, Completion, ResourceInfo, ResourceTemplateInfo};
 use serde_json::{Map, Value};
 use std::future::Future;
+use std::sync::Arc;
 
 /// A resource: a URI, a name and a handler that reads it.
 pub struct Resource {
@@ -16,6 +18,8 @@ pub struct Resource {
     pub(crate) cache: Cache,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 /// A family of resources: a URI with `{variables}` in it. They are the handler's arguments, as strings.
@@ -25,6 +29,8 @@ pub struct ResourceTemplate {
     pub(crate) completers: Completers,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 impl Resource {
@@ -43,6 +49,7 @@ impl Resource {
             cache: Cache::default(),
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 
@@ -88,6 +95,7 @@ impl ResourceTemplate {
             completers: Completers::new(),
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! One round of a call: token opened, flow driven, token sealed.
 
 mod begin;
+mod tally;
 
 pub(crate) use begin::begin;
 
@@ -21,6 +22,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tally::Tally;
 use tokio::time::Sleep;
 
 type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
@@ -40,6 +42,10 @@ pub struct Round {
     progress_token: Option<Box<RawValue>>,
     single_use: Option<LogKey>,
     limit: Option<Pin<Box<Sleep>>>,
+    /// Was the flow handed on?
+    handed_on: bool,
+    /// `None` once the round was counted.
+    tally: Option<Tally>,
     _place: Place,
 }
 
@@ -105,6 +111,14 @@ impl Round {
 
     /// Goes on until there is something to send.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
+        let event = ready!(self.go_on(cx));
+        if let RoundEvent::Reply(reply) = &event {
+            self.count(reply);
+        }
+        Poll::Ready(event)
+    }
+
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
         loop {
             match &mut self.stage {
                 Stage::Claim(claim) => {
@@ -230,7 +244,8 @@ impl Round {
         )))
     }
 
-    fn incomplete(&self, cut: Cut) -> Reply {
+    fn incomplete(&mut self, cut: Cut) -> Reply {
+        self.handed_on = cut.shed;
         if cut.shed {
             tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
         }

@@ -6,6 +6,7 @@ use crate::catalog::{Catalog, Changes, Rules};
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::load::Load;
+use crate::metrics::Metrics;
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
     DiscoverResult, Empty, ListCapability, PROTOCOL_VERSION, Reply, ServerCapabilities,
@@ -35,6 +36,7 @@ pub(crate) struct Inner {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) limits: ServerLimits,
     pub(crate) load: Arc<Load>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
 }

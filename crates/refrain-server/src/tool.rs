@@ -1,6 +1,7 @@
 //! Tools.
 
 use crate::handler::{Handler, Needs, Start, erase};
+use crate::metrics::TargetCounts;
 use crate::reply::ToolCall;
 use crate::shown::shown;
 use refrain_wire::{ToolAnnotations, ToolInfo};
@@ -26,6 +27,8 @@ pub struct Tool {
     pub(crate) single_use: bool,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 impl Tool {
@@ -44,6 +47,7 @@ impl Tool {
             single_use: false,
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 

@@ -90,20 +90,22 @@
 //! is silent.
 //!
 //! [`serve`] runs a [`Server`] on hyper; [`HttpService`] is the same endpoint as a tower service, to be mounted in
-//! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`].
+//! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`]. What a server counts is
+//! told by [`serve_metrics`] on a port of its own, or by [`Server::metrics_text`].
 
 pub use refrain_core::{
     Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
     Error, ErrorKind, Field, FlowId, Form, Incomplete, Keep, KeyId, KeyRing, KeyRingError,
     KeyState, Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note, Outcome, Principal,
-    Recorded, ReplayLog, Result, Source, StepFuture, SystemSource, ok,
+    Recorded, ReplayLog, Result, SealerOptions, Source, StepFuture, SystemSource, ok,
 };
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
     AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Changes,
-    Handler, HttpService, IntoReply, Json, Listing, Outgoing, Prompt, PromptCall, ReadCall,
-    Refused, Reply, ReplyTo, Resource, ResourceTemplate, Round, RoundEvent, Server, ServerBuilder,
-    ServerLimits, State, TemplateError, Tool, ToolCall, Typed, serve, serve_stdio,
+    Handler, HttpService, IntoReply, Json, Listing, METRICS_CONTENT_TYPE, Outgoing, Prompt,
+    PromptCall, ReadCall, Refused, Reply, ReplyTo, Resource, ResourceTemplate, Round, RoundEvent,
+    Server, ServerBuilder, ServerLimits, State, TemplateError, Tool, ToolCall, Typed, serve,
+    serve_metrics, serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,

@@ -1,9 +1,10 @@
 //! The beginning of a round: find the handler, check the arguments, open the token.
 
-use super::{Round, Stage};
+use super::{Round, Stage, Tally};
 use crate::catalog::{RegisteredTemplate, RegisteredTool};
 use crate::dispatch::Begin;
 use crate::handler::{Run, Start as StartHandler};
+use crate::metrics::TargetCounts;
 use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
@@ -43,6 +44,15 @@ impl Target {
         }
     }
 
+    fn counts(&self) -> Option<&Arc<TargetCounts>> {
+        match self {
+            Self::Tool(tool) => tool.tool.counts.as_ref(),
+            Self::Prompt(prompt) => prompt.counts.as_ref(),
+            Self::Resource(resource) => resource.counts.as_ref(),
+            Self::Template(known) => known.template.counts.as_ref(),
+        }
+    }
+
     /// What a reply to a call of it belongs to.
     fn reply_to(&self, name: &str) -> ReplyTo {
         let (mime_type, cache) = match self {
@@ -65,8 +75,16 @@ pub(crate) fn begin(
     principal: Principal,
     headers: Option<&HeaderMap>,
 ) -> Begin {
-    match try_begin(server, call, principal, headers) {
-        Ok(begin) | Err(begin) => begin,
+    let mut tally = Tally::begin(call.kind, &principal);
+    match try_begin(server, call, principal, headers, &mut tally) {
+        Ok(mut round) => {
+            round.tally = Some(tally);
+            Begin::Round(round)
+        }
+        Err(begin) => {
+            tally.end_early(&server.0.metrics, &begin);
+            begin
+        }
     }
 }
 
@@ -75,7 +93,8 @@ fn try_begin(
     call: &Call<'_>,
     principal: Principal,
     headers: Option<&HeaderMap>,
-) -> Result<Begin, Begin> {
+    tally: &mut Tally,
+) -> Result<Box<Round>, Begin> {
     let place = server.0.load.enter().ok_or(Begin::Busy {
         limit: server.0.limits.concurrent_calls,
         of: "calls",
@@ -85,17 +104,23 @@ fn try_begin(
         .map(|raw| parse_value(raw.get()))
         .transpose()
         .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
-    let target = find(server, call, &mut arguments, headers)?;
+    let target = find(server, call, &mut arguments)?;
+    tally.counts = target.counts().cloned();
+    check(&target, &call.target, &mut arguments, headers)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
     let start = match &call.state {
-        None => Start::first(
-            sealer.first(&binding, call.meta.call_id.as_deref()),
-            call.answers.as_ref(),
-        ),
+        None => {
+            tally.call(&server.0.metrics);
+            Start::first(
+                sealer.first(&binding, call.meta.call_id.as_deref()),
+                call.answers.as_ref(),
+            )
+        }
         Some(token) => {
             let snapshot = sealer.open(&binding, token).map_err(|reason| {
-                tracing::warn!(%reason, target = %call.target, "a token was refused");
+                tracing::warn!(%reason, target = tally.target(), "a token was refused");
+                server.0.metrics.token_refused(reason);
                 refused()
             })?;
             Start::resumed(snapshot, call.answers.as_ref())
@@ -138,7 +163,7 @@ fn try_begin(
         }
         _ => Stage::Run,
     };
-    Ok(Begin::Round(Box::new(Round {
+    Ok(Box::new(Round {
         server: server.clone(),
         flow,
         stage,
@@ -150,8 +175,10 @@ fn try_begin(
         progress_token: call.meta.progress_token.map(ToOwned::to_owned),
         single_use,
         limit: None,
+        handed_on: false,
+        tally: None,
         _place: place,
-    })))
+    }))
 }
 
 /// The one and only answer to a token that does not open, whatever the reason.
@@ -161,13 +188,8 @@ fn refused() -> RpcError {
     )
 }
 
-/// Finds what a call is aimed at, and checks its arguments.
-fn find(
-    server: &Server,
-    call: &Call<'_>,
-    arguments: &mut Option<Value>,
-    headers: Option<&HeaderMap>,
-) -> Result<Target, Begin> {
+/// Finds what a call is aimed at. The variables of a resource template are its arguments.
+fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
     let name = call.target.as_ref();
     let catalog = server.catalog();
     match call.kind {
@@ -176,26 +198,6 @@ fn find(
                 .tools
                 .get(name)
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
-            if let Some(headers) = headers {
-                for header in &tool.headers {
-                    header
-                        .check(arguments.as_ref(), headers)
-                        .map_err(Begin::Refused)?;
-                }
-            }
-            let given = arguments.get_or_insert_with(|| json!({}));
-            if !tool.arguments.is_valid(given) {
-                let misfits: Vec<String> = tool
-                    .arguments
-                    .iter_errors(given)
-                    .take(8)
-                    .map(|error| match error.instance_path().as_str() {
-                        "" => error.to_string(),
-                        path => format!("{}: {error}", path.trim_start_matches('/')),
-                    })
-                    .collect();
-                return Err(Begin::Reply(misfit(name, &misfits.join("; "))));
-            }
             Ok(Target::Tool(tool.clone()))
         }
         CallKind::Prompt => {
@@ -203,12 +205,6 @@ fn find(
                 .prompts
                 .get(name)
                 .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {name}")))?;
-            let given = arguments.as_ref().and_then(Value::as_object);
-            let wrong = given.and_then(|given| given.iter().find(|(_, value)| !value.is_string()));
-            if let Some((key, _)) = wrong {
-                let reason = format!("arguments[{key:?}] of a prompt must be a string");
-                return Err(RpcError::invalid_params(reason).into());
-            }
             Ok(Target::Prompt(prompt.clone()))
         }
         CallKind::Resource => {
@@ -227,6 +223,48 @@ fn find(
             Ok(Target::Template(template.clone()))
         }
     }
+}
+
+/// Do the arguments fit, and the headers that repeat them?
+fn check(
+    target: &Target,
+    name: &str,
+    arguments: &mut Option<Value>,
+    headers: Option<&HeaderMap>,
+) -> Result<(), Begin> {
+    match target {
+        Target::Tool(tool) => {
+            if let Some(headers) = headers {
+                for header in &tool.headers {
+                    let said = header.check(arguments.as_ref(), headers);
+                    said.map_err(Begin::Refused)?;
+                }
+            }
+            let given = arguments.get_or_insert_with(|| json!({}));
+            if !tool.arguments.is_valid(given) {
+                let misfits: Vec<String> = tool
+                    .arguments
+                    .iter_errors(given)
+                    .take(8)
+                    .map(|error| match error.instance_path().as_str() {
+                        "" => error.to_string(),
+                        path => format!("{}: {error}", path.trim_start_matches('/')),
+                    })
+                    .collect();
+                return Err(Begin::Reply(misfit(name, &misfits.join("; "))));
+            }
+        }
+        Target::Prompt(_) => {
+            let given = arguments.as_ref().and_then(Value::as_object);
+            let wrong = given.and_then(|given| given.iter().find(|(_, value)| !value.is_string()));
+            if let Some((key, _)) = wrong {
+                let reason = format!("arguments[{key:?}] of a prompt must be a string");
+                return Err(RpcError::invalid_params(reason).into());
+            }
+        }
+        Target::Resource(_) | Target::Template(_) => {}
+    }
+    Ok(())
 }
 
 fn misfit(tool: &str, reason: &str) -> Reply {

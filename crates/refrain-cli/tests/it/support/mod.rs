@@ -5,11 +5,14 @@ pub(crate) mod client;
 pub(crate) mod http;
 pub(crate) mod instance;
 pub(crate) mod ledger;
+pub(crate) mod terminal;
+pub(crate) mod tools;
 
 pub(crate) use balancer::Balancer;
 pub(crate) use client::{Call, Client, Finished, Reply};
 pub(crate) use instance::{Instance, Serve, refrain};
 pub(crate) use ledger::Ledger;
+pub(crate) use tools::run_tool;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
