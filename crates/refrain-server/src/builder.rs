@@ -8,11 +8,13 @@ use crate::listen::Hub;
 use crate::load::Load;
 use crate::metrics::Metrics;
 use crate::prompt::Prompt;
-use crate::resource::{Resource, ResourceTemplate, TemplateError};
+use crate::resource::{Resource, ResourceTemplate};
+use crate::round::RoundHook;
 use crate::server::{Inner, Server};
+use crate::template::TemplateError;
 use crate::tool::Tool;
 use refrain_core::{
-    KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource,
+    KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_wire::{Cache, Icon, Implementation};
 use serde_json::value::to_raw_value;
@@ -127,6 +129,7 @@ pub struct ServerBuilder {
     source: Arc<dyn Source>,
     replay_log: Option<Arc<dyn ReplayLog>>,
     authenticator: Option<Arc<dyn Authenticator>>,
+    on_round: Option<RoundHook>,
 }
 
 impl Server {
@@ -154,6 +157,7 @@ impl Server {
             source: Arc::new(SystemSource::new()),
             replay_log: None,
             authenticator: None,
+            on_round: None,
         }
     }
 }
@@ -310,6 +314,17 @@ impl ServerBuilder {
         self
     }
 
+    /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
+    /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
+    /// of the level debug are switched off.
+    pub fn on_round(
+        mut self,
+        hook: impl Fn(&tracing::Span, &mut Trace) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_round = Some(Arc::new(hook));
+        self
+    }
+
     /// Checks everything that was registered and builds the server.
     pub fn build(self) -> Result<Server, BuildError> {
         if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
@@ -356,6 +371,7 @@ impl ServerBuilder {
             metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,
+            on_round: self.on_round,
         })))
     }
 }

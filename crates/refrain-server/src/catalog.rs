@@ -8,7 +8,8 @@ use crate::handler::{Needs, States};
 use crate::metrics::Metrics;
 use crate::param_headers::ParamHeader;
 use crate::prompt::Prompt;
-use crate::resource::{Pattern, Resource, ResourceTemplate};
+use crate::resource::{Resource, ResourceTemplate};
+use crate::template::Pattern;
 use crate::tool::Tool;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -379,7 +380,7 @@ impl Catalog {
         has_states(rules, &uri, &template.needs)?;
         let pattern = Pattern::parse(&uri)?;
         template.check_completers(&pattern)?;
-        if self.templates.iter().any(|known| known.pattern == pattern) {
+        if (self.templates.iter()).any(|known| known.pattern.is_same(&pattern)) {
             return Err(BuildError::Duplicate {
                 kind: "the resource template",
                 name: uri,

@@ -3,6 +3,7 @@
 use crate::builder::BuildError;
 use crate::dispatch::Begin;
 use crate::server::Server;
+use crate::template;
 use refrain_core::{Principal, Result};
 use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
 use std::collections::BTreeMap;
@@ -160,7 +161,9 @@ fn find(server: &Server, params: &CompleteParams<'_>) -> Result<Option<Completer
         }
         Reference::Resource(uri) => {
             let template = catalog.templates.get(uri).or_else(|| {
-                (catalog.templates.iter()).find(|known| known.pattern.matches(uri).is_some())
+                let templates = catalog.templates.iter();
+                let found = template::find(templates.map(|known| (&known.pattern, known)), uri);
+                found.map(|(_, template)| template)
             });
             let template = template.ok_or_else(|| {
                 RpcError::invalid_params(format!("ref.uri: unknown resource template: {uri}"))

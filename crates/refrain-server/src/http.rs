@@ -266,6 +266,7 @@ impl HttpService {
 
     /// Runs a round. Its first note turns the answer into a stream.
     async fn run(&self, id: Id<'_>, mut round: Box<Round>, busy: Busy) -> Response<Body> {
+        round.answers(&id);
         match round.next().await {
             RoundEvent::Reply(reply) => self.reply(round.kind().method(), id, &reply, Some(&round)),
             RoundEvent::Notes(notes) => {

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | `handler` | what a handler function may look like |
 //! | `tool`, `prompt`, `resource` | what can be registered |
+//! | `template` | URI templates, matched against URIs |
+//! | `texts` | arguments that come as text |
 //! | `builder` | puts a server together |
 //! | `catalog` | what is registered: found, listed, changed while running |
 //! | `server` | what all rounds share |
@@ -41,6 +43,8 @@ mod round;
 mod server;
 mod shown;
 mod stdio;
+mod template;
+mod texts;
 mod tool;
 
 pub use auth::{AuthFuture, Authenticator, BadToken, BearerTokens, Refused};
@@ -54,8 +58,9 @@ pub use metrics::METRICS_CONTENT_TYPE;
 pub use outgoing::Outgoing;
 pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
-pub use resource::{Resource, ResourceTemplate, TemplateError};
+pub use resource::{Resource, ResourceTemplate};
 pub use round::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::serve_stdio;
+pub use template::{TemplateError, TemplateFlaw};
 pub use tool::Tool;

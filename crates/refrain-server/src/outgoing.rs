@@ -92,6 +92,7 @@ impl Server {
             });
         let reply = match begun {
             Begin::Round(round) => {
+                round.answers(&id);
                 outgoing.work = Work::Round(round);
                 return Some(outgoing);
             }

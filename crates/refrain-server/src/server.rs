@@ -7,6 +7,7 @@ use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::load::Load;
 use crate::metrics::Metrics;
+use crate::round::RoundHook;
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
     DiscoverResult, Empty, ListCapability, PROTOCOL_VERSION, Reply, ServerCapabilities,
@@ -39,6 +40,7 @@ pub(crate) struct Inner {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) on_round: Option<RoundHook>,
 }
 
 impl Server {

@@ -47,6 +47,7 @@ mod meta;
 mod ratified;
 mod sampling;
 mod strict;
+mod trace;
 mod write;
 
 pub use answer::{Action, ElicitAnswer, Root, RootsAnswer, check_answer_shape};
@@ -84,3 +85,4 @@ pub use sampling::{
     SamplingParams, ToolChoice, ToolUse, ToolUseResult,
 };
 pub use strict::{parse_value, write_canonical};
+pub use trace::{SpanId, TraceContext, TraceId, Traceparent};

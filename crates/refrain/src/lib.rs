@@ -97,21 +97,22 @@ pub use refrain_core::{
     Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
     Error, ErrorKind, Field, FlowId, Form, Incomplete, Keep, KeyId, KeyRing, KeyRingError,
     KeyState, Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note, Outcome, Principal,
-    Recorded, ReplayLog, Result, SealerOptions, Source, StepFuture, SystemSource, ok,
+    Recorded, ReplayLog, Result, SealerOptions, Source, StepFuture, SystemSource, Trace, ok,
 };
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
     AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Changes,
     Handler, HttpService, IntoReply, Json, Listing, METRICS_CONTENT_TYPE, Outgoing, Prompt,
     PromptCall, ReadCall, Refused, Reply, ReplyTo, Resource, ResourceTemplate, Round, RoundEvent,
-    Server, ServerBuilder, ServerLimits, State, TemplateError, Tool, ToolCall, Typed, serve,
-    serve_metrics, serve_stdio,
+    Server, ServerBuilder, ServerLimits, State, TemplateError, TemplateFlaw, Tool, ToolCall, Typed,
+    serve, serve_metrics, serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
     PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
-    Role, Root, SamplingAnswer, SamplingBlock, SamplingMessage, SamplingParams, Theme,
-    ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult,
+    Role, Root, SamplingAnswer, SamplingBlock, SamplingMessage, SamplingParams, SpanId, Theme,
+    ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult, TraceId,
+    Traceparent,
 };
 
 /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`

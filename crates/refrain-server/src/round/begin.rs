@@ -1,6 +1,6 @@
 //! The beginning of a round: find the handler, check the arguments, open the token.
 
-use super::{Round, Stage, Tally};
+use super::{Round, Stage, Tally, span};
 use crate::catalog::{RegisteredTemplate, RegisteredTool};
 use crate::dispatch::Begin;
 use crate::handler::{Run, Start as StartHandler};
@@ -9,6 +9,7 @@ use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::template;
 use http::HeaderMap;
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start,
@@ -66,6 +67,15 @@ impl Target {
             cache,
         }
     }
+
+    /// The arguments as the handler takes them, where they came as text.
+    fn read_texts(&self, arguments: &mut Value) {
+        match self {
+            Self::Prompt(prompt) => prompt.texts.convert(arguments),
+            Self::Template(known) => known.template.texts.convert(arguments),
+            Self::Tool(_) | Self::Resource(_) => {}
+        }
+    }
 }
 
 /// Begins a round of a call.
@@ -109,7 +119,7 @@ fn try_begin(
     check(&target, &call.target, &mut arguments, headers)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
-    let start = match &call.state {
+    let mut start = match &call.state {
         None => {
             tally.call(&server.0.metrics);
             Start::first(
@@ -136,11 +146,20 @@ fn try_begin(
         ),
         _ => (false, false, Arc::from("1"), None),
     };
+    if let Some(key) = call.meta.trace.ignored {
+        tracing::debug!(
+            key,
+            "a trace context is malformed or too long, and was ignored"
+        );
+    }
+    start.receive_trace(&call.meta.trace);
+    let span = span::open(server, call, &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
     let single_use = single_use.then(|| LogKey::round(start.flow(), number));
     let env = Env {
         principal,
+        uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
         capabilities: call.meta.capabilities,
         extensions: call.meta.extensions.map(ToOwned::to_owned),
         log_level: call.meta.log_level,
@@ -150,12 +169,15 @@ fn try_begin(
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
         replay_log: server.0.replay_log.clone().filter(|_| once),
     };
+    let mut arguments = arguments.unwrap_or_else(|| json!({}));
+    target.read_texts(&mut arguments);
     let run = Run {
         server,
-        arguments: arguments.unwrap_or_else(|| json!({})),
+        arguments,
         to: target.reply_to(&call.target),
     };
-    let flow = Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run));
+    let flow =
+        span.in_scope(|| Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run)));
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
@@ -177,6 +199,7 @@ fn try_begin(
         limit: None,
         handed_on: false,
         tally: None,
+        span,
         _place: place,
     }))
 }
@@ -211,10 +234,8 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
             if let Some(resource) = catalog.resources.get(name) {
                 return Ok(Target::Resource(resource.clone()));
             }
-            let matched = catalog
-                .templates
-                .iter()
-                .find_map(|known| Some((known.pattern.matches(name)?, known)));
+            let templates = catalog.templates.iter();
+            let matched = template::find(templates.map(|known| (&known.pattern, known)), name);
             let Some((variables, template)) = matched else {
                 let unknown = RpcError::invalid_params(format!("Unknown resource: {name}"));
                 return Err(unknown.with_data(&json!({"uri": name})).into());

@@ -88,11 +88,9 @@ impl Round {
         metrics.work(self.flow.stats());
         tally.end(metrics, outcome, Some(self.number));
     }
-}
 
-/// A round that is dropped before its reply was cancelled: the client went away or said so.
-impl Drop for Round {
-    fn drop(&mut self) {
+    /// Counts a round that ends without a reply, unless it was counted before.
+    pub(super) fn count_cancelled(&mut self) {
         if let Some(tally) = self.tally.take() {
             let metrics = &self.server.0.metrics;
             metrics.work(self.flow.stats());
@@ -112,7 +110,7 @@ fn outcome(reply: &Reply, kind: CallKind) -> Outcome {
 }
 
 /// Does the result of a tool say that it failed?
-fn is_error(body: &ResultBody) -> bool {
+pub(super) fn is_error(body: &ResultBody) -> bool {
     #[derive(Deserialize)]
     struct Failed {
         #[serde(rename = "isError", default)]

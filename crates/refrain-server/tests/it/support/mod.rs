@@ -4,6 +4,7 @@ mod client;
 mod handlers;
 mod request;
 mod scrape;
+pub(crate) mod watch;
 
 pub(crate) use client::{Connection, Response};
 pub(crate) use handlers::{Guard, Login, Signals, Word, echo, greet, signals};
