@@ -120,6 +120,7 @@ async fn a_server_that_did_nothing_tells_so() {
             ("refrain_round_duration_seconds", "histogram"),
             ("refrain_rounds", "counter"),
             ("refrain_steps_run", "counter"),
+            ("refrain_subscriptions", "gauge"),
             ("refrain_token_size_bytes", "histogram"),
             ("refrain_tokens_refused", "counter"),
         ]
