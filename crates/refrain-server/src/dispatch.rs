@@ -157,7 +157,7 @@ impl Server {
                 metrics.other(Other::Complete);
                 match complete(self, params, principal) {
                     Ok(later) => Begin::Later(later),
-                    Err(error) => Begin::Refused(error),
+                    Err(begin) => begin,
                 }
             }
             Request::Listen(params) => {

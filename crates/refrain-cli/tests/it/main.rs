@@ -9,4 +9,5 @@ mod logs;
 mod metrics;
 mod rolling_restart;
 mod shedding;
+mod stdio;
 mod support;

@@ -6,7 +6,7 @@
 
 use super::env::{Env, Limits};
 use super::mark::{in_step, is_driving};
-use super::reply::{Cut, Fault, Incomplete, Note, Stats};
+use super::reply::{Cut, Fault, Incomplete, Note, Stats, is_url, no_url};
 use super::signal::{PassCounter, StepSignal};
 use super::waker::FlowWaker;
 use crate::journal::{Asked, Entry, FlowId, Held, Key, Kind, Retry, Saved, Snapshot};
@@ -543,8 +543,18 @@ impl State {
         }
         let mut asked = Vec::with_capacity(reply.asks.len());
         let mut asks = Vec::with_capacity(reply.asks.len());
-        for (name, ask, fingerprint) in reply.asks {
+        for (name, mut ask, fingerprint) in reply.asks {
             let kind: AskKind = ask.kind();
+            match &mut ask {
+                Ask::Url { url, .. } if !is_url(url) => return Err(Error::internal(no_url(&name))),
+                Ask::Sampling(params) => {
+                    params.check().map_err(|reason| {
+                        Error::internal(format!("{name:?} cannot be asked of a model: {reason}"))
+                    })?;
+                    params.keep_to(env.capabilities);
+                }
+                Ask::Form { .. } | Ask::Url { .. } | Ask::Roots => {}
+            }
             if !env.capabilities.has(ask.capability()) {
                 return Err(AskError::Unsupported {
                     name: name.into_owned(),
