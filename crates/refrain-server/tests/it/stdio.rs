@@ -84,7 +84,7 @@ fn client(grace: Duration) -> Client {
     let shutdown = async move {
         // Dropped with the client: then nobody tells it to stop.
         if stopped.await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     };
     let serving = serve_stdio(server, BufReader::new(input), output, shutdown);
