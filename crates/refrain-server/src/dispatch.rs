@@ -1,8 +1,8 @@
 //! A request read, and answered from what is registered or begun as a round.
 
+use crate::auth::Caller;
 use crate::round::{Begin, begin};
 use crate::server::Server;
-use refrain_core::Principal;
 use refrain_wire::{
     Call, CallKind, Meta, PROTOCOL_VERSION, RpcError, decode_call, decode_list, decode_meta,
 };
@@ -77,12 +77,15 @@ impl<'a> Request<'a> {
 
 impl Server {
     /// Answers a request, or begins the round that will.
-    pub(crate) fn answer(&self, request: Request<'_>, principal: Principal) -> Begin {
+    pub(crate) fn answer(&self, request: Request<'_>, caller: Caller) -> Begin {
         let lists = &self.0.lists;
         let list = match request {
-            Request::Call(call) => return begin(self, &call, principal),
+            Request::Call(call) => return begin(self, &call, caller),
             Request::List(list, _) => list,
         };
+        if let Err(missing) = self.0.access.allow(&caller, &[]) {
+            return Begin::Forbidden(missing);
+        }
         Begin::Reply(
             match list {
                 List::Discover => &lists.discover,

@@ -5,21 +5,25 @@
 
 mod body;
 mod headers;
+mod metadata;
 mod pulse;
+mod refuse;
 mod serve;
 
 pub use body::Body;
 pub(crate) use body::write_note;
 pub use headers::AllowedHosts;
+pub use metadata::MetadataService;
 pub use serve::serve;
 
+use crate::auth::Caller;
 use crate::dispatch::Request;
 use crate::round::{Begin, Round, RoundEvent};
 use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};
 use headers::Heads;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -97,22 +101,14 @@ impl HttpService {
             Ok(bytes) => bytes,
             Err(refusal) => return *refusal,
         };
-        let principal = match &self.server.0.authenticator {
-            None => Principal::anonymous(),
+        let caller = match &self.server.0.authenticator {
+            None => Principal::anonymous().into(),
             Some(authenticator) => match authenticator.authenticate(&parts.headers).await {
-                Ok(principal) => principal,
-                Err(refused) => {
-                    let error = RpcError::invalid_request(refused.reason);
-                    let mut response = self.error(StatusCode::UNAUTHORIZED, None, &error);
-                    if let Ok(challenge) = HeaderValue::from_str(&refused.challenge) {
-                        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-                    }
-                    return response;
-                }
+                Ok(caller) => caller,
+                Err(refused) => return self.refuse(&refused),
             },
         };
-        self.respond(&heads, &bytes, principal, Busy::new(pulse))
-            .await
+        self.respond(&heads, &bytes, caller, Busy::new(pulse)).await
     }
 
     /// Is this a request the endpoint takes at all?
@@ -185,16 +181,17 @@ impl HttpService {
         &self,
         heads: &Heads<'_>,
         bytes: &[u8],
-        principal: Principal,
+        caller: Caller,
         busy: Busy,
     ) -> Response<Body> {
         let (id, request) = match self.read(heads, bytes) {
             Ok(read) => read,
             Err(refusal) => return *refusal,
         };
-        match self.server.answer(request, principal) {
+        match self.server.answer(request, caller) {
             Begin::Reply(reply) => self.reply(id, &reply, None),
             Begin::Round(round) => self.run(id, round, busy).await,
+            Begin::Forbidden(missing) => self.forbid(id, missing),
             Begin::Busy => {
                 let error = RpcError::internal(format!(
                     "this instance already runs its limit of {} calls; try again",

@@ -11,7 +11,7 @@
 //! | `load` | how much is running, and when flows are handed on |
 //! | `http` | the tower service and the hyper front |
 //! | `stdio` | the same server on standard input and output |
-//! | `auth` | who is calling |
+//! | `auth` | who is calling, and what they may do |
 
 mod auth;
 mod dispatch;
@@ -28,9 +28,11 @@ mod server;
 mod stdio;
 mod tool;
 
-pub use auth::{AuthFuture, Authenticator, BadToken, BearerTokens, Refused};
+pub use auth::{
+    AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Refused, ResourceMetadata, Scopes,
+};
 pub use handler::{Handler, State};
-pub use http::{AllowedHosts, Body, HttpService, serve};
+pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve};
 pub use limits::ServerLimits;
 pub use outgoing::Outgoing;
 pub use prompt::Prompt;

@@ -1,10 +1,10 @@
 //! One message in, and what goes out in response, without a transport.
 
+use crate::auth::Caller;
 use crate::dispatch::Request;
 use crate::http::write_note;
 use crate::round::{Begin, Round, RoundEvent};
 use crate::server::Server;
-use refrain_core::Principal;
 use refrain_wire::{Id, Message, Reply, RpcError, parse, write_error, write_reply};
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
@@ -20,7 +20,8 @@ pub struct Outgoing {
 }
 
 impl Server {
-    /// Takes one JSON-RPC message from this caller, as any transport would. A notification wants no response.
+    /// Takes one JSON-RPC message from this caller, as any transport would. A notification wants no response. A
+    /// [`Principal`](refrain_core::Principal) by itself is a caller without scopes.
     ///
     /// ```
     /// # use refrain_core::Principal;
@@ -34,7 +35,7 @@ impl Server {
     /// # Ok::<(), refrain_server::BuildError>(())
     /// # }).unwrap();
     /// ```
-    pub fn receive(&self, message: &[u8], principal: Principal) -> Option<Outgoing> {
+    pub fn receive(&self, message: &[u8], caller: impl Into<Caller>) -> Option<Outgoing> {
         let mut outgoing = Outgoing {
             server: self.clone(),
             id: None,
@@ -56,13 +57,14 @@ impl Server {
         outgoing.id = RawValue::from_string(id.as_json().to_owned()).ok();
         let begun = Request::decode(&method, params)
             .and_then(|request| request.check_version().map(|()| request))
-            .map(|request| self.answer(request, principal));
+            .map(|request| self.answer(request, caller.into()));
         let reply = match begun {
             Ok(Begin::Round(round)) => {
                 outgoing.round = Some(round);
                 return Some(outgoing);
             }
             Ok(Begin::Reply(reply)) => reply,
+            Ok(Begin::Forbidden(missing)) => Reply::Error(missing.into()),
             Ok(Begin::Busy) => Reply::Error(RpcError::internal(format!(
                 "this server already runs its limit of {} calls; try again",
                 self.limits().concurrent_calls

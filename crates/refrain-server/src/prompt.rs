@@ -8,6 +8,7 @@ use serde_json::Value;
 /// A prompt: a name, a description and a handler. Its arguments are strings.
 pub struct Prompt {
     pub(crate) info: PromptInfo,
+    pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
 }
@@ -22,6 +23,7 @@ impl Prompt {
                 description: None,
                 arguments: H::schema().as_ref().map(arguments).unwrap_or_default(),
             },
+            scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
         }
@@ -41,6 +43,13 @@ impl Prompt {
     /// What the prompt is for.
     pub fn describe(mut self, description: impl Into<String>) -> Self {
         self.info.description = Some(description.into());
+        self
+    }
+
+    /// Scopes that a caller needs to get it, all of them; every round is checked. Over HTTP a caller who lacks one is
+    /// answered with 403 and told which are needed; over stdio they are not asked for.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 }

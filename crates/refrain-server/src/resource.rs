@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 /// A resource: a URI, a name and a handler that reads it.
 pub struct Resource {
     pub(crate) info: ResourceInfo,
+    pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
 }
@@ -15,6 +16,7 @@ pub struct Resource {
 /// A family of resources: a URI with `{variables}` in it. They are the handler's arguments, as strings.
 pub struct ResourceTemplate {
     pub(crate) info: ResourceTemplateInfo,
+    pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
 }
@@ -32,6 +34,7 @@ impl Resource {
                 name: name.into(),
                 ..ResourceInfo::default()
             },
+            scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
         }
@@ -54,6 +57,13 @@ impl Resource {
         self.info.mime_type = Some(mime_type.into());
         self
     }
+
+    /// Scopes that a caller needs to read it, all of them; every round is checked. Over HTTP a caller who lacks one is
+    /// answered with 403 and told which are needed; over stdio they are not asked for.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.scopes.extend(scopes.into_iter().map(Into::into));
+        self
+    }
 }
 
 impl ResourceTemplate {
@@ -69,6 +79,7 @@ impl ResourceTemplate {
                 name: name.into(),
                 ..ResourceTemplateInfo::default()
             },
+            scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
         }
@@ -89,6 +100,13 @@ impl ResourceTemplate {
     /// The media type of their content.
     pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
         self.info.mime_type = Some(mime_type.into());
+        self
+    }
+
+    /// Scopes that a caller needs to read them, all of them; every round is checked. Over HTTP a caller who lacks one is
+    /// answered with 403 and told which are needed; over stdio they are not asked for.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 }

@@ -1,6 +1,6 @@
 //! The server: what is registered, and what all its rounds share.
 
-use crate::auth::Authenticator;
+use crate::auth::{Access, AccessRules, Authenticator, check_scopes};
 use crate::handler::{Needs, States};
 use crate::limits::ServerLimits;
 use crate::load::Load;
@@ -40,6 +40,7 @@ pub(crate) struct Inner {
     pub(crate) load: Arc<Load>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) access: Access,
 }
 
 pub(crate) struct RegisteredTool {
@@ -93,6 +94,24 @@ pub enum BuildError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A scope that callers cannot be asked for.
+    #[error("{owner} cannot need the scope {scope:?}: {reason}")]
+    Scope {
+        /// What needs it: the tool, prompt or resource, or the server itself.
+        owner: String,
+        /// The scope.
+        scope: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The resource metadata would lead clients nowhere.
+    #[error("the resource metadata cannot name {url:?}: {reason}")]
+    Metadata {
+        /// The URL that is at fault.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A resource template cannot be matched against URIs.
     #[error(transparent)]
     Template(#[from] TemplateError),
@@ -121,6 +140,7 @@ pub struct ServerBuilder {
     source: Arc<dyn Source>,
     replay_log: Option<Arc<dyn ReplayLog>>,
     authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) access: AccessRules,
 }
 
 impl Server {
@@ -149,6 +169,7 @@ impl Server {
             source: Arc::new(SystemSource::new()),
             replay_log: None,
             authenticator: None,
+            access: AccessRules::default(),
         }
     }
 
@@ -297,7 +318,7 @@ impl ServerBuilder {
         self.replay_log(Arc::new(MemoryReplayLog::new()))
     }
 
-    /// Finds out who is calling over HTTP. Without one, every caller is anonymous.
+    /// Finds out who is calling over HTTP. Without one, every caller is anonymous and has no scopes.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Some(Arc::new(authenticator));
         self
@@ -310,6 +331,7 @@ impl ServerBuilder {
         let mut tools = HashMap::new();
         for tool in self.tools {
             has_states(&states, &tool.info.name, &tool.needs)?;
+            check_scopes(&tool.info.name, &tool.scopes)?;
             if (tool.once || tool.single_use) && self.replay_log.is_none() {
                 return Err(BuildError::NeedsReplayLog {
                     tool: tool.info.name,
@@ -333,11 +355,13 @@ impl ServerBuilder {
         let mut prompts = HashMap::new();
         for prompt in self.prompts {
             has_states(&states, &prompt.info.name, &prompt.needs)?;
+            check_scopes(&prompt.info.name, &prompt.scopes)?;
             insert(&mut prompts, "the prompt", prompt.info.name.clone(), prompt)?;
         }
         let mut resources = HashMap::new();
         for resource in self.resources {
             has_states(&states, &resource.info.uri, &resource.needs)?;
+            check_scopes(&resource.info.uri, &resource.scopes)?;
             insert(
                 &mut resources,
                 "the resource",
@@ -348,6 +372,7 @@ impl ServerBuilder {
         let mut templates = Vec::new();
         for template in self.templates {
             has_states(&states, &template.info.uri_template, &template.needs)?;
+            check_scopes(&template.info.uri_template, &template.scopes)?;
             let uri = &template.info.uri_template;
             let pattern = Pattern::parse(uri)?;
             if templates.iter().any(|(known, _)| *known == pattern) {
@@ -382,6 +407,7 @@ impl ServerBuilder {
             load,
             replay_log: self.replay_log,
             authenticator: self.authenticator,
+            access: self.access.build()?,
         })))
     }
 

@@ -1,5 +1,6 @@
 //! The same server on standard input and output: one message a line.
 
+use crate::auth::{Caller, Scopes};
 use crate::server::Server;
 use refrain_core::Principal;
 use refrain_wire::{Id, Message, RpcError, parse, write_error};
@@ -14,8 +15,8 @@ use tokio::task::{AbortHandle, JoinSet};
 /// Messages waiting to be written before handlers are held up.
 const QUEUE: usize = 64;
 
-/// Serves one client over a pair of streams, until the input ends. Every caller is anonymous: whoever started the
-/// process is the one who calls.
+/// Serves one client over a pair of streams, until the input ends. Every caller is anonymous and has every scope:
+/// whoever started the process is the one who calls.
 pub async fn serve_stdio<R, W>(server: Server, input: R, output: W) -> io::Result<()>
 where
     R: AsyncBufRead + Unpin,
@@ -72,7 +73,11 @@ where
 }
 
 async fn answer(server: Server, bytes: Vec<u8>, sender: mpsc::Sender<Vec<u8>>) {
-    let Some(mut outgoing) = server.receive(&bytes, Principal::anonymous()) else {
+    let caller = Caller {
+        principal: Principal::anonymous(),
+        scopes: Scopes::everything(),
+    };
+    let Some(mut outgoing) = server.receive(&bytes, caller) else {
         return;
     };
     while let Some(message) = outgoing.next().await {

@@ -1,7 +1,7 @@
-//! The hyper front: accepts connections, routes `/mcp`, `/healthz` and `/readyz`, and drains.
+//! The hyper front: accepts connections, routes `/mcp`, the resource metadata, `/healthz` and `/readyz`, and drains.
 
 use super::pulse::Pulse;
-use super::{Body, HttpService};
+use super::{Body, HttpService, MetadataService};
 use crate::AllowedHosts;
 use crate::server::Server;
 use bytes::Bytes;
@@ -148,7 +148,10 @@ async fn route(
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
         "/readyz" => plain(StatusCode::OK, "ready\n"),
-        _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
+        path => match MetadataService::new(&service.server) {
+            Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
+            _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
+        },
     })
 }
 

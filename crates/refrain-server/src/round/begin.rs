@@ -1,12 +1,11 @@
-//! The beginning of a round: find the handler, check the arguments, open the token.
+//! The beginning of a round: find the handler, check the caller and the arguments, open the token.
 
 use super::{Round, Stage};
+use crate::auth::{Caller, MissingScopes};
 use crate::handler::{Run, Start as StartHandler};
 use crate::reply::ReplyTo;
 use crate::server::Server;
-use refrain_core::{
-    Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start,
-};
+use refrain_core::{Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Start};
 use refrain_wire::{Call, CallKind, Reply, ResultBody, RpcError, ToolResult, parse_value};
 use serde_json::{Value, json};
 use std::future::ready;
@@ -19,6 +18,8 @@ pub(crate) enum Begin {
     Reply(Reply),
     /// A handler is at work.
     Round(Box<Round>),
+    /// The caller lacks a scope.
+    Forbidden(MissingScopes),
     /// All places are taken.
     Busy,
 }
@@ -47,6 +48,16 @@ impl Target {
         }
     }
 
+    /// The scopes that a caller needs for it.
+    fn scopes(&self) -> &[String] {
+        match self {
+            Self::Tool(tool) => &tool.tool.scopes,
+            Self::Prompt(prompt) => &prompt.scopes,
+            Self::Resource(resource) => &resource.scopes,
+            Self::Template(template) => &template.scopes,
+        }
+    }
+
     fn mime_type(&self) -> Option<&String> {
         match self {
             Self::Resource(resource) => resource.info.mime_type.as_ref(),
@@ -57,20 +68,27 @@ impl Target {
 }
 
 /// Begins a round of a call.
-pub(crate) fn begin(server: &Server, call: &Call<'_>, principal: Principal) -> Begin {
-    match try_begin(server, call, principal) {
+pub(crate) fn begin(server: &Server, call: &Call<'_>, caller: Caller) -> Begin {
+    match try_begin(server, call, caller) {
         Ok(begin) | Err(begin) => begin,
     }
 }
 
-fn try_begin(server: &Server, call: &Call<'_>, principal: Principal) -> Result<Begin, Begin> {
+fn try_begin(server: &Server, call: &Call<'_>, caller: Caller) -> Result<Begin, Begin> {
     let place = server.0.load.enter().ok_or(Begin::Busy)?;
     let mut arguments = call
         .arguments
         .map(|raw| parse_value(raw.get()))
         .transpose()
         .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
-    let target = find(server, call, &mut arguments)?;
+    let target = find(server, call, &mut arguments);
+    // Before anything else is said, so that a caller who may not does not learn what there is.
+    let needed = target.as_ref().map_or(&[][..], Target::scopes);
+    let access = &server.0.access;
+    access.allow(&caller, needed).map_err(Begin::Forbidden)?;
+    let target = target?;
+    fit(&target, &call.target, &mut arguments)?;
+    let principal = caller.principal;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
     let start = match &call.state {
@@ -150,16 +168,41 @@ fn refused() -> RpcError {
     )
 }
 
-/// Finds what a call is aimed at, and checks its arguments.
+/// Finds what a call is aimed at. The variables of a resource's URI become its arguments.
 fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
     let name = call.target.as_ref();
+    let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
     match call.kind {
-        CallKind::Tool => {
-            let tool = server
+        CallKind::Tool => match server.0.tools.get(name) {
+            Some(tool) => Ok(Target::Tool(tool.clone())),
+            None => Err(unknown("tool").into()),
+        },
+        CallKind::Prompt => match server.0.prompts.get(name) {
+            Some(prompt) => Ok(Target::Prompt(prompt.clone())),
+            None => Err(unknown("prompt").into()),
+        },
+        CallKind::Resource => {
+            if let Some(resource) = server.0.resources.get(name) {
+                return Ok(Target::Resource(resource.clone()));
+            }
+            let matched = server
                 .0
-                .tools
-                .get(name)
-                .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
+                .templates
+                .iter()
+                .find_map(|(pattern, template)| Some((pattern.matches(name)?, template)));
+            let Some((variables, template)) = matched else {
+                return Err(unknown("resource").with_data(&json!({"uri": name})).into());
+            };
+            *arguments = Some(variables);
+            Ok(Target::Template(template.clone()))
+        }
+    }
+}
+
+/// Checks the arguments of a call.
+fn fit(target: &Target, name: &str, arguments: &mut Option<Value>) -> Result<(), Begin> {
+    match target {
+        Target::Tool(tool) => {
             let given = arguments.get_or_insert_with(|| json!({}));
             if !tool.arguments.is_valid(given) {
                 let misfits: Vec<String> = tool
@@ -173,39 +216,18 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
                     .collect();
                 return Err(Begin::Reply(misfit(name, &misfits.join("; "))));
             }
-            Ok(Target::Tool(tool.clone()))
         }
-        CallKind::Prompt => {
-            let prompt = server
-                .0
-                .prompts
-                .get(name)
-                .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {name}")))?;
+        Target::Prompt(_) => {
             let given = arguments.as_ref().and_then(Value::as_object);
             let wrong = given.and_then(|given| given.iter().find(|(_, value)| !value.is_string()));
             if let Some((key, _)) = wrong {
                 let reason = format!("arguments[{key:?}] of a prompt must be a string");
                 return Err(RpcError::invalid_params(reason).into());
             }
-            Ok(Target::Prompt(prompt.clone()))
         }
-        CallKind::Resource => {
-            if let Some(resource) = server.0.resources.get(name) {
-                return Ok(Target::Resource(resource.clone()));
-            }
-            let matched = server
-                .0
-                .templates
-                .iter()
-                .find_map(|(pattern, template)| Some((pattern.matches(name)?, template)));
-            let Some((variables, template)) = matched else {
-                let unknown = RpcError::invalid_params(format!("Unknown resource: {name}"));
-                return Err(unknown.with_data(&json!({"uri": name})).into());
-            };
-            *arguments = Some(variables);
-            Ok(Target::Template(template.clone()))
-        }
+        Target::Resource(_) | Target::Template(_) => {}
     }
+    Ok(())
 }
 
 fn misfit(tool: &str, reason: &str) -> Reply {
