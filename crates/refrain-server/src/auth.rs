@@ -8,21 +8,27 @@
 //! | `access` | what a server demands of its callers |
 //! | `scopes` | what a caller was granted |
 //! | `bearer` | a fixed list of bearer tokens |
+//! | `jwt` | access tokens of an authorization server |
+//! | `proxy` | callers that a proxy vouches for |
 //! | `challenge` | what a refused client is told |
 //! | `metadata` | where clients get their tokens |
 
 mod access;
 mod bearer;
 mod challenge;
+mod jwt;
 mod metadata;
+mod proxy;
 mod scopes;
 mod web;
 
 pub(crate) use access::{Access, AccessRules, MissingScopes, check_scopes};
 pub use bearer::{BadToken, BearerTokens};
 pub(crate) use challenge::Challenge;
+pub use jwt::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
 pub use metadata::ResourceMetadata;
 pub(crate) use metadata::{Published, WELL_KNOWN};
+pub use proxy::{TrustedProxy, TrustedProxyError};
 pub use scopes::Scopes;
 
 use http::header::AUTHORIZATION;

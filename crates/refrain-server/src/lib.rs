@@ -29,7 +29,9 @@ mod stdio;
 mod tool;
 
 pub use auth::{
-    AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Refused, ResourceMetadata, Scopes,
+    AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Jwks, JwtVerifier,
+    JwtVerifierBuilder, JwtVerifierError, Refused, ResourceMetadata, Scopes, TrustedProxy,
+    TrustedProxyError,
 };
 pub use handler::{Handler, State};
 pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve};
