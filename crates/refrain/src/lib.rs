@@ -91,6 +91,10 @@
 //!
 //! [`serve`] runs a [`Server`] on hyper; [`HttpService`] is the same endpoint as a tower service, to be mounted in
 //! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`].
+//!
+//! Who is calling over HTTP is found out by an [`Authenticator`]: [`JwtVerifier`] for access tokens of an authorization
+//! server, [`BearerTokens`] for a fixed list, [`TrustedProxy`] behind a proxy that knows. What needs `.scopes(..)` is for
+//! callers who have them.
 
 pub use refrain_core::{
     Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
@@ -100,10 +104,12 @@ pub use refrain_core::{
 };
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
-    AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Handler,
-    HttpService, IntoReply, Json, Outgoing, Prompt, PromptCall, ReadCall, Refused, Reply, ReplyTo,
-    Resource, ResourceTemplate, Round, RoundEvent, Server, ServerBuilder, ServerLimits, State,
-    TemplateError, Tool, ToolCall, serve, serve_stdio,
+    AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Caller,
+    Handler, HttpService, IntoReply, Json, Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError,
+    MetadataService, Outgoing, Prompt, PromptCall, ReadCall, Refused, Reply, ReplyTo, Resource,
+    ResourceMetadata, ResourceTemplate, Round, RoundEvent, Scopes, Server, ServerBuilder,
+    ServerLimits, State, TemplateError, Tool, ToolCall, TrustedProxy, TrustedProxyError, serve,
+    serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, CacheScope, Capability, Content, LogLevel, PROTOCOL_VERSION, PromptMessage,
