@@ -1,6 +1,7 @@
 //! The configuration of one instance: a TOML file, and flags that override it.
 
 use crate::Failure;
+use crate::auth::AuthConfig;
 use refrain::{Limits, ServerLimits};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ pub(crate) struct Config {
     pub(crate) flow_ttl_seconds: Option<u64>,
     pub(crate) clock_skew_seconds: Option<u64>,
     pub(crate) limits: LimitsConfig,
+    pub(crate) auth: AuthConfig,
 }
 
 /// The `[limits]` table.

@@ -1,5 +1,6 @@
 //! The `refrain` binary: `serve` one instance, manage `keys`, play the `demo`.
 
+mod auth;
 mod config;
 mod demo;
 mod keys;

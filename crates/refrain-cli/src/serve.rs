@@ -1,5 +1,6 @@
 //! `refrain serve`: one instance with the documents' tools.
 
+use crate::auth::{self, Auth};
 use crate::config::{Config, LogFormat};
 use crate::tools::{self, Ledger};
 use crate::{Failure, keys, runtime};
@@ -34,9 +35,11 @@ pub(crate) struct Options {
     /// The name of the service that tokens are bound to [default: refrain].
     #[arg(long)]
     audience: Option<String>,
-    /// A file with lines of `PRINCIPAL TOKEN`: callers must send one of the tokens.
+    /// A file with lines of `PRINCIPAL TOKEN [SCOPE …]`: callers must send one of the tokens.
     #[arg(long)]
     tokens: Option<PathBuf>,
+    #[command(flatten)]
+    auth: auth::Flags,
     /// A host to answer for; may be given several times [default: localhost and the loopback addresses].
     #[arg(long = "allow-host")]
     allowed_hosts: Vec<String>,
@@ -55,14 +58,18 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
-    let config = match &options.config {
+    let mut config = match &options.config {
         Some(file) => Config::read(file)?,
         None => Config::default(),
     };
+    config.auth.override_with(&options.auth);
     let log = options.log.or(config.log).unwrap_or_default();
     start_logging(log);
     let keys = options.keys.clone().or(config.keys.clone());
-    let server = build(options, &config, keys.as_ref())?;
+    let tokens = options.tokens.as_deref().or(config.tokens.as_deref());
+    let auth = config.auth.ready(tokens)?;
+    let open = tokens.is_none() && !auth.is_set();
+    let server = build(options, &config, keys.as_ref(), auth)?;
     runtime()?.block_on(async {
         reload_on_hangup(server.clone(), keys)?;
         if options.stdio {
@@ -84,10 +91,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
             LogFormat::Text => anstream::eprintln!("refrain: listening on http://{address}/mcp"),
             LogFormat::Json => tracing::info!("listening on http://{address}/mcp"),
         }
-        if !address.ip().is_loopback() && options.tokens.is_none() && config.tokens.is_none() {
+        if !address.ip().is_loopback() && open {
             tracing::warn!(
                 "anyone who reaches {address} can call, and take over calls of others whose tokens they get: \
-                 set --tokens"
+                 set --tokens, or [auth] in the configuration"
             );
         }
         serve(listener, server, hosts, stop).await?;
@@ -95,7 +102,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     })
 }
 
-fn build(options: &Options, config: &Config, keys: Option<&PathBuf>) -> Result<Server, Failure> {
+fn build(
+    options: &Options,
+    config: &Config,
+    keys: Option<&PathBuf>,
+    auth: Auth,
+) -> Result<Server, Failure> {
     let name = "refrain";
     let mut builder = Server::builder(name, env!("CARGO_PKG_VERSION"))
         .title("Refrain's tools")
@@ -126,6 +138,7 @@ fn build(options: &Options, config: &Config, keys: Option<&PathBuf>) -> Result<S
             BearerTokens::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
         builder = builder.authenticator(tokens);
     }
+    builder = auth.apply(builder);
     if let Some(instance) = &options.explain {
         builder = builder.explain_as(instance);
     }

@@ -4,11 +4,13 @@ pub(crate) mod balancer;
 pub(crate) mod client;
 pub(crate) mod http;
 pub(crate) mod instance;
+pub(crate) mod issuer;
 pub(crate) mod ledger;
 
 pub(crate) use balancer::Balancer;
 pub(crate) use client::{Call, Client, Finished, Reply};
 pub(crate) use instance::{Instance, Serve, refrain};
+pub(crate) use issuer::Issuer;
 pub(crate) use ledger::Ledger;
 
 use std::future::Future;
