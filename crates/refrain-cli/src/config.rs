@@ -91,6 +91,7 @@ impl LimitsConfig {
                 sheds: self.sheds.unwrap_or(flow.sheds),
                 ..flow.clone()
             },
+            ..defaults.clone()
         }
     }
 }

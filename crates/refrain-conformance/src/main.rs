@@ -12,6 +12,8 @@
 //! has to answer. They are written here as any user of the crate would write them.
 
 mod client;
+mod features;
+mod messages;
 mod prompts;
 mod resources;
 mod rounds;
@@ -42,6 +44,8 @@ enum Command {
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
         listen: SocketAddr,
     },
+    /// Check every message that was sent while the tests ran against the protocol's schema.
+    Messages(messages::Messages),
     /// Do what one of the suite's client scenarios asks for, against the suite's own server.
     Client(client::Instructions),
 }
@@ -50,6 +54,13 @@ enum Command {
 async fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Server { listen } => run_server(listen).await,
+        Command::Messages(options) => match messages::check(&options) {
+            Ok(report) => {
+                println!("{report}");
+                ExitCode::SUCCESS
+            }
+            Err(fault) => fail(&fault),
+        },
         Command::Client(instructions) => run_client(&instructions).await,
     }
 }
@@ -86,6 +97,7 @@ fn server() -> Result<Server, BuildError> {
     let server = Server::builder("refrain-conformance", env!("CARGO_PKG_VERSION"));
     let server = tools::register(server);
     let server = rounds::register(server);
+    let server = features::register(server);
     let server = prompts::register(server);
     resources::register(server).build()
 }

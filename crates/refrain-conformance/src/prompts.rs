@@ -7,7 +7,7 @@ use refrain::prelude::*;
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server
         .prompt(simple())
-        .prompt(with_arguments())
+        .prompt(with_arguments().suggest("arg1", ["test", "testing", "paris", "park", "party"]))
         .prompt(with_embedded_resource())
         .prompt(with_image())
 }

@@ -1,15 +1,20 @@
 //! Resources, and a template of them.
 
 use crate::samples::PNG;
-use refrain::ServerBuilder;
 use refrain::prelude::*;
 use refrain::serde_json::json;
+use refrain::{Cache, ServerBuilder};
+use std::time::Duration;
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server
-        .resource(static_text())
+        .resource(
+            static_text()
+                .title("Static text")
+                .cache(Cache::public(Duration::from_secs(60))),
+        )
         .resource(static_binary())
-        .resource_template(template())
+        .resource_template(template().suggest("id", ["123", "124", "200"]))
 }
 
 /// A text that does not change.

@@ -95,6 +95,8 @@ pub trait ReplayLog: Send + Sync {
     fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded>;
     /// Records what came of it.
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()>;
+    /// Takes a beginning back: it may be tried again.
+    fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()>;
 }
 
 /// A replay log in the memory of one process: for a server that runs as a single instance, and for tests.
@@ -109,14 +111,21 @@ pub struct MemoryReplayLog {
 
 #[derive(Default)]
 struct Records {
-    by_key: HashMap<LogKey, Option<String>>,
-    /// By the time they are kept until, and a number that tells records of one second apart.
-    by_time: BTreeMap<(u64, u64), LogKey>,
+    by_key: HashMap<LogKey, Record>,
+    by_time: BTreeMap<Until, LogKey>,
     count: u64,
 }
 
+/// The time a record is kept until, and a number that tells records of one second apart.
+type Until = (u64, u64);
+
+struct Record {
+    until: Until,
+    value: Option<String>,
+}
+
 impl Records {
-    fn forget(&mut self, now: u64) {
+    fn forget_before(&mut self, now: u64) {
         while let Some(first) = self.by_time.first_entry()
             && first.key().0 < now
         {
@@ -155,25 +164,34 @@ impl MemoryReplayLog {
 
     fn begin_now(&self, key: &LogKey, keep: Keep) -> Result<Recorded, LogError> {
         let mut records = crate::lock(&self.inner);
-        records.forget(keep.now);
+        records.forget_before(keep.now);
         if let Some(known) = records.by_key.get(key) {
-            return Ok(known.clone().map_or(Recorded::Begun, Recorded::Done));
+            let value = known.value.clone();
+            return Ok(value.map_or(Recorded::Begun, Recorded::Done));
         }
         let capacity = self.capacity.unwrap_or(Self::CAPACITY);
         if records.by_key.len() >= capacity {
             return Err(LogError(format!("it holds {capacity} records and is full")));
         }
         records.count += 1;
-        let at = (keep.until, records.count);
-        records.by_time.insert(at, key.clone());
-        records.by_key.insert(key.clone(), None);
+        let until = (keep.until, records.count);
+        records.by_time.insert(until, key.clone());
+        let record = Record { until, value: None };
+        records.by_key.insert(key.clone(), record);
         Ok(Recorded::Fresh)
     }
 
     /// Records an end, where the beginning is still known.
     fn finish_now(&self, key: &LogKey, value: &str) {
         if let Some(record) = crate::lock(&self.inner).by_key.get_mut(key) {
-            *record = Some(value.to_owned());
+            record.value = Some(value.to_owned());
+        }
+    }
+
+    fn forget_now(&self, key: &LogKey) {
+        let mut records = crate::lock(&self.inner);
+        if let Some(record) = records.by_key.remove(key) {
+            records.by_time.remove(&record.until);
         }
     }
 }
@@ -193,6 +211,11 @@ impl ReplayLog for MemoryReplayLog {
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
         self.finish_now(key, value);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
+        self.forget_now(key);
         Box::pin(ready(Ok(())))
     }
 }

@@ -1,56 +1,98 @@
 //! A request read, and answered from what is registered or begun as a round.
 
-use crate::auth::Caller;
-use crate::round::{Begin, begin};
+use crate::auth::{Caller, MissingScopes};
+use crate::catalog::Listing;
+use crate::complete::{Later, complete};
+use crate::listen::Subscription;
+use crate::round::{Round, begin};
 use crate::server::Server;
+use http::HeaderMap;
 use refrain_wire::{
-    Call, CallKind, Meta, PROTOCOL_VERSION, RpcError, decode_call, decode_list, decode_meta,
+    Call, CallKind, CompleteParams, ListParams, ListenParams, Meta, PROTOCOL_VERSION, Reply,
+    RpcError, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
 };
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// A request whose method and parameters were read.
 pub(crate) enum Request<'a> {
     Call(Call<'a>),
-    List(List, Meta<'a>),
+    Discover(Meta<'a>),
+    List(Listing, ListParams<'a>),
+    Complete(CompleteParams<'a>),
+    Listen(ListenParams<'a>),
 }
 
-/// The methods that are answered from what is registered.
-#[derive(Clone, Copy)]
-pub(crate) enum List {
-    Discover,
-    Tools,
-    Prompts,
-    Resources,
-    Templates,
+/// How an answer begins.
+pub(crate) enum Begin {
+    /// A reply that needs no handler.
+    Reply(Reply),
+    /// The request itself is wrong: a transport that has status codes says so with one.
+    Refused(RpcError),
+    /// A reply that takes its time.
+    Later(Later),
+    /// A handler is at work.
+    Round(Box<Round>),
+    /// A client that listens.
+    Listen(Subscription),
+    /// The caller lacks a scope.
+    Forbidden(MissingScopes),
+    /// All places are taken.
+    Busy {
+        /// How many there are, and of what.
+        limit: usize,
+        of: &'static str,
+    },
 }
 
 impl<'a> Request<'a> {
-    /// Reads the parameters of the method.
+    /// Reads the parameters of the method. What another revision means by them is not judged here: a request that says
+    /// it is written in one is refused for that alone.
     pub(crate) fn decode(method: &str, params: Option<&'a RawValue>) -> Result<Self, RpcError> {
+        Self::read(method, params).map_err(|error| match other_version(params) {
+            Some(version) => unsupported(&version),
+            None if method == "initialize" => RpcError::unknown_handshake(&[PROTOCOL_VERSION]),
+            None => error,
+        })
+    }
+
+    fn read(method: &str, params: Option<&'a RawValue>) -> Result<Self, RpcError> {
         if let Some(kind) = CallKind::from_method(method) {
             return decode_call(kind, params).map(Self::Call);
         }
-        let list = match method {
-            "server/discover" => return Ok(Self::List(List::Discover, decode_meta(params)?)),
-            "tools/list" => List::Tools,
-            "prompts/list" => List::Prompts,
-            "resources/list" => List::Resources,
-            "resources/templates/list" => List::Templates,
+        let listing = match method {
+            "server/discover" => return decode_meta(params).map(Self::Discover),
+            "completion/complete" => return decode_complete(params).map(Self::Complete),
+            "subscriptions/listen" => return decode_listen(params).map(Self::Listen),
+            "tools/list" => Listing::Tools,
+            "prompts/list" => Listing::Prompts,
+            "resources/list" => Listing::Resources,
+            "resources/templates/list" => Listing::ResourceTemplates,
             _ => return Err(RpcError::method_not_found(method)),
         };
-        let params = decode_list(params)?;
-        if params.cursor.is_some() {
-            return Err(RpcError::invalid_params(
-                "cursor: this server's lists have one page, and no cursor was given out",
-            ));
-        }
-        Ok(Self::List(list, params.meta))
+        decode_list(params).map(|params| Self::List(listing, params))
     }
 
     pub(crate) fn meta(&self) -> &Meta<'a> {
         match self {
             Self::Call(call) => &call.meta,
-            Self::List(_, meta) => meta,
+            Self::Discover(meta) => meta,
+            Self::List(_, params) => &params.meta,
+            Self::Complete(params) => &params.meta,
+            Self::Listen(params) => &params.meta,
+        }
+    }
+
+    pub(crate) fn method(&self) -> &'static str {
+        match self {
+            Self::Call(call) => call.kind.method(),
+            Self::Discover(_) => "server/discover",
+            Self::List(Listing::Tools, _) => "tools/list",
+            Self::List(Listing::Prompts, _) => "prompts/list",
+            Self::List(Listing::Resources, _) => "resources/list",
+            Self::List(Listing::ResourceTemplates, _) => "resources/templates/list",
+            Self::Complete(_) => "completion/complete",
+            Self::Listen(_) => "subscriptions/listen",
         }
     }
 
@@ -58,7 +100,7 @@ impl<'a> Request<'a> {
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Self::Call(call) => Some(&call.target),
-            Self::List(..) => None,
+            _ => None,
         }
     }
 
@@ -68,33 +110,85 @@ impl<'a> Request<'a> {
         if requested == PROTOCOL_VERSION {
             return Ok(());
         }
-        Err(RpcError::unsupported_version(
-            requested,
-            &[PROTOCOL_VERSION],
-        ))
+        Err(unsupported(requested))
     }
 }
 
+fn unsupported(requested: &str) -> RpcError {
+    RpcError::unsupported_version(requested, &[PROTOCOL_VERSION])
+}
+
+/// The revision a request is written in, if it says so and it is not ours.
+fn other_version(params: Option<&RawValue>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "_meta")]
+        meta: Versioned,
+    }
+    #[derive(Deserialize)]
+    struct Versioned {
+        #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+        version: String,
+    }
+    let params: Params = serde_json::from_str(params?.get()).ok()?;
+    Some(params.meta.version).filter(|version| version != PROTOCOL_VERSION)
+}
+
 impl Server {
-    /// Answers a request, or begins the round that will.
-    pub(crate) fn answer(&self, request: Request<'_>, caller: Caller) -> Begin {
-        let lists = &self.0.lists;
-        let list = match request {
-            Request::Call(call) => return begin(self, &call, caller),
-            Request::List(list, _) => list,
-        };
-        if let Err(missing) = self.0.access.allow(&caller, &[]) {
+    /// Answers a request, or begins what will. The headers are those of a transport that has any.
+    pub(crate) fn answer(
+        &self,
+        request: Request<'_>,
+        caller: Caller,
+        headers: Option<&HeaderMap>,
+    ) -> Begin {
+        // What needs further scopes is checked where it is found, so that all of them are demanded together.
+        if let Request::Discover(_) | Request::List(..) = &request
+            && let Err(missing) = self.0.access.allow(&caller, &[])
+        {
             return Begin::Forbidden(missing);
         }
-        Begin::Reply(
-            match list {
-                List::Discover => &lists.discover,
-                List::Tools => &lists.tools,
-                List::Prompts => &lists.prompts,
-                List::Resources => &lists.resources,
-                List::Templates => &lists.templates,
+        match request {
+            Request::Call(call) => begin(self, &call, caller, headers),
+            Request::Discover(_) => Begin::Reply(self.discover()),
+            Request::List(listing, params) => {
+                let cursor = params.cursor.as_deref();
+                match self.catalog().list(listing, cursor, &self.0.rules) {
+                    Ok(reply) => Begin::Reply(reply),
+                    Err(error) => Begin::Refused(error),
+                }
             }
-            .clone(),
-        )
+            Request::Complete(params) => match complete(self, params, caller) {
+                Ok(later) => Begin::Later(later),
+                Err(refused) => refused,
+            },
+            Request::Listen(params) => self.listen(params, &caller),
+        }
+    }
+
+    fn listen(&self, params: ListenParams<'_>, caller: &Caller) -> Begin {
+        let most = self.0.limits.subscribed_resources;
+        if params.filter.uris.len() > most {
+            return Begin::Refused(RpcError::invalid_params(format!(
+                "notifications.resourceSubscriptions: at most {most} resources in one subscription"
+            )));
+        }
+        // Whoever may not read a resource is not told of its changes either.
+        let needed: Vec<String> = {
+            let catalog = self.catalog();
+            let uris = params.filter.uris.iter();
+            uris.flat_map(|uri| catalog.scopes_of_resource(uri).to_vec())
+                .collect()
+        };
+        if let Err(missing) = self.0.access.allow(caller, &needed) {
+            return Begin::Forbidden(missing);
+        }
+        match self.0.hub.subscribe(params.filter) {
+            Some(subscription) => Begin::Listen(subscription),
+            None => Begin::Busy {
+                limit: self.0.limits.subscriptions,
+                of: "subscriptions",
+            },
+        }
     }
 }

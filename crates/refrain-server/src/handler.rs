@@ -4,6 +4,7 @@
 //! `fn(Cx)`, `fn(Cx, Args)`, `fn(Cx, State<A>, Args)` and so on, up to four states.
 
 use crate::reply::{IntoReply, ReplyTo};
+use crate::server::Server;
 use refrain_core::{Cx, HandlerFuture, Result};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
@@ -13,7 +14,8 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A part of the application's state, handed in with `.state(..)` when the server was built.
+/// A part of the application's state, handed in with `.state(..)` when the server was built. `State<Server>` is the
+/// server itself, which is always there.
 pub struct State<T>(Arc<T>);
 
 impl<T> Clone for State<T> {
@@ -46,16 +48,7 @@ impl States {
     }
 
     pub(crate) fn has(&self, id: TypeId) -> bool {
-        self.0.contains_key(&id)
-    }
-
-    fn get<T: Send + Sync + 'static>(&self) -> State<T> {
-        let state = self.0.get(&TypeId::of::<T>()).cloned();
-        State(
-            state
-                .and_then(|state| state.downcast().ok())
-                .expect("a server is only built when every handler's states are there"),
-        )
+        id == TypeId::of::<Server>() || self.0.contains_key(&id)
     }
 }
 
@@ -78,6 +71,8 @@ pub struct Needs {
 pub trait Handler<M, K>: Send + Sync + 'static {
     /// The JSON schema of the arguments, if the handler takes any.
     fn schema() -> Option<Value>;
+    /// The JSON schema of the structured result, if the handler returns one.
+    fn output_schema() -> Option<Value>;
     /// The states the handler needs.
     #[doc(hidden)]
     fn needs() -> Vec<Needs>;
@@ -89,7 +84,7 @@ pub trait Handler<M, K>: Send + Sync + 'static {
 /// What a handler is started with.
 #[doc(hidden)]
 pub struct Run<'a> {
-    pub(crate) states: &'a States,
+    pub(crate) server: &'a Server,
     pub(crate) arguments: Value,
     pub(crate) to: ReplyTo,
 }
@@ -100,7 +95,30 @@ impl std::fmt::Debug for Run<'_> {
     }
 }
 
-fn schema_of<A: JsonSchema>() -> Value {
+impl Run<'_> {
+    fn state<T: Send + Sync + 'static>(&self) -> State<T> {
+        let state: Option<Arc<dyn Any + Send + Sync>> =
+            if TypeId::of::<T>() == TypeId::of::<Server>() {
+                // Made when it is asked for: a server that held itself would never be dropped.
+                Some(Arc::new(self.server.clone()))
+            } else {
+                self.server
+                    .0
+                    .rules
+                    .states
+                    .0
+                    .get(&TypeId::of::<T>())
+                    .cloned()
+            };
+        State(
+            state
+                .and_then(|state| state.downcast().ok())
+                .expect("a handler is only registered when its states are there"),
+        )
+    }
+}
+
+pub(crate) fn schema_of<A: JsonSchema>() -> Value {
     let schema: Schema = SchemaGenerator::default().into_root_schema_for::<A>();
     let mut schema = schema.to_value();
     if let Some(object) = schema.as_object_mut() {
@@ -124,12 +142,16 @@ macro_rules! handler {
                 None
             }
 
+            fn output_schema() -> Option<Value> {
+                R::output_schema()
+            }
+
             fn needs() -> Vec<Needs> {
                 vec![$(Needs { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
             }
 
             fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, String> {
-                let future = self(cx, $(run.states.get::<$state>()),*);
+                let future = self(cx, $(run.state::<$state>()),*);
                 let to = run.to;
                 Ok(Box::pin(async move { future.await?.into_reply(&to) }))
             }
@@ -147,14 +169,20 @@ macro_rules! handler {
                 Some(schema_of::<A>())
             }
 
+            fn output_schema() -> Option<Value> {
+                R::output_schema()
+            }
+
             fn needs() -> Vec<Needs> {
                 vec![$(Needs { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
             }
 
             fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, String> {
+                $(#[allow(non_snake_case, reason = "named after its type")]
+                let $state = run.state::<$state>();)*
                 let arguments: A =
                     serde_json::from_value(run.arguments).map_err(|error| error.to_string())?;
-                let future = self(cx, $(run.states.get::<$state>(),)* arguments);
+                let future = self(cx, $($state,)* arguments);
                 let to = run.to;
                 Ok(Box::pin(async move { future.await?.into_reply(&to) }))
             }

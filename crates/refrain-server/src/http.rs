@@ -11,21 +11,23 @@ mod refuse;
 mod serve;
 
 pub use body::Body;
-pub(crate) use body::write_note;
 pub use headers::AllowedHosts;
+pub(crate) use headers::decode_header;
 pub use metadata::MetadataService;
 pub use serve::serve;
 
 use crate::auth::Caller;
-use crate::dispatch::Request;
-use crate::round::{Begin, Round, RoundEvent};
+use crate::dispatch::{Begin, Request};
+use crate::outgoing::{Outgoing, no_place};
+use crate::record;
+use crate::round::{Round, RoundEvent};
 use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};
 use headers::Heads;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
@@ -108,7 +110,9 @@ impl HttpService {
                 Err(refused) => return self.refuse(&refused),
             },
         };
-        self.respond(&heads, &bytes, caller, Busy::new(pulse)).await
+        let busy = Busy::new(pulse);
+        self.respond(&parts.headers, &heads, &bytes, caller, busy)
+            .await
     }
 
     /// Is this a request the endpoint takes at all?
@@ -179,6 +183,7 @@ impl HttpService {
 
     async fn respond(
         &self,
+        headers: &HeaderMap,
         heads: &Heads<'_>,
         bytes: &[u8],
         caller: Caller,
@@ -188,15 +193,19 @@ impl HttpService {
             Ok(read) => read,
             Err(refusal) => return *refusal,
         };
-        match self.server.answer(request, caller) {
-            Begin::Reply(reply) => self.reply(id, &reply, None),
+        let method = request.method();
+        match self.server.answer(request, caller, Some(headers)) {
+            Begin::Reply(reply) => self.reply(method, id, &reply, None),
+            Begin::Refused(error) => self.error(status(error.code), Some(id), &error),
+            Begin::Later(later) => self.reply(method, id, &later.await, None),
             Begin::Round(round) => self.run(id, round, busy).await,
             Begin::Forbidden(missing) => self.forbid(id, missing),
-            Begin::Busy => {
-                let error = RpcError::internal(format!(
-                    "this instance already runs its limit of {} calls; try again",
-                    self.server.0.limits.concurrent_calls
-                ));
+            Begin::Listen(subscription) => {
+                let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
+                self.stream(listener, busy)
+            }
+            Begin::Busy { limit, of } => {
+                let error = no_place(limit, of);
                 let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
                 let second = HeaderValue::from_static("1");
                 response.headers_mut().insert(RETRY_AFTER, second);
@@ -245,16 +254,10 @@ impl HttpService {
     /// Runs a round. Its first note turns the answer into a stream.
     async fn run(&self, id: Id<'_>, mut round: Box<Round>, busy: Busy) -> Response<Body> {
         match round.next().await {
-            RoundEvent::Reply(reply) => self.reply(id, &reply, Some(&round)),
+            RoundEvent::Reply(reply) => self.reply(round.kind().method(), id, &reply, Some(&round)),
             RoundEvent::Notes(notes) => {
-                let stream = EventStream::new(self.server.clone(), id, round, notes, busy);
-                let mut response = Response::new(Body::events(stream));
-                let headers = response.headers_mut();
-                headers.insert(CONTENT_TYPE, EVENTS);
-                headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-                let no = HeaderValue::from_static("no");
-                headers.insert(HeaderName::from_static("x-accel-buffering"), no);
-                response
+                let server = self.server.clone();
+                self.stream(Outgoing::of_round(server, id, round, &notes), busy)
             }
             RoundEvent::Crashed => self.error(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -264,9 +267,29 @@ impl HttpService {
         }
     }
 
-    fn reply(&self, id: Id<'_>, reply: &Reply, round: Option<&Round>) -> Response<Body> {
+    /// An answer that is a stream of events.
+    fn stream(&self, outgoing: Outgoing, busy: Busy) -> Response<Body> {
+        let keep_alive = self.server.0.limits.keep_alive;
+        let stream = EventStream::new(outgoing, keep_alive, busy);
+        let mut response = Response::new(Body::events(stream));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, EVENTS);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        let no = HeaderValue::from_static("no");
+        headers.insert(HeaderName::from_static("x-accel-buffering"), no);
+        response
+    }
+
+    fn reply(
+        &self,
+        method: &str,
+        id: Id<'_>,
+        reply: &Reply,
+        round: Option<&Round>,
+    ) -> Response<Body> {
         let mut out = Vec::with_capacity(1024);
         write_reply(&mut out, Some(id), reply, &self.server.0.info);
+        record::sent(method, &out);
         let mut response = Response::new(Body::full(out.into()));
         // A client that lacks a capability is told so with 400, as the protocol demands; any other error of a call
         // is a reply like the others.
@@ -289,6 +312,7 @@ impl HttpService {
     fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
+        record::sent("", &out);
         let mut response = Response::new(Body::full(out.into()));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, JSON);

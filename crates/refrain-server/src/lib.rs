@@ -4,27 +4,40 @@
 //! | --- | --- |
 //! | `handler` | what a handler function may look like |
 //! | `tool`, `prompt`, `resource` | what can be registered |
-//! | `server` | the builder and the registered server |
+//! | `builder` | puts a server together |
+//! | `catalog` | what is registered: found, listed, changed while running |
+//! | `server` | what all rounds share |
 //! | `dispatch` | a request read, and answered or begun |
+//! | `complete` | suggestions for arguments that are being typed |
+//! | `listen` | clients that listen for changes |
+//! | `param_headers` | arguments that clients repeat in headers |
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
 //! | `load` | how much is running, and when flows are handed on |
 //! | `http` | the tower service and the hyper front |
+//! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
 //! | `auth` | who is calling, and what they may do |
 
 mod auth;
+mod builder;
+mod catalog;
+mod complete;
 mod dispatch;
 mod handler;
 mod http;
 mod limits;
+mod listen;
 mod load;
 mod outgoing;
+mod param_headers;
 mod prompt;
+mod record;
 mod reply;
 mod resource;
 mod round;
 mod server;
+mod shown;
 mod stdio;
 mod tool;
 
@@ -33,6 +46,9 @@ pub use auth::{
     JwtVerifierBuilder, JwtVerifierError, Refused, ResourceMetadata, Scopes, TrustedProxy,
     TrustedProxyError,
 };
+pub use builder::{BuildError, ServerBuilder};
+pub use catalog::{Changes, Listing};
+pub use complete::Typed;
 pub use handler::{Handler, State};
 pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve};
 pub use limits::ServerLimits;
@@ -41,6 +57,6 @@ pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
 pub use resource::{Resource, ResourceTemplate, TemplateError};
 pub use round::{Round, RoundEvent};
-pub use server::{BuildError, Server, ServerBuilder};
+pub use server::Server;
 pub use stdio::serve_stdio;
 pub use tool::Tool;

@@ -1,5 +1,6 @@
 //! How much one instance takes on.
 
+use crate::builder::BuildError;
 use refrain_core::Limits;
 use std::time::Duration;
 
@@ -19,8 +20,30 @@ pub struct ServerLimits {
     /// Time between the word that the server is to stop and its closing to new connections, so that a load balancer
     /// sees `/readyz` first. Default one second.
     pub drain_grace: Duration,
+    /// Things on one page of a list. Default 100.
+    pub page_size: usize,
+    /// Clients that listen at the same time; one more is answered with HTTP 503. Default 1024.
+    pub subscriptions: usize,
+    /// Resources that one client listens for. Default 256.
+    pub subscribed_resources: usize,
+    /// Time without a message after which a stream says that it is still there. Default 15 seconds.
+    pub keep_alive: Duration,
     /// The limits of one flow.
     pub flow: Limits,
+}
+
+impl ServerLimits {
+    /// Zero of these would make a server that does nothing, or never stops doing one thing.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        let nothing = [
+            ("page_size", self.page_size == 0),
+            ("keep_alive", self.keep_alive.is_zero()),
+        ];
+        match nothing.iter().find(|(_, zero)| *zero) {
+            Some((limit, _)) => Err(BuildError::Limit { limit }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Default for ServerLimits {
@@ -32,6 +55,10 @@ impl Default for ServerLimits {
             round_time: Duration::from_secs(60),
             drain_time: Duration::from_secs(30),
             drain_grace: Duration::from_secs(1),
+            page_size: 100,
+            subscriptions: 1024,
+            subscribed_resources: 256,
+            keep_alive: Duration::from_secs(15),
             flow: Limits::default(),
         }
     }

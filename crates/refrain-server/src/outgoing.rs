@@ -1,13 +1,20 @@
 //! One message in, and what goes out in response, without a transport.
 
 use crate::auth::Caller;
-use crate::dispatch::Request;
-use crate::http::write_note;
-use crate::round::{Begin, Round, RoundEvent};
+use crate::complete::Later;
+use crate::dispatch::{Begin, Request};
+use crate::listen::Subscription;
+use crate::record;
+use crate::round::{Round, RoundEvent};
 use crate::server::Server;
-use refrain_wire::{Id, Message, Reply, RpcError, parse, write_error, write_reply};
+use refrain_core::Note;
+use refrain_wire::{
+    Id, Message, Reply, RpcError, parse, write_error, write_log, write_progress, write_reply,
+};
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
 
 /// What goes out in response to one message: notifications, and last the reply. Dropping it cancels the handler.
 #[derive(Debug)]
@@ -15,8 +22,30 @@ pub struct Outgoing {
     server: Server,
     id: Option<Box<RawValue>>,
     ready: VecDeque<Vec<u8>>,
-    round: Option<Box<Round>>,
+    work: Work,
+    /// The method of the request, or nothing where it could not be read.
+    method: &'static str,
+    /// Nothing more comes of the work.
     over: bool,
+}
+
+/// What there is still to wait for.
+enum Work {
+    None,
+    Later(Later),
+    Round(Box<Round>),
+    Listen(Subscription),
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Later(_) => f.write_str("Later"),
+            Self::Round(round) => round.fmt(f),
+            Self::Listen(subscription) => subscription.fmt(f),
+        }
+    }
 }
 
 impl Server {
@@ -36,13 +65,6 @@ impl Server {
     /// # }).unwrap();
     /// ```
     pub fn receive(&self, message: &[u8], caller: impl Into<Caller>) -> Option<Outgoing> {
-        let mut outgoing = Outgoing {
-            server: self.clone(),
-            id: None,
-            ready: VecDeque::new(),
-            round: None,
-            over: false,
-        };
         let (id, method, params) = match parse(message) {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => return None,
@@ -50,49 +72,120 @@ impl Server {
                 let mut out = Vec::with_capacity(256);
                 let id = rejection.id.as_deref().map(RawValue::get);
                 write_error(&mut out, id, &rejection.error);
-                outgoing.finish(out);
-                return Some(outgoing);
+                return Some(Outgoing {
+                    server: self.clone(),
+                    id: None,
+                    ready: VecDeque::from([out]),
+                    work: Work::None,
+                    method: "",
+                    over: true,
+                });
             }
         };
-        outgoing.id = RawValue::from_string(id.as_json().to_owned()).ok();
+        let mut outgoing = Outgoing::new(self.clone(), id, "");
         let begun = Request::decode(&method, params)
             .and_then(|request| request.check_version().map(|()| request))
-            .map(|request| self.answer(request, caller.into()));
+            .map_or_else(Begin::Refused, |request| {
+                outgoing.method = request.method();
+                self.answer(request, caller.into(), None)
+            });
         let reply = match begun {
-            Ok(Begin::Round(round)) => {
-                outgoing.round = Some(round);
+            Begin::Round(round) => {
+                outgoing.work = Work::Round(round);
                 return Some(outgoing);
             }
-            Ok(Begin::Reply(reply)) => reply,
-            Ok(Begin::Forbidden(missing)) => Reply::Error(missing.into()),
-            Ok(Begin::Busy) => Reply::Error(RpcError::internal(format!(
-                "this server already runs its limit of {} calls; try again",
-                self.limits().concurrent_calls
-            ))),
-            Err(error) => Reply::Error(error),
+            Begin::Later(later) => {
+                outgoing.work = Work::Later(later);
+                return Some(outgoing);
+            }
+            Begin::Listen(subscription) => {
+                outgoing.work = Work::Listen(subscription);
+                return Some(outgoing);
+            }
+            Begin::Reply(reply) => reply,
+            Begin::Refused(error) => Reply::Error(error),
+            Begin::Forbidden(missing) => Reply::Error(missing.into()),
+            Begin::Busy { limit, of } => Reply::Error(no_place(limit, of)),
         };
         outgoing.reply(&reply);
         Some(outgoing)
     }
 }
 
+/// The error for a request that found no place.
+pub(crate) fn no_place(limit: usize, of: &str) -> RpcError {
+    RpcError::internal(format!(
+        "this instance already has its limit of {limit} {of}; try again"
+    ))
+}
+
 impl Outgoing {
+    fn new(server: Server, id: Id<'_>, method: &'static str) -> Self {
+        let id = RawValue::from_string(id.as_json().to_owned())
+            .expect("an id that was parsed from JSON is JSON");
+        Self {
+            server,
+            id: Some(id),
+            ready: VecDeque::new(),
+            work: Work::None,
+            method,
+            over: false,
+        }
+    }
+
+    /// What goes out for a round that has these notes to send first.
+    pub(crate) fn of_round(server: Server, id: Id<'_>, round: Box<Round>, notes: &[Note]) -> Self {
+        let mut outgoing = Self::new(server, id, round.kind().method());
+        outgoing.notes(round.progress_token(), notes);
+        outgoing.work = Work::Round(round);
+        outgoing
+    }
+
+    /// What goes out to a client that listens.
+    pub(crate) fn of_listener(server: Server, id: Id<'_>, subscription: Subscription) -> Self {
+        let mut outgoing = Self::new(server, id, "subscriptions/listen");
+        outgoing.work = Work::Listen(subscription);
+        outgoing
+    }
+
     /// The next message to send. `None` after the reply, or when the round was made to crash.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next message to send. `None` after the reply, or when the round was made to crash.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        let message = ready!(self.poll_message(cx));
+        if let Some(message) = &message {
+            record::sent(self.method, message);
+        }
+        Poll::Ready(message)
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
         loop {
             if let Some(message) = self.ready.pop_front() {
-                return Some(message);
+                return Poll::Ready(Some(message));
             }
-            let round = self.round.as_mut().filter(|_| !self.over)?;
-            match round.next().await {
+            let event = match &mut self.work {
+                _ if self.over => return Poll::Ready(None),
+                Work::None => return Poll::Ready(None),
+                Work::Later(later) => RoundEvent::Reply(ready!(later.as_mut().poll(cx))),
+                Work::Round(round) => ready!(round.poll(cx)),
+                Work::Listen(subscription) => {
+                    let Some(id) = self.id.as_deref().and_then(Id::from_raw) else {
+                        return Poll::Ready(None);
+                    };
+                    return subscription.poll(cx, id, &self.server.0.info);
+                }
+            };
+            match event {
                 RoundEvent::Notes(notes) => {
-                    for note in notes {
-                        let mut out = Vec::new();
-                        write_note(&mut out, round.progress_token(), &note);
-                        if !out.is_empty() {
-                            self.ready.push_back(out);
-                        }
-                    }
+                    let token = match &self.work {
+                        Work::Round(round) => round.progress_token().map(ToOwned::to_owned),
+                        _ => None,
+                    };
+                    self.notes(token.as_deref(), &notes);
                 }
                 RoundEvent::Reply(reply) => self.reply(&reply),
                 RoundEvent::Crashed => self.over = true,
@@ -102,18 +195,50 @@ impl Outgoing {
 
     /// The round that is at work, where a handler is needed to reply.
     pub fn round(&mut self) -> Option<&mut Round> {
-        self.round.as_deref_mut()
+        match &mut self.work {
+            Work::Round(round) => Some(round),
+            _ => None,
+        }
+    }
+
+    /// Ends a subscription from this side, so that its last messages follow. Anything else goes on.
+    pub(crate) fn end_listening(&self) {
+        if let Work::Listen(subscription) = &self.work {
+            subscription.end();
+        }
+    }
+
+    fn notes(&mut self, token: Option<&RawValue>, notes: &[Note]) {
+        for note in notes {
+            let mut out = Vec::with_capacity(256);
+            write_note(&mut out, token, note);
+            if !out.is_empty() {
+                self.ready.push_back(out);
+            }
+        }
     }
 
     fn reply(&mut self, reply: &Reply) {
         let mut out = Vec::with_capacity(512);
         let id = self.id.as_deref().and_then(Id::from_raw);
         write_reply(&mut out, id, reply, &self.server.0.info);
-        self.finish(out);
-    }
-
-    fn finish(&mut self, message: Vec<u8>) {
-        self.ready.push_back(message);
+        self.ready.push_back(out);
         self.over = true;
+    }
+}
+
+/// Writes one note as a notification.
+fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
+    match note {
+        Note::Progress {
+            done,
+            total,
+            message,
+        } => {
+            if let Some(token) = token {
+                write_progress(out, token, *done, *total, message.as_deref());
+            }
+        }
+        Note::Log { level, data } => write_log(out, *level, None, data),
     }
 }

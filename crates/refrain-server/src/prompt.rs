@@ -1,13 +1,19 @@
 //! Prompts.
 
+use crate::builder::BuildError;
+use crate::complete::{self, Completers, Typed, completer, from_list};
 use crate::handler::{Handler, Needs, Start, erase};
 use crate::reply::PromptCall;
-use refrain_wire::{PromptArgument, PromptInfo};
+use crate::shown::shown;
+use refrain_core::Result;
+use refrain_wire::{Completion, PromptArgument, PromptInfo};
 use serde_json::Value;
+use std::future::Future;
 
 /// A prompt: a name, a description and a handler. Its arguments are strings.
 pub struct Prompt {
     pub(crate) info: PromptInfo,
+    pub(crate) completers: Completers,
     pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
@@ -16,13 +22,14 @@ pub struct Prompt {
 impl Prompt {
     /// A prompt of this name. Its arguments are the fields of the handler's argument struct.
     pub fn new<M, H: Handler<M, PromptCall>>(name: impl Into<String>, handler: H) -> Self {
+        let schema = H::schema().unwrap_or_default();
         Self {
             info: PromptInfo {
                 name: name.into(),
-                title: None,
-                description: None,
-                arguments: H::schema().as_ref().map(arguments).unwrap_or_default(),
+                arguments: arguments(&schema),
+                ..PromptInfo::default()
             },
+            completers: choices(&schema),
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
@@ -34,15 +41,39 @@ impl Prompt {
         &self.info
     }
 
-    /// A title to show.
-    pub fn title(mut self, title: impl Into<String>) -> Self {
-        self.info.title = Some(title.into());
+    /// Suggests values for an argument while it is typed. An argument whose type is an enum suggests its variants by
+    /// itself.
+    ///
+    /// ```
+    /// # use refrain_core::{Cx, Result};
+    /// # use refrain_server::{Prompt, Typed};
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// # struct Review { language: String }
+    /// # async fn review(_: Cx, _: Review) -> Result<&'static str> { Ok("Review this.") }
+    /// let prompt = Prompt::new("review", review).complete("language", async |typed: Typed| {
+    ///     let known = ["python", "rust"];
+    ///     let fitting = known.into_iter().filter(|name| name.starts_with(&typed.value));
+    ///     Ok(fitting.collect::<Vec<_>>())
+    /// });
+    /// ```
+    pub fn complete<F, Fut, C>(mut self, argument: impl Into<String>, suggest: F) -> Self
+    where
+        F: Fn(Typed) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<C>> + Send + 'static,
+        C: Into<Completion>,
+    {
+        self.completers.insert(argument.into(), completer(suggest));
         self
     }
 
-    /// What the prompt is for.
-    pub fn describe(mut self, description: impl Into<String>) -> Self {
-        self.info.description = Some(description.into());
+    /// Suggests values for an argument from a fixed list: those that begin as typed, then those that contain it.
+    pub fn suggest<S: Into<String>>(
+        mut self,
+        argument: impl Into<String>,
+        values: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let values = values.into_iter().map(Into::into).collect();
+        self.completers.insert(argument.into(), from_list(values));
         self
     }
 
@@ -52,7 +83,23 @@ impl Prompt {
         self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
+
+    pub(crate) fn has_argument(&self, name: &str) -> bool {
+        self.info.arguments.iter().any(|known| known.name == name)
+    }
+
+    pub(crate) fn check_completers(&self) -> Result<(), BuildError> {
+        let arguments = &self.info.arguments;
+        let known: Vec<&str> = arguments.iter().map(|known| known.name.as_str()).collect();
+        complete::check(
+            &format!("the prompt {:?}", self.info.name),
+            &self.completers,
+            &known,
+        )
+    }
 }
+
+shown!(Prompt);
 
 impl std::fmt::Debug for Prompt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,4 +130,31 @@ fn arguments(schema: &Value) -> Vec<PromptArgument> {
                 .collect()
         })
         .unwrap_or_default()
+}
+
+/// Suggestions for the fields of an object's schema that have a fixed set of values.
+fn choices(schema: &Value) -> Completers {
+    let fixed = |field: &Value| -> Option<Vec<String>> {
+        let target = match field["$ref"].as_str() {
+            Some(path) => schema.pointer(path.strip_prefix('#')?)?,
+            None => field,
+        };
+        let values: Vec<String> = match (&target["enum"], &target["oneOf"]) {
+            (Value::Array(values), _) => texts(values.iter()),
+            (_, Value::Array(variants)) => texts(variants.iter().map(|variant| &variant["const"])),
+            _ => return None,
+        };
+        (!values.is_empty()).then_some(values)
+    };
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    fields
+        .filter_map(|(name, field)| Some((name.clone(), from_list(fixed(field)?))))
+        .collect()
+}
+
+fn texts<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<String> {
+    values
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }

@@ -2,10 +2,13 @@
 
 use refrain_core::{Error, Incomplete, Outcome, Result};
 use refrain_wire::{
-    CacheScope, Content, PromptMessage, PromptResult, ReadResult, ResourceContents, ResultBody,
+    Cache, Content, PromptMessage, PromptResult, ReadResult, ResourceContents, ResultBody,
     ToolResult,
 };
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// Marks the handlers of tools.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub struct ReplyTo {
     pub uri: String,
     /// The media type the resource was registered with.
     pub mime_type: Option<String>,
+    /// How long the resource may be cached, and by whom.
+    pub cache: Cache,
 }
 
 /// A value that a handler of the kind `K` ([`ToolCall`], [`PromptCall`], [`ReadCall`]) may return.
@@ -31,14 +36,20 @@ pub struct ReplyTo {
     message = "`{Self}` cannot be the result of this handler",
     note = "a tool may return String, &str, Content, Vec<Content>, ToolResult, Json<T>, Incomplete or Reply<..>",
     note = "a prompt may return String, &str, Vec<PromptMessage>, PromptResult, Incomplete or Reply<..>",
-    note = "a resource may return String, &str, ResourceContents, Vec<ResourceContents>, ReadResult, Incomplete or Reply<..>"
+    note = "a resource may return String, &str, Json<T>, ResourceContents, Vec<ResourceContents>, ReadResult, Incomplete or Reply<..>"
 )]
 pub trait IntoReply<K> {
     /// Turns the value into the flow's outcome.
     fn into_reply(self, to: &ReplyTo) -> Result<Outcome>;
+
+    /// The JSON schema of the structured result, for values that have one.
+    fn output_schema() -> Option<Value> {
+        None
+    }
 }
 
-/// A structured result: sent as `structuredContent`, and as text for clients that read only that.
+/// A structured result: sent as `structuredContent`, and as text for clients that read only that. The tool's output
+/// schema is that of `T`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Json<T>(pub T);
 
@@ -52,6 +63,10 @@ pub enum Reply<R> {
 }
 
 impl<K, R: IntoReply<K>> IntoReply<K> for Reply<R> {
+    fn output_schema() -> Option<Value> {
+        R::output_schema()
+    }
+
     fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
         match self {
             Self::Complete(result) => result.into_reply(to),
@@ -60,10 +75,13 @@ impl<K, R: IntoReply<K>> IntoReply<K> for Reply<R> {
     }
 }
 
-fn complete(members: &impl Serialize) -> Result<Outcome> {
-    ResultBody::from_members(members)
-        .map(Outcome::Complete)
-        .map_err(Error::internal)
+fn complete(members: &impl Serialize, meta: Option<&Map<String, Value>>) -> Result<Outcome> {
+    let body = ResultBody::from_members(members).map_err(Error::internal)?;
+    let body = match meta {
+        Some(meta) => body.with_meta(meta).map_err(Error::internal)?,
+        None => body,
+    };
+    Ok(Outcome::Complete(body))
 }
 
 impl<K> IntoReply<K> for Outcome {
@@ -80,7 +98,7 @@ impl<K> IntoReply<K> for Incomplete {
 
 impl IntoReply<ToolCall> for ToolResult {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&self)
+        complete(&self, self.meta.as_ref())
     }
 }
 
@@ -103,37 +121,61 @@ impl IntoReply<ToolCall> for Content {
 }
 
 impl IntoReply<ToolCall> for Vec<Content> {
-    fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&ToolResult {
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+        let result = ToolResult {
             content: self,
             ..ToolResult::default()
-        })
+        };
+        result.into_reply(to)
     }
 }
 
-impl<T: Serialize> IntoReply<ToolCall> for Json<T> {
-    fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
+impl<T: Serialize + JsonSchema> IntoReply<ToolCall> for Json<T> {
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
         let value = serde_json::to_value(&self.0).map_err(Error::internal)?;
-        complete(&ToolResult {
+        let result = ToolResult {
             content: vec![Content::text(value.to_string())],
             structured_content: Some(value),
             ..ToolResult::default()
-        })
+        };
+        result.into_reply(to)
+    }
+
+    fn output_schema() -> Option<Value> {
+        let mut generator = SchemaSettings::draft2020_12()
+            .for_serialize()
+            .into_generator();
+        let schema = generator.root_schema_for::<T>().to_value();
+        // A schema that anything fits says nothing.
+        schema
+            .as_object()
+            .is_some_and(|schema| schema.keys().any(|key| key != "$schema" && key != "title"))
+            .then_some(schema)
+    }
+}
+
+impl<T: Serialize> IntoReply<ReadCall> for Json<T> {
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+        let text = serde_json::to_string(&self.0).map_err(Error::internal)?;
+        let mime_type = to.mime_type.as_deref().unwrap_or("application/json");
+        let contents = ResourceContents::text(to.uri.clone(), mime_type, text);
+        IntoReply::<ReadCall>::into_reply(contents, to)
     }
 }
 
 impl IntoReply<PromptCall> for PromptResult {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&self)
+        complete(&self, self.meta.as_ref())
     }
 }
 
 impl IntoReply<PromptCall> for Vec<PromptMessage> {
-    fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&PromptResult {
-            description: None,
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+        let result = PromptResult {
             messages: self,
-        })
+            ..PromptResult::default()
+        };
+        result.into_reply(to)
     }
 }
 
@@ -151,17 +193,18 @@ impl IntoReply<PromptCall> for &str {
 
 impl IntoReply<ReadCall> for ReadResult {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&self)
+        complete(&self, self.meta.as_ref())
     }
 }
 
 impl IntoReply<ReadCall> for Vec<ResourceContents> {
-    fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&ReadResult {
+    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+        let result = ReadResult {
             contents: self,
-            ttl_ms: 0,
-            cache_scope: CacheScope::Private,
-        })
+            cache: to.cache,
+            meta: None,
+        };
+        result.into_reply(to)
     }
 }
 

@@ -2,15 +2,20 @@
 
 mod begin;
 
-pub(crate) use begin::{Begin, begin};
+pub(crate) use begin::begin;
 
 use crate::load::Place;
 use crate::server::Server;
+use jsonschema::Validator;
 use refrain_core::{
     AskError, Binding, Cut, Error, ErrorKind, Event, Flow, LogError, LogKey, Note, Outcome,
     Recorded, Stats,
 };
-use refrain_wire::{CallKind, Incomplete, Reply, RpcError, ToolResult, record_reply};
+use refrain_wire::{
+    CallKind, ErrorCode, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
+};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +34,8 @@ pub struct Round {
     binding: Binding,
     kind: CallKind,
     version: Arc<str>,
+    /// What the structured content must fit.
+    output: Option<Arc<Validator>>,
     number: u32,
     progress_token: Option<Box<RawValue>>,
     single_use: Option<LogKey>,
@@ -67,6 +74,10 @@ impl std::fmt::Debug for Round {
 }
 
 impl Round {
+    pub(crate) fn kind(&self) -> CallKind {
+        self.kind
+    }
+
     /// The number of this round, counted from 1.
     pub fn number(&self) -> u32 {
         self.number
@@ -182,7 +193,7 @@ impl Round {
     fn reply(&mut self, event: Event) -> Reply {
         match event {
             Event::Cut(cut) => self.incomplete(cut),
-            Event::Done(Ok(Outcome::Complete(body))) => Reply::Complete(body),
+            Event::Done(Ok(Outcome::Complete(body))) => self.complete(body),
             Event::Done(Err(failed)) => self.failed(&failed),
             Event::Fault(fault) if fault.bad_answer => {
                 Reply::Error(RpcError::invalid_params(fault.message))
@@ -202,6 +213,21 @@ impl Round {
             | Event::Settle
             | Event::Crashed => Reply::Error(RpcError::internal("Internal error")),
         }
+    }
+
+    /// A result leaves only if it fits what the tool promised.
+    fn complete(&self, body: ResultBody) -> Reply {
+        let misfit = self
+            .output
+            .as_ref()
+            .and_then(|output| misfit(output, &body).err());
+        let Some(reason) = misfit else {
+            return Reply::Complete(body);
+        };
+        tracing::error!(%reason, "a result does not fit the tool's output schema");
+        Reply::Error(RpcError::internal(format!(
+            "the tool's result does not fit its output schema: {reason}"
+        )))
     }
 
     fn incomplete(&self, cut: Cut) -> Reply {
@@ -240,10 +266,22 @@ impl Round {
         Reply::Error(rpc)
     }
 
-    /// Records the reply of a token that may be used once.
+    /// Records the reply of a token that may be used once. A client that lacks a capability has not used it: it may come
+    /// again with one that has it.
     fn keep(&self, reply: &Reply) -> Option<Kept> {
         let key = self.single_use.clone()?;
         let log = self.server.0.replay_log.clone()?;
+        if let Reply::Error(RpcError {
+            code: ErrorCode::MissingCapability,
+            ..
+        }) = reply
+        {
+            return Some(Box::pin(async move {
+                if let Err(error) = log.forget(&key).await {
+                    tracing::error!(%error, "a beginning could not be taken back");
+                }
+            }));
+        }
         let recorded = record_reply(reply, &self.server.0.info);
         Some(Box::pin(async move {
             if let Err(error) = log.finish(&key, &recorded).await {
@@ -251,6 +289,36 @@ impl Round {
             }
         }))
     }
+}
+
+/// Does the structured content fit the schema? A failure needs none.
+fn misfit(output: &Validator, body: &ResultBody) -> Result<(), String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Structured {
+        #[serde(default, deserialize_with = "present")]
+        structured_content: Option<Value>,
+        #[serde(default)]
+        is_error: bool,
+    }
+    let result: Structured = serde_json::from_str(&format!("{{{}}}", body.members()))
+        .map_err(|error| error.to_string())?;
+    if result.is_error {
+        return Ok(());
+    }
+    let Some(content) = result.structured_content else {
+        return Err("it has no structuredContent".into());
+    };
+    output.validate(&content).map_err(|error| {
+        let at = error.instance_path().as_str().to_owned();
+        // Not the value itself: it may be long, or private.
+        format!("at {:?}: {}", at, error.masked())
+    })
+}
+
+/// Tells `null`, which is a value, from nothing.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 fn error(error: RpcError) -> RoundEvent {

@@ -1,15 +1,18 @@
 //! The same server on standard input and output: one message a line.
 
 use crate::auth::{Caller, Scopes};
+use crate::record;
 use crate::server::Server;
 use refrain_core::Principal;
-use refrain_wire::{Id, Message, RpcError, parse, write_error};
+use refrain_wire::{Message, RpcError, parse, write_error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Messages waiting to be written before handlers are held up.
@@ -28,10 +31,12 @@ where
         input,
         limit: server.limits().body,
     };
+    // Says so when the input has ended.
+    let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
-    let mut by_id: HashMap<String, AbortHandle> = HashMap::new();
+    let mut by_id: HashMap<String, Running> = HashMap::new();
     while let Some(line) = lines.next().await? {
-        by_id.retain(|_, handle| !handle.is_finished());
+        by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
         match line {
             Line::TooLong => {
@@ -41,28 +46,38 @@ where
                 ));
                 let mut out = Vec::new();
                 write_error(&mut out, None, &error);
-                send(&sender, out).await;
+                record::sent("", &out);
+                Out::new(&sender).send(out).await;
             }
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
             Line::Text(bytes) => match parse(&bytes) {
                 Ok(Message::Notification { method, params }) => {
                     if method == "notifications/cancelled"
-                        && let Some(id) = params.and_then(cancelled_id)
-                        && let Some(handle) = by_id.remove(&id)
+                        && let Some(cancelled) = params.and_then(Cancelled::read)
+                        && let Some(request) = by_id.remove(cancelled.request_id.get())
                     {
-                        handle.abort();
+                        let reason = cancelled.reason.as_deref().unwrap_or("none given");
+                        tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
+                        request.silent.store(true, Ordering::Release);
+                        request.handle.abort();
                     }
                 }
                 Ok(Message::Request { id, .. }) => {
                     let id = id.as_json().to_owned();
-                    let handle = running.spawn(answer(server.clone(), bytes, sender.clone()));
-                    by_id.insert(id, handle);
+                    let out = Out::new(&sender);
+                    let silent = out.silent.clone();
+                    let handle = running.spawn(answer(server.clone(), bytes, out, closed.clone()));
+                    by_id.insert(id, Running { handle, silent });
                 }
-                Err(_) => answer(server.clone(), bytes, sender.clone()).await,
+                Err(_) => {
+                    answer(server.clone(), bytes, Out::new(&sender), closed.clone()).await;
+                }
             },
         }
     }
-    // The client will send nothing more: what still runs is given a little time, and then cancelled.
+    // The client will send nothing more: it listens no longer, and what still runs is given a little time and then
+    // cancelled.
+    closing.send_replace(true);
     let all = async { while running.join_next().await.is_some() {} };
     let grace = server.limits().drain_grace;
     if tokio::time::timeout(grace, all).await.is_err() {
@@ -72,7 +87,7 @@ where
     writer.await.map_err(io::Error::other)?
 }
 
-async fn answer(server: Server, bytes: Vec<u8>, sender: mpsc::Sender<Vec<u8>>) {
+async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
     let caller = Caller {
         principal: Principal::anonymous(),
         scopes: Scopes::everything(),
@@ -80,31 +95,75 @@ async fn answer(server: Server, bytes: Vec<u8>, sender: mpsc::Sender<Vec<u8>>) {
     let Some(mut outgoing) = server.receive(&bytes, caller) else {
         return;
     };
-    while let Some(message) = outgoing.next().await {
-        send(&sender, message).await;
+    let mut open = true;
+    loop {
+        let message = tokio::select! {
+            message = outgoing.next() => message,
+            _ = closed.wait_for(|closed| *closed), if open => {
+                open = false;
+                outgoing.end_listening();
+                continue;
+            }
+        };
+        match message {
+            Some(message) => out.send(message).await,
+            None => return,
+        }
     }
 }
 
-/// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
-async fn send(sender: &mpsc::Sender<Vec<u8>>, message: Vec<u8>) {
-    let _ = sender.send(message).await;
+/// A request that is being answered.
+struct Running {
+    handle: AbortHandle,
+    silent: Arc<AtomicBool>,
 }
 
-fn cancelled_id(params: &RawValue) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Cancelled<'a> {
-        #[serde(rename = "requestId", borrow)]
-        request_id: &'a RawValue,
+/// Where the messages of one request go.
+struct Out {
+    sender: mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>,
+    /// The request was cancelled: nothing more may be said, not even what is queued.
+    silent: Arc<AtomicBool>,
+}
+
+impl Out {
+    fn new(sender: &mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>) -> Self {
+        Self {
+            sender: sender.clone(),
+            silent: Arc::default(),
+        }
     }
-    let params: Cancelled<'_> = serde_json::from_str(params.get()).ok()?;
-    Id::from_raw(params.request_id).map(|id| id.as_json().to_owned())
+
+    /// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
+    async fn send(&self, message: Vec<u8>) {
+        let _ = self.sender.send((message, self.silent.clone())).await;
+    }
 }
 
-async fn write_lines<W>(mut lines: mpsc::Receiver<Vec<u8>>, mut output: W) -> io::Result<()>
+/// What a client no longer wants.
+#[derive(Deserialize)]
+struct Cancelled<'a> {
+    #[serde(rename = "requestId", borrow)]
+    request_id: &'a RawValue,
+    reason: Option<String>,
+}
+
+impl<'a> Cancelled<'a> {
+    fn read(params: &'a RawValue) -> Option<Self> {
+        serde_json::from_str(params.get()).ok()
+    }
+}
+
+async fn write_lines<W>(
+    mut lines: mpsc::Receiver<(Vec<u8>, Arc<AtomicBool>)>,
+    mut output: W,
+) -> io::Result<()>
 where
     W: AsyncWrite + Unpin,
 {
-    while let Some(mut line) = lines.recv().await {
+    while let Some((mut line, silent)) = lines.recv().await {
+        if silent.load(Ordering::Acquire) {
+            continue;
+        }
         line.push(b'\n');
         output.write_all(&line).await?;
         output.flush().await?;

@@ -2,6 +2,7 @@
 
 use crate::handler::{Handler, Needs, Start, erase};
 use crate::reply::ToolCall;
+use crate::shown::shown;
 use refrain_wire::{ToolAnnotations, ToolInfo};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,11 +36,9 @@ impl Tool {
         Self {
             info: ToolInfo {
                 name: name.into(),
-                title: None,
-                description: None,
                 input_schema: H::schema().unwrap_or_else(none),
-                output_schema: None,
-                annotations: None,
+                output_schema: H::output_schema(),
+                ..ToolInfo::default()
             },
             version: "1".into(),
             once: false,
@@ -55,18 +54,6 @@ impl Tool {
         &self.info
     }
 
-    /// A title to show.
-    pub fn title(mut self, title: impl Into<String>) -> Self {
-        self.info.title = Some(title.into());
-        self
-    }
-
-    /// What the tool does, for the model that chooses it.
-    pub fn describe(mut self, description: impl Into<String>) -> Self {
-        self.info.description = Some(description.into());
-        self
-    }
-
     /// The version of the tool, as it is noted in tokens. Default "1".
     pub fn version(mut self, version: impl Into<Arc<str>>) -> Self {
         self.version = version.into();
@@ -76,6 +63,13 @@ impl Tool {
     /// Another schema than that of the argument struct, for what types cannot say.
     pub fn input_schema(mut self, schema: Value) -> Self {
         self.info.input_schema = schema;
+        self
+    }
+
+    /// Another output schema than that of the handler's `Json<T>`. A result that does not fit it is not sent: the call
+    /// fails, and the log says why.
+    pub fn output_schema(mut self, schema: Value) -> Self {
+        self.info.output_schema = Some(schema);
         self
     }
 
@@ -105,6 +99,8 @@ impl Tool {
         self
     }
 }
+
+shown!(Tool);
 
 impl std::fmt::Debug for Tool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -148,18 +148,25 @@ impl Reply {
 ///
 /// Kept as the text of a whole object, braces included, and handed out without them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResultBody(String);
+pub struct ResultBody {
+    members: String,
+    meta: Option<String>,
+}
 
 impl ResultBody {
     /// Writes the members of a struct; one that is no JSON object is an internal error.
     pub fn from_members(members: impl Serialize) -> Result<Self, RpcError> {
-        let text = serde_json::to_string(&members).map_err(|error| {
-            RpcError::internal(format!("the result cannot be written: {error}"))
-        })?;
-        if !text.starts_with('{') {
-            return Err(RpcError::internal("the result is not an object"));
-        }
-        Ok(Self(write::one_line(text)))
+        Ok(Self {
+            members: object(&members)?,
+            meta: None,
+        })
+    }
+
+    /// The same result with these members in its `_meta`, beside those the dialect puts there.
+    pub fn with_meta(mut self, meta: impl Serialize) -> Result<Self, RpcError> {
+        let text = object(&meta)?;
+        self.meta = (!inside(&text).is_empty()).then_some(text);
+        Ok(self)
     }
 
     /// The result of a tool that answers with one text, written without a detour: most results are that.
@@ -168,14 +175,36 @@ impl ResultBody {
         out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
         write::text(&mut out, text);
         out.extend_from_slice(br#"}],"isError":false}"#);
-        Self(String::from_utf8(out).expect("only whole strings were written"))
+        Self {
+            members: String::from_utf8(out).expect("only whole strings were written"),
+            meta: None,
+        }
     }
 
     /// The text of the members, commas between them and none around them.
     pub fn members(&self) -> &str {
-        // An empty object that was written by hand may have white space in it.
-        self.0[1..self.0.len() - 1].trim_ascii()
+        inside(&self.members)
     }
+
+    /// The text of the members of its `_meta`, where there are any.
+    pub fn meta(&self) -> Option<&str> {
+        self.meta.as_deref().map(inside)
+    }
+}
+
+/// The JSON text of an object.
+fn object(members: &impl Serialize) -> Result<String, RpcError> {
+    let text = serde_json::to_string(members)
+        .map_err(|error| RpcError::internal(format!("the result cannot be written: {error}")))?;
+    if !text.starts_with('{') {
+        return Err(RpcError::internal("the result is not an object"));
+    }
+    Ok(write::one_line(text))
+}
+
+/// What is between the braces of an object. An empty one that was written by hand may have white space in it.
+fn inside(object: &str) -> &str {
+    object[1..object.len() - 1].trim_ascii()
 }
 
 /// A call that is not done: what it asks, and the token to send back.

@@ -143,6 +143,23 @@ impl RpcError {
         })
     }
 
+    /// `initialize` is not spoken; the message and the data name the versions that are, since an older client can only
+    /// show them to its user.
+    pub fn unknown_handshake(supported: &[&str]) -> Self {
+        #[derive(Serialize)]
+        struct Data<'a> {
+            supported: &'a [&'a str],
+        }
+        Self::new(
+            ErrorCode::MethodNotFound,
+            format!(
+                "method not found: initialize; this server speaks only {}",
+                supported.join(", ")
+            ),
+        )
+        .with_data(&Data { supported })
+    }
+
     /// The server does not speak the requested version; the data lists those it does.
     pub fn unsupported_version(requested: &str, supported: &[&str]) -> Self {
         #[derive(Serialize)]

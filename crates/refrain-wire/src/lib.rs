@@ -34,12 +34,15 @@
 mod answer;
 mod ask;
 mod call;
+mod complete;
 mod content;
 mod decode;
 mod envelope;
 mod error;
 mod fast;
+mod info;
 mod list;
+mod listen;
 mod meta;
 mod ratified;
 mod strict;
@@ -52,18 +55,28 @@ pub use ask::{
     Ask, AskKind, IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams,
 };
 pub use call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
+pub use complete::{
+    CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference, decode_complete,
+};
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use envelope::{Id, Message, Rejection, parse};
 pub use error::{ErrorCode, RpcError};
 pub use fast::read_call;
+pub use info::{
+    Empty, Icon, Implementation, ListCapability, PromptArgument, PromptInfo, ResourceInfo,
+    ResourceTemplateInfo, ServerCapabilities, Theme, ToolAnnotations, ToolInfo,
+};
 pub use list::{
-    CacheScope, DiscoverResult, Implementation, ListResult, Listed, PromptArgument, PromptInfo,
-    PromptMessage, PromptResult, ReadResult, ResourceInfo, ResourceTemplateInfo,
-    ServerCapabilities, ToolAnnotations, ToolInfo, ToolResult,
+    Cache, CacheScope, DiscoverResult, ListResult, Listed, PromptMessage, PromptResult, ReadResult,
+    ToolResult,
+};
+pub use listen::{
+    Change, Filter, ListenParams, decode_listen, write_acknowledged, write_change,
+    write_listen_cancelled, write_listen_end,
 };
 pub use meta::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
-    LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY,
+    LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY,
 };
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,

@@ -1,169 +1,12 @@
-//! What a server says it has, and the bodies of its results.
+//! The bodies of results.
 
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use std::time::Duration;
 
 use crate::content::{Content, ResourceContents, Role};
-
-/// A tool in a list.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ToolInfo {
-    /// What programs call it.
-    pub name: String,
-    /// What a person calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// What it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// The schema of its arguments.
-    pub input_schema: Value,
-    /// The schema of its structured content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_schema: Option<Value>,
-    /// Hints about what it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub annotations: Option<ToolAnnotations>,
-}
-
-/// Hints about what a tool does, which a client need not believe.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ToolAnnotations {
-    /// What a person calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// It changes nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only_hint: Option<bool>,
-    /// It may destroy something.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub destructive_hint: Option<bool>,
-    /// Doing it twice is the same as doing it once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idempotent_hint: Option<bool>,
-    /// It reaches out into the world.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open_world_hint: Option<bool>,
-}
-
-/// A prompt in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PromptInfo {
-    /// What programs call it.
-    pub name: String,
-    /// What a person calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// What it is for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// What it can be given.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arguments: Vec<PromptArgument>,
-}
-
-/// Something a prompt can be given.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PromptArgument {
-    /// What programs call it.
-    pub name: String,
-    /// What a person calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// What it is for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Whether the prompt cannot do without it.
-    #[serde(default)]
-    pub required: bool,
-}
-
-/// A resource in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ResourceInfo {
-    /// Where it is.
-    pub uri: String,
-    /// What programs call it.
-    pub name: String,
-    /// What a person calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// What it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Its media type.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mime_type: Option<String>,
-    /// Its size in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<u64>,
-}
-
-/// A family of resources in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ResourceTemplateInfo {
-    /// Where they are, as an RFC 6570 template.
-    pub uri_template: String,
-    /// What programs call it.
-    pub name: String,
-    /// What a person calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// What they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Their media type, if they share one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mime_type: Option<String>,
-}
-
-/// The name and version of a server or client.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Implementation {
-    /// What programs call it.
-    pub name: String,
-    /// What a person calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// Its version.
-    pub version: String,
-}
-
-/// What a server can do; each is written as an empty object if true and left out if false.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ServerCapabilities {
-    /// It has tools.
-    pub tools: bool,
-    /// It has prompts.
-    pub prompts: bool,
-    /// It has resources.
-    pub resources: bool,
-    /// It sends log messages.
-    pub logging: bool,
-}
-
-impl Serialize for ServerCapabilities {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Empty {}
-        let all = [
-            ("tools", self.tools),
-            ("prompts", self.prompts),
-            ("resources", self.resources),
-            ("logging", self.logging),
-        ];
-        serializer.collect_map(
-            all.iter()
-                .filter(|(_, has)| *has)
-                .map(|(name, _)| (name, Empty {})),
-        )
-    }
-}
+use crate::info::{PromptInfo, ResourceInfo, ResourceTemplateInfo, ServerCapabilities, ToolInfo};
 
 /// Who may share a cached result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -188,6 +31,9 @@ pub struct ToolResult {
     /// Whether the tool failed, and the content says why.
     #[serde(default)]
     pub is_error: bool,
+    /// Further facts about it, for its `_meta`.
+    #[serde(skip)]
+    pub meta: Option<Map<String, Value>>,
 }
 
 impl ToolResult {
@@ -216,6 +62,9 @@ pub struct PromptResult {
     pub description: Option<String>,
     /// The conversation to start from.
     pub messages: Vec<PromptMessage>,
+    /// Further facts about it, for its `_meta`.
+    #[serde(skip)]
+    pub meta: Option<Map<String, Value>>,
 }
 
 /// One message of a prompt.
@@ -251,10 +100,12 @@ impl PromptMessage {
 pub struct ReadResult {
     /// The contents.
     pub contents: Vec<ResourceContents>,
-    /// How long they may be cached, in milliseconds.
-    pub ttl_ms: u64,
-    /// Who may share them.
-    pub cache_scope: CacheScope,
+    /// How long they may be cached, and by whom.
+    #[serde(flatten)]
+    pub cache: Cache,
+    /// Further facts about it, for its `_meta`.
+    #[serde(skip)]
+    pub meta: Option<Map<String, Value>>,
 }
 
 /// Something that comes in lists, and the member those lists stand under.
@@ -279,17 +130,55 @@ impl Listed for ResourceTemplateInfo {
     const MEMBER: &'static str = "resourceTemplates";
 }
 
+/// How long a result may be kept, and by whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cache {
+    /// How long it may be cached, in milliseconds.
+    pub ttl_ms: u64,
+    /// Who may share it.
+    pub cache_scope: CacheScope,
+}
+
+impl Cache {
+    /// For everyone, whoever asked: nothing in it may depend on who did.
+    ///
+    /// ```
+    /// # use refrain_wire::Cache;
+    /// # use std::time::Duration;
+    /// assert_eq!(Cache::public(Duration::from_secs(60)).ttl_ms, 60_000);
+    /// ```
+    pub fn public(ttl: Duration) -> Self {
+        Self {
+            ttl_ms: millis(ttl),
+            cache_scope: CacheScope::Public,
+        }
+    }
+
+    /// Only for the one who asked.
+    pub fn private(ttl: Duration) -> Self {
+        Self {
+            ttl_ms: millis(ttl),
+            cache_scope: CacheScope::Private,
+        }
+    }
+}
+
+/// Milliseconds that every reader of JSON can hold.
+fn millis(time: Duration) -> u64 {
+    const EXACT: u64 = 1 << 53;
+    u64::try_from(time.as_millis()).map_or(EXACT, |millis| millis.min(EXACT))
+}
+
 /// One page of a list of tools, prompts, resources or resource templates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ListResult<'a, T> {
     /// What is on the page.
-    pub items: &'a [T],
+    pub items: &'a [&'a T],
     /// The cursor of the next page, if there is one.
     pub next_cursor: Option<&'a str>,
-    /// How long the page may be cached, in milliseconds.
-    pub ttl_ms: u64,
-    /// Who may share it.
-    pub cache_scope: CacheScope,
+    /// How long the page may be cached, and by whom.
+    pub cache: Cache,
 }
 
 impl<T: Listed> Serialize for ListResult<'_, T> {
@@ -299,8 +188,8 @@ impl<T: Listed> Serialize for ListResult<'_, T> {
         if let Some(cursor) = self.next_cursor {
             map.serialize_entry("nextCursor", cursor)?;
         }
-        map.serialize_entry("ttlMs", &self.ttl_ms)?;
-        map.serialize_entry("cacheScope", &self.cache_scope)?;
+        map.serialize_entry("ttlMs", &self.cache.ttl_ms)?;
+        map.serialize_entry("cacheScope", &self.cache.cache_scope)?;
         map.end()
     }
 }
@@ -316,8 +205,7 @@ pub struct DiscoverResult {
     /// How to use the server, for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
-    /// How long this may be cached, in milliseconds.
-    pub ttl_ms: u64,
-    /// Who may share it.
-    pub cache_scope: CacheScope,
+    /// How long this may be cached, and by whom.
+    #[serde(flatten)]
+    pub cache: Cache,
 }

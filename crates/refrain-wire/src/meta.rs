@@ -20,6 +20,8 @@ pub const CLIENT_CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabil
 pub const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
 /// The `_meta` key of the server's name and version in a result.
 pub const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
+/// The `_meta` key of the request that opened the stream a notification belongs to.
+pub const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 /// The `_meta` key of an id that makes a repeated first request the same flow.
 pub const CALL_ID_KEY: &str = "refrain/callId";
 
@@ -35,6 +37,8 @@ pub struct Meta<'a> {
     pub client_info: Option<&'a RawValue>,
     /// What the client can do.
     pub capabilities: Capabilities,
+    /// The extensions the client speaks, by name, with their settings: an object, as sent.
+    pub extensions: Option<&'a RawValue>,
     /// The lowest level of log messages the client wants; none without it.
     pub log_level: Option<LogLevel>,
     /// The string or integer that progress notifications must carry.
@@ -182,7 +186,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta<'de>, A::Error> {
         let mut version: Option<Text<'de>> = None;
         let mut client_info: Option<RawObject<'de>> = None;
-        let mut capabilities: Option<Capabilities> = None;
+        let mut declared: Option<Declared<'de>> = None;
         let mut log_level: Option<LogLevel> = None;
         let mut progress_token: Option<ProgressToken<'de>> = None;
         let mut call_id: Option<CallId<'de>> = None;
@@ -197,7 +201,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
                     once(&mut map, &mut client_info, CLIENT_INFO_PATH, "an object")?;
                 }
                 MetaKey::ClientCapabilities => {
-                    once_nested(&mut map, &mut capabilities, CAPABILITIES_PATH)?;
+                    once_nested(&mut map, &mut declared, CAPABILITIES_PATH)?;
                 }
                 MetaKey::LogLevel => once(&mut map, &mut log_level, LOG_LEVEL_PATH, LEVELS)?,
                 MetaKey::ProgressToken => {
@@ -225,10 +229,12 @@ impl<'de> Visitor<'de> for MetaVisitor {
                 "{path} is missing; every request must carry it"
             ))
         };
+        let declared = declared.ok_or_else(|| missing(CAPABILITIES_PATH))?;
         Ok(Meta {
             protocol_version: version.ok_or_else(|| missing(VERSION_PATH))?.0,
             client_info: client_info.map(|raw| raw.0),
-            capabilities: capabilities.ok_or_else(|| missing(CAPABILITIES_PATH))?,
+            capabilities: declared.capabilities,
+            extensions: declared.extensions,
             log_level,
             progress_token: progress_token.map(|raw| raw.0),
             call_id: call_id.map(|text| text.0),
@@ -240,6 +246,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
 const VERSION_PATH: &str = "_meta.io.modelcontextprotocol/protocolVersion";
 const CLIENT_INFO_PATH: &str = "_meta.io.modelcontextprotocol/clientInfo";
 const CAPABILITIES_PATH: &str = "_meta.io.modelcontextprotocol/clientCapabilities";
+const EXTENSIONS_PATH: &str = "_meta.io.modelcontextprotocol/clientCapabilities.extensions";
 const LOG_LEVEL_PATH: &str = "_meta.io.modelcontextprotocol/logLevel";
 const LEVELS: &str = "one of debug, info, notice, warning, error, critical, alert, emergency";
 
@@ -319,11 +326,18 @@ enum CapabilityKey {
     Elicitation,
     Sampling,
     Roots,
+    Extensions,
     #[serde(other)]
     Other,
 }
 
-impl<'de> Deserialize<'de> for Capabilities {
+/// What a client declared: what it can do, and the extensions it speaks.
+struct Declared<'a> {
+    capabilities: Capabilities,
+    extensions: Option<&'a RawValue>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Declared<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(CapabilitiesVisitor)
     }
@@ -332,14 +346,15 @@ impl<'de> Deserialize<'de> for Capabilities {
 struct CapabilitiesVisitor;
 
 impl<'de> Visitor<'de> for CapabilitiesVisitor {
-    type Value = Capabilities;
+    type Value = Declared<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{CAPABILITIES_PATH} as an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Capabilities, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Declared<'de>, A::Error> {
         let mut found = Capabilities::default();
+        let mut extensions: Option<RawObject<'de>> = None;
         let mut elicitation = false;
         let twice = |name: &str| {
             Error::custom(format_args!(
@@ -377,9 +392,15 @@ impl<'de> Visitor<'de> for CapabilitiesVisitor {
                         names: [],
                     })?;
                 }
+                CapabilityKey::Extensions => {
+                    once(&mut map, &mut extensions, EXTENSIONS_PATH, "an object")?;
+                }
                 CapabilityKey::Other => skip(&mut map)?,
             }
         }
-        Ok(found)
+        Ok(Declared {
+            capabilities: found,
+            extensions: extensions.map(|raw| raw.0),
+        })
     }
 }

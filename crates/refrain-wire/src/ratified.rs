@@ -72,7 +72,7 @@ const fn target_name(kind: CallKind) -> &'static str {
     }
 }
 
-fn missing_meta<E: Error>() -> E {
+pub(crate) fn missing_meta<E: Error>() -> E {
     E::custom("params._meta is missing; every request must carry it")
 }
 
@@ -214,11 +214,11 @@ fn write_rest(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
     match reply {
         Reply::Complete(body) => {
             write_complete(out, body);
-            write_server_info(out, server_info);
+            write_meta(out, body.meta(), server_info);
         }
         Reply::Incomplete(incomplete) => {
             write_incomplete(out, incomplete);
-            write_server_info(out, server_info);
+            write_meta(out, None, server_info);
         }
         Reply::Error(error) => write_error_member(out, error),
         Reply::Recorded(rest) => out.extend_from_slice(rest.as_bytes()),
@@ -283,7 +283,7 @@ pub fn write_log(out: &mut Vec<u8>, level: LogLevel, logger: Option<&str>, data:
     out.extend_from_slice(b"}}");
 }
 
-fn open(out: &mut Vec<u8>, id: Option<&str>) {
+pub(crate) fn open(out: &mut Vec<u8>, id: Option<&str>) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
     if let Some(id) = id {
         out.extend_from_slice(b",\"id\":");
@@ -329,8 +329,13 @@ fn write_ask(out: &mut Vec<u8>, ask: &Ask) {
     out.extend_from_slice(b"}}");
 }
 
-fn write_server_info(out: &mut Vec<u8>, server_info: &RawValue) {
-    out.extend_from_slice(b",\"_meta\":{\"");
+fn write_meta(out: &mut Vec<u8>, more: Option<&str>, server_info: &RawValue) {
+    out.extend_from_slice(b",\"_meta\":{");
+    if let Some(members) = more {
+        out.extend_from_slice(members.as_bytes());
+        out.push(b',');
+    }
+    out.push(b'"');
     out.extend_from_slice(SERVER_INFO_KEY.as_bytes());
     out.extend_from_slice(b"\":");
     out.extend_from_slice(server_info.get().as_bytes());

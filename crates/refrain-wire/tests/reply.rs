@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use refrain_wire::{
-    Annotations, Ask, CacheScope, Capability, Content, DiscoverResult, ErrorCode, Id,
-    Implementation, Incomplete, ListResult, LogLevel, PromptArgument, PromptInfo, PromptMessage,
-    PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo, ResourceTemplateInfo,
-    ResultBody, Role, RpcError, SamplingParams, ServerCapabilities, ToolAnnotations, ToolInfo,
-    ToolResult, write_error, write_log, write_progress, write_reply,
+    Annotations, Ask, Cache, Capability, Content, DiscoverResult, Empty, ErrorCode, Id,
+    Implementation, Incomplete, ListCapability, ListResult, LogLevel, PromptArgument, PromptInfo,
+    PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo,
+    ResourceTemplateInfo, ResultBody, Role, RpcError, SamplingParams, ServerCapabilities,
+    ToolAnnotations, ToolInfo, ToolResult, write_error, write_log, write_progress, write_reply,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -309,6 +310,7 @@ fn result_bodies() {
             role: Role::User,
             content: "Please review".into(),
         }],
+        meta: None,
     };
     assert_eq!(
         members(&prompt),
@@ -316,8 +318,8 @@ fn result_bodies() {
     );
     let read = ReadResult {
         contents: vec![ResourceContents::text("a:b", "text/plain", "x")],
-        ttl_ms: 60000,
-        cache_scope: CacheScope::Private,
+        cache: Cache::private(Duration::from_secs(60)),
+        meta: None,
     };
     assert_eq!(
         members(&read),
@@ -326,17 +328,20 @@ fn result_bodies() {
     let discover = DiscoverResult {
         supported_versions: vec!["2026-07-28".into()],
         capabilities: ServerCapabilities {
-            tools: true,
-            resources: true,
+            tools: Some(ListCapability::default()),
+            resources: Some(ListCapability {
+                list_changed: true,
+                subscribe: true,
+            }),
+            completions: Some(Empty {}),
             ..Default::default()
         },
         instructions: None,
-        ttl_ms: 3_600_000,
-        cache_scope: CacheScope::Public,
+        cache: Cache::public(Duration::from_secs(3600)),
     };
     assert_eq!(
         members(&discover),
-        json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}, "resources": {}}, "ttlMs": 3600000, "cacheScope": "public"})
+        json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}, "resources": {"listChanged": true, "subscribe": true}, "completions": {}}, "ttlMs": 3600000, "cacheScope": "public"})
     );
 }
 
@@ -353,10 +358,9 @@ fn lists() {
         ..Default::default()
     }];
     let page = ListResult {
-        items: &tools,
+        items: &tools.each_ref(),
         next_cursor: Some("next"),
-        ttl_ms: 300_000,
-        cache_scope: CacheScope::Public,
+        cache: Cache::public(Duration::from_secs(300)),
     };
     assert_eq!(
         members(page),
@@ -368,10 +372,9 @@ fn lists() {
 
     fn items<T: refrain_wire::Listed>(items: &[T]) -> Value {
         members(ListResult {
-            items,
+            items: &items.iter().collect::<Vec<_>>(),
             next_cursor: None,
-            ttl_ms: 0,
-            cache_scope: CacheScope::Private,
+            cache: Cache::default(),
         })
     }
     let argument = PromptArgument {

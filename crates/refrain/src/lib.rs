@@ -105,16 +105,16 @@ pub use refrain_core::{
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
     AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Caller,
-    Handler, HttpService, IntoReply, Json, Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError,
-    MetadataService, Outgoing, Prompt, PromptCall, ReadCall, Refused, Reply, ReplyTo, Resource,
-    ResourceMetadata, ResourceTemplate, Round, RoundEvent, Scopes, Server, ServerBuilder,
-    ServerLimits, State, TemplateError, Tool, ToolCall, TrustedProxy, TrustedProxyError, serve,
-    serve_stdio,
+    Changes, Handler, HttpService, IntoReply, Json, Jwks, JwtVerifier, JwtVerifierBuilder,
+    JwtVerifierError, Listing, MetadataService, Outgoing, Prompt, PromptCall, ReadCall, Refused,
+    Reply, ReplyTo, Resource, ResourceMetadata, ResourceTemplate, Round, RoundEvent, Scopes,
+    Server, ServerBuilder, ServerLimits, State, TemplateError, Tool, ToolCall, TrustedProxy,
+    TrustedProxyError, Typed, serve, serve_stdio,
 };
 pub use refrain_wire::{
-    Annotations, CacheScope, Capability, Content, LogLevel, PROTOCOL_VERSION, PromptMessage,
-    PromptResult, ReadResult, ResourceContents, ResourceLink, Role, Root, SamplingAnswer,
-    SamplingParams, ToolAnnotations, ToolResult,
+    Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
+    PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
+    Role, Root, SamplingAnswer, SamplingParams, Theme, ToolAnnotations, ToolResult,
 };
 
 /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`

@@ -2,7 +2,7 @@
 
 use super::metadata::Published;
 use super::{Caller, ResourceMetadata, Scopes};
-use crate::server::{BuildError, ServerBuilder};
+use crate::builder::{BuildError, ServerBuilder};
 use refrain_wire::RpcError;
 use serde_json::json;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Where clients get their tokens: the protected resource metadata of RFC 9728.
 
 use super::web::{Web, web};
-use crate::server::BuildError;
+use crate::builder::BuildError;
 use bytes::Bytes;
 use serde::Serialize;
 

@@ -1,16 +1,15 @@
 //! The body of a response: one piece, or a stream of events.
 
 use super::pulse::Busy;
-use crate::round::{Round, RoundEvent};
-use crate::server::Server;
+use crate::outgoing::Outgoing;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use refrain_core::Note;
-use refrain_wire::{Id, Reply, RpcError, write_log, write_progress, write_reply};
-use serde_json::value::RawValue;
 use std::convert::Infallible;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
 
 /// The body of a response.
 #[derive(Debug)]
@@ -63,88 +62,49 @@ impl http_body::Body for Body {
     }
 }
 
-/// A round at work, whose notes and reply are events. Dropping it, as hyper does when the client goes away, cancels
-/// the handler.
+/// What goes out, as events. Dropping it, as hyper does when the client goes away, cancels the handler.
 #[derive(Debug)]
 pub(super) struct EventStream {
-    server: Server,
-    id: Box<RawValue>,
-    round: Option<Box<Round>>,
-    first: Vec<Note>,
+    outgoing: Outgoing,
+    keep_alive: Pin<Box<Sleep>>,
+    every: Duration,
     _busy: Busy,
 }
 
 impl EventStream {
-    pub(super) fn new(
-        server: Server,
-        id: Id<'_>,
-        round: Box<Round>,
-        first: Vec<Note>,
-        busy: Busy,
-    ) -> Self {
-        let id = RawValue::from_string(id.as_json().to_owned())
-            .expect("an id that was parsed from JSON is JSON");
+    pub(super) fn new(outgoing: Outgoing, keep_alive: Duration, busy: Busy) -> Self {
         Self {
-            server,
-            id,
-            round: Some(round),
-            first,
+            outgoing,
+            keep_alive: Box::pin(tokio::time::sleep(keep_alive)),
+            every: keep_alive,
             _busy: busy,
         }
     }
 
+    /// All messages that are ready, or a sign of life when there was none for a while.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let Some(round) = &mut self.round else {
-            return Poll::Ready(None);
+        let mut out = Vec::new();
+        let over = loop {
+            match self.outgoing.poll_next(cx) {
+                Poll::Ready(Some(message)) => event(&mut out, &message),
+                Poll::Ready(None) => break true,
+                Poll::Pending => break false,
+            }
         };
-        let mut out = Vec::with_capacity(256);
-        let mut notes = std::mem::take(&mut self.first);
-        if notes.is_empty() {
-            let reply = match ready!(round.poll(cx)) {
-                RoundEvent::Notes(more) => {
-                    notes = more;
-                    None
-                }
-                RoundEvent::Reply(reply) => Some(reply),
-                RoundEvent::Crashed => Some(Reply::Error(RpcError::internal(
-                    "the round was made to crash",
-                ))),
-            };
-            if let Some(reply) = reply {
-                self.round = None;
-                event(&mut out, |out| {
-                    let id = Id::from_raw(&self.id);
-                    write_reply(out, id, &reply, &self.server.0.info);
-                });
-                return Poll::Ready(Some(out.into()));
-            }
+        if out.is_empty() && !over {
+            ready!(self.keep_alive.as_mut().poll(cx));
+            out.extend_from_slice(b":\n\n");
         }
-        let token = round.progress_token();
-        for note in &notes {
-            event(&mut out, |out| write_note(out, token, note));
+        if !out.is_empty() {
+            let next = Instant::now() + self.every;
+            self.keep_alive.as_mut().reset(next);
         }
-        Poll::Ready(Some(out.into()))
+        Poll::Ready((!out.is_empty()).then(|| out.into()))
     }
 }
 
-/// Writes one note as a notification.
-pub(crate) fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
-    match note {
-        Note::Progress {
-            done,
-            total,
-            message,
-        } => {
-            if let Some(token) = token {
-                write_progress(out, token, *done, *total, message.as_deref());
-            }
-        }
-        Note::Log { level, data } => write_log(out, *level, None, data),
-    }
-}
-
-fn event(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+fn event(out: &mut Vec<u8>, message: &[u8]) {
     out.extend_from_slice(b"event: message\ndata: ");
-    write(out);
+    out.extend_from_slice(message);
     out.extend_from_slice(b"\n\n");
 }

@@ -148,7 +148,7 @@ fn matches(header: &Head<'_>, shown: &str, body: &str, encoded: bool) -> Result<
         ))
     })?;
     let said = if encoded {
-        decode(value).ok_or_else(|| {
+        decode_header(value).ok_or_else(|| {
             RpcError::header_mismatch(format!("the {shown} header is not valid base64 of UTF-8"))
         })?
     } else {
@@ -163,7 +163,7 @@ fn matches(header: &Head<'_>, shown: &str, body: &str, encoded: bool) -> Result<
 }
 
 /// Undoes the base64 form in which values that are not plain ASCII are sent.
-fn decode(value: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn decode_header(value: &str) -> Option<Cow<'_, str>> {
     let Some(inner) = value
         .strip_prefix(ENCODED)
         .and_then(|rest| rest.strip_suffix("?="))

@@ -1,10 +1,15 @@
 //! The beginning of a round: find the handler, check the caller and the arguments, open the token.
 
 use super::{Round, Stage};
-use crate::auth::{Caller, MissingScopes};
+use crate::auth::Caller;
+use crate::catalog::{RegisteredTemplate, RegisteredTool};
+use crate::dispatch::Begin;
 use crate::handler::{Run, Start as StartHandler};
+use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
+use crate::resource::Resource;
 use crate::server::Server;
+use http::HeaderMap;
 use refrain_core::{Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Start};
 use refrain_wire::{Call, CallKind, Reply, ResultBody, RpcError, ToolResult, parse_value};
 use serde_json::{Value, json};
@@ -12,19 +17,8 @@ use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// How an answer begins.
-pub(crate) enum Begin {
-    /// A reply that needs no handler.
-    Reply(Reply),
-    /// A handler is at work.
-    Round(Box<Round>),
-    /// The caller lacks a scope.
-    Forbidden(MissingScopes),
-    /// All places are taken.
-    Busy,
-}
-
 impl From<RpcError> for Begin {
+    /// An error that comes out of a call is a reply like any other.
     fn from(error: RpcError) -> Self {
         Self::Reply(Reply::Error(error))
     }
@@ -32,10 +26,10 @@ impl From<RpcError> for Begin {
 
 /// What a call is aimed at.
 enum Target {
-    Tool(Arc<crate::server::RegisteredTool>),
-    Prompt(Arc<crate::prompt::Prompt>),
-    Resource(Arc<crate::resource::Resource>),
-    Template(Arc<crate::resource::ResourceTemplate>),
+    Tool(Arc<RegisteredTool>),
+    Prompt(Arc<Prompt>),
+    Resource(Arc<Resource>),
+    Template(Arc<RegisteredTemplate>),
 }
 
 impl Target {
@@ -44,7 +38,7 @@ impl Target {
             Self::Tool(tool) => &tool.tool.start,
             Self::Prompt(prompt) => &prompt.start,
             Self::Resource(resource) => &resource.start,
-            Self::Template(template) => &template.start,
+            Self::Template(known) => &known.template.start,
         }
     }
 
@@ -54,28 +48,47 @@ impl Target {
             Self::Tool(tool) => &tool.tool.scopes,
             Self::Prompt(prompt) => &prompt.scopes,
             Self::Resource(resource) => &resource.scopes,
-            Self::Template(template) => &template.scopes,
+            Self::Template(known) => &known.template.scopes,
         }
     }
 
-    fn mime_type(&self) -> Option<&String> {
-        match self {
-            Self::Resource(resource) => resource.info.mime_type.as_ref(),
-            Self::Template(template) => template.info.mime_type.as_ref(),
-            Self::Tool(_) | Self::Prompt(_) => None,
+    /// What a reply to a call of it belongs to.
+    fn reply_to(&self, name: &str) -> ReplyTo {
+        let (mime_type, cache) = match self {
+            Self::Tool(_) | Self::Prompt(_) => return ReplyTo::default(),
+            Self::Resource(resource) => (&resource.info.mime_type, resource.cache),
+            Self::Template(known) => (&known.template.info.mime_type, known.template.cache),
+        };
+        ReplyTo {
+            uri: name.to_owned(),
+            mime_type: mime_type.clone(),
+            cache,
         }
     }
 }
 
 /// Begins a round of a call.
-pub(crate) fn begin(server: &Server, call: &Call<'_>, caller: Caller) -> Begin {
-    match try_begin(server, call, caller) {
+pub(crate) fn begin(
+    server: &Server,
+    call: &Call<'_>,
+    caller: Caller,
+    headers: Option<&HeaderMap>,
+) -> Begin {
+    match try_begin(server, call, caller, headers) {
         Ok(begin) | Err(begin) => begin,
     }
 }
 
-fn try_begin(server: &Server, call: &Call<'_>, caller: Caller) -> Result<Begin, Begin> {
-    let place = server.0.load.enter().ok_or(Begin::Busy)?;
+fn try_begin(
+    server: &Server,
+    call: &Call<'_>,
+    caller: Caller,
+    headers: Option<&HeaderMap>,
+) -> Result<Begin, Begin> {
+    let place = server.0.load.enter().ok_or(Begin::Busy {
+        limit: server.0.limits.concurrent_calls,
+        of: "calls",
+    })?;
     let mut arguments = call
         .arguments
         .map(|raw| parse_value(raw.get()))
@@ -87,7 +100,7 @@ fn try_begin(server: &Server, call: &Call<'_>, caller: Caller) -> Result<Begin, 
     let access = &server.0.access;
     access.allow(&caller, needed).map_err(Begin::Forbidden)?;
     let target = target?;
-    fit(&target, &call.target, &mut arguments)?;
+    fit(&target, &call.target, &mut arguments, headers)?;
     let principal = caller.principal;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
@@ -105,13 +118,14 @@ fn try_begin(server: &Server, call: &Call<'_>, caller: Caller) -> Result<Begin, 
                 .map_err(|error| RpcError::invalid_params(error.to_string()))?
         }
     };
-    let (once, single_use, version) = match &target {
+    let (once, single_use, version, output) = match &target {
         Target::Tool(tool) => (
             tool.tool.once,
             tool.tool.single_use,
             tool.tool.version.clone(),
+            tool.output.clone(),
         ),
-        _ => (false, false, Arc::from("1")),
+        _ => (false, false, Arc::from("1"), None),
     };
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
@@ -126,17 +140,10 @@ fn try_begin(server: &Server, call: &Call<'_>, caller: Caller) -> Result<Begin, 
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
         replay_log: server.0.replay_log.clone().filter(|_| once),
     };
-    let to = match call.kind {
-        CallKind::Resource => ReplyTo {
-            uri: call.target.to_string(),
-            mime_type: target.mime_type().cloned(),
-        },
-        _ => ReplyTo::default(),
-    };
     let run = Run {
-        states: &server.0.states,
+        server,
         arguments: arguments.unwrap_or_else(|| json!({})),
-        to,
+        to: target.reply_to(&call.target),
     };
     let flow = Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run));
     let stage = match (&single_use, &server.0.replay_log) {
@@ -153,6 +160,7 @@ fn try_begin(server: &Server, call: &Call<'_>, caller: Caller) -> Result<Begin, 
         binding,
         kind: call.kind,
         version,
+        output,
         number,
         progress_token: call.meta.progress_token.map(ToOwned::to_owned),
         single_use,
@@ -171,25 +179,25 @@ fn refused() -> RpcError {
 /// Finds what a call is aimed at. The variables of a resource's URI become its arguments.
 fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
     let name = call.target.as_ref();
+    let catalog = server.catalog();
     let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
     match call.kind {
-        CallKind::Tool => match server.0.tools.get(name) {
+        CallKind::Tool => match catalog.tools.get(name) {
             Some(tool) => Ok(Target::Tool(tool.clone())),
             None => Err(unknown("tool").into()),
         },
-        CallKind::Prompt => match server.0.prompts.get(name) {
+        CallKind::Prompt => match catalog.prompts.get(name) {
             Some(prompt) => Ok(Target::Prompt(prompt.clone())),
             None => Err(unknown("prompt").into()),
         },
         CallKind::Resource => {
-            if let Some(resource) = server.0.resources.get(name) {
+            if let Some(resource) = catalog.resources.get(name) {
                 return Ok(Target::Resource(resource.clone()));
             }
-            let matched = server
-                .0
+            let matched = catalog
                 .templates
                 .iter()
-                .find_map(|(pattern, template)| Some((pattern.matches(name)?, template)));
+                .find_map(|known| Some((known.pattern.matches(name)?, known)));
             let Some((variables, template)) = matched else {
                 return Err(unknown("resource").with_data(&json!({"uri": name})).into());
             };
@@ -200,9 +208,21 @@ fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Resu
 }
 
 /// Checks the arguments of a call.
-fn fit(target: &Target, name: &str, arguments: &mut Option<Value>) -> Result<(), Begin> {
+fn fit(
+    target: &Target,
+    name: &str,
+    arguments: &mut Option<Value>,
+    headers: Option<&HeaderMap>,
+) -> Result<(), Begin> {
     match target {
         Target::Tool(tool) => {
+            if let Some(headers) = headers {
+                for header in &tool.headers {
+                    header
+                        .check(arguments.as_ref(), headers)
+                        .map_err(Begin::Refused)?;
+                }
+            }
             let given = arguments.get_or_insert_with(|| json!({}));
             if !tool.arguments.is_valid(given) {
                 let misfits: Vec<String> = tool

@@ -221,7 +221,10 @@ async fn lists_show_what_is_registered_in_that_order() {
     assert_eq!(found["supportedVersions"], json!(["2026-07-28"]));
     assert_eq!(
         found["capabilities"],
-        json!({"tools": {}, "prompts": {}, "resources": {}, "logging": {}})
+        json!({
+            "tools": {"listChanged": true}, "prompts": {"listChanged": true},
+            "resources": {"listChanged": true, "subscribe": true}, "logging": {},
+        })
     );
     assert_eq!(found["instructions"], "Use it well.");
     let info = &found["_meta"]["io.modelcontextprotocol/serverInfo"];

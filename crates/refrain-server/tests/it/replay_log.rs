@@ -188,3 +188,16 @@ async fn with_a_call_id_and_single_use_a_repeated_first_request_is_not_run_again
     }
     assert_eq!(ledger.lock().expect("no panic under the lock").len(), 1);
 }
+
+#[tokio::test]
+async fn a_client_that_lacks_a_capability_has_not_used_its_request() {
+    let (instance, _) = instance(Tool::new("pay", pay).single_use()).await;
+    let call = Request::tool("pay", json!({})).meta("refrain/callId", json!("c1"));
+    let bare = call
+        .clone()
+        .meta("io.modelcontextprotocol/clientCapabilities", json!({}));
+    for _ in 0..2 {
+        instance.send(&bare).await.error(400, -32021);
+    }
+    token(&instance.send(&call).await.reply());
+}

@@ -27,6 +27,15 @@ async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok("let through".into())
 }
 
+/// Says more than the other side reads.
+async fn talk(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    for n in 0..50 {
+        cx.log(LogLevel::Info, format!("{n} {}", "x".repeat(200)));
+    }
+    signals.pass().await;
+    Ok("never".into())
+}
+
 struct Client {
     input: Option<WriteHalf<DuplexStream>>,
     output: Lines<BufReader<ReadHalf<DuplexStream>>>,
@@ -41,6 +50,7 @@ fn client(grace: Duration) -> Client {
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("greet", greet))
         .tool(Tool::new("held", held))
+        .tool(Tool::new("talk", talk))
         .state(signals.clone())
         .limits(ServerLimits {
             body: LINE,
@@ -135,7 +145,7 @@ async fn requests_are_answered_line_by_line() {
         client.read().await["result"]["tools"]
             .as_array()
             .map(Vec::len),
-        Some(3)
+        Some(4)
     );
     assert!(client.end().await.is_empty());
 }
@@ -282,4 +292,34 @@ async fn at_the_end_of_the_input_what_does_not_end_is_cancelled() {
         within("the handler to be dropped", heard.recv()).await,
         Some("dropped")
     );
+}
+
+#[tokio::test]
+async fn what_is_queued_for_a_cancelled_call_is_not_sent() {
+    let mut client = client(GRACE);
+    let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL, json!("info"));
+    client.send(&talk.id(json!("talk"))).await;
+    // Half of what it says is more than the other side holds unread.
+    let mut said = vec![client.read().await];
+    client
+        .line(
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"talk"}}"#,
+        )
+        .await;
+    // Lines are taken in order: when this one is begun, the cancellation was read.
+    client
+        .send(&Request::tool("held", json!({})).id(json!("held")))
+        .await;
+    client.hears("begun").await;
+    client.signals.open();
+    loop {
+        let message = client.read().await;
+        if message["id"] == "held" {
+            break;
+        }
+        assert_eq!(message.get("id"), None, "{message}");
+        said.push(message);
+    }
+    assert!(said.len() < 50, "{} of 50 lines were sent", said.len());
+    assert!(client.end().await.is_empty());
 }

@@ -99,6 +99,19 @@ impl Connection {
         }
     }
 
+    /// Reads the next piece of a stream whose head was read, a comment or an event, as it stands.
+    pub(crate) async fn comment(&mut self) -> String {
+        loop {
+            if let Some(end) = self.events.find("\n\n") {
+                let piece: String = self.events.drain(..end + 2).collect();
+                return piece.trim_end().to_owned();
+            }
+            let chunk = self.chunk().await.expect("a stream that goes on");
+            self.events
+                .push_str(std::str::from_utf8(&chunk).expect("events are text"));
+        }
+    }
+
     /// Reads until the server closes the connection; anything it sends first is a failure.
     pub(crate) async fn closed(&mut self) {
         let mut rest = Vec::new();

@@ -1,0 +1,145 @@
+//! What changes while it runs, what is typed and suggested, and what is shown and promised about a tool.
+
+use refrain::prelude::*;
+use refrain::{BuildError, Cache, Changes, Icon, Listing, ServerBuilder, ToolAnnotations};
+use std::time::Duration;
+
+/// A picture of one pixel.
+const ICON: &str =
+    "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciLz4=";
+
+pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
+    let hour = Duration::from_secs(3600);
+    server
+        .title("Refrain's conformance server")
+        .describe("Everything that the protocol's conformance suite calls.")
+        .instructions("Call what the scenario names.")
+        .icon(Icon::new(ICON))
+        .cache_discover(Cache::public(hour))
+        .cache(Listing::ResourceTemplates, Cache::public(hour))
+        .tool(trigger_tool_change())
+        .tool(trigger_prompt_change())
+        .tool(trigger_resource_change())
+        .tool(trigger_resource_update())
+        .tool(x_mcp_header())
+        .tool(
+            structured_content()
+                .title("Structured content")
+                .icon(Icon::new(ICON))
+                .meta("com.example/group", "samples")
+                .annotations(ToolAnnotations {
+                    read_only_hint: Some(true),
+                    ..ToolAnnotations::default()
+                }),
+        )
+}
+
+/// Adds a tool to the list, or removes it if it is there.
+#[tool(name = "test_trigger_tool_change")]
+async fn trigger_tool_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
+    let name = "test_added_tool";
+    let tool = Tool::new(name, added).describe("Is there from time to time.");
+    toggle(
+        &server,
+        Changes::new().tool(tool),
+        Changes::new().remove_tool(name),
+    )
+}
+
+async fn added(_cx: Cx) -> Result<&'static str> {
+    Ok("I am there.")
+}
+
+/// Adds a prompt to the list, or removes it if it is there.
+#[tool(name = "test_trigger_prompt_change")]
+async fn trigger_prompt_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
+    let name = "test_added_prompt";
+    let prompt = refrain::Prompt::new(name, added).describe("Is there from time to time.");
+    toggle(
+        &server,
+        Changes::new().prompt(prompt),
+        Changes::new().remove_prompt(name),
+    )
+}
+
+/// Adds a resource to the list, or removes it if it is there.
+#[tool(name = "test_trigger_resource_change")]
+async fn trigger_resource_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
+    let uri = "test://added";
+    let resource = refrain::Resource::new(uri, "added", added);
+    toggle(
+        &server,
+        Changes::new().resource(resource),
+        Changes::new().remove_resource(uri),
+    )
+}
+
+fn toggle(server: &Server, add: Changes, remove: Changes) -> Result<&'static str> {
+    match server.change(add) {
+        Ok(()) => Ok("added"),
+        Err(BuildError::Duplicate { .. }) => {
+            server.change(remove)?;
+            Ok("removed")
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Updated {
+    /// The URI of the resource.
+    uri: String,
+}
+
+/// Tells those who listen that a resource changed.
+#[tool(name = "test_trigger_resource_update")]
+async fn trigger_resource_update(
+    _cx: Cx,
+    server: State<Server>,
+    updated: Updated,
+) -> Result<&'static str> {
+    server.resource_updated(&updated.uri);
+    Ok("told")
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Query {
+    /// Where to run the query; a proxy may route by it.
+    #[schemars(extend("x-mcp-header" = "Region"))]
+    region: String,
+    /// How many rows to fetch.
+    #[serde(default)]
+    #[schemars(extend("x-mcp-header" = "Limit"))]
+    limit: u32,
+}
+
+/// Says where a query would run.
+#[tool(name = "test_x_mcp_header")]
+async fn x_mcp_header(_cx: Cx, query: Query) -> Result<String> {
+    Ok(format!("{} rows from {}", query.limit, query.region))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Place {
+    /// The name of a town.
+    town: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Weather {
+    /// The town it is about.
+    town: String,
+    /// Degrees Celsius.
+    temperature: f64,
+    conditions: Vec<String>,
+}
+
+/// Tells the weather as structured content.
+#[tool(name = "test_structured_content")]
+async fn structured_content(_cx: Cx, place: Place) -> Result<Json<Weather>> {
+    Ok(Json(Weather {
+        town: place.town,
+        temperature: 21.5,
+        conditions: vec!["sunny".into(), "dry".into()],
+    }))
+}

@@ -1,0 +1,393 @@
+//! Puts a server together, and says why it cannot be.
+
+use crate::auth::{AccessRules, Authenticator};
+use crate::catalog::{Caches, Catalog, Changes, Listing, Rules};
+use crate::handler::States;
+use crate::limits::ServerLimits;
+use crate::listen::Hub;
+use crate::load::Load;
+use crate::prompt::Prompt;
+use crate::resource::{Resource, ResourceTemplate, TemplateError};
+use crate::server::{Inner, Server};
+use crate::tool::Tool;
+use refrain_core::{
+    KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource,
+};
+use refrain_wire::{Cache, Icon, Implementation};
+use serde_json::value::to_raw_value;
+use serde_json::{Map, Value};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+/// Why a server cannot be built, or not changed.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Two things of one kind have one name.
+    #[error("{kind} {name:?} is registered twice")]
+    Duplicate {
+        /// "the tool", "the prompt", "the resource" or "the resource template".
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A handler takes a `State<T>` that was not handed in.
+    #[error("{handler:?} takes State<{state}>: hand it in with .state(..)")]
+    MissingState {
+        /// The tool, prompt or resource.
+        handler: String,
+        /// The type of the state.
+        state: &'static str,
+    },
+    /// A tool wants its work or its tokens used once, and nothing could tell.
+    #[error(
+        "the tool {tool:?} needs a replay log that the fleet shares: hand one in with .replay_log(..), \
+         or declare with .single_instance() that there is only one instance"
+    )]
+    NeedsReplayLog {
+        /// The tool.
+        tool: String,
+    },
+    /// A tool's schema is not a JSON schema.
+    #[error("the {which} schema of {tool:?} is not usable: {reason}")]
+    Schema {
+        /// The tool.
+        tool: String,
+        /// "input" or "output".
+        which: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A tool has no name.
+    #[error("a tool needs a name")]
+    EmptyName,
+    /// A resource's URI is none.
+    #[error("the resource {uri:?} has no usable URI: {reason}")]
+    Uri {
+        /// The URI.
+        uri: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An argument of a tool cannot be repeated in a header.
+    #[error("the tool {tool:?} has an x-mcp-header that clients would refuse: {reason}")]
+    ParamHeader {
+        /// The tool.
+        tool: String,
+        /// Which one, and what is wrong with it.
+        reason: String,
+    },
+    /// Something completes an argument that is not there.
+    #[error("{of} has no argument {argument:?} to complete; it has: {known}")]
+    NothingToComplete {
+        /// The prompt or the resource template.
+        of: String,
+        /// The argument.
+        argument: String,
+        /// Those that it has.
+        known: String,
+    },
+    /// An extension's name has no prefix, or odd characters in it.
+    #[error("the extension {name:?} needs a name with a prefix, as in \"com.example/name\"")]
+    ExtensionName {
+        /// The name.
+        name: String,
+    },
+    /// A limit is zero that cannot be.
+    #[error("the limit {limit} must be at least 1")]
+    Limit {
+        /// The limit.
+        limit: &'static str,
+    },
+    /// A scope that callers cannot be asked for.
+    #[error("{owner} cannot need the scope {scope:?}: {reason}")]
+    Scope {
+        /// What needs it: the tool, prompt or resource, or the server itself.
+        owner: String,
+        /// The scope.
+        scope: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The resource metadata would lead clients nowhere.
+    #[error("the resource metadata cannot name {url:?}: {reason}")]
+    Metadata {
+        /// The URL that is at fault.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A resource template cannot be matched against URIs.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+/// What `main` shows when it returns this error.
+impl std::fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// Puts a [`Server`] together.
+pub struct ServerBuilder {
+    info: Implementation,
+    instructions: Option<String>,
+    extensions: Map<String, Value>,
+    instance: Option<String>,
+    registered: Changes,
+    caches: Caches,
+    states: States,
+    keys: Option<KeyRing>,
+    sealing: SealerOptions,
+    limits: ServerLimits,
+    source: Arc<dyn Source>,
+    replay_log: Option<Arc<dyn ReplayLog>>,
+    authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) access: AccessRules,
+}
+
+impl Server {
+    /// Begins a server of this name and version. The name is also the audience of its tokens, unless another is set.
+    pub fn builder(name: impl Into<String>, version: impl Into<String>) -> ServerBuilder {
+        let name = name.into();
+        ServerBuilder {
+            sealing: SealerOptions {
+                audience: name.clone(),
+                ..SealerOptions::default()
+            },
+            info: Implementation {
+                name,
+                version: version.into(),
+                ..Implementation::default()
+            },
+            instructions: None,
+            extensions: Map::new(),
+            instance: None,
+            registered: Changes::new(),
+            caches: Caches::default(),
+            states: States::default(),
+            keys: None,
+            limits: ServerLimits::default(),
+            source: Arc::new(SystemSource::new()),
+            replay_log: None,
+            authenticator: None,
+            access: AccessRules::default(),
+        }
+    }
+}
+
+impl ServerBuilder {
+    /// Registers a tool.
+    pub fn tool(mut self, tool: Tool) -> Self {
+        self.registered = self.registered.tool(tool);
+        self
+    }
+
+    /// Registers a prompt.
+    pub fn prompt(mut self, prompt: Prompt) -> Self {
+        self.registered = self.registered.prompt(prompt);
+        self
+    }
+
+    /// Registers a resource.
+    pub fn resource(mut self, resource: Resource) -> Self {
+        self.registered = self.registered.resource(resource);
+        self
+    }
+
+    /// Registers a family of resources.
+    pub fn resource_template(mut self, template: ResourceTemplate) -> Self {
+        self.registered = self.registered.resource_template(template);
+        self
+    }
+
+    /// Hands in application state, for handlers that take a `State<T>`. One value for each type.
+    pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
+        self.states.insert(state);
+        self
+    }
+
+    /// A title for the server.
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.info.title = Some(title.into());
+        self
+    }
+
+    /// What the server is for, in a sentence.
+    pub fn describe(mut self, description: impl Into<String>) -> Self {
+        self.info.description = Some(description.into());
+        self
+    }
+
+    /// Where a person reads more about the server.
+    pub fn website(mut self, url: impl Into<String>) -> Self {
+        self.info.website_url = Some(url.into());
+        self
+    }
+
+    /// A picture to show for the server.
+    pub fn icon(mut self, icon: Icon) -> Self {
+        self.info.icons.push(icon);
+        self
+    }
+
+    /// Declares an extension that the server speaks, with its settings; `json!({})` if it has none.
+    pub fn extension(mut self, name: impl Into<String>, settings: Map<String, Value>) -> Self {
+        self.extensions.insert(name.into(), Value::Object(settings));
+        self
+    }
+
+    /// How long clients may keep a list, and whether they may share it. Default: not at all.
+    pub fn cache(mut self, listing: Listing, cache: Cache) -> Self {
+        self.caches.lists[listing as usize] = cache;
+        self
+    }
+
+    /// How long clients may keep what `server/discover` says, and whether they may share it. Default: not at all.
+    pub fn cache_discover(mut self, cache: Cache) -> Self {
+        self.caches.discover = cache;
+        self
+    }
+
+    /// What a model should know about using this server.
+    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.instructions = Some(instructions.into());
+        self
+    }
+
+    /// Names this instance, and has every reply say in a `refrain-round` header what the round did. For looking at
+    /// how a fleet works; it tells callers which instance served them.
+    pub fn explain_as(mut self, instance: impl Into<String>) -> Self {
+        self.instance = Some(instance.into());
+        self
+    }
+
+    /// The keys that tokens are sealed with. All instances of a fleet share them; without any, a key is made that
+    /// only this instance has.
+    pub fn keys(mut self, keys: KeyRing) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
+    /// The name of the service that tokens are bound to. All instances of a fleet share it.
+    pub fn audience(mut self, audience: impl Into<String>) -> Self {
+        self.sealing.audience = audience.into();
+        self
+    }
+
+    /// How long a token is accepted.
+    pub fn token_ttl(mut self, ttl: Duration) -> Self {
+        self.sealing.ttl = ttl;
+        self
+    }
+
+    /// How long a flow may live, all its rounds together.
+    pub fn flow_ttl(mut self, ttl: Duration) -> Self {
+        self.sealing.flow_ttl = ttl;
+        self
+    }
+
+    /// How far the clocks of two instances may be apart.
+    pub fn clock_skew(mut self, skew: Duration) -> Self {
+        self.sealing.skew = skew;
+        self
+    }
+
+    /// The largest token, in characters.
+    pub fn max_token(mut self, characters: usize) -> Self {
+        self.sealing.max_token = characters;
+        self
+    }
+
+    /// The limits of the server.
+    pub fn limits(mut self, limits: ServerLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Where time and randomness come from. For tests.
+    pub fn source(mut self, source: Arc<dyn Source>) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// The log that makes `once` and single-use tokens possible. All instances of a fleet must share it.
+    pub fn replay_log(mut self, log: Arc<dyn ReplayLog>) -> Self {
+        self.replay_log = Some(log);
+        self
+    }
+
+    /// Declares that no other instance accepts the same tokens, so that a replay log in memory will do.
+    pub fn single_instance(self) -> Self {
+        self.replay_log(Arc::new(MemoryReplayLog::new()))
+    }
+
+    /// Finds out who is calling over HTTP. Without one, every caller is anonymous and has no scopes.
+    pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
+        self.authenticator = Some(Arc::new(authenticator));
+        self
+    }
+
+    /// Checks everything that was registered and builds the server.
+    pub fn build(self) -> Result<Server, BuildError> {
+        if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
+            return Err(BuildError::ExtensionName { name: name.clone() });
+        }
+        self.limits.check()?;
+        let rules = Rules {
+            states: self.states,
+            once: self.replay_log.is_some(),
+            page_size: self.limits.page_size,
+            caches: self.caches,
+        };
+        let (catalog, _) = Catalog::default().with(self.registered, &rules)?;
+        let keys = self.keys.unwrap_or_else(|| {
+            tracing::warn!(
+                "no keys are configured: using one made just now, which no other instance has; \
+                 a fleet must share keys"
+            );
+            KeyRing::generate(&*self.source)
+        });
+        let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
+        let info = to_raw_value(&self.info).expect("a name and a version are plain strings");
+        Ok(Server(Arc::new(Inner {
+            info,
+            instructions: self.instructions,
+            extensions: self.extensions,
+            instance: self.instance,
+            catalog: RwLock::new(Arc::new(catalog)),
+            changing: Mutex::new(()),
+            rules,
+            hub: Hub::new(self.limits.subscriptions),
+            sealer: Sealer::new(keys, self.sealing, self.source.clone()),
+            source: self.source,
+            limits: self.limits,
+            load,
+            replay_log: self.replay_log,
+            authenticator: self.authenticator,
+            access: self.access.build()?,
+        })))
+    }
+}
+
+/// Has the name of an extension the form `prefix/name`?
+fn is_prefixed(name: &str) -> bool {
+    let plain = |text: &str| {
+        let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(inner)
+    };
+    name.split_once('/')
+        .is_some_and(|(prefix, name)| plain(prefix) && plain(name))
+}
+
+impl std::fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerBuilder")
+            .field("name", &self.info.name)
+            .field("tools", &self.registered.tools)
+            .finish_non_exhaustive()
+    }
+}

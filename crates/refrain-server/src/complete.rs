@@ -1,0 +1,208 @@
+//! Suggestions for the arguments of prompts and the variables of resource templates.
+
+use crate::auth::Caller;
+use crate::builder::BuildError;
+use crate::catalog::Catalog;
+use crate::dispatch::Begin;
+use crate::server::Server;
+use refrain_core::{Principal, Result};
+use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// What a person has typed so far, for a function that suggests how it might go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Typed {
+    /// What was typed of the argument that is asked about.
+    pub value: String,
+    /// The other arguments that have a value already.
+    pub given: BTreeMap<String, String>,
+    /// Who is typing.
+    pub principal: Principal,
+}
+
+type Suggesting = Pin<Box<dyn Future<Output = Result<Completion>> + Send>>;
+
+/// A function that suggests values.
+pub(crate) type Completer = Arc<dyn Fn(Typed) -> Suggesting + Send + Sync>;
+
+/// The functions that suggest values, by the name of the argument.
+pub(crate) type Completers = BTreeMap<String, Completer>;
+
+/// Forgets a completer's type.
+pub(crate) fn completer<F, Fut, C>(suggest: F) -> Completer
+where
+    F: Fn(Typed) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<C>> + Send + 'static,
+    C: Into<Completion>,
+{
+    Arc::new(move |typed| {
+        let suggesting = suggest(typed);
+        Box::pin(async move { suggesting.await.map(Into::into) })
+    })
+}
+
+/// A completer that chooses from a fixed list: what begins as typed, then what contains it, whatever the case.
+pub(crate) fn from_list(values: Vec<String>) -> Completer {
+    let values: Arc<[String]> = values.into();
+    completer(move |typed| {
+        let values = values.clone();
+        async move { Ok(matching(&values, &typed.value)) }
+    })
+}
+
+fn matching(values: &[String], typed: &str) -> Completion {
+    let typed = typed.to_lowercase();
+    let rank = |value: &&String| {
+        let value = value.to_lowercase();
+        if value.starts_with(&typed) {
+            0
+        } else if value.contains(&typed) {
+            1
+        } else {
+            2
+        }
+    };
+    let mut fitting: Vec<&String> = values.iter().filter(|value| rank(value) < 2).collect();
+    fitting.sort_by_key(rank);
+    fitting.into_iter().cloned().collect()
+}
+
+/// Is every argument that is completed there?
+pub(crate) fn check(of: &str, completers: &Completers, known: &[&str]) -> Result<(), BuildError> {
+    match completers
+        .keys()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        None => Ok(()),
+        Some(argument) => Err(BuildError::NothingToComplete {
+            of: of.to_owned(),
+            argument: argument.clone(),
+            known: known.join(", "),
+        }),
+    }
+}
+
+/// A reply that takes its time.
+pub(crate) type Later = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// Finds who suggests values for what is typed, and lets them.
+pub(crate) fn complete(
+    server: &Server,
+    params: CompleteParams<'_>,
+    caller: Caller,
+) -> Result<Later, Begin> {
+    let completer = find(server, &params, &caller)?;
+    let Some(completer) = completer else {
+        let none = Reply::complete(CompleteResult {
+            completion: Vec::<String>::new().into(),
+        });
+        return Ok(Box::pin(std::future::ready(none)));
+    };
+    let owned = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
+        (name.into_owned(), value.into_owned())
+    };
+    let typed = Typed {
+        value: params.value.into_owned(),
+        given: params.given.into_iter().map(owned).collect(),
+        principal: caller.principal,
+    };
+    let time = server.limits().round_time;
+    Ok(Box::pin(async move {
+        // An author's function: it may panic, before its future or in it, or never be done.
+        let mut suggesting: Suggesting = Box::pin(async move { completer(typed).await });
+        let suggesting = poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| suggesting.as_mut().poll(cx)));
+            match polled {
+                Ok(polled) => polled.map(Ok),
+                Err(_) => Poll::Ready(Err(Panicked)),
+            }
+        });
+        match tokio::time::timeout(time, suggesting).await {
+            Ok(Ok(Ok(completion))) => Reply::complete(CompleteResult {
+                completion: completion.bounded(),
+            }),
+            Ok(Ok(Err(error))) => {
+                tracing::error!(%error, "suggestions could not be made");
+                Reply::Error(RpcError::internal("Internal error"))
+            }
+            Ok(Err(Panicked)) => {
+                tracing::error!("a function that suggests values panicked");
+                Reply::Error(RpcError::internal("Internal error"))
+            }
+            Err(_) => Reply::Error(RpcError::internal("the suggestions took too long")),
+        }
+    }))
+}
+
+struct Panicked;
+
+/// Who suggests values; `None` where an argument is known and nobody does.
+fn find(
+    server: &Server,
+    params: &CompleteParams<'_>,
+    caller: &Caller,
+) -> Result<Option<Completer>, Begin> {
+    let catalog = server.catalog();
+    let found = Completed::find(&catalog, &params.reference, &params.argument);
+    // Before anything is said about what there is.
+    let needed = found.as_ref().map_or(&[][..], |found| found.scopes);
+    let access = &server.0.access;
+    access.allow(caller, needed).map_err(Begin::Forbidden)?;
+    if !catalog.completes() {
+        let unknown = RpcError::method_not_found("completion/complete");
+        return Err(Begin::Refused(unknown));
+    }
+    let found = found.map_err(Begin::Refused)?;
+    if !found.known {
+        let reason = format!("argument.name: there is no argument {:?}", params.argument);
+        return Err(Begin::Refused(RpcError::invalid_params(reason)));
+    }
+    Ok(found.completers.get(params.argument.as_ref()).cloned())
+}
+
+/// The prompt or the resource template whose argument is typed.
+struct Completed<'a> {
+    /// Has it that argument?
+    known: bool,
+    completers: &'a Completers,
+    scopes: &'a [String],
+}
+
+impl<'a> Completed<'a> {
+    fn find(
+        catalog: &'a Catalog,
+        reference: &Reference<'_>,
+        argument: &str,
+    ) -> Result<Self, RpcError> {
+        match reference {
+            Reference::Prompt(name) => {
+                let prompt = catalog.prompts.get(name).ok_or_else(|| {
+                    RpcError::invalid_params(format!("ref.name: unknown prompt: {name}"))
+                })?;
+                Ok(Self {
+                    known: prompt.has_argument(argument),
+                    completers: &prompt.completers,
+                    scopes: &prompt.scopes,
+                })
+            }
+            Reference::Resource(uri) => {
+                let template = catalog.templates.get(uri).or_else(|| {
+                    (catalog.templates.iter()).find(|known| known.pattern.matches(uri).is_some())
+                });
+                let template = template.ok_or_else(|| {
+                    RpcError::invalid_params(format!("ref.uri: unknown resource template: {uri}"))
+                })?;
+                Ok(Self {
+                    known: template.pattern.variables().contains(&argument),
+                    completers: &template.template.completers,
+                    scopes: &template.template.scopes,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Keeps every message that was sent, for the check of a test run against the protocol's schema.
+//!
+//! Only with the feature `record`, which tests switch on, and only into the directory that `REFRAIN_RECORD` names; else
+//! nothing is here.
+
+/// Keeps a message that goes out in response to a request of this method.
+#[cfg(not(feature = "record"))]
+#[inline]
+pub(crate) fn sent(_: &str, _: &[u8]) {}
+
+/// Keeps a message that goes out in response to a request of this method.
+#[cfg(feature = "record")]
+pub(crate) fn sent(method: &str, message: &[u8]) {
+    use std::fs::{File, OpenOptions, create_dir_all};
+    use std::io::Write;
+    use std::path::Path;
+    use std::sync::{Mutex, OnceLock, PoisonError};
+
+    static FILE: OnceLock<Option<Mutex<File>>> = OnceLock::new();
+    let file = FILE.get_or_init(|| {
+        let directory = std::env::var_os("REFRAIN_RECORD")?;
+        let path = Path::new(&directory).join(format!("{}.jsonl", std::process::id()));
+        create_dir_all(&directory).expect("the directory of REFRAIN_RECORD can be made");
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        Some(Mutex::new(
+            file.expect("a file in REFRAIN_RECORD can be opened"),
+        ))
+    });
+    let Some(file) = file else { return };
+    let mut line = format!("{{\"method\":{},\"message\":", serde_json::json!(method)).into_bytes();
+    line.extend_from_slice(message);
+    line.extend_from_slice(b"}\n");
+    let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+    // One write: a process that is killed leaves whole lines, but for the last.
+    file.write_all(&line)
+        .expect("what is recorded can be written");
+}

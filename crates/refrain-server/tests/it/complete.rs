@@ -1,0 +1,220 @@
+//! Suggestions for arguments that are being typed.
+
+use crate::support::{Request, names, result, start};
+use refrain_core::{Cx, Error, Principal, Result};
+use refrain_server::{BuildError, Prompt, ResourceTemplate, Server, ServerBuilder, Typed};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is looked at")]
+struct Review {
+    language: String,
+    framework: Option<String>,
+    tone: Tone,
+    free: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Tone {
+    Friendly,
+    /// To the point.
+    Frank,
+}
+
+async fn review(_: Cx, _: Review) -> Result<&'static str> {
+    Ok("Review this.")
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is looked at")]
+struct File {
+    path: String,
+}
+
+async fn file(_: Cx, _: File) -> Result<&'static str> {
+    Ok("text")
+}
+
+fn builder() -> ServerBuilder {
+    let review = Prompt::new("review", review)
+        .suggest("language", ["Python", "typescript", "pyret", "rust"])
+        .complete("framework", async |typed: Typed| {
+            if typed.value == "fail" {
+                return Err(Error::msg("a secret reason"));
+            }
+            assert_ne!(typed.value, "panic", "asked to");
+            if typed.value == "many" {
+                return Ok((0..250).map(|n| n.to_string()).collect());
+            }
+            let language = typed.given.get("language").cloned().unwrap_or_default();
+            let who = typed.principal.id().unwrap_or("anyone").to_owned();
+            Ok(vec![format!("{}-{language}-{who}", typed.value)])
+        });
+    let files = ResourceTemplate::new("files://{path}", "files", file)
+        .suggest("path", ["readme", "license"]);
+    Server::builder("complete", "1")
+        .prompt(review)
+        .resource_template(files)
+}
+
+fn complete(reference: Value, argument: &str, value: &str) -> Request {
+    Request::rpc(
+        "completion/complete",
+        json!({"ref": reference, "argument": {"name": argument, "value": value}}),
+    )
+}
+
+fn prompt() -> Value {
+    json!({"type": "ref/prompt", "name": "review"})
+}
+
+#[tokio::test]
+async fn suggestions_come_from_lists_functions_and_enums() {
+    let instance = start(builder()).await;
+    let ask = async |request: Request| {
+        let reply = instance.send(&request).await.reply();
+        assert_eq!(result(&reply)["resultType"], "complete");
+        result(&reply)["completion"].clone()
+    };
+    // What begins as typed comes before what only contains it, whatever the case.
+    let found = ask(complete(prompt(), "language", "PY")).await;
+    assert_eq!(
+        found,
+        json!({"values": ["Python", "pyret"], "total": 2, "hasMore": false})
+    );
+    let found = ask(complete(prompt(), "language", "t")).await;
+    assert_eq!(
+        found["values"],
+        json!(["typescript", "Python", "pyret", "rust"])
+    );
+    let found = ask(complete(prompt(), "tone", "fra")).await;
+    assert_eq!(found["values"], json!(["frank"]));
+    let given = complete(prompt(), "framework", "fla")
+        .param("context", json!({"arguments": {"language": "python"}}));
+    assert_eq!(ask(given).await["values"], json!(["fla-python-anyone"]));
+    // Known, and nobody has anything to suggest.
+    let found = ask(complete(prompt(), "free", "x")).await;
+    assert_eq!(found, json!({"values": [], "total": 0, "hasMore": false}));
+    // A template is named by its form, or by a URI it has.
+    for uri in ["files://{path}", "files://anything"] {
+        let reference = json!({"type": "ref/resource", "uri": uri});
+        let found = ask(complete(reference, "path", "read")).await;
+        assert_eq!(found["values"], json!(["readme"]));
+    }
+    let discovered = instance
+        .send(&Request::rpc("server/discover", json!({})))
+        .await;
+    let discovered = discovered.reply();
+    assert_eq!(
+        result(&discovered)["capabilities"]["completions"],
+        json!({})
+    );
+}
+
+#[tokio::test]
+async fn at_most_a_hundred_suggestions_are_sent() {
+    let instance = start(builder()).await;
+    let reply = instance
+        .send(&complete(prompt(), "framework", "many"))
+        .await
+        .reply();
+    let found = &result(&reply)["completion"];
+    assert_eq!(found["values"].as_array().map(Vec::len), Some(100));
+    assert_eq!(
+        (&found["total"], &found["hasMore"]),
+        (&json!(250), &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_completed_is_named() {
+    let instance = start(builder()).await;
+    let good = || complete(prompt(), "language", "p");
+    for (request, word) in [
+        (
+            complete(
+                json!({"type": "ref/prompt", "name": "none"}),
+                "language",
+                "",
+            ),
+            "none",
+        ),
+        (
+            complete(json!({"type": "ref/prompt"}), "language", ""),
+            "ref.name",
+        ),
+        (
+            complete(json!({"type": "ref/resource", "uri": "x://y"}), "path", ""),
+            "x://y",
+        ),
+        (
+            complete(json!({"type": "ref/resource"}), "path", ""),
+            "ref.uri",
+        ),
+        (
+            complete(json!({"type": "ref/tool", "name": "x"}), "path", ""),
+            "ref.type",
+        ),
+        (complete(prompt(), "nothing", ""), "nothing"),
+        (good().without_param("ref"), "ref"),
+        (good().without_param("argument"), "argument"),
+        (
+            good().param("argument", json!({"name": "language"})),
+            "value",
+        ),
+        (
+            good().param("context", json!({"arguments": {"a": 1}})),
+            "string",
+        ),
+    ] {
+        let message = instance.send(&request).await.error(400, -32602);
+        names(&message, &[word]);
+    }
+}
+
+#[tokio::test]
+async fn a_function_that_fails_or_panics_is_an_internal_error_without_its_reason() {
+    let instance = start(builder()).await;
+    for value in ["fail", "panic"] {
+        let response = instance.send(&complete(prompt(), "framework", value)).await;
+        let message = response.error(200, -32603);
+        assert!(!message.contains("secret"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_suggests_nothing_has_no_such_method() {
+    let plain = Server::builder("plain", "1").prompt(Prompt::new("p", async |_: Cx| Ok("p")));
+    let instance = start(plain).await;
+    let request = complete(json!({"type": "ref/prompt", "name": "p"}), "a", "");
+    instance.send(&request).await.error(404, -32601);
+}
+
+#[tokio::test]
+async fn suggestions_know_who_is_typing() {
+    let server = builder().build().expect("a usable server");
+    let request = complete(prompt(), "framework", "x");
+    let mut out = server
+        .receive(&request.message(), Principal::new("alice"))
+        .expect("a response");
+    let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
+    assert_eq!(result(&reply)["completion"]["values"], json!(["x--alice"]));
+}
+
+#[test]
+fn only_arguments_that_are_there_can_be_completed() {
+    let misspelt = Prompt::new("review", review).suggest("langauge", ["rust"]);
+    let refused = Server::builder("s", "1").prompt(misspelt).build();
+    let Err(error @ BuildError::NothingToComplete { .. }) = refused else {
+        panic!("it was built")
+    };
+    names(&error.to_string(), &["review", "langauge", "language, "]);
+    let template = ResourceTemplate::new("files://{path}", "files", file).suggest("file", ["x"]);
+    let refused = Server::builder("s", "1")
+        .resource_template(template)
+        .build();
+    assert!(matches!(refused, Err(BuildError::NothingToComplete { .. })));
+}

@@ -1,0 +1,322 @@
+//! Clients that listen: what they are told, in which order, and how it ends.
+
+use crate::support::{Connection, Instance, Request, names, start, within};
+use refrain_core::{Cx, Result};
+use refrain_server::{
+    Changes, Prompt, Resource, Server, ServerBuilder, ServerLimits, Tool, serve_stdio,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, duplex, split};
+
+const ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+async fn word(_: Cx) -> Result<&'static str> {
+    Ok("word")
+}
+
+fn builder() -> ServerBuilder {
+    Server::builder("listen", "1")
+        .tool(Tool::new("a", word))
+        .prompt(Prompt::new("p", word))
+        .resource(Resource::new("x://r", "r", word))
+}
+
+fn listen(id: Value, filter: Value) -> Request {
+    Request::rpc("subscriptions/listen", json!({"notifications": filter})).id(id)
+}
+
+/// Begins to listen, and gives the connection with what was acknowledged.
+async fn listening(instance: &Instance, request: &Request) -> (Connection, Value) {
+    let mut connection = instance.connect().await;
+    connection.send(request).await;
+    let head = connection.head().await;
+    assert_eq!(head.status, 200);
+    assert_eq!(head.header("content-type"), Some("text/event-stream"));
+    assert_eq!(head.header("x-accel-buffering"), Some("no"));
+    let first = connection.event().await.expect("an acknowledgement");
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    (connection, first["params"].clone())
+}
+
+async fn told(connection: &mut Connection) -> (String, Value) {
+    let event = within("news", connection.event()).await.expect("news");
+    let method = event["method"].as_str().expect("a notification");
+    (method.to_owned(), event["params"].clone())
+}
+
+fn add(name: &str) -> Changes {
+    Changes::new().tool(Tool::new(name, word))
+}
+
+#[tokio::test]
+async fn a_subscription_is_acknowledged_first_and_tells_what_was_asked_for() {
+    let instance = start(builder()).await;
+    let filter = json!({
+        "toolsListChanged": true, "promptsListChanged": false, "resourceSubscriptions": ["x://r", "x://other", "x://r"],
+        "somethingElse": true,
+    });
+    let (mut connection, acknowledged) = listening(&instance, &listen(json!("s1"), filter)).await;
+    assert_eq!(
+        acknowledged,
+        json!({
+            "_meta": {ID: "s1"},
+            "notifications": {"toolsListChanged": true, "resourceSubscriptions": ["x://other", "x://r"]},
+        })
+    );
+    // Not asked for: never told. Each change is told on its own, in order.
+    let prompt = Changes::new().prompt(Prompt::new("q", word));
+    instance.server.change(prompt).expect("a change");
+    instance.server.change(add("b")).expect("a change");
+    let (method, params) = told(&mut connection).await;
+    assert_eq!(method, "notifications/tools/list_changed");
+    assert_eq!(params, json!({"_meta": {ID: "s1"}}));
+    instance.server.resource_updated("x://unheard");
+    instance.server.resource_updated("x://r");
+    let (method, params) = told(&mut connection).await;
+    assert_eq!(method, "notifications/resources/updated");
+    assert_eq!(params, json!({"_meta": {ID: "s1"}, "uri": "x://r"}));
+    assert_eq!(instance.server.subscriptions(), 1);
+}
+
+#[tokio::test]
+async fn every_list_has_its_own_news() {
+    let instance = start(builder()).await;
+    let all =
+        json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
+    let (mut connection, _) = listening(&instance, &listen(json!(7), all)).await;
+    let resource = Changes::new().resource(Resource::new("x://new", "new", word));
+    for (change, method) in [
+        (add("b"), "notifications/tools/list_changed"),
+        (
+            Changes::new().remove_prompt("p"),
+            "notifications/prompts/list_changed",
+        ),
+        (resource, "notifications/resources/list_changed"),
+    ] {
+        instance.server.change(change).expect("a change");
+        let (told, params) = told(&mut connection).await;
+        assert_eq!(told, method);
+        assert_eq!(params["_meta"][ID], 7);
+    }
+    // A change that changes nothing is no news; neither is one that failed.
+    let nothing = Changes::new().remove_tool("never there");
+    instance.server.change(nothing).expect("no change");
+    instance.server.change(add("b")).expect_err("b is there");
+    instance.server.change(add("c")).expect("a change");
+    told(&mut connection).await;
+    instance
+        .server
+        .change(Changes::new().remove_prompt("p"))
+        .expect("no change");
+    instance.server.change(add("d")).expect("a change");
+    assert_eq!(
+        told(&mut connection).await.0,
+        "notifications/tools/list_changed"
+    );
+}
+
+#[tokio::test]
+async fn several_listeners_each_hear_their_own() {
+    let instance = start(builder()).await;
+    let (mut tools, _) = listening(
+        &instance,
+        &listen(json!(1), json!({"toolsListChanged": true})),
+    )
+    .await;
+    let (mut prompts, _) = listening(
+        &instance,
+        &listen(json!(2), json!({"promptsListChanged": true})),
+    )
+    .await;
+    instance.server.change(add("b")).expect("a change");
+    let prompt = Changes::new().prompt(Prompt::new("q", word));
+    instance.server.change(prompt).expect("a change");
+    assert_eq!(told(&mut tools).await.1["_meta"][ID], 1);
+    let (method, params) = told(&mut prompts).await;
+    assert_eq!(method, "notifications/prompts/list_changed");
+    assert_eq!(params["_meta"][ID], 2);
+}
+
+#[tokio::test]
+async fn a_slow_listener_is_told_once_of_many_changes() {
+    let server = builder().build().expect("a usable server");
+    let request = listen(
+        json!(1),
+        json!({"toolsListChanged": true, "resourceSubscriptions": ["x://r"]}),
+    );
+    let mut slow = server
+        .receive(&request.message(), refrain_core::Principal::anonymous())
+        .expect("a stream");
+    slow.next().await.expect("an acknowledgement");
+    for n in 0..1000 {
+        server.change(add(&format!("t{n}"))).expect("a change");
+        server.resource_updated("x://r");
+    }
+    server.start_draining();
+    let mut methods = Vec::new();
+    while let Some(message) = slow.next().await {
+        let message: Value = serde_json::from_slice(&message).expect("JSON");
+        methods.push(message["method"].as_str().unwrap_or("reply").to_owned());
+    }
+    assert_eq!(
+        methods,
+        [
+            "notifications/tools/list_changed",
+            "notifications/resources/updated",
+            "notifications/cancelled",
+            "reply"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_listener_that_goes_away_is_forgotten() {
+    let instance = start(builder()).await;
+    let request = listen(json!(1), json!({"toolsListChanged": true}));
+    let (connection, _) = listening(&instance, &request).await;
+    assert_eq!(instance.server.subscriptions(), 1);
+    drop(connection);
+    let forgotten = async {
+        while instance.server.subscriptions() > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within("the listener to be forgotten", forgotten).await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_ends_its_subscriptions_with_a_response() {
+    let mut instance = start(builder()).await;
+    let request = listen(json!("end"), json!({"toolsListChanged": true}));
+    let (mut connection, _) = listening(&instance, &request).await;
+    instance.stop();
+    let (method, params) = told(&mut connection).await;
+    assert_eq!(method, "notifications/cancelled");
+    assert_eq!(params["requestId"], "end");
+    assert_eq!(params["_meta"][ID], "end");
+    let last = connection.event().await.expect("a response");
+    assert_eq!(last["id"], "end");
+    assert_eq!(last["result"]["resultType"], "complete");
+    assert_eq!(last["result"]["_meta"][ID], "end");
+    assert!(last["result"]["_meta"]["io.modelcontextprotocol/serverInfo"].is_object());
+    assert_eq!(connection.event().await, None);
+    instance.stopped().await;
+}
+
+#[tokio::test]
+async fn a_quiet_stream_says_that_it_is_still_there() {
+    let limits = ServerLimits {
+        keep_alive: Duration::from_millis(20),
+        ..ServerLimits::default()
+    };
+    let instance = start(builder().limits(limits)).await;
+    let request = listen(json!(1), json!({"toolsListChanged": true}));
+    let mut connection = instance.connect().await;
+    connection.send(&request).await;
+    connection.head().await;
+    connection.event().await.expect("an acknowledgement");
+    for _ in 0..3 {
+        assert_eq!(connection.comment().await, ":");
+    }
+    instance.server.change(add("b")).expect("a change");
+    loop {
+        // Signs of life may come first.
+        if connection.comment().await != ":" {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn limits_of_subscriptions_are_kept() {
+    let limits = ServerLimits {
+        subscriptions: 1,
+        subscribed_resources: 2,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder().limits(limits)).await;
+    let three = json!({"resourceSubscriptions": ["x://1", "x://2", "x://3"]});
+    let message = instance
+        .send(&listen(json!(1), three))
+        .await
+        .error(400, -32602);
+    names(&message, &["resourceSubscriptions", "2"]);
+    let two = json!({"resourceSubscriptions": ["x://1", "x://2", "x://2"]});
+    let (_first, _) = listening(&instance, &listen(json!(1), two)).await;
+    let second = instance.send(&listen(json!(2), json!({}))).await;
+    names(&second.error(503, -32603), &["1 subscriptions"]);
+    assert_eq!(second.header("retry-after"), Some("1"));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_filter_is_named() {
+    let instance = start(builder()).await;
+    for (params, word) in [
+        (json!({}), "notifications"),
+        (json!({"notifications": []}), "notifications"),
+        (
+            json!({"notifications": {"toolsListChanged": 1}}),
+            "toolsListChanged",
+        ),
+        (
+            json!({"notifications": {"resourceSubscriptions": "x"}}),
+            "resourceSubscriptions",
+        ),
+        (
+            json!({"notifications": {"resourceSubscriptions": [1]}}),
+            "resourceSubscriptions",
+        ),
+    ] {
+        let request = Request::rpc("subscriptions/listen", params);
+        let message = instance.send(&request).await.error(400, -32602);
+        names(&message, &[word]);
+    }
+    assert_eq!(instance.server.subscriptions(), 0);
+}
+
+#[tokio::test]
+async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
+    let server = builder().build().expect("a usable server");
+    let (ours, theirs) = duplex(4096);
+    let (input, output) = split(theirs);
+    let serving = tokio::spawn(serve_stdio(server.clone(), BufReader::new(input), output));
+    let (read, mut write) = split(ours);
+    let mut lines = BufReader::new(read).lines();
+    let mut next = async || {
+        let line = within("a line", lines.next_line()).await.expect("a line");
+        line.map(|line| serde_json::from_str::<Value>(&line).expect("JSON"))
+    };
+    for id in [1, 2] {
+        let request = listen(json!(id), json!({"toolsListChanged": true}));
+        write.write_all(&request.message()).await.expect("taken");
+        write.write_all(b"\n").await.expect("taken");
+        let first = next().await.expect("an acknowledgement");
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(first["params"]["_meta"][ID], id);
+    }
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "reason": "enough"}});
+    write
+        .write_all(format!("{cancel}\n").as_bytes())
+        .await
+        .expect("taken");
+    let one_left = async {
+        while server.subscriptions() > 1 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within("the subscription to end", one_left).await;
+    server.change(add("b")).expect("a change");
+    assert_eq!(next().await.expect("news")["params"]["_meta"][ID], 2);
+    // The input ends: so do subscriptions, with a last word, and the process without delay.
+    write.shutdown().await.expect("closed");
+    let cancelled = next().await.expect("a last notification");
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"], 2);
+    assert_eq!(next().await.expect("a response")["id"], 2);
+    assert_eq!(next().await, None);
+    within("the end", serving)
+        .await
+        .expect("no panic")
+        .expect("no I/O error");
+}

@@ -1,0 +1,210 @@
+//! Arguments that clients repeat in headers.
+
+use crate::support::{Request, names, result, start, text};
+use refrain_core::{Cx, Result};
+use refrain_server::{BuildError, Server, Tool};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize, JsonSchema)]
+struct Query {
+    #[schemars(extend("x-mcp-header" = "Region"))]
+    region: String,
+    #[serde(default)]
+    #[schemars(with = "i64", extend("x-mcp-header" = "Limit"))]
+    limit: Option<i64>,
+    #[serde(default)]
+    #[schemars(extend("x-mcp-header" = "Dry-Run"))]
+    dry: bool,
+    #[serde(default)]
+    place: Place,
+}
+
+#[derive(Default, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct Place {
+    #[serde(default)]
+    #[schemars(extend("x-mcp-header" = "Town"))]
+    town: String,
+}
+
+async fn query(_: Cx, query: Query) -> Result<String> {
+    let Query {
+        region,
+        limit,
+        dry,
+        place,
+    } = query;
+    Ok(format!("{region} {limit:?} {dry} {}", place.town))
+}
+
+fn call(arguments: Value) -> Request {
+    Request::tool("query", arguments)
+}
+
+#[tokio::test]
+async fn headers_that_say_what_the_arguments_say_are_taken() {
+    let instance = start(Server::builder("h", "1").tool(Tool::new("query", query))).await;
+    for request in [
+        call(json!({"region": "us-west1"})).header("Mcp-Param-Region", "us-west1"),
+        call(json!({"region": "us-west1"})).header("mcp-param-REGION", "us-west1"),
+        call(json!({"region": "Hello, 世界"}))
+            .header("Mcp-Param-Region", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+        call(json!({"region": " padded "})).header("Mcp-Param-Region", "=?base64?IHBhZGRlZCA=?="),
+        call(json!({"region": "a\nb"})).header("Mcp-Param-Region", "=?base64?YQpi?="),
+        call(json!({"region": "=?base64?literal?="}))
+            .header("Mcp-Param-Region", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+        call(json!({"region": "", "limit": 42}))
+            .header("Mcp-Param-Region", "")
+            .header("Mcp-Param-Limit", "42.0"),
+        call(json!({"region": "r", "limit": -7, "dry": true, "place": {"town": "Ulm"}}))
+            .header("Mcp-Param-Region", "r")
+            .header("Mcp-Param-Limit", "-7")
+            .header("Mcp-Param-Dry-Run", "true")
+            .header("Mcp-Param-Town", "Ulm"),
+        // What no argument is marked with is nobody's business.
+        call(json!({"region": "r"}))
+            .header("Mcp-Param-Region", "r")
+            .header("Mcp-Param-Else", "=?base64?!?="),
+    ] {
+        let reply = instance.send(&request).await.reply();
+        assert_eq!(result(&reply)["isError"], false, "{reply}");
+    }
+    let reply = instance
+        .send(
+            &call(json!({"region": "r", "limit": 7}))
+                .header("Mcp-Param-Region", "r")
+                .header("Mcp-Param-Limit", "7"),
+        )
+        .await
+        .reply();
+    assert_eq!(text(&reply), "r Some(7) false ");
+}
+
+#[tokio::test]
+async fn headers_that_say_something_else_are_refused() {
+    let instance = start(Server::builder("h", "1").tool(Tool::new("query", query))).await;
+    let good = || {
+        call(json!({"region": "r", "limit": 1}))
+            .header("Mcp-Param-Region", "r")
+            .header("Mcp-Param-Limit", "1")
+    };
+    for (request, word) in [
+        (good().without_header("Mcp-Param-Region"), "missing"),
+        (good().header("Mcp-Param-Region", "s"), "\"s\""),
+        (good().header("Mcp-Param-Region", "R"), "\"R\""),
+        (
+            good().second_header("Mcp-Param-Region", "r"),
+            "more than once",
+        ),
+        (good().header("Mcp-Param-Region", "=?base64?cg?="), "base64"),
+        (
+            good().header("Mcp-Param-Region", "=?base64?c!==?="),
+            "base64",
+        ),
+        (
+            good().header("Mcp-Param-Region", "=?BASE64?cg==?="),
+            "BASE64",
+        ),
+        (good().header("Mcp-Param-Region", "ré"), "ASCII"),
+        (good().header("Mcp-Param-Limit", "2"), "\"2\""),
+        (good().header("Mcp-Param-Limit", "one"), "one"),
+        (
+            good().header("Mcp-Param-Dry-Run", "false"),
+            "the argument is not",
+        ),
+        (
+            call(json!({"region": "r", "dry": true}))
+                .header("Mcp-Param-Region", "r")
+                .header("Mcp-Param-Dry-Run", "True"),
+            "True",
+        ),
+        (
+            call(json!({"region": "r", "limit": 9_007_199_254_740_993_i64}))
+                .header("Mcp-Param-Region", "r")
+                .header("Mcp-Param-Limit", "9007199254740993"),
+            "2^53",
+        ),
+        // The header is looked at before the arguments are.
+        (call(json!({"region": 5})), "missing"),
+    ] {
+        let response = instance.send(&request).await;
+        let message = response.error(400, -32020);
+        names(&message, &[word, "mcp-param-"]);
+        assert_eq!(response.json()["id"], 1);
+    }
+    // No value, no header: what then does not fit is the schema's to say.
+    for arguments in [json!({}), json!({"region": null})] {
+        let reply = instance.send(&call(arguments)).await.reply();
+        assert_eq!(result(&reply)["isError"], true);
+    }
+}
+
+#[tokio::test]
+async fn other_transports_have_no_headers_to_check() {
+    let server = Server::builder("h", "1").tool(Tool::new("query", query));
+    let server = server.build().expect("a usable server");
+    let request = call(json!({"region": "r"}));
+    let mut out = server
+        .receive(&request.message(), refrain_core::Principal::anonymous())
+        .expect("a response");
+    let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
+    assert_eq!(text(&reply), "r None false ");
+}
+
+#[test]
+fn marks_that_clients_would_refuse_are_refused_at_registration() {
+    let with = |properties: Value| json!({"type": "object", "properties": properties});
+    let marked = |kind: &str, mark: &str| json!({"type": kind, "x-mcp-header": mark});
+    for (schema, word) in [
+        (with(json!({"a": marked("string", "")})), "a: "),
+        (
+            with(json!({"a": {"type": "string", "x-mcp-header": 5}})),
+            "a: ",
+        ),
+        (
+            with(json!({"a": marked("string", "two words")})),
+            "two words",
+        ),
+        (with(json!({"a": marked("string", "a:b")})), "a:b"),
+        (with(json!({"a": marked("string", "a\r\nb")})), "a: "),
+        (with(json!({"a": marked("number", "A")})), "integer"),
+        (with(json!({"a": marked("object", "A")})), "a: "),
+        (
+            with(json!({"a": {"type": ["string", "null"], "x-mcp-header": "A"}})),
+            "Option",
+        ),
+        (with(json!({"a": {"x-mcp-header": "A"}})), "a: "),
+        (
+            with(json!({"a": marked("string", "X"), "b": marked("string", "x")})),
+            "twice",
+        ),
+        (
+            with(json!({"a": {"type": "array", "items": marked("string", "A")}})),
+            "a.items",
+        ),
+        (
+            json!({"type": "object", "anyOf": [with(json!({"a": marked("string", "A")}))]}),
+            "anyOf",
+        ),
+        (
+            json!({"type": "object", "$defs": {"a": marked("string", "A")}}),
+            "$defs",
+        ),
+        (
+            json!({"type": "object", "x-mcp-header": "A"}),
+            "the schema itself",
+        ),
+    ] {
+        async fn any(_: Cx) -> Result<&'static str> {
+            Ok("any")
+        }
+        let tool = Tool::new("t", any).input_schema(schema.clone());
+        let Err(error) = Server::builder("h", "1").tool(tool).build() else {
+            panic!("{schema} was taken")
+        };
+        assert!(matches!(error, BuildError::ParamHeader { .. }), "{error}");
+        names(&error.to_string(), &["\"t\"", word]);
+    }
+}
