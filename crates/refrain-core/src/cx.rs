@@ -323,6 +323,14 @@ impl Cx {
         self.shared.env.capabilities.has(Capability::Roots)
     }
 
+    /// The settings of an extension that the client declared in this round; `None` if it did not.
+    pub fn extension(&self, name: &str) -> Option<serde_json::Value> {
+        let declared = self.shared.env.extensions.as_ref()?;
+        let mut all: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(declared.get()).ok()?;
+        all.remove(name)
+    }
+
     /// The time, journaled: every round sees the same time at this place of the handler.
     pub fn now(&self) -> SystemTime {
         let source = &self.shared.env.source;

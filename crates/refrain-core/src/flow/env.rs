@@ -2,6 +2,7 @@
 
 use crate::{Principal, ReplayLog, Source};
 use refrain_wire::{Capabilities, LogLevel};
+use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// What surrounds one round of a flow: who calls, what the client can do, and how far the handler may go.
@@ -10,6 +11,8 @@ pub struct Env {
     pub principal: Principal,
     /// What the client declared it can answer.
     pub capabilities: Capabilities,
+    /// The extensions the client declared, with their settings: the text of an object.
+    pub extensions: Option<Box<RawValue>>,
     /// The least severe log message the client wants, if any.
     pub log_level: Option<LogLevel>,
     /// Does the client want progress reports?

@@ -280,6 +280,7 @@ impl World {
         Env {
             principal: self.principal.clone(),
             capabilities: self.capabilities,
+            extensions: None,
             log_level: self.log_level,
             wants_progress: self.wants_progress,
             source: self.clock.clone(),

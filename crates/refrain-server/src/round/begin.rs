@@ -133,6 +133,7 @@ fn try_begin(
     let env = Env {
         principal,
         capabilities: call.meta.capabilities,
+        extensions: call.meta.extensions.map(ToOwned::to_owned),
         log_level: call.meta.log_level,
         wants_progress: call.meta.progress_token.is_some(),
         source: server.0.source.clone(),

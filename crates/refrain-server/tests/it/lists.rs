@@ -1,6 +1,6 @@
 //! Lists: in pages, with caching hints, with what is shown of each thing, and changing while the server runs.
 
-use crate::support::{Instance, Request, echo, names, result, start, text, token};
+use crate::support::{CAPABILITIES, Instance, Request, echo, names, result, start, text, token};
 use refrain_core::{Cx, Result};
 use refrain_server::{
     BuildError, Changes, Listing, Prompt, Resource, ResourceTemplate, Server, ServerLimits, State,
@@ -12,6 +12,12 @@ use std::time::Duration;
 
 async fn word(_: Cx) -> Result<&'static str> {
     Ok("word")
+}
+
+/// Tells the settings of an extension that the client speaks.
+async fn extension(cx: Cx) -> Result<String> {
+    let settings = cx.extension("com.example/thing");
+    Ok(settings.map_or("not spoken".into(), |settings| settings.to_string()))
 }
 
 /// Adds a tool to the server it runs on.
@@ -339,4 +345,23 @@ async fn a_flow_goes_on_when_other_things_change_and_ends_when_its_tool_is_gone(
 fn a_cache_time_is_one_that_every_reader_can_hold() {
     assert_eq!(Cache::public(Duration::MAX).ttl_ms, 1 << 53);
     assert_eq!(Cache::default().cache_scope, CacheScope::Private);
+}
+
+#[tokio::test]
+async fn a_handler_sees_the_extensions_that_the_client_speaks() {
+    let builder = Server::builder("extended", "1").tool(Tool::new("extension", extension));
+    let instance = start(builder).await;
+    let call = Request::tool("extension", json!({}));
+    assert_eq!(text(&instance.send(&call).await.reply()), "not spoken");
+    let declared = |extensions: Value| {
+        let call = call.clone();
+        call.meta(CAPABILITIES, json!({"extensions": extensions}))
+    };
+    let spoken = declared(json!({"com.example/thing": {"level": 2}, "com.example/other": {}}));
+    assert_eq!(
+        text(&instance.send(&spoken).await.reply()),
+        r#"{"level":2}"#
+    );
+    let message = instance.send(&declared(json!([]))).await.error(400, -32602);
+    names(&message, &["clientCapabilities.extensions"]);
 }
