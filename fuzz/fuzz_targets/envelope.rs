@@ -268,6 +268,6 @@ fn meta_texts<'a>(meta: &'a Meta<'_>) -> impl PartialEq + std::fmt::Debug + use<
         meta.log_level,
         meta.progress_token.map(RawValue::get),
         meta.call_id.as_deref(),
-        meta.traceparent.as_deref(),
+        &meta.trace,
     )
 }

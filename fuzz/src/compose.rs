@@ -61,6 +61,7 @@ struct Journal<'a> {
     retries: Vec<(Key<'a>, u64, u32, &'a str)>,
     saved: Vec<(Option<&'a str>, &'a str, &'a str)>,
     state: Option<&'a str>,
+    trace: Option<([u8; 16], [u8; 8], u8)>,
 }
 
 #[derive(Serialize)]
@@ -103,6 +104,7 @@ pub fn journal(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             .ratio(1, 2)?
             .then(|| text(u, &["1", "2", "3", "{"]))
             .transpose()?,
+        trace: u.ratio(1, 4)?.then(|| u.arbitrary()).transpose()?,
     };
     Ok(postcard::to_allocvec(&journal).expect("a vector takes any number of bytes"))
 }

@@ -55,6 +55,7 @@ impl Setting {
         let can = |bit: u8| self.capabilities & (1 << bit) == 0;
         Env {
             principal: Principal::new("alice"),
+            uri: None,
             capabilities: Capabilities {
                 form: can(0),
                 url: can(1),

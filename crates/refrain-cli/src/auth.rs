@@ -1,62 +1,44 @@
 //! The `[auth]` table: who may call over HTTP, and what they are told.
 
-use crate::Failure;
+use crate::config::Loaded;
 use clap::Args;
 use refrain::{
-    Jwks, JwtVerifier, JwtVerifierError, KeyRing, ResourceMetadata, Server, ServerBuilder,
-    SystemSource, TrustedProxy,
+    BuildError, Jwks, JwtVerifier, JwtVerifierError, KeyRing, ResourceMetadata, Server,
+    ServerBuilder, SystemSource, TrustedProxy, TrustedProxyError,
 };
-use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the `[auth]` table may say. Every key is optional.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// What the `[auth]` table says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuthConfig {
-    /// Scopes that every request needs.
-    scopes: Vec<String>,
-    /// For a scope those that it implies.
-    implies: BTreeMap<String, Vec<String>>,
-    /// The URL of the endpoint as clients know it.
-    resource: Option<String>,
-    /// Who issues tokens for it; the issuer if not set.
-    authorization_servers: Option<Vec<String>>,
-    jwt: Option<JwtConfig>,
-    proxy: Option<ProxyConfig>,
+    pub(crate) scopes: Option<Vec<String>>,
+    pub(crate) implies: Option<BTreeMap<String, Vec<String>>>,
+    pub(crate) resource: Option<String>,
+    pub(crate) authorization_servers: Option<Vec<String>>,
+    pub(crate) jwt: Option<JwtConfig>,
+    pub(crate) proxy: Option<ProxyConfig>,
 }
 
 /// The `[auth.jwt]` table.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct JwtConfig {
-    issuer: Option<String>,
-    /// The resource if not set.
-    audience: Option<Audience>,
-    /// A file or a URL.
-    jwks: Option<String>,
-    leeway_seconds: Option<u64>,
-    max_age_seconds: Option<u64>,
-    min_interval_seconds: Option<u64>,
-}
-
-/// One audience, or several.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-enum Audience {
-    One(String),
-    Several(Vec<String>),
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JwtConfig {
+    pub(crate) issuer: Option<String>,
+    pub(crate) audience: Option<Vec<String>>,
+    pub(crate) jwks: Option<String>,
+    pub(crate) leeway: Option<Duration>,
+    pub(crate) max_age: Option<Duration>,
+    pub(crate) min_interval: Option<Duration>,
 }
 
 /// The `[auth.proxy]` table.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ProxyConfig {
-    secret_file: Option<PathBuf>,
-    secret_header: Option<String>,
-    user_header: Option<String>,
-    scopes_header: Option<String>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProxyConfig {
+    pub(crate) secret_file: Option<PathBuf>,
+    pub(crate) secret_header: Option<String>,
+    pub(crate) user_header: Option<String>,
+    pub(crate) scopes_header: Option<String>,
 }
 
 /// The flags that say the same.
@@ -73,10 +55,26 @@ pub(crate) struct Flags {
     resource: Option<String>,
 }
 
+impl Flags {
+    /// Puts what flags say in place of what the file says.
+    pub(crate) fn put(&self, loaded: &mut Loaded) {
+        loaded.flag("auth.jwt.issuer", self.issuer.as_ref(), |c, v| {
+            c.auth.jwt.get_or_insert_default().issuer = Some(v);
+        });
+        loaded.flag("auth.jwt.jwks", self.jwks.as_ref(), |c, v| {
+            c.auth.jwt.get_or_insert_default().jwks = Some(v);
+        });
+        loaded.flag("auth.resource", self.resource.as_ref(), |c, v| {
+            c.auth.resource = Some(v);
+        });
+    }
+}
+
 /// How callers are told apart, checked and ready.
 #[derive(Debug)]
 pub(crate) struct Auth {
-    config: AuthConfig,
+    scopes: Vec<String>,
+    implies: BTreeMap<String, Vec<String>>,
     by: Option<By>,
     metadata: Option<ResourceMetadata>,
 }
@@ -87,160 +85,249 @@ enum By {
     Proxy(Box<TrustedProxy>),
 }
 
+/// One thing that is wrong.
+#[derive(Debug)]
+pub(crate) struct AuthMistake {
+    /// The setting that is at fault, or the table that lacks one.
+    pub(crate) place: &'static str,
+    /// Begins with the name of the setting.
+    pub(crate) message: String,
+}
+
+/// The value of this setting is wrong.
+fn wrong(place: &'static str, reason: impl std::fmt::Display) -> AuthMistake {
+    AuthMistake {
+        place,
+        message: format!("{place}: {reason}"),
+    }
+}
+
+/// A setting of this table is missing.
+fn unset(place: &'static str, name: &str, reason: &str) -> AuthMistake {
+    AuthMistake {
+        place,
+        message: format!("{place}.{name}: set it{reason}"),
+    }
+}
+
 impl AuthConfig {
-    /// Puts what flags say in place of what the file says.
-    pub(crate) fn override_with(&mut self, flags: &Flags) {
-        if flags.issuer.is_some() || flags.jwks.is_some() {
-            let jwt = self.jwt.get_or_insert_default();
-            jwt.issuer = flags.issuer.clone().or(jwt.issuer.take());
-            jwt.jwks = flags.jwks.clone().or(jwt.jwks.take());
+    /// A table is there, be it empty: those who wrote it do not want anyone to call.
+    pub(crate) fn open(&mut self, table: &str) {
+        match table {
+            JWT => drop(self.jwt.get_or_insert_default()),
+            PROXY => drop(self.proxy.get_or_insert_default()),
+            _ => {}
         }
-        self.resource = flags.resource.clone().or(self.resource.take());
     }
 
-    /// Checks all of it, and reads the files it names. Messages begin with the key that is at fault.
-    pub(crate) fn ready(&self, tokens: Option<&Path>) -> Result<Auth, Failure> {
-        let by = match (&self.jwt, &self.proxy, tokens) {
-            (Some(_), Some(_), _) => {
-                return Err("auth.proxy: there is auth.jwt as well: choose one of them".into());
-            }
-            (Some(_), _, Some(_)) => {
-                return Err("auth.jwt: there are tokens as well: choose one of them".into());
-            }
-            (_, Some(_), Some(_)) => {
-                return Err("auth.proxy: there are tokens as well: choose one of them".into());
-            }
-            (Some(jwt), None, None) => Some(By::Jwt(jwt.verifier(self.resource.as_deref())?)),
-            (None, Some(proxy), None) => Some(By::Proxy(Box::new(proxy.ready()?))),
-            (None, None, _) => None,
-        };
-        if !self.scopes.is_empty() && by.is_none() && tokens.is_none() {
+    /// Checks all of it, and reads the files it names. `tokens`: is there a list of tokens?
+    pub(crate) fn ready(&self, tokens: bool) -> Result<Auth, Vec<AuthMistake>> {
+        let mut mistakes = Vec::new();
+        let by = self.by(tokens, &mut mistakes);
+        let scopes = self.scopes.clone().unwrap_or_default();
+        let nobody = self.jwt.is_none() && self.proxy.is_none() && !tokens;
+        if !scopes.is_empty() && nobody {
             let hint = "nobody could have them: set tokens, [auth.jwt] or [auth.proxy]";
-            return Err(format!("auth.scopes: {hint}").into());
+            mistakes.push(wrong("auth.scopes", hint));
         }
-        check("auth.scopes", |builder| builder.scopes(&self.scopes))?;
-        let metadata = self.metadata()?;
-        if let Some(metadata) = metadata.clone() {
-            let key = match &self.authorization_servers {
-                Some(_) => "auth.resource, auth.authorization_servers",
-                None => "auth.resource",
-            };
-            check(key, |builder| builder.resource_metadata(metadata))?;
+        if let Err(error) = check(|builder| builder.scopes(&scopes)) {
+            mistakes.push(wrong("auth.scopes", error));
         }
-        Ok(Auth {
-            config: self.clone(),
-            by,
-            metadata,
-        })
+        let metadata = self.metadata().unwrap_or_else(|mistake| {
+            // An issuer that is none needs to be told once.
+            if mistakes.iter().all(|known| known.place != mistake.place) {
+                mistakes.push(mistake);
+            }
+            None
+        });
+        if mistakes.is_empty() {
+            let implies = self.implies.clone().unwrap_or_default();
+            return Ok(Auth {
+                scopes,
+                implies,
+                by,
+                metadata,
+            });
+        }
+        Err(mistakes)
+    }
+
+    fn by(&self, tokens: bool, mistakes: &mut Vec<AuthMistake>) -> Option<By> {
+        for (place, set) in [(JWT, self.jwt.is_some()), (PROXY, self.proxy.is_some())] {
+            if set && tokens {
+                mistakes.push(wrong(place, "there are tokens as well: choose one of them"));
+            }
+        }
+        if self.jwt.is_some() && self.proxy.is_some() {
+            mistakes.push(wrong(
+                PROXY,
+                "there is auth.jwt as well: choose one of them",
+            ));
+        }
+        let mut by = None;
+        if let Some(jwt) = &self.jwt {
+            by = jwt
+                .verifier(self.resource.as_deref(), mistakes)
+                .map(By::Jwt);
+        }
+        if let Some(proxy) = &self.proxy {
+            by = proxy
+                .ready(mistakes)
+                .map(|proxy| By::Proxy(Box::new(proxy)));
+        }
+        by
     }
 
     /// What clients are told about where to get their tokens, if that is known.
-    fn metadata(&self) -> Result<Option<ResourceMetadata>, Failure> {
+    fn metadata(&self) -> Result<Option<ResourceMetadata>, AuthMistake> {
+        const SERVERS: &str = "auth.authorization_servers";
         let issuer = self.jwt.as_ref().and_then(|jwt| jwt.issuer.clone());
-        match (&self.resource, &self.authorization_servers, issuer) {
-            (Some(resource), Some(servers), _) => {
-                Ok(Some(ResourceMetadata::new(resource, servers)))
+        let issuer = issuer.map(|issuer| vec![issuer]);
+        let servers = self.authorization_servers.clone().or(issuer);
+        let metadata = match (&self.resource, servers) {
+            (Some(resource), Some(servers)) => ResourceMetadata::new(resource, servers),
+            (Some(_), None) if self.jwt.is_some() => return Ok(None),
+            (Some(_), None) => {
+                let hint = "set auth.authorization_servers too: who issues tokens for it?";
+                return Err(wrong("auth.resource", hint));
             }
-            (Some(resource), None, Some(issuer)) => {
-                Ok(Some(ResourceMetadata::new(resource, [issuer])))
+            (None, _) if self.authorization_servers.is_some() => {
+                let hint = "set auth.resource too: what do they issue tokens for?";
+                return Err(wrong(SERVERS, hint));
             }
-            (Some(_), None, None) => Err(
-                "auth.resource: set auth.authorization_servers too: who issues tokens for it?"
-                    .into(),
-            ),
-            (None, Some(_), _) => Err(
-                "auth.authorization_servers: set auth.resource too: what do they issue tokens for?"
-                    .into(),
-            ),
-            (None, None, _) => Ok(None),
+            (None, _) => return Ok(None),
+        };
+        match check(|builder| builder.resource_metadata(metadata.clone())) {
+            Ok(()) => Ok(Some(metadata)),
+            Err(BuildError::Metadata { url, reason }) if url != metadata.resource => {
+                let place = match self.authorization_servers {
+                    Some(_) => SERVERS,
+                    None => "auth.jwt.issuer",
+                };
+                Err(wrong(place, BuildError::Metadata { url, reason }))
+            }
+            Err(error) => Err(wrong("auth.resource", error)),
         }
     }
 }
 
+const JWT: &str = "auth.jwt";
+const PROXY: &str = "auth.proxy";
+
 impl JwtConfig {
-    fn verifier(&self, resource: Option<&str>) -> Result<JwtVerifier, Failure> {
-        let issuer = self.issuer.as_ref();
-        let issuer = issuer.ok_or("auth.jwt.issuer: set it: who issues the access tokens?")?;
-        let jwks = self.jwks.as_ref();
-        let jwks = jwks.ok_or("auth.jwt.jwks: set it: a file or a URL with the issuer's keys")?;
+    fn verifier(
+        &self,
+        resource: Option<&str>,
+        mistakes: &mut Vec<AuthMistake>,
+    ) -> Option<JwtVerifier> {
+        if self.issuer.is_none() {
+            mistakes.push(unset(JWT, "issuer", ": who issues the access tokens?"));
+        }
+        if self.jwks.is_none() {
+            let hint = ": a file or a URL with the issuer's keys";
+            mistakes.push(unset(JWT, "jwks", hint));
+        }
+        let mut audiences = match (&self.audience, resource) {
+            (Some(audiences), _) => audiences.iter().map(String::as_str).collect(),
+            (None, resource) => Vec::from_iter(resource),
+        }
+        .into_iter();
+        let first = audiences.next();
+        if first.is_none() {
+            let hint = ", or auth.resource: whom are the access tokens for?";
+            let mut mistake = unset(JWT, "audience", hint);
+            if self.audience.is_some() {
+                mistake.place = "auth.jwt.audience";
+            }
+            mistakes.push(mistake);
+        }
+        let (issuer, jwks) = (self.issuer.as_ref()?, self.jwks.as_ref()?);
         let jwks = match jwks.split_once("://") {
             Some(_) => Jwks::Url(jwks.clone()),
             None => Jwks::File(jwks.into()),
         };
-        let mut audiences = match (&self.audience, resource) {
-            (Some(Audience::One(audience)), _) => vec![audience.as_str()],
-            (Some(Audience::Several(audiences)), _) => {
-                audiences.iter().map(String::as_str).collect()
-            }
-            (None, resource) => resource.into_iter().collect(),
-        }
-        .into_iter();
-        let first = audiences.next();
-        let first = first.ok_or(
-            "auth.jwt.audience: set it, or auth.resource: whom are the access tokens for?",
-        )?;
-        let mut builder = JwtVerifier::builder(issuer, first, jwks);
+        let mut builder = JwtVerifier::builder(issuer, first?, jwks);
         for audience in audiences {
             builder = builder.audience(audience);
         }
-        let seconds = |given: Option<u64>| given.map(Duration::from_secs);
-        if let Some(leeway) = seconds(self.leeway_seconds) {
+        if let Some(leeway) = self.leeway {
             builder = builder.leeway(leeway);
         }
-        if let Some(age) = seconds(self.max_age_seconds) {
+        if let Some(age) = self.max_age {
             builder = builder.max_age(age);
         }
-        if let Some(interval) = seconds(self.min_interval_seconds) {
+        if let Some(interval) = self.min_interval {
             builder = builder.min_interval(interval);
         }
-        builder.build().map_err(|error| {
-            let key = match error {
-                JwtVerifierError::Issuer { .. } => "issuer",
-                JwtVerifierError::Audience => "audience",
-                _ => "jwks",
+        let built = builder.build().map_err(|error| {
+            let place = match error {
+                JwtVerifierError::Issuer { .. } => "auth.jwt.issuer",
+                JwtVerifierError::Audience => "auth.jwt.audience",
+                _ => "auth.jwt.jwks",
             };
-            format!("auth.jwt.{key}: {error}").into()
-        })
+            mistakes.push(wrong(place, error));
+        });
+        built.ok()
     }
 }
 
 impl ProxyConfig {
-    fn ready(&self) -> Result<TrustedProxy, Failure> {
-        let key = "auth.proxy.secret_file";
-        let file = self.secret_file.as_ref();
-        let file =
-            file.ok_or_else(|| format!("{key}: set it: how does the proxy prove itself?"))?;
-        let secret = std::fs::read_to_string(file)
-            .map_err(|error| format!("{key}: {} cannot be read: {error}", file.display()))?;
-        let mut proxy = TrustedProxy::new(secret.trim_end_matches(['\r', '\n']))
-            .map_err(|error| format!("{key}: {}: {error}", file.display()))?;
-        let named = |key: &str, error| format!("auth.proxy.{key}: {error}");
-        if let Some(name) = &self.secret_header {
-            let set = proxy.secret_header(name);
-            proxy = set.map_err(|error| named("secret_header", error))?;
+    fn ready(&self, mistakes: &mut Vec<AuthMistake>) -> Option<TrustedProxy> {
+        const FILE: &str = "auth.proxy.secret_file";
+        let Some(file) = &self.secret_file else {
+            let hint = ": how does the proxy prove itself?";
+            mistakes.push(unset(PROXY, "secret_file", hint));
+            return None;
+        };
+        let proxy = match std::fs::read_to_string(file) {
+            Ok(secret) => TrustedProxy::new(secret.trim_end_matches(['\r', '\n']))
+                .map_err(|error| format!("{}: {error}", file.display())),
+            Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
+        };
+        let mut proxy = match proxy {
+            Ok(proxy) => proxy,
+            Err(reason) => {
+                mistakes.push(wrong(FILE, reason));
+                return None;
+            }
+        };
+        type Set = fn(TrustedProxy, &str) -> Result<TrustedProxy, TrustedProxyError>;
+        let headers: [(_, _, Set); 3] = [
+            (
+                "auth.proxy.secret_header",
+                &self.secret_header,
+                TrustedProxy::secret_header,
+            ),
+            (
+                "auth.proxy.user_header",
+                &self.user_header,
+                TrustedProxy::user_header,
+            ),
+            (
+                "auth.proxy.scopes_header",
+                &self.scopes_header,
+                TrustedProxy::scopes_header,
+            ),
+        ];
+        for (place, name, set) in headers {
+            let Some(name) = name else { continue };
+            match set(proxy, name) {
+                Ok(set) => proxy = set,
+                Err(error) => {
+                    mistakes.push(wrong(place, error));
+                    return None;
+                }
+            }
         }
-        if let Some(name) = &self.user_header {
-            let set = proxy.user_header(name);
-            proxy = set.map_err(|error| named("user_header", error))?;
-        }
-        if let Some(name) = &self.scopes_header {
-            let set = proxy.scopes_header(name);
-            proxy = set.map_err(|error| named("scopes_header", error))?;
-        }
-        Ok(proxy)
+        Some(proxy)
     }
 }
 
 impl Auth {
-    /// Are callers told apart by it?
-    pub(crate) fn is_set(&self) -> bool {
-        self.by.is_some()
-    }
-
     /// Has a server do what the configuration says.
     pub(crate) fn apply(self, mut builder: ServerBuilder) -> ServerBuilder {
-        builder = builder.scopes(self.config.scopes);
-        for (broad, narrow) in self.config.implies {
+        builder = builder.scopes(self.scopes);
+        for (broad, narrow) in self.implies {
             builder = builder.scope_implies(broad, narrow);
         }
         if let Some(metadata) = self.metadata {
@@ -254,12 +341,9 @@ impl Auth {
     }
 }
 
-/// Has a builder look at one part by itself, so that what is wrong with it is known by its key.
-fn check(key: &str, set: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Result<(), Failure> {
+/// Has a builder look at one part by itself, so that what is wrong with it is known by its setting.
+fn check(set: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Result<(), BuildError> {
     let keys = KeyRing::generate(&SystemSource::new());
     let builder = set(Server::builder("check", "0").keys(keys));
-    match builder.build() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("{key}: {error}").into()),
-    }
+    builder.build().map(drop)
 }

@@ -1,15 +1,29 @@
 //! The configuration of one instance: a TOML file, and flags that override it.
+//!
+//! `settings` is the list of all there is to set. Reading a file, `refrain config` and the documentation go by it.
 
-use crate::Failure;
-use crate::auth::AuthConfig;
-use refrain::{Limits, ServerLimits};
-use serde::Deserialize;
+mod command;
+mod mistake;
+mod read;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use command::{Options, run};
+pub(crate) use settings::{address, host};
+
+use crate::auth::{Auth, AuthConfig, AuthMistake};
+use crate::{Failure, keys};
+use mistake::{Mistake, Mistakes};
+use refrain::{BearerTokens, KeyRing, SealerOptions, ServerLimits};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// How log lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
     /// For people.
@@ -19,113 +33,157 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What a configuration file may say. Every key is optional.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// What an instance is set up with.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) listen: SocketAddr,
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) keys: Option<PathBuf>,
-    pub(crate) audience: Option<String>,
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) allowed_hosts: Option<Vec<String>>,
-    pub(crate) log: Option<LogFormat>,
-    pub(crate) token_ttl_seconds: Option<u64>,
-    pub(crate) flow_ttl_seconds: Option<u64>,
-    pub(crate) clock_skew_seconds: Option<u64>,
-    pub(crate) limits: LimitsConfig,
+    pub(crate) log: LogFormat,
+    pub(crate) sealing: SealerOptions,
+    pub(crate) limits: ServerLimits,
     pub(crate) auth: AuthConfig,
 }
 
-/// The `[limits]` table.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct LimitsConfig {
-    pub(crate) body_bytes: Option<usize>,
-    pub(crate) token_chars: Option<usize>,
-    pub(crate) concurrent_calls: Option<usize>,
-    pub(crate) shed_above: Option<usize>,
-    pub(crate) round_seconds: Option<u64>,
-    pub(crate) drain_seconds: Option<u64>,
-    pub(crate) drain_grace_ms: Option<u64>,
-    pub(crate) rounds: Option<u32>,
-    pub(crate) asks: Option<usize>,
-    pub(crate) entries: Option<usize>,
-    pub(crate) retries: Option<u32>,
-    pub(crate) sheds: Option<u32>,
-}
-
-impl Config {
-    /// Reads a file; an error says which line is wrong.
-    pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(file).map_err(|error| {
-            format!(
-                "the configuration {} cannot be read: {error}",
-                file.display()
-            )
-        })?;
-        toml::from_str(&text).map_err(|error| format!("{}: {error}", file.display()).into())
-    }
-}
-
-impl LimitsConfig {
-    pub(crate) fn to_limits(&self) -> ServerLimits {
-        let defaults = ServerLimits::default();
-        let flow = &defaults.flow;
-        let concurrent_calls = self.concurrent_calls.unwrap_or(defaults.concurrent_calls);
-        ServerLimits {
-            body: self.body_bytes.unwrap_or(defaults.body),
-            concurrent_calls,
-            shed_above: self
-                .shed_above
-                .unwrap_or(concurrent_calls - concurrent_calls / 4),
-            round_time: seconds(self.round_seconds, defaults.round_time),
-            drain_time: seconds(self.drain_seconds, defaults.drain_time),
-            drain_grace: self
-                .drain_grace_ms
-                .map_or(defaults.drain_grace, Duration::from_millis),
-            flow: Limits {
-                rounds: self.rounds.unwrap_or(flow.rounds),
-                asks: self.asks.unwrap_or(flow.asks),
-                entries: self.entries.unwrap_or(flow.entries),
-                retries: self.retries.unwrap_or(flow.retries),
-                sheds: self.sheds.unwrap_or(flow.sheds),
-                ..flow.clone()
-            },
-            ..defaults.clone()
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            metrics: None,
+            keys: None,
+            tokens: None,
+            allowed_hosts: None,
+            log: LogFormat::default(),
+            sealing: SealerOptions::default(),
+            limits: ServerLimits::default(),
+            auth: AuthConfig::default(),
         }
     }
 }
 
-fn seconds(given: Option<u64>, default: Duration) -> Duration {
-    given.map_or(default, Duration::from_secs)
+impl Config {
+    /// Is every caller anonymous?
+    pub(crate) fn lets_anyone_in(&self) -> bool {
+        self.tokens.is_none() && self.auth.jwt.is_none() && self.auth.proxy.is_none()
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A configuration, where it comes from, and what is wrong with it so far.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    config: Config,
+    file: PathBuf,
+    text: String,
+    /// The places of what the file sets, by the names of settings and tables.
+    from: BTreeMap<&'static str, Range<usize>>,
+    /// Settings whose values are of no use.
+    unread: Vec<&'static str>,
+    mistakes: Vec<Mistake>,
+}
 
-    #[test]
-    fn an_unknown_key_is_named_with_its_line() {
-        let error =
-            toml::from_str::<Config>("listen = \"127.0.0.1:1\"\nlisten_on = 5\n").unwrap_err();
-        assert!(error.to_string().contains("listen_on"), "{error}");
-        assert!(error.to_string().contains("line 2"), "{error}");
+/// A configuration that can be used, and what is in the files that it names.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) config: Config,
+    pub(crate) keys: Option<KeyRing>,
+    pub(crate) tokens: Option<BearerTokens>,
+    pub(crate) auth: Auth,
+}
+
+impl Loaded {
+    /// Reads a file.
+    pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            let file = file.display();
+            format!("the configuration {file} cannot be read: {error}")
+        })?;
+        Ok(Self::parse(file, text))
     }
 
-    #[test]
-    fn limits_are_taken_from_the_table() {
-        let config: Config =
-            toml::from_str("[limits]\nbody_bytes = 10\nrounds = 3\nconcurrent_calls = 8\n")
-                .unwrap();
-        let limits = config.limits.to_limits();
-        assert_eq!((limits.body, limits.flow.rounds), (10, 3));
-        assert_eq!((limits.concurrent_calls, limits.shed_above), (8, 6));
+    fn parse(file: &Path, text: String) -> Self {
+        let mut loaded = Self {
+            file: file.to_owned(),
+            text,
+            ..Self::default()
+        };
+        let text = std::mem::take(&mut loaded.text);
+        read::read(&text, &mut loaded);
+        loaded.text = text;
+        loaded
     }
 
-    #[test]
-    fn a_single_call_is_no_overload() {
-        let config: Config = toml::from_str("[limits]\nconcurrent_calls = 1\n").unwrap();
-        assert_eq!(config.limits.to_limits().shed_above, 1);
-        assert_eq!(Config::default().limits.to_limits().shed_above, 768);
+    /// Puts the value of a flag in place of what the file says.
+    pub(crate) fn flag<T: Clone>(
+        &mut self,
+        name: &'static str,
+        given: Option<&T>,
+        put: impl FnOnce(&mut Config, T),
+    ) {
+        if let Some(value) = given {
+            put(&mut self.config, value.clone());
+            self.from.remove(name);
+        }
     }
+
+    /// The configuration, if all of it can be used. All that is wrong with it is told at once, in its order.
+    pub(crate) fn ready(mut self) -> Result<Ready, Mistakes> {
+        let together = read::check(&self.config, &self.from);
+        self.mistakes.extend(together);
+        let keys = self.config.keys.as_deref().map(keys::read);
+        let keys = self.usable("keys", keys);
+        let tokens = self.config.tokens.as_deref().map(read_tokens);
+        let tokens = self.usable("tokens", tokens);
+        let auth = self.auth();
+        match auth {
+            Some(auth) if self.mistakes.is_empty() => Ok(Ready {
+                config: self.config,
+                keys,
+                tokens,
+                auth,
+            }),
+            _ => Err(Mistakes::new(self.file, self.text, self.mistakes)),
+        }
+    }
+
+    /// How callers are told apart. Where a part of that could not be read, the rest is not judged.
+    fn auth(&mut self) -> Option<Auth> {
+        if self.unread.iter().any(|name| name.starts_with("auth.")) {
+            return None;
+        }
+        let mistake = |AuthMistake { place, message }| Mistake {
+            span: self.from.get(place).cloned(),
+            message,
+        };
+        match self.config.auth.ready(self.config.tokens.is_some()) {
+            Ok(auth) => Some(auth),
+            Err(mistakes) => {
+                self.mistakes.extend(mistakes.into_iter().map(mistake));
+                None
+            }
+        }
+    }
+
+    /// What was read from a file that a setting names.
+    fn usable<T>(&mut self, name: &str, read: Option<Result<T, Failure>>) -> Option<T> {
+        match read? {
+            Ok(usable) => Some(usable),
+            Err(error) => {
+                let span = self.from.get(name).cloned();
+                let message = match span {
+                    Some(_) => format!("{name}: {error}"),
+                    None => error.to_string(),
+                };
+                self.mistakes.push(Mistake { span, message });
+                None
+            }
+        }
+    }
+}
+
+fn read_tokens(file: &Path) -> Result<BearerTokens, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("the tokens {} cannot be read: {error}", file.display()))?;
+    BearerTokens::parse(&text).map_err(|error| format!("{}: {error}", file.display()).into())
 }

@@ -1,9 +1,10 @@
-//! The `refrain` binary: `serve` one instance, manage `keys`, play the `demo`.
+//! The `refrain` binary: `serve` one instance, manage `keys`, check its `config`, play the `demo`.
 
 mod auth;
 mod config;
 mod demo;
 mod keys;
+mod log;
 mod serve;
 mod tools;
 
@@ -24,6 +25,8 @@ enum Command {
     Serve(Box<serve::Options>),
     /// Make and rotate the keys that a fleet shares.
     Keys(keys::Options),
+    /// Check a configuration file, or print one with the defaults.
+    Config(config::Options),
     /// Watch three instances that share nothing but a key serve one call after another.
     Demo(demo::Options),
 }
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(options) => serve::run(&options),
         Command::Keys(options) => keys::run(options),
+        Command::Config(options) => config::run(&options),
         Command::Demo(options) => demo::run(options),
     };
     done.unwrap_or_else(|error| {

@@ -1,31 +1,32 @@
 //! `refrain serve`: one instance with the documents' tools.
 
-use crate::auth::{self, Auth};
-use crate::config::{Config, LogFormat};
+use crate::auth;
+use crate::config::{self, Config, Loaded, LogFormat, Ready};
 use crate::tools::{self, Ledger};
-use crate::{Failure, keys, runtime};
+use crate::{Failure, keys, log, runtime};
 use clap::Args;
-use refrain::{AllowedHosts, BearerTokens, KeyRing, Server, serve, serve_stdio};
-use std::io::IsTerminal;
+use refrain::{AllowedHosts, KeyRing, Server, serve, serve_metrics, serve_stdio};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// The environment variable that holds a key ring, where there is no file.
 const KEYS: &str = "REFRAIN_KEYS";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// A TOML file with the same settings; flags override it.
+    /// A TOML file with the same settings and more; flags override it. `refrain config` shows and checks it.
     #[arg(long)]
     config: Option<PathBuf>,
     /// The address to listen on [default: 127.0.0.1:8080].
-    #[arg(long)]
+    #[arg(long, value_parser = config::address)]
     listen: Option<SocketAddr>,
+    /// The address of a port of its own for `/metrics`, `/healthz` and `/readyz`; without it there is none.
+    #[arg(long, value_name = "ADDRESS", value_parser = config::address)]
+    metrics: Option<SocketAddr>,
     /// Speak over standard input and output instead of HTTP.
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
@@ -41,7 +42,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     auth: auth::Flags,
     /// A host to answer for; may be given several times [default: localhost and the loopback addresses].
-    #[arg(long = "allow-host")]
+    #[arg(long = "allow-host", value_parser = config::host)]
     allowed_hosts: Vec<String>,
     /// How log lines are written [default: text].
     #[arg(long)]
@@ -58,84 +59,128 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
-    let mut config = match &options.config {
-        Some(file) => Config::read(file)?,
-        None => Config::default(),
+    let loaded = match &options.config {
+        Some(file) => Loaded::read(file)?,
+        None => Loaded::default(),
     };
-    config.auth.override_with(&options.auth);
-    let log = options.log.or(config.log).unwrap_or_default();
-    start_logging(log);
-    let keys = options.keys.clone().or(config.keys.clone());
-    let tokens = options.tokens.as_deref().or(config.tokens.as_deref());
-    let auth = config.auth.ready(tokens)?;
-    let open = tokens.is_none() && !auth.is_set();
-    let server = build(options, &config, keys.as_ref(), auth)?;
+    let ready = with_flags(loaded, options).ready()?;
+    let config = ready.config.clone();
+    log::start(config.log)?;
+    match start(options, ready, &config) {
+        // Whoever reads JSON reads nothing else.
+        Err(error) if config.log == LogFormat::Json => {
+            tracing::error!(%error, "the instance cannot go on");
+            Ok(ExitCode::FAILURE)
+        }
+        ended => ended,
+    }
+}
+
+fn start(options: &Options, ready: Ready, config: &Config) -> Result<ExitCode, Failure> {
+    let server = build(options, ready)?;
     runtime()?.block_on(async {
-        reload_on_hangup(server.clone(), keys)?;
-        if options.stdio {
-            let input = tokio::io::BufReader::new(tokio::io::stdin());
-            serve_stdio(server, input, tokio::io::stdout()).await?;
-            // Standard input is read by a thread of its own, which cannot be ended from here.
-            std::process::exit(0);
+        reload_on_hangup(server.clone(), config.keys.clone())?;
+        let metrics = listen_for_metrics(config.metrics).await?;
+        let serving = async {
+            if options.stdio {
+                let input = tokio::io::BufReader::new(tokio::io::stdin());
+                serve_stdio(server.clone(), input, tokio::io::stdout()).await?;
+                // Standard input is read by a thread of its own, which cannot be ended from here.
+                std::process::exit(0);
+            }
+            serve_http(server.clone(), config).await
+        };
+        let watching = async {
+            match metrics {
+                // As long as the server: how it drains is worth watching.
+                Some(listener) => {
+                    serve_metrics(listener, server.clone(), std::future::pending()).await
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            served = serving => served?,
+            failed = watching => failed?,
         }
-        let default = SocketAddr::from(([127, 0, 0, 1], 8080));
-        let listen = options.listen.or(config.listen).unwrap_or(default);
-        let listener = TcpListener::bind(listen)
-            .await
-            .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
-        let address = listener.local_addr()?;
-        let hosts = hosts(options, &config);
-        // Before the line that says it listens: whoever read that may send a signal.
-        let stop = told_to_stop()?;
-        match log {
-            LogFormat::Text => anstream::eprintln!("refrain: listening on http://{address}/mcp"),
-            LogFormat::Json => tracing::info!("listening on http://{address}/mcp"),
-        }
-        if !address.ip().is_loopback() && open {
-            tracing::warn!(
-                "anyone who reaches {address} can call, and take over calls of others whose tokens they get: \
-                 set --tokens, or [auth] in the configuration"
-            );
-        }
-        serve(listener, server, hosts, stop).await?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn build(
-    options: &Options,
-    config: &Config,
-    keys: Option<&PathBuf>,
-    auth: Auth,
-) -> Result<Server, Failure> {
-    let name = "refrain";
-    let mut builder = Server::builder(name, env!("CARGO_PKG_VERSION"))
+/// What flags say counts more than what the file says.
+fn with_flags(mut loaded: Loaded, options: &Options) -> Loaded {
+    loaded.flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
+    loaded.flag("metrics", options.metrics.as_ref(), |c, v| {
+        c.metrics = Some(v);
+    });
+    loaded.flag("keys", options.keys.as_ref(), |c, v| c.keys = Some(v));
+    loaded.flag("tokens", options.tokens.as_ref(), |c, v| c.tokens = Some(v));
+    loaded.flag("audience", options.audience.as_ref(), |c, v| {
+        c.sealing.audience = v;
+    });
+    loaded.flag("log", options.log.as_ref(), |c, v| c.log = v);
+    options.auth.put(&mut loaded);
+    let hosts = Some(&options.allowed_hosts).filter(|hosts| !hosts.is_empty());
+    loaded.flag("allowed_hosts", hosts, |c, v| c.allowed_hosts = Some(v));
+    loaded
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|error| format!("cannot listen on {address}: {error}").into())
+}
+
+async fn listen_for_metrics(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Failure> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let listener = listen(address).await?;
+    let address = listener.local_addr()?;
+    tracing::info!("metrics at http://{address}/metrics");
+    Ok(Some(listener))
+}
+
+async fn serve_http(server: Server, config: &Config) -> Result<(), Failure> {
+    let listener = listen(config.listen).await?;
+    let address = listener.local_addr()?;
+    // Before the line that says it listens: whoever read that may send a signal.
+    let stop = told_to_stop()?;
+    match config.log {
+        LogFormat::Text => anstream::eprintln!("refrain: listening on http://{address}/mcp"),
+        LogFormat::Json => tracing::info!("listening on http://{address}/mcp"),
+    }
+    if !address.ip().is_loopback() && config.lets_anyone_in() {
+        tracing::warn!(
+            "anyone who reaches {address} can call, and take over calls of others whose tokens they get: \
+             set --tokens, or [auth] in the configuration"
+        );
+    }
+    serve(listener, server, hosts(config), stop).await?;
+    Ok(())
+}
+
+fn build(options: &Options, ready: Ready) -> Result<Server, Failure> {
+    let Ready {
+        config: Config {
+            sealing, limits, ..
+        },
+        keys,
+        tokens,
+        auth,
+    } = ready;
+    let mut builder = Server::builder("refrain", env!("CARGO_PKG_VERSION"))
         .title("Refrain's tools")
         .instructions("Tools that ask for what they need, one round at a time.")
-        .limits(config.limits.to_limits());
-    if let Some(audience) = options.audience.as_ref().or(config.audience.as_ref()) {
-        builder = builder.audience(audience);
-    }
-    if let Some(ring) = key_ring(keys)? {
+        .limits(limits)
+        .audience(sealing.audience)
+        .token_ttl(sealing.ttl)
+        .flow_ttl(sealing.flow_ttl)
+        .clock_skew(sealing.skew)
+        .max_token(sealing.max_token);
+    if let Some(ring) = keys.map_or_else(keys_of_environment, |ring| Ok(Some(ring)))? {
         builder = builder.keys(ring);
     }
-    if let Some(seconds) = config.token_ttl_seconds {
-        builder = builder.token_ttl(Duration::from_secs(seconds));
-    }
-    if let Some(seconds) = config.flow_ttl_seconds {
-        builder = builder.flow_ttl(Duration::from_secs(seconds));
-    }
-    if let Some(seconds) = config.clock_skew_seconds {
-        builder = builder.clock_skew(Duration::from_secs(seconds));
-    }
-    if let Some(characters) = config.limits.token_chars {
-        builder = builder.max_token(characters);
-    }
-    if let Some(file) = options.tokens.as_ref().or(config.tokens.as_ref()) {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| format!("the tokens {} cannot be read: {error}", file.display()))?;
-        let tokens =
-            BearerTokens::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+    if let Some(tokens) = tokens {
         builder = builder.authenticator(tokens);
     }
     builder = auth.apply(builder);
@@ -146,11 +191,8 @@ fn build(
     Ok(tools::register(builder, ledger, options.accounts).build()?)
 }
 
-/// The keys from a file or the environment.
-fn key_ring(file: Option<&PathBuf>) -> Result<Option<KeyRing>, Failure> {
-    if let Some(file) = file {
-        return keys::read(file).map(Some);
-    }
+/// The keys from the environment, for where there is no file.
+fn keys_of_environment() -> Result<Option<KeyRing>, Failure> {
     match std::env::var(KEYS) {
         Ok(text) => Ok(Some(
             text.parse().map_err(|error| format!("${KEYS}: {error}"))?,
@@ -159,11 +201,8 @@ fn key_ring(file: Option<&PathBuf>) -> Result<Option<KeyRing>, Failure> {
     }
 }
 
-fn hosts(options: &Options, config: &Config) -> AllowedHosts {
-    let given = &options.allowed_hosts;
+fn hosts(config: &Config) -> AllowedHosts {
     match &config.allowed_hosts {
-        _ if given.iter().any(|host| host == "*") => AllowedHosts::any(),
-        _ if !given.is_empty() => AllowedHosts::only(given),
         Some(hosts) if hosts.iter().any(|host| host == "*") => AllowedHosts::any(),
         Some(hosts) => AllowedHosts::only(hosts),
         None => AllowedHosts::local(),
@@ -212,17 +251,4 @@ fn reload_on_hangup(server: Server, keys: Option<PathBuf>) -> Result<(), Failure
         }
     });
     Ok(())
-}
-
-/// Log lines go to standard error: standard output may be the transport.
-fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    match format {
-        LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().init(),
-    }
 }

@@ -15,7 +15,7 @@ use crate::flow::{Note, Shared, in_step};
 use crate::form::{Elicit, Form};
 use crate::journal::{Entry, Held, Kind};
 use crate::replay::Keep;
-use crate::{AskError, Error, Principal, Result};
+use crate::{AskError, Error, Principal, Result, Trace};
 use ask::Question;
 use refrain_wire::{Capability, LogLevel, Root, SamplingAnswer, SamplingParams};
 use serde::Serialize;
@@ -301,6 +301,26 @@ impl Cx {
     /// Who is calling.
     pub fn principal(&self) -> &Principal {
         &self.shared.env.principal
+    }
+
+    /// The URI that is read, in the handler of a resource.
+    pub fn uri(&self) -> Option<&str> {
+        self.shared.env.uri.as_deref()
+    }
+
+    /// The trace this round belongs to, to be handed on to services that are called in it.
+    ///
+    /// ```
+    /// # use refrain_core::Cx;
+    /// fn headers(cx: &Cx) -> Vec<(&'static str, String)> {
+    ///     let trace = cx.trace();
+    ///     let mut headers = vec![("traceparent", trace.traceparent().to_string())];
+    ///     headers.extend(trace.tracestate().map(|state| ("tracestate", state.to_owned())));
+    ///     headers
+    /// }
+    /// ```
+    pub fn trace(&self) -> &Trace {
+        &self.shared.trace
     }
 
     /// Can the client fill in forms?

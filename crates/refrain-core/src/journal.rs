@@ -4,6 +4,7 @@
 //! of that name came before it (ordinal). Entries stay in the order in which the handler saw them.
 
 use crate::form::Form;
+use refrain_wire::Traceparent;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -207,6 +208,8 @@ pub struct Snapshot {
     pub(crate) retries: Vec<Retry>,
     pub(crate) saved: Vec<Saved>,
     pub(crate) state: Option<Box<str>>,
+    /// The trace context that the first round came with.
+    pub(crate) trace: Option<Traceparent>,
 }
 
 impl Snapshot {
@@ -222,6 +225,7 @@ impl Snapshot {
             retries: Vec::new(),
             saved: Vec::new(),
             state: None,
+            trace: None,
         }
     }
 
@@ -281,6 +285,7 @@ impl Snapshot {
             retries: &self.retries,
             saved: &self.saved,
             state: &self.state,
+            trace: self.trace,
         };
         let held: usize = self.entries.iter().map(|e| e.held.json().len() + 32).sum();
         let mut bytes = Vec::with_capacity(prefix.len() + 128 + held + spare);
@@ -309,6 +314,7 @@ impl Snapshot {
             retries: wire.retries,
             saved: wire.saved,
             state: wire.state,
+            trace: wire.trace,
         };
         Some((claims, snapshot))
     }
@@ -340,6 +346,7 @@ struct Wire<'a, Asks, Entries, Retries, States, Own> {
     retries: Retries,
     saved: States,
     state: Own,
+    trace: Option<Traceparent>,
 }
 
 /// As it is read.

@@ -10,6 +10,7 @@
 //! | `journal` | what a flow has so far, and what of it travels |
 //! | `form` | the forms a handler can ask to have filled in, and the check of what comes back |
 //! | `seal` | the token: key ring, binding, seal and open |
+//! | `trace` | the trace that a flow belongs to |
 //! | `replay` | the log that makes `once` and single-use tokens possible |
 
 mod cx;
@@ -21,6 +22,7 @@ mod principal;
 mod replay;
 mod seal;
 mod source;
+mod trace;
 
 pub use cx::{Answer, AskFuture, Cancelled, CheckpointFuture, Cx, StepFuture};
 pub use error::{AskError, Error, ErrorKind, Result, ok};
@@ -36,6 +38,7 @@ pub use seal::{
     Binding, KeyId, KeyRing, KeyRingError, KeyState, OpenError, SealError, Sealer, SealerOptions,
 };
 pub use source::{Source, SystemSource};
+pub use trace::Trace;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -111,7 +111,8 @@ pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The function is written as for [`macro@tool`]. In its place stands a function of the same name, without
 /// arguments, that gives out a `refrain::Resource` to register; or, where the URI has variables in braces, a
-/// `refrain::ResourceTemplate`. The variables are the fields of the argument struct, as strings.
+/// `refrain::ResourceTemplate`, whose documentation says what a template can be. The variables are the fields of the
+/// argument struct.
 ///
 /// ```ignore (needs the crate refrain)
 /// use refrain::prelude::*;

@@ -46,10 +46,11 @@ fn uri(keys: &Keys, errors: &mut Errors) -> Option<LitStr> {
     Some(uri)
 }
 
-/// What is wrong with a URI or a template of one. The server would refuse the same templates when it is built.
+/// What is wrong with a URI or a template of one. The server would refuse the same templates, and a few more, when it
+/// is built.
 fn flaw(uri: &str) -> Option<&'static str> {
     let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
-    if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains('/')) {
+    if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains(['/', '{'])) {
         return Some("the URI needs a scheme, as in `file:///..` or `config://..`");
     }
     let mut pieces = uri.split('{');
@@ -58,21 +59,40 @@ fn flaw(uri: &str) -> Option<&'static str> {
     }
     let mut pieces = pieces.peekable();
     while let Some(piece) = pieces.next() {
-        let Some((name, text)) = piece.split_once('}') else {
+        let Some((expression, text)) = piece.split_once('}') else {
             return Some("a `{` without its `}` in the URI");
         };
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if name.is_empty() || !name.chars().all(plain) {
+        let variables = expression.strip_prefix(OPERATORS).unwrap_or(expression);
+        if !variables.split(',').all(is_variable) {
             return Some("a variable of the URI is a name of letters, digits and `_`: `{name}`");
         }
         if text.contains('}') {
             return Some("a `}` without its `{` in the URI");
         }
-        if text.is_empty() && pieces.peek().is_some() {
+        let sign = |next: &&str| next.starts_with(OPERATORS) && !next.starts_with('+');
+        if text.is_empty() && pieces.peek().is_some_and(|next| !sign(next)) {
             return Some("two variables of the URI need text between them");
         }
     }
     None
+}
+
+/// What an expression of RFC 6570 may begin with.
+const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
+
+/// A name, perhaps with a `*` or the length of a prefix after it.
+fn is_variable(variable: &str) -> bool {
+    let name = match variable.split_once(':') {
+        Some((name, length)) => {
+            if length.is_empty() || !length.bytes().all(|byte| byte.is_ascii_digit()) {
+                return false;
+            }
+            name
+        }
+        None => variable.strip_suffix('*').unwrap_or(variable),
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '%');
+    !name.is_empty() && name.chars().all(plain)
 }
 
 #[cfg(test)]
@@ -86,6 +106,9 @@ mod tests {
             "config://app",
             "mail:{id}",
             "notes://{year}/{name_2}.md",
+            "x://{a,b}/{+rest}",
+            "x://{a}{/path*}{?q,limit:3}{&more}{#part}",
+            "x://{a}{.type}{;x,y.z}",
         ] {
             assert_eq!(flaw(uri), None, "{uri}");
         }
@@ -102,8 +125,14 @@ mod tests {
             "x://{a}}",
             "x://{{a}}",
             "x://{}",
-            "x://{+path}",
+            "{+uri}",
+            "x://{+}",
+            "x://{a,}",
+            "x://{=a}",
+            "x://{a:}",
+            "x://{a:3*}",
             "x://{a}{b}",
+            "x://{a}{+b}",
         ] {
             assert!(flaw(uri).is_some(), "{uri}");
         }

@@ -6,12 +6,15 @@ use crate::handler::States;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::load::Load;
+use crate::metrics::Metrics;
 use crate::prompt::Prompt;
-use crate::resource::{Resource, ResourceTemplate, TemplateError};
+use crate::resource::{Resource, ResourceTemplate};
+use crate::round::RoundHook;
 use crate::server::{Inner, Server};
+use crate::template::TemplateError;
 use crate::tool::Tool;
 use refrain_core::{
-    KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource,
+    KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_wire::{Cache, Icon, Implementation};
 use serde_json::value::to_raw_value;
@@ -145,6 +148,7 @@ pub struct ServerBuilder {
     replay_log: Option<Arc<dyn ReplayLog>>,
     authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: AccessRules,
+    on_round: Option<RoundHook>,
 }
 
 impl Server {
@@ -173,6 +177,7 @@ impl Server {
             replay_log: None,
             authenticator: None,
             access: AccessRules::default(),
+            on_round: None,
         }
     }
 }
@@ -329,17 +334,37 @@ impl ServerBuilder {
         self
     }
 
+    /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
+    /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
+    /// of the level debug are switched off.
+    pub fn on_round(
+        mut self,
+        hook: impl Fn(&tracing::Span, &mut Trace) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_round = Some(Arc::new(hook));
+        self
+    }
+
     /// Checks everything that was registered and builds the server.
     pub fn build(self) -> Result<Server, BuildError> {
         if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
             return Err(BuildError::ExtensionName { name: name.clone() });
         }
         self.limits.check()?;
+        let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
+        let hub = Hub::new(self.limits.subscriptions);
+        let metrics = Metrics::new(
+            &self.info.name,
+            &self.info.version,
+            load.clone(),
+            hub.clone(),
+        );
         let rules = Rules {
             states: self.states,
             once: self.replay_log.is_some(),
             page_size: self.limits.page_size,
             caches: self.caches,
+            metrics: metrics.clone(),
         };
         let (catalog, _) = Catalog::default().with(self.registered, &rules)?;
         let keys = self.keys.unwrap_or_else(|| {
@@ -349,7 +374,6 @@ impl ServerBuilder {
             );
             KeyRing::generate(&*self.source)
         });
-        let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
         let info = to_raw_value(&self.info).expect("a name and a version are plain strings");
         Ok(Server(Arc::new(Inner {
             info,
@@ -359,14 +383,16 @@ impl ServerBuilder {
             catalog: RwLock::new(Arc::new(catalog)),
             changing: Mutex::new(()),
             rules,
-            hub: Hub::new(self.limits.subscriptions),
+            hub,
             sealer: Sealer::new(keys, self.sealing, self.source.clone()),
             source: self.source,
             limits: self.limits,
             load,
+            metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,
             access: self.access.build()?,
+            on_round: self.on_round,
         })))
     }
 }

@@ -6,14 +6,16 @@
 use crate::auth::check_scopes;
 use crate::builder::BuildError;
 use crate::handler::{Needs, States};
+use crate::metrics::Metrics;
 use crate::param_headers::ParamHeader;
 use crate::prompt::Prompt;
-use crate::resource::{Pattern, Resource, ResourceTemplate};
+use crate::resource::{Resource, ResourceTemplate};
+use crate::template::{self, Pattern};
 use crate::tool::Tool;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonschema::Validator;
-use refrain_wire::{Cache, ListResult, Listed, Reply, RpcError};
+use refrain_wire::{Cache, CallKind, ListResult, Listed, Reply, RpcError};
 use serde_json::Value;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -116,6 +118,18 @@ pub enum Listing {
     ResourceTemplates,
 }
 
+impl Listing {
+    /// The method that asks for it.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Prompts => "prompts/list",
+            Self::Resources => "resources/list",
+            Self::ResourceTemplates => "resources/templates/list",
+        }
+    }
+}
+
 /// What everything that is registered must fit.
 pub(crate) struct Rules {
     pub(crate) states: States,
@@ -124,6 +138,7 @@ pub(crate) struct Rules {
     /// Things on one page of a list.
     pub(crate) page_size: usize,
     pub(crate) caches: Caches,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// How long each list may be kept.
@@ -289,18 +304,20 @@ impl Catalog {
         for tool in changes.tools {
             new.add_tool(tool, rules)?;
         }
-        for prompt in changes.prompts {
+        for mut prompt in changes.prompts {
             has_states(rules, &prompt.info.name, &prompt.needs)?;
             check_scopes(&prompt.info.name, &prompt.scopes)?;
             prompt.check_completers()?;
             let (number, name) = (new.number(), prompt.info.name.clone());
+            prompt.counts = Some(rules.metrics.target(CallKind::Prompt, &name));
             new.prompts.add(number, "the prompt", name, prompt)?;
         }
-        for resource in changes.resources {
+        for mut resource in changes.resources {
             has_states(rules, &resource.info.uri, &resource.needs)?;
             check_scopes(&resource.info.uri, &resource.scopes)?;
             check_uri(&resource.info.uri)?;
             let (number, uri) = (new.number(), resource.info.uri.clone());
+            resource.counts = Some(rules.metrics.target(CallKind::Resource, &uri));
             new.resources.add(number, "the resource", uri, resource)?;
         }
         for template in changes.templates {
@@ -314,7 +331,7 @@ impl Catalog {
         self.next
     }
 
-    fn add_tool(&mut self, tool: Tool, rules: &Rules) -> Result<(), BuildError> {
+    fn add_tool(&mut self, mut tool: Tool, rules: &Rules) -> Result<(), BuildError> {
         let name = tool.info.name.clone();
         check_name(&name)?;
         has_states(rules, &name, &tool.needs)?;
@@ -347,6 +364,7 @@ impl Catalog {
                 reason,
             }
         })?;
+        tool.counts = Some(rules.metrics.target(CallKind::Tool, &name));
         let tool = RegisteredTool {
             tool,
             arguments,
@@ -359,7 +377,7 @@ impl Catalog {
 
     fn add_template(
         &mut self,
-        template: ResourceTemplate,
+        mut template: ResourceTemplate,
         rules: &Rules,
     ) -> Result<(), BuildError> {
         let uri = template.info.uri_template.clone();
@@ -367,16 +385,25 @@ impl Catalog {
         check_scopes(&uri, &template.scopes)?;
         let pattern = Pattern::parse(&uri)?;
         template.check_completers(&pattern)?;
-        if self.templates.iter().any(|known| known.pattern == pattern) {
+        if (self.templates.iter()).any(|known| known.pattern.is_same(&pattern)) {
             return Err(BuildError::Duplicate {
                 kind: "the resource template",
                 name: uri,
             });
         }
+        template.counts = Some(rules.metrics.target(CallKind::Resource, &uri));
         let number = self.number();
         let template = RegisteredTemplate { template, pattern };
         self.templates
             .add(number, "the resource template", uri, template)
+    }
+
+    /// The resource template that a URI is of, and its variables.
+    pub(crate) fn template_of(&self, uri: &str) -> Option<(Value, &Arc<RegisteredTemplate>)> {
+        template::find(
+            self.templates.iter().map(|known| (&known.pattern, known)),
+            uri,
+        )
     }
 
     /// The scopes that a caller needs for the resource at this URI; none if there is no such resource.
@@ -384,9 +411,8 @@ impl Catalog {
         if let Some(resource) = self.resources.get(uri) {
             return &resource.scopes;
         }
-        let mut templates = self.templates.iter();
-        let known = templates.find(|known| known.pattern.matches(uri).is_some());
-        known.map_or(&[], |known| &known.template.scopes)
+        let found = self.template_of(uri);
+        found.map_or(&[], |(_, known)| &known.template.scopes)
     }
 
     /// A page of a list.

@@ -192,7 +192,8 @@ impl<'a> Completed<'a> {
             }
             Reference::Resource(uri) => {
                 let template = catalog.templates.get(uri).or_else(|| {
-                    (catalog.templates.iter()).find(|known| known.pattern.matches(uri).is_some())
+                    let found = catalog.template_of(uri);
+                    found.map(|(_, template)| template)
                 });
                 let template = template.ok_or_else(|| {
                     RpcError::invalid_params(format!("ref.uri: unknown resource template: {uri}"))

@@ -4,6 +4,7 @@ use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::complete::{Later, complete};
 use crate::listen::Subscription;
+use crate::metrics::{Label, Other};
 use crate::round::{Round, begin};
 use crate::server::Server;
 use http::HeaderMap;
@@ -86,13 +87,10 @@ impl<'a> Request<'a> {
     pub(crate) fn method(&self) -> &'static str {
         match self {
             Self::Call(call) => call.kind.method(),
-            Self::Discover(_) => "server/discover",
-            Self::List(Listing::Tools, _) => "tools/list",
-            Self::List(Listing::Prompts, _) => "prompts/list",
-            Self::List(Listing::Resources, _) => "resources/list",
-            Self::List(Listing::ResourceTemplates, _) => "resources/templates/list",
-            Self::Complete(_) => "completion/complete",
-            Self::Listen(_) => "subscriptions/listen",
+            Self::Discover(_) => Other::Discover.name(),
+            Self::List(listing, _) => listing.method(),
+            Self::Complete(_) => Other::Complete.name(),
+            Self::Listen(_) => Other::Listen.name(),
         }
     }
 
@@ -148,10 +146,15 @@ impl Server {
         {
             return Begin::Forbidden(missing);
         }
+        let metrics = &self.0.metrics;
         match request {
             Request::Call(call) => begin(self, &call, caller, headers),
-            Request::Discover(_) => Begin::Reply(self.discover()),
+            Request::Discover(_) => {
+                metrics.other(Other::Discover);
+                Begin::Reply(self.discover())
+            }
             Request::List(listing, params) => {
+                metrics.other(Other::List(listing));
                 let cursor = params.cursor.as_deref();
                 match self.catalog().list(listing, cursor, &self.0.rules) {
                     Ok(reply) => Begin::Reply(reply),
@@ -159,7 +162,10 @@ impl Server {
                 }
             }
             Request::Complete(params) => match complete(self, params, caller) {
-                Ok(later) => Begin::Later(later),
+                Ok(later) => {
+                    metrics.other(Other::Complete);
+                    Begin::Later(later)
+                }
                 Err(refused) => refused,
             },
             Request::Listen(params) => self.listen(params, &caller),
@@ -183,6 +189,7 @@ impl Server {
         if let Err(missing) = self.0.access.allow(caller, &needed) {
             return Begin::Forbidden(missing);
         }
+        self.0.metrics.other(Other::Listen);
         match self.0.hub.subscribe(params.filter) {
             Some(subscription) => Begin::Listen(subscription),
             None => Begin::Busy {

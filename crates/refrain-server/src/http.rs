@@ -14,10 +14,11 @@ pub use body::Body;
 pub use headers::AllowedHosts;
 pub(crate) use headers::decode_header;
 pub use metadata::MetadataService;
-pub use serve::serve;
+pub use serve::{serve, serve_metrics};
 
 use crate::auth::Caller;
 use crate::dispatch::{Begin, Request};
+use crate::metrics::Refusal;
 use crate::outgoing::{Outgoing, no_place};
 use crate::record;
 use crate::round::{Round, RoundEvent};
@@ -31,9 +32,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
-use refrain_wire::{
-    ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_error, write_reply,
-};
+use refrain_wire::{ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_reply};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -45,9 +44,6 @@ use std::task::{Context, Poll};
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const ROUND: HeaderName = HeaderName::from_static("refrain-round");
-/// Bytes of a body over the limit that are read before the answer. A client that sends more finds the connection
-/// closed.
-const DISCARD: u64 = 64 * 1024 * 1024;
 
 /// The MCP endpoint as a tower service: mount it in axum, or serve it with [`serve`].
 ///
@@ -107,7 +103,7 @@ impl HttpService {
             None => Principal::anonymous().into(),
             Some(authenticator) => match authenticator.authenticate(&parts.headers).await {
                 Ok(caller) => caller,
-                Err(refused) => return self.refuse(&refused),
+                Err(refused) => return self.turn_away(&refused, &bytes),
             },
         };
         let busy = Busy::new(pulse);
@@ -119,11 +115,13 @@ impl HttpService {
     fn admit(&self, parts: &Parts, heads: &Heads<'_>) -> Result<(), Box<Response<Body>>> {
         if let Err(reason) = self.hosts.admit(heads, &parts.uri) {
             let error = RpcError::invalid_request(reason);
-            return Err(Box::new(self.error(StatusCode::FORBIDDEN, None, &error)));
+            let status = StatusCode::FORBIDDEN;
+            return Err(Box::new(self.refuse(Refusal::Host, status, None, &error)));
         }
         if parts.method != Method::POST {
             let error = RpcError::invalid_request("the MCP endpoint takes POST requests");
-            let mut response = self.error(StatusCode::METHOD_NOT_ALLOWED, None, &error);
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            let mut response = self.refuse(Refusal::HttpMethod, status, None, &error);
             let post = HeaderValue::from_static("POST");
             response.headers_mut().insert(ALLOW, post);
             return Err(Box::new(response));
@@ -131,7 +129,8 @@ impl HttpService {
         if !heads.is_json() {
             let error = RpcError::invalid_request("Content-Type must be application/json");
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return Err(Box::new(self.error(status, None, &error)));
+            let response = self.refuse(Refusal::MediaType, status, None, &error);
+            return Err(Box::new(response));
         }
         Ok(())
     }
@@ -150,7 +149,8 @@ impl HttpService {
         while !too_large && let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 let error = RpcError::parse(format!("the body could not be read: {error}"));
-                Box::new(self.error(StatusCode::BAD_REQUEST, None, &error))
+                let status = StatusCode::BAD_REQUEST;
+                Box::new(self.refuse(Refusal::Unreadable, status, None, &error))
             })?;
             let Ok(data) = frame.into_data() else {
                 continue;
@@ -166,13 +166,14 @@ impl HttpService {
         if too_large {
             // A client that asks before it sends the body has its answer without sending it.
             if !parts.headers.contains_key(EXPECT) {
-                discard(body).await;
+                discard(body, self.server.0.limits.discard).await;
             }
             let error = RpcError::invalid_request(format!(
                 "the body is larger than the limit of {limit} bytes"
             ));
             let status = StatusCode::PAYLOAD_TOO_LARGE;
-            return Err(Box::new(self.error(status, None, &error)));
+            let response = self.refuse(Refusal::TooLarge, status, None, &error);
+            return Err(Box::new(response));
         }
         Ok(if pieces.is_empty() {
             whole
@@ -196,7 +197,10 @@ impl HttpService {
         let method = request.method();
         match self.server.answer(request, caller, Some(headers)) {
             Begin::Reply(reply) => self.reply(method, id, &reply, None),
-            Begin::Refused(error) => self.error(status(error.code), Some(id), &error),
+            Begin::Refused(error) => {
+                let refusal = Refusal::error(error.code);
+                self.refuse(refusal, status(error.code), Some(id), &error)
+            }
             Begin::Later(later) => self.reply(method, id, &later.await, None),
             Begin::Round(round) => self.run(id, round, busy).await,
             Begin::Forbidden(missing) => self.forbid(id, missing),
@@ -237,7 +241,8 @@ impl HttpService {
                 }
                 Err(rejection) => {
                     let id = rejection.id.as_deref().and_then(Id::from_raw);
-                    let response = self.error(StatusCode::BAD_REQUEST, id, &rejection.error);
+                    let (error, status) = (&rejection.error, StatusCode::BAD_REQUEST);
+                    let response = self.refuse(Refusal::error(error.code), status, id, error);
                     return Err(Box::new(response));
                 }
             },
@@ -248,11 +253,15 @@ impl HttpService {
                 request.check_version()?;
                 Ok((id, request))
             })
-            .map_err(|error| Box::new(self.error(status(error.code), Some(id), &error)))
+            .map_err(|error| {
+                let refusal = Refusal::error(error.code);
+                Box::new(self.refuse(refusal, status(error.code), Some(id), &error))
+            })
     }
 
     /// Runs a round. Its first note turns the answer into a stream.
     async fn run(&self, id: Id<'_>, mut round: Box<Round>, busy: Busy) -> Response<Body> {
+        round.answers(&id);
         match round.next().await {
             RoundEvent::Reply(reply) => self.reply(round.kind().method(), id, &reply, Some(&round)),
             RoundEvent::Notes(notes) => {
@@ -308,21 +317,12 @@ impl HttpService {
         }
         response
     }
-
-    fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
-        let mut out = Vec::with_capacity(256);
-        write_error(&mut out, id.as_ref().map(Id::as_json), error);
-        record::sent("", &out);
-        let mut response = Response::new(Body::full(out.into()));
-        *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, JSON);
-        response
-    }
 }
 
 /// Reads what is left of a body and throws it away: most clients read the answer only when they have sent it all.
-async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>) {
-    let mut left = DISCARD;
+/// A client that sends more than `most` bytes finds the connection closed.
+async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: usize) {
+    let mut left = most as u64;
     if body.size_hint().lower() > left {
         return;
     }

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | `handler` | what a handler function may look like |
 //! | `tool`, `prompt`, `resource` | what can be registered |
+//! | `template` | URI templates, matched against URIs |
+//! | `texts` | arguments that come as text |
 //! | `builder` | puts a server together |
 //! | `catalog` | what is registered: found, listed, changed while running |
 //! | `server` | what all rounds share |
@@ -14,6 +16,7 @@
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
 //! | `load` | how much is running, and when flows are handed on |
+//! | `metrics` | what is counted |
 //! | `http` | the tower service and the hyper front |
 //! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
@@ -29,6 +32,7 @@ mod http;
 mod limits;
 mod listen;
 mod load;
+mod metrics;
 mod outgoing;
 mod param_headers;
 mod prompt;
@@ -39,6 +43,8 @@ mod round;
 mod server;
 mod shown;
 mod stdio;
+mod template;
+mod texts;
 mod tool;
 
 pub use auth::{
@@ -50,13 +56,15 @@ pub use builder::{BuildError, ServerBuilder};
 pub use catalog::{Changes, Listing};
 pub use complete::Typed;
 pub use handler::{Handler, State};
-pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve};
+pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics};
 pub use limits::ServerLimits;
+pub use metrics::METRICS_CONTENT_TYPE;
 pub use outgoing::Outgoing;
 pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
-pub use resource::{Resource, ResourceTemplate, TemplateError};
+pub use resource::{Resource, ResourceTemplate};
 pub use round::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::serve_stdio;
+pub use template::{TemplateError, TemplateFlaw};
 pub use tool::Tool;

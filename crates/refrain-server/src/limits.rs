@@ -9,6 +9,9 @@ use std::time::Duration;
 pub struct ServerLimits {
     /// Bytes of a request's body. Default 4 MiB.
     pub body: usize,
+    /// Bytes of a body over that limit that are read and thrown away, so that the client gets to read the answer; one
+    /// that sends more finds the connection closed. Default 64 MiB.
+    pub discard: usize,
     /// Calls that run at the same time; one more is answered with HTTP 503. Default 1024.
     pub concurrent_calls: usize,
     /// Calls that run at the same time before flows are handed on at their checkpoints. Default 768.
@@ -20,6 +23,9 @@ pub struct ServerLimits {
     /// Time between the word that the server is to stop and its closing to new connections, so that a load balancer
     /// sees `/readyz` first. Default one second.
     pub drain_grace: Duration,
+    /// Time a client has to send the next request on its connection, head and body. A connection that sends nothing,
+    /// or too slowly, is closed after once to twice this time. Default 60 seconds.
+    pub idle_time: Duration,
     /// Things on one page of a list. Default 100.
     pub page_size: usize,
     /// Clients that listen at the same time; one more is answered with HTTP 503. Default 1024.
@@ -50,11 +56,13 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             body: 4 * 1024 * 1024,
+            discard: 64 * 1024 * 1024,
             concurrent_calls: 1024,
             shed_above: 768,
             round_time: Duration::from_secs(60),
             drain_time: Duration::from_secs(30),
             drain_grace: Duration::from_secs(1),
+            idle_time: Duration::from_secs(60),
             page_size: 100,
             subscriptions: 1024,
             subscribed_resources: 256,

@@ -4,6 +4,7 @@ use crate::auth::Caller;
 use crate::complete::Later;
 use crate::dispatch::{Begin, Request};
 use crate::listen::Subscription;
+use crate::metrics::Refusal;
 use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
@@ -69,6 +70,8 @@ impl Server {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => return None,
             Err(rejection) => {
+                let refusal = Refusal::error(rejection.error.code);
+                self.0.metrics.request_refused(refusal);
                 let mut out = Vec::with_capacity(256);
                 let id = rejection.id.as_deref().map(RawValue::get);
                 write_error(&mut out, id, &rejection.error);
@@ -91,6 +94,7 @@ impl Server {
             });
         let reply = match begun {
             Begin::Round(round) => {
+                round.answers(&id);
                 outgoing.work = Work::Round(round);
                 return Some(outgoing);
             }
@@ -103,8 +107,14 @@ impl Server {
                 return Some(outgoing);
             }
             Begin::Reply(reply) => reply,
-            Begin::Refused(error) => Reply::Error(error),
-            Begin::Forbidden(missing) => Reply::Error(missing.into()),
+            Begin::Refused(error) => {
+                self.0.metrics.request_refused(Refusal::error(error.code));
+                Reply::Error(error)
+            }
+            Begin::Forbidden(missing) => {
+                self.0.metrics.request_refused(Refusal::InsufficientScope);
+                Reply::Error(missing.into())
+            }
             Begin::Busy { limit, of } => Reply::Error(no_place(limit, of)),
         };
         outgoing.reply(&reply);

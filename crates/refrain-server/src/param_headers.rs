@@ -96,7 +96,9 @@ fn collect(
     for (key, value) in object {
         if key != "properties" {
             if let Some(place) = marked(value) {
-                let at = [path.as_slice(), &[key.clone()]].concat().join(".");
+                let at = [path.as_slice(), std::slice::from_ref(key)]
+                    .concat()
+                    .join(".");
                 return Err(format!(
                     "{at}{place} is marked, and clients look only into properties; #[schemars(inline)] on a type \
                      puts its fields there"

@@ -3,24 +3,31 @@
 use crate::builder::BuildError;
 use crate::complete::{self, Completers, Typed, completer, from_list};
 use crate::handler::{Handler, Needs, Start, erase};
+use crate::metrics::TargetCounts;
 use crate::reply::PromptCall;
 use crate::shown::shown;
+use crate::texts::Texts;
 use refrain_core::Result;
 use refrain_wire::{Completion, PromptArgument, PromptInfo};
 use serde_json::Value;
 use std::future::Future;
+use std::sync::Arc;
 
-/// A prompt: a name, a description and a handler. Its arguments are strings.
+/// A prompt: a name, a description and a handler.
 pub struct Prompt {
     pub(crate) info: PromptInfo,
+    pub(crate) texts: Texts,
     pub(crate) completers: Completers,
     pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 impl Prompt {
-    /// A prompt of this name. Its arguments are the fields of the handler's argument struct.
+    /// A prompt of this name. Its arguments are the fields of the handler's argument struct. Clients send them as
+    /// text; fields that are numbers or booleans are read from that.
     pub fn new<M, H: Handler<M, PromptCall>>(name: impl Into<String>, handler: H) -> Self {
         let schema = H::schema().unwrap_or_default();
         Self {
@@ -29,10 +36,12 @@ impl Prompt {
                 arguments: arguments(&schema),
                 ..PromptInfo::default()
             },
+            texts: Texts::new(&schema),
             completers: choices(&schema),
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 

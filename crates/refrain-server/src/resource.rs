@@ -3,12 +3,15 @@
 use crate::builder::BuildError;
 use crate::complete::{self, Completers, Typed, completer, from_list};
 use crate::handler::{Handler, Needs, Start, erase};
+use crate::metrics::TargetCounts;
 use crate::reply::ReadCall;
 use crate::shown::shown;
+use crate::template::Pattern;
+use crate::texts::Texts;
 use refrain_core::Result;
 use refrain_wire::{Annotations, Cache, Completion, ResourceInfo, ResourceTemplateInfo};
-use serde_json::{Map, Value};
 use std::future::Future;
+use std::sync::Arc;
 
 /// A resource: a URI, a name and a handler that reads it.
 pub struct Resource {
@@ -17,16 +20,21 @@ pub struct Resource {
     pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
-/// A family of resources: a URI with `{variables}` in it. They are the handler's arguments, as strings.
+/// A family of resources: a URI with `{variables}` in it. They are the handler's arguments.
 pub struct ResourceTemplate {
     pub(crate) info: ResourceTemplateInfo,
+    pub(crate) texts: Texts,
     pub(crate) cache: Cache,
     pub(crate) completers: Completers,
     pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 impl Resource {
@@ -46,6 +54,7 @@ impl Resource {
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 
@@ -82,7 +91,66 @@ impl Resource {
 }
 
 impl ResourceTemplate {
-    /// Resources at URIs of this form, as in `notes://{year}/{name}`.
+    /// Resources at URIs of this form, a URI template of [RFC 6570]. Its variables are the fields of the handler's
+    /// argument struct.
+    ///
+    /// ```
+    /// use refrain_core::{Cx, Principal, Result};
+    /// use refrain_server::{ResourceTemplate, Server};
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Notes {
+    ///     year: u16,
+    ///     path: Vec<String>,
+    ///     limit: Option<u8>,
+    /// }
+    ///
+    /// async fn notes(cx: Cx, args: Notes) -> Result<String> {
+    ///     let uri = cx.uri().unwrap_or_default();
+    ///     Ok(format!("{uri} {} {:?} {:?}", args.year, args.path, args.limit))
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let notes = ResourceTemplate::new("notes://{year}{/path*}{?limit}", "notes", notes);
+    /// let server = Server::builder("docs", "1.0").resource_template(notes).build()?;
+    /// # let request = br#"{"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri":
+    /// #     "notes://2026/july/on%20tour?limit=3", "_meta": {"io.modelcontextprotocol/clientCapabilities": {},
+    /// #     "io.modelcontextprotocol/protocolVersion": "2026-07-28"}}}"#;
+    /// // A request to read notes://2026/july/on%20tour?limit=3
+    /// let mut out = server.receive(request, Principal::anonymous()).expect("a response");
+    /// let reply = String::from_utf8(out.next().await.expect("a reply")).expect("text");
+    /// assert!(reply.contains(r#"2026 [\"july\", \"on tour\"] Some(3)"#), "{reply}");
+    /// # Ok::<(), refrain_server::BuildError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// | | matches | and gives |
+    /// | --- | --- | --- |
+    /// | `{var}` | characters other than `/?#`, at least one | the text |
+    /// | `{a,b}` | values with commas between them | one for each, from the left |
+    /// | `{+path}` | any characters, at least one | the text |
+    /// | `{#part}` `{.type}` `{/name}` | the sign and a value, or nothing | the text, if it is there |
+    /// | `{;x,y}` `{?x,y}` `{&x,y}` | `name=value` pairs of these names, in any order, or nothing | those that are there |
+    /// | `{name:3}` | a value of at most three characters | the text |
+    /// | `{list*}` | any number of values, with the operator's sign between them | a list, empty if there are none |
+    ///
+    /// - Values are percent-decoded; one that is not UTF-8 then makes no match. A decoded value may hold a `/`, or be
+    ///   `..`: look at it before it becomes a part of a path. `+` is not a space.
+    /// - A field may be a string, a number, a boolean, and a list of these where the variable has a `*`. Variables that
+    ///   the URI may leave out want an `Option`, or `#[serde(default)]`.
+    /// - Literal text matches whether it is percent-encoded or not; only characters with a meaning in URIs, such as `/`,
+    ///   are not the same as their encoding. Pairs that the template does not name make no match; nor does a name that
+    ///   comes twice, unless it has a `*`.
+    /// - Where a URI can be read in several ways, earlier variables take as little as they can. A variable that is used
+    ///   twice has one value.
+    /// - A URI that is registered as a resource is read as that. Where several templates match, the one with the most
+    ///   literal text is taken, then the one registered first. Two templates that match the same URIs cannot both be
+    ///   registered.
+    /// - URIs of more than 8 KiB match no template.
+    ///
+    /// [RFC 6570]: https://www.rfc-editor.org/rfc/rfc6570
     pub fn new<M, H: Handler<M, ReadCall>>(
         uri_template: impl Into<String>,
         name: impl Into<String>,
@@ -94,11 +162,13 @@ impl ResourceTemplate {
                 name: name.into(),
                 ..ResourceTemplateInfo::default()
             },
+            texts: Texts::new(&H::schema().unwrap_or_default()),
             cache: Cache::default(),
             completers: Completers::new(),
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 
@@ -171,91 +241,5 @@ impl std::fmt::Debug for ResourceTemplate {
         f.debug_struct("ResourceTemplate")
             .field("uri_template", &self.info.uri_template)
             .finish_non_exhaustive()
-    }
-}
-
-/// Why a URI template cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the URI template {template:?} is not usable: {reason}")]
-pub struct TemplateError {
-    /// The template.
-    pub template: String,
-    /// What is wrong with it.
-    pub reason: &'static str,
-}
-
-/// A URI template taken apart: text and variables in turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pattern(Vec<Part>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    Variable(String),
-}
-
-impl Pattern {
-    pub(crate) fn parse(template: &str) -> Result<Self, TemplateError> {
-        let fail = |reason| TemplateError {
-            template: template.to_owned(),
-            reason,
-        };
-        let mut parts = Vec::new();
-        let mut rest = template;
-        while let Some(open) = rest.find('{') {
-            if open > 0 {
-                parts.push(Part::Text(rest[..open].to_owned()));
-            } else if matches!(parts.last(), Some(Part::Variable(_))) {
-                return Err(fail("two variables need text between them"));
-            }
-            let close = rest[open..].find('}').ok_or_else(|| fail("a { has no }"))?;
-            let name = &rest[open + 1..open + close];
-            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            if name.is_empty() || !name.chars().all(plain) {
-                return Err(fail("a variable is a name of letters, digits and _"));
-            }
-            parts.push(Part::Variable(name.to_owned()));
-            rest = &rest[open + close + 1..];
-        }
-        if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
-        }
-        Ok(Self(parts))
-    }
-
-    /// The names of its variables.
-    pub(crate) fn variables(&self) -> Vec<&str> {
-        self.0
-            .iter()
-            .filter_map(|part| match part {
-                Part::Variable(name) => Some(name.as_str()),
-                Part::Text(_) => None,
-            })
-            .collect()
-    }
-
-    /// The variables of a URI that has this form. A variable is at least one character and holds no `/`.
-    pub(crate) fn matches(&self, uri: &str) -> Option<Value> {
-        let mut variables = Map::new();
-        let mut rest = uri;
-        let mut parts = self.0.iter().peekable();
-        while let Some(part) = parts.next() {
-            match part {
-                Part::Text(text) => rest = rest.strip_prefix(text.as_str())?,
-                Part::Variable(name) => {
-                    let end = match parts.peek() {
-                        Some(Part::Text(text)) => rest.find(text.as_str())?,
-                        _ => rest.len(),
-                    };
-                    let value = &rest[..end];
-                    if value.is_empty() || value.contains('/') {
-                        return None;
-                    }
-                    variables.insert(name.clone(), Value::String(value.to_owned()));
-                    rest = &rest[end..];
-                }
-            }
-        }
-        rest.is_empty().then_some(Value::Object(variables))
     }
 }

@@ -1,8 +1,11 @@
 //! One round of a call: token opened, flow driven, token sealed.
 
 mod begin;
+mod span;
+mod tally;
 
 pub(crate) use begin::begin;
+pub(crate) use span::RoundHook;
 
 use crate::load::Place;
 use crate::server::Server;
@@ -12,7 +15,7 @@ use refrain_core::{
     Recorded, Stats,
 };
 use refrain_wire::{
-    CallKind, ErrorCode, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
+    CallKind, ErrorCode, Id, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -21,7 +24,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tally::Tally;
 use tokio::time::Sleep;
+use tracing::Span;
 
 type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
 type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -40,6 +45,11 @@ pub struct Round {
     progress_token: Option<Box<RawValue>>,
     single_use: Option<LogKey>,
     limit: Option<Pin<Box<Sleep>>>,
+    /// Was the flow handed on?
+    handed_on: bool,
+    /// `None` once the round was counted.
+    tally: Option<Tally>,
+    span: Span,
     _place: Place,
 }
 
@@ -103,8 +113,26 @@ impl Round {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
+    /// Notes in the round's span which request it answers.
+    pub(crate) fn answers(&self, id: &Id<'_>) {
+        span::record_id(&self.span, id);
+    }
+
     /// Goes on until there is something to send.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
+        let span = self.span.clone();
+        let _inside = span.enter();
+        let event = ready!(self.go_on(cx));
+        if let RoundEvent::Reply(reply) = &event {
+            self.count(reply);
+            span::record_reply(&span, self.kind, reply);
+            // The span ends with the round, however long this value is kept.
+            self.span = Span::none();
+        }
+        Poll::Ready(event)
+    }
+
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
         loop {
             match &mut self.stage {
                 Stage::Claim(claim) => {
@@ -230,7 +258,8 @@ impl Round {
         )))
     }
 
-    fn incomplete(&self, cut: Cut) -> Reply {
+    fn incomplete(&mut self, cut: Cut) -> Reply {
+        self.handed_on = cut.shed;
         if cut.shed {
             tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
         }
@@ -288,6 +317,17 @@ impl Round {
                 tracing::error!(%error, "a reply could not be recorded");
             }
         }))
+    }
+}
+
+/// A round that is dropped before its reply was cancelled: the client went away or said so. The handler's destructors
+/// belong to the round too.
+impl Drop for Round {
+    fn drop(&mut self) {
+        let span = self.span.clone();
+        let _inside = span.enter();
+        self.count_cancelled();
+        self.flow.cancel();
     }
 }
 

@@ -6,6 +6,8 @@ use crate::catalog::{Catalog, Changes, Rules};
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::load::Load;
+use crate::metrics::Metrics;
+use crate::round::RoundHook;
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
     DiscoverResult, Empty, ListCapability, PROTOCOL_VERSION, Reply, ServerCapabilities,
@@ -35,9 +37,11 @@ pub(crate) struct Inner {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) limits: ServerLimits,
     pub(crate) load: Arc<Load>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: Access,
+    pub(crate) on_round: Option<RoundHook>,
 }
 
 impl Server {

@@ -1,6 +1,7 @@
 //! The same server on standard input and output: one message a line.
 
 use crate::auth::{Caller, Scopes};
+use crate::metrics::Refusal;
 use crate::record;
 use crate::server::Server;
 use refrain_core::Principal;
@@ -40,6 +41,7 @@ where
         while running.try_join_next().is_some() {}
         match line {
             Line::TooLong => {
+                server.0.metrics.request_refused(Refusal::TooLarge);
                 let error = RpcError::invalid_request(format!(
                     "the message is longer than the limit of {} bytes",
                     server.limits().body

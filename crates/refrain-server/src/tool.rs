@@ -1,6 +1,7 @@
 //! Tools.
 
 use crate::handler::{Handler, Needs, Start, erase};
+use crate::metrics::TargetCounts;
 use crate::reply::ToolCall;
 use crate::shown::shown;
 use refrain_wire::{ToolAnnotations, ToolInfo};
@@ -27,6 +28,8 @@ pub struct Tool {
     pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
+    /// Handed out when it is registered.
+    pub(crate) counts: Option<Arc<TargetCounts>>,
 }
 
 impl Tool {
@@ -46,6 +49,7 @@ impl Tool {
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
+            counts: None,
         }
     }
 

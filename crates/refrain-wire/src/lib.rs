@@ -46,6 +46,7 @@ mod listen;
 mod meta;
 mod ratified;
 mod strict;
+mod trace;
 mod write;
 
 pub use answer::{
@@ -83,3 +84,4 @@ pub use ratified::{
     write_progress, write_reply,
 };
 pub use strict::{parse_value, write_canonical};
+pub use trace::{SpanId, TraceContext, TraceId, Traceparent};

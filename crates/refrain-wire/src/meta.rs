@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::decode::{Object, RawObject, Text, is_string_or_integer, once, once_nested, skip};
+use crate::trace::{RawTrace, TraceContext};
 
 /// The protocol version this crate speaks.
 pub const PROTOCOL_VERSION: &str = "2026-07-28";
@@ -45,8 +46,8 @@ pub struct Meta<'a> {
     pub progress_token: Option<&'a RawValue>,
     /// The id that makes a repeated first request the same flow.
     pub call_id: Option<Cow<'a, str>>,
-    /// The W3C trace context of the caller.
-    pub traceparent: Option<Cow<'a, str>>,
+    /// The trace the request belongs to.
+    pub trace: TraceContext<'a>,
 }
 
 /// What a client declared it can do.
@@ -164,6 +165,10 @@ enum MetaKey {
     CallId,
     #[serde(rename = "traceparent")]
     Traceparent,
+    #[serde(rename = "tracestate")]
+    Tracestate,
+    #[serde(rename = "baggage")]
+    Baggage,
     #[serde(other)]
     Other,
 }
@@ -190,7 +195,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
         let mut log_level: Option<LogLevel> = None;
         let mut progress_token: Option<ProgressToken<'de>> = None;
         let mut call_id: Option<CallId<'de>> = None;
-        let mut traceparent: Option<Text<'de>> = None;
+        let mut trace = RawTrace::default();
 
         while let Some(key) = map.next_key()? {
             match key {
@@ -218,7 +223,13 @@ impl<'de> Visitor<'de> for MetaVisitor {
                     once(&mut map, &mut call_id, "_meta.refrain/callId", expected)?;
                 }
                 MetaKey::Traceparent => {
-                    once(&mut map, &mut traceparent, "_meta.traceparent", "a string")?;
+                    once(&mut map, &mut trace.parent, "_meta.traceparent", "a value")?;
+                }
+                MetaKey::Tracestate => {
+                    once(&mut map, &mut trace.state, "_meta.tracestate", "a value")?;
+                }
+                MetaKey::Baggage => {
+                    once(&mut map, &mut trace.baggage, "_meta.baggage", "a value")?;
                 }
                 MetaKey::Other => skip(&mut map)?,
             }
@@ -238,7 +249,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
             log_level,
             progress_token: progress_token.map(|raw| raw.0),
             call_id: call_id.map(|text| text.0),
-            traceparent: traceparent.map(|text| text.0),
+            trace: trace.read(),
         })
     }
 }

@@ -202,7 +202,8 @@ fn meta_is_read_in_full() {
     let params = meta(
         r#","io.modelcontextprotocol/clientInfo":{"name":"ExampleClient","version":"1.0.0"},
             "io.modelcontextprotocol/logLevel":"warning","progressToken":-4,"refrain/callId":"c-1",
-            "traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","com.example/x":{"y":[]}"#,
+            "traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","tracestate":"a=1,b=2",
+            "baggage":"user=alice","com.example/x":{"y":[]}"#,
     );
     let meta = decode_meta(Some(&params)).unwrap();
     assert_eq!(
@@ -212,7 +213,17 @@ fn meta_is_read_in_full() {
     assert_eq!(meta.log_level, Some(LogLevel::Warning));
     assert_eq!(meta.progress_token.unwrap().get(), "-4");
     assert!(matches!(meta.call_id, Some(Cow::Borrowed("c-1"))));
-    assert!(matches!(meta.traceparent, Some(Cow::Borrowed(_))));
+    let parent = meta.trace.parent.unwrap();
+    assert_eq!(
+        parent.to_string(),
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    );
+    assert!(matches!(meta.trace.state, Some(Cow::Borrowed("a=1,b=2"))));
+    assert!(matches!(
+        meta.trace.baggage,
+        Some(Cow::Borrowed("user=alice"))
+    ));
+    assert_eq!(meta.trace.ignored, None);
 }
 
 #[test]
@@ -245,7 +256,10 @@ fn optional_meta_of_a_wrong_type_is_named() {
         ),
         (&long, "refrain/callId must be a string of 1 to 128 bytes"),
         (r#","refrain/callId":1"#, "refrain/callId must be"),
-        (r#","traceparent":{}"#, "traceparent must be a string"),
+        (
+            r#","traceparent":1,"traceparent":1"#,
+            "traceparent is given twice",
+        ),
     ];
     for (members, says) in cases {
         let params = meta(members);

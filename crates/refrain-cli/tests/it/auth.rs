@@ -2,7 +2,7 @@
 
 use crate::support::http::send;
 use crate::support::issuer::{ISSUER, RESOURCE, authority};
-use crate::support::{Call, Client, Files, Instance, Issuer, Reply, Serve, in_time};
+use crate::support::{Call, Client, Files, Instance, Issuer, Reply, Serve, in_time, refrain};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
@@ -123,7 +123,7 @@ async fn flags_are_enough() {
     let jwks = jwks.display().to_string();
     let flags = ["--issuer", ISSUER, "--jwks", &jwks, "--resource", RESOURCE];
     // They override what is of no use in the file.
-    let file = "[auth]\nresource = \"x\"\n[auth.jwt]\nissuer = \"\"\njwks = \"/no/such/file\"\n";
+    let file = "[auth]\nresource = \"x\"\n[auth.jwt]\nissuer = \"a#b\"\njwks = \"/no/such/file\"\n";
     let config = files.write("config.toml", file);
     for serve in [Serve::new(), Serve::new().config(&config)] {
         let instance = serve.args(flags).start().await;
@@ -179,13 +179,70 @@ async fn tokens_may_have_scopes() {
     );
 }
 
+/// What `serve` says, which is what `config check` says.
 async fn said(files: &Files, text: &str, tokens: Option<&Path>) -> String {
     let config = files.write("config.toml", text);
     let serve = Serve::new().config(&config);
     match tokens {
         Some(tokens) => serve.tokens(tokens).fails().await,
-        None => serve.fails().await,
+        None => {
+            let said = serve.fails().await;
+            let check = refrain(["config".as_ref(), "check".as_ref(), config.as_os_str()]);
+            assert_eq!((check.code, said), (1, format!("refrain: {}", check.err)));
+            check.err
+        }
     }
+}
+
+#[tokio::test]
+async fn mistakes_are_told_with_their_places() {
+    let files = Files::new();
+    let text = "[auth]\nresource = \"ftp://x\"\nscopes = [\"a b\"]\n[auth.jwt]\nissuer = \"a#b\"\n\
+                audiences = []\n[auth.proxy]\nsecret_file = \"/no/such\"\n";
+    let said = said(&files, text, None).await;
+    let said = said.replace(&*files.path("config.toml").to_string_lossy(), "config.toml");
+    let heads: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("config.toml"))
+        .collect();
+    for (head, expected) in heads.iter().zip([
+        "config.toml:2:12: auth.resource: the resource metadata cannot name \"ftp://x\": ",
+        "config.toml:3:10: auth.scopes: the server cannot need the scope \"a b\": ",
+        "config.toml:4:7: auth.jwt.jwks: set it: ",
+        "config.toml:6:1: there is no setting \"audiences\" in [auth.jwt]; did you mean \"audience\"?",
+        "config.toml:7:7: auth.proxy: there is auth.jwt as well: choose one of them",
+        "config.toml:8:15: auth.proxy.secret_file: /no/such cannot be read: ",
+    ]) {
+        assert!(head.starts_with(expected), "{expected}\n{said}");
+    }
+    assert_eq!(heads.len(), 6, "{said}");
+}
+
+#[test]
+fn check_shows_what_is_set() {
+    let files = Files::new();
+    let secret = files.write("proxy.secret", SECRET);
+    let config = format!(
+        "[auth]\nscopes = [\"tools\"]\nimplies = {{ admin = [\"tools\"] }}\n[auth.proxy]\nsecret_file = {secret:?}\n"
+    );
+    let config = files.write("config.toml", &config);
+    let check = ["config", "check", "--json"].map(str::as_ref);
+    let check = refrain(check.into_iter().chain([config.as_os_str()]));
+    assert!(check.ok, "{check:?}");
+    let said: Value = serde_json::from_str(&check.out).expect("JSON");
+    let settings = said["settings"].as_array().expect("settings");
+    for (name, value, line) in [
+        ("auth.resource", json!(null), json!(null)),
+        ("auth.scopes", json!(["tools"]), json!(2)),
+        ("auth.implies", json!({"admin": ["tools"]}), json!(3)),
+        ("auth.jwt.leeway_seconds", json!(null), json!(null)),
+        ("auth.proxy.secret_file", json!(secret), json!(5)),
+    ] {
+        let from = if line.is_null() { "default" } else { "file" };
+        let shown = json!({"name": name, "value": value, "from": from, "line": line});
+        assert!(settings.contains(&shown), "{shown}\n{said}");
+    }
+    assert!(!check.out.contains(SECRET));
 }
 
 #[tokio::test]
@@ -206,7 +263,7 @@ async fn a_mistake_is_told_with_its_key() {
         (good.replace(ISSUER, "a#b"), "auth.jwt.issuer:"),
         (good.replace("resource = ", "#"), "auth.jwt.audience:"),
         (format!("{good}audience = []\n"), "auth.jwt.audience:"),
-        (format!("{good}audience = \"\"\n"), "auth.jwt.audience:"),
+        (format!("{good}audience = \"\"\n"), "auth.jwt.audience must"),
         (jwt("http://example.com/jwks"), "auth.jwt.jwks:"),
         (jwt("/no/such/jwks.json"), "auth.jwt.jwks:"),
         (jwt(garbage.display()), "auth.jwt.jwks:"),

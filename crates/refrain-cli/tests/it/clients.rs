@@ -2,13 +2,10 @@
 //!
 //! `scripts/tools` installs them. Where it cannot, these tests fail: clients that did not run have shown nothing.
 
-use crate::support::{Balancer, Files, Serve, root};
+use crate::support::{Balancer, Files, Serve, run_tool};
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
-use tokio::process::Command;
-use tokio::sync::OnceCell;
 
 /// What each client checks, in its order.
 const CHECKS: &str = "ok discover
@@ -20,43 +17,13 @@ ok analyze_data
 ";
 /// Time for a client's checks, in seconds. They take two; the client itself gives up after 60.
 const CLIENT_TIME: &str = "90";
-/// Time for the clients to be installed, which is done once.
-const TOOLS_TIME: &str = "1500";
 
 const PYTHON: [&str; 2] = [".tools/bin/python", "tests/clients/python_client.py"];
 const NPM: [&str; 2] = [".tools/bin/node", "tests/clients/npm_client.mjs"];
 
-/// Runs a program of the workspace for so many seconds at most, and gives what it printed.
-async fn run(time: &str, program: &[&str], args: &[&OsStr]) -> String {
-    let root = root();
-    let output = Command::new("timeout")
-        .args(["--kill-after=5", time])
-        .args(program.iter().map(|part| root.join(part)))
-        .args(args)
-        .env_remove("REFRAIN_KEYS")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("timeout(1) can be started");
-    let out = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{} {args:?}: {}\n{out}{}",
-        program.join(" "),
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    out.into_owned()
-}
-
 /// Has a client do its checks.
 async fn check(client: [&str; 2], args: &[&OsStr]) {
-    static TOOLS: OnceCell<()> = OnceCell::const_new();
-    TOOLS
-        .get_or_init(async || drop(run(TOOLS_TIME, &["scripts/tools"], &[]).await))
-        .await;
-    assert_eq!(run(CLIENT_TIME, &client, args).await, CHECKS);
+    assert_eq!(run_tool(CLIENT_TIME, &client, args).await, CHECKS);
 }
 
 async fn over_http(client: [&str; 2]) {

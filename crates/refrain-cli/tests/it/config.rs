@@ -1,33 +1,152 @@
-//! What a configuration file and flags say, and what logs do not.
+//! What a configuration file and flags say.
 
 use crate::support::http::{send, status_of};
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time};
+use crate::support::terminal::Terminal;
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time, refrain, root};
 use serde_json::{Value, json};
-use std::path::Path;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::process::Command;
+
+/// The same words from `config check`, with places that editors understand, and from `serve`, which does not start.
+#[tokio::test]
+async fn mistakes_in_the_file_are_told_with_their_places() {
+    let files = Files::new();
+    let text = "listen = \"nowhere\"\nkeys = \"/no/such/keys\"\nlog = \"xml\"\n\n[limits]\nrounds = 0\nround = 3\n";
+    let file = files.write("config.toml", text);
+    let path = file.display();
+    let expected = format!(
+        "{path}:1:10: listen must be an IP address and a port, like \"127.0.0.1:8080\" or \"[::1]:8080\"
+  listen = \"nowhere\"
+           ^^^^^^^^^
+{path}:2:8: keys: the key file /no/such/keys cannot be read: No such file or directory (os error 2)
+  keys = \"/no/such/keys\"
+         ^^^^^^^^^^^^^^^
+{path}:3:7: log must be \"text\" or \"json\", not \"xml\"
+  log = \"xml\"
+        ^^^^^
+{path}:6:10: limits.rounds must be at least 1, not 0
+  rounds = 0
+           ^
+{path}:7:1: there is no setting \"round\" in [limits]; did you mean \"rounds\"?
+  round = 3
+  ^^^^^
+"
+    );
+    let check = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+    assert_eq!((check.code, check.out.as_str()), (1, ""));
+    assert_eq!(check.err, expected);
+    let served = Serve::new().config(&file).fails().await;
+    assert_eq!(served, format!("refrain: {expected}"));
+
+    let json = ["config", "check", "--json"].map(str::as_ref);
+    let json = refrain(json.into_iter().chain([file.as_os_str()]));
+    assert_eq!((json.code, json.err.as_str()), (1, ""));
+    let said: Value = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!(said["usable"], false);
+    let places = said["mistakes"].as_array().expect("mistakes").iter();
+    let places: Vec<_> = places.map(|m| (&m["line"], &m["column"])).collect();
+    let expected = [(1, 10), (2, 8), (3, 7), (6, 10), (7, 1)].map(|(l, c)| (json!(l), json!(c)));
+    assert_eq!(
+        places,
+        expected.iter().map(|(l, c)| (l, c)).collect::<Vec<_>>()
+    );
+}
 
 #[tokio::test]
-async fn a_mistake_in_the_file_is_named_with_its_line() {
+async fn a_file_that_is_no_toml_or_is_not_there() {
     let files = Files::new();
-    for (text, parts) in [
-        ("audience = \"a\"\nlisten_on = 5\n", ["line 2", "listen_on"]),
-        ("[limits]\n\nrounds = \"many\"\n", ["line 3", "rounds"]),
-        ("[limits]\nround = 3\n", ["line 2", "round"]),
-        ("listen = \"nowhere\"\n", ["line 1", "listen"]),
-        ("log = \"xml\"\n", ["line 1", "xml"]),
-        ("audience = \"a\n", ["line 1", "audience"]),
-        ("[limits]\nrounds = -1\n", ["line 2", "-1"]),
+    let file = files.write("config.toml", "audience = \"a\n[limits]\nrounds = \n");
+    for said in [
+        refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]).err,
+        Serve::new().config(&file).fails().await,
     ] {
-        let file = files.write("config.toml", text);
-        let said = Serve::new().config(&file).fails().await;
-        for part in [parts[0], parts[1], "config.toml"] {
-            assert!(said.contains(part), "{text:?}: no {part:?} in {said}");
-        }
+        assert!(said.contains("config.toml:1:"), "{said}");
+        assert!(said.contains("config.toml:3:"), "{said}");
     }
     let absent = files.path("absent.toml");
-    let said = Serve::new().config(&absent).fails().await;
-    assert!(said.contains("absent.toml cannot be read"), "{said}");
+    for said in [
+        refrain(["config".as_ref(), "check".as_ref(), absent.as_os_str()]).err,
+        Serve::new().config(&absent).fails().await,
+    ] {
+        assert!(said.contains("absent.toml cannot be read"), "{said}");
+    }
+}
+
+#[test]
+fn check_shows_every_setting_and_where_it_comes_from() {
+    let files = Files::new();
+    let text = "audience = \"ours\"\nallowed_hosts = [\n  \"a.example\", \"b.example\",\n]\n[limits]\nrounds = 5\n";
+    let file = files.write("config.toml", text);
+    let check = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+    assert!(check.ok, "{check:?}");
+    for line in [
+        "listen                         \"127.0.0.1:8080\"            default",
+        "keys                           not set                     default",
+        "allowed_hosts                  [\"a.example\", \"b.example\"]  line 2",
+        "audience                       \"ours\"                      line 1",
+        "limits.concurrent_calls        1024                        default",
+        "limits.rounds                  5                           line 6",
+    ] {
+        assert!(
+            check.out.lines().any(|l| l == line),
+            "{line}\n{}",
+            check.out
+        );
+    }
+    let json = ["config", "check", "--json"].map(str::as_ref);
+    let json = refrain(json.into_iter().chain([file.as_os_str()]));
+    let said: Value = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!(said["usable"], true);
+    let settings = said["settings"].as_array().expect("settings");
+    assert_eq!(settings.len(), check.out.lines().count());
+    let rounds = json!({"name": "limits.rounds", "value": 5, "from": "file", "line": 6});
+    assert!(settings.contains(&rounds), "{said}");
+    let keys = json!({"name": "keys", "value": null, "from": "default", "line": null});
+    assert!(settings.contains(&keys), "{said}");
+}
+
+#[tokio::test]
+async fn check_is_coloured_on_a_terminal() {
+    let files = Files::new();
+    let good = files.write("good.toml", "[limits]\nrounds = 5\n");
+    let bad = files.write("bad.toml", "[limits]\nrounds = 0\n");
+    for (file, part) in [(&good, "limits.notes"), (&bad, "must be at least 1")] {
+        let mut terminal = Terminal::open();
+        let theirs = terminal.theirs();
+        let both = theirs.try_clone().expect("a second handle");
+        let mut check = Command::new(env!("CARGO_BIN_EXE_refrain"));
+        check.args(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+        check
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR")
+            .env_remove("CLICOLOR");
+        let mut child = check
+            .stdout(both)
+            .stderr(theirs)
+            .spawn()
+            .expect("the binary");
+        let said = in_time("what it says", terminal.read_until(part)).await;
+        assert!(said.contains("\u{1b}["), "{said:?}");
+        in_time("its end", child.wait())
+            .await
+            .expect("a child can be waited for");
+    }
+}
+
+/// What the documentation shows is what there is.
+#[test]
+fn the_documented_defaults_are_those_of_the_command() {
+    let defaults = refrain(["config", "defaults"]);
+    assert!(defaults.ok, "{defaults:?}");
+    let page = std::fs::read_to_string(root().join("docs/operating.md")).expect("the page");
+    let block = format!("```toml\n{}```\n", defaults.out);
+    assert!(
+        page.contains(&block),
+        "docs/operating.md should have\n{block}"
+    );
+    let files = Files::new();
+    let file = files.write("config.toml", &defaults.out);
+    let check = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+    assert!(check.ok, "{check:?}");
 }
 
 #[tokio::test]
@@ -38,6 +157,8 @@ async fn a_file_that_a_setting_names_must_be_there_and_right() {
         let serve = Serve::new().args([flag.as_ref(), absent.as_os_str()]);
         let said = serve.fails().await;
         assert!(said.contains("absent cannot be read"), "{flag}: {said}");
+        // It is not the file's doing.
+        assert!(said.starts_with("refrain: the "), "{flag}: {said}");
     }
     let tokens = "# callers\nalice 0123456789abcdef\nbob short\n";
     let tokens = files.write("callers.txt", tokens);
@@ -188,100 +309,11 @@ async fn hosts_to_answer_for() {
 
 #[tokio::test]
 async fn a_flag_that_makes_no_sense_is_refused() {
-    let clash = crate::support::refrain(["serve", "--stdio", "--listen", "127.0.0.1:0"]);
+    let clash = refrain(["serve", "--stdio", "--listen", "127.0.0.1:0"]);
     assert!(
         !clash.ok && clash.err.contains("cannot be used with"),
         "{clash:?}"
     );
-    let version = crate::support::refrain(["serve", "--accounts", "3"]);
+    let version = refrain(["serve", "--accounts", "3"]);
     assert!(!version.ok && version.err.contains("1..=2"), "{version:?}");
-}
-
-/// Does all that leaves traces in a log, and gives what was secret about it.
-async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(keys).expect("the key file can be read");
-    let secret = text.split_whitespace().next_back().expect("a key");
-    let mut secrets = vec![secret.to_owned(), "alice-alice-alice".into()];
-    let alice = Client::new(instance.address).with_bearer("alice-alice-alice");
-    let mut call = Call::order("lamp");
-    // Handed on twice, as it is set up, and then asked.
-    for _ in 0..3 {
-        alice.round(&mut call).await;
-        secrets.extend(call.token.clone());
-    }
-    call.answer("confirm_order", &json!({"confirm": true}));
-    let mut stolen = call.clone();
-    stolen.arguments = json!({"item": "yacht"});
-    let refused = alice.round(&mut stolen).await;
-    assert!(matches!(refused, Reply::Refused { .. }), "{refused:?}");
-    let done = alice.round(&mut call).await;
-    assert!(matches!(done, Reply::Done(_)), "{done:?}");
-    let stranger = Client::new(instance.address).with_bearer("carol-carol-carol");
-    stranger.round(&mut call).await;
-    secrets.push("carol-carol-carol".into());
-    // Something that is no HTTP, whose end is logged too.
-    let mut garbage = TcpStream::connect(instance.address).await.expect("a port");
-    let bytes = b"POST mcp\r\nauthorization: Bearer alice-alice-alice\r\n\r\n";
-    garbage.write_all(bytes).await.expect("a connection");
-    instance.log.wait_for("a connection ended", 1).await;
-    let mut sum = Call::sum(3, 0);
-    assert_eq!(alice.round(&mut sum).await, Reply::HandedOn);
-    secrets.extend(sum.token.clone());
-    instance.reload("the keys were read again").await;
-    std::fs::write(keys, format!("00000000 minting {secret}\n")).expect("a key file");
-    instance.reload("the keys stay as they are").await;
-    instance.stop().await;
-    secrets
-}
-
-async fn everything_logged(format: &str) -> (Vec<String>, Vec<String>) {
-    let files = Files::new();
-    let config = "[limits]\nshed_above = 0\ndrain_grace_ms = 0\n";
-    let config = files.write("config.toml", config);
-    let keys = files.keys("fleet.keys");
-    let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
-    let serve = Serve::new().config(&config).keys(&keys).tokens(&tokens);
-    let serve = serve.env("RUST_LOG", "trace").args(["--log", format]);
-    let mut instance = serve.start().await;
-    let secrets = do_everything(&mut instance, &keys).await;
-    (instance.log.lines(), secrets)
-}
-
-/// No secret, no bearer token, no requestState: nor a part of one that would help.
-fn assert_silent(lines: &[String], secrets: &[String]) {
-    assert_eq!(secrets.len(), 7);
-    for line in lines {
-        for secret in secrets {
-            // The end: the beginning of a token names its key, which is no secret.
-            let part = &secret[secret.len().saturating_sub(24)..];
-            assert!(!line.contains(part), "{part:?} is in the log: {line}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_log_of_everything_has_no_secrets() {
-    let (lines, secrets) = everything_logged("text").await;
-    let text = lines.join("\n");
-    for expected in ["a token was refused", "handed on", "draining", "DEBUG"] {
-        assert!(text.contains(expected), "no {expected:?} in {text}");
-    }
-    assert!(!text.contains('\u{1b}'), "colours in a file: {text}");
-    assert_silent(&lines, &secrets);
-}
-
-#[tokio::test]
-async fn a_log_in_json_is_json() {
-    let (lines, secrets) = everything_logged("json").await;
-    assert_silent(&lines, &secrets);
-    let mut messages = Vec::new();
-    for line in &lines {
-        let parsed: Value =
-            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        assert!(parsed["level"].is_string() && parsed["timestamp"].is_string());
-        messages.extend(parsed["fields"]["message"].as_str().map(str::to_owned));
-    }
-    for expected in ["a token was refused", "a flow is handed on", "draining"] {
-        assert!(messages.iter().any(|m| m == expected), "no {expected:?}");
-    }
 }

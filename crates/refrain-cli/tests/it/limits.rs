@@ -1,4 +1,4 @@
-//! Every key of `[limits]`, and the lifetimes, do what they say.
+//! The keys of `[limits]`, and the lifetimes, do what they say.
 
 use crate::support::http::status_of;
 use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time};
@@ -8,6 +8,8 @@ use hyper::body::Incoming;
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// An instance with these settings.
 async fn with(settings: &str) -> (Instance, Client) {
@@ -159,6 +161,39 @@ async fn sheds() {
     let (_instance, client) = with_limit("shed_above = 0\nsheds = 1").await;
     let finished = client.finish(Call::sum(8, 0)).await;
     assert_eq!(finished.handed_on, 1, "{finished:?}");
+}
+
+#[tokio::test]
+async fn discard_bytes() {
+    let (instance, _) = with_limit("body_bytes = 1000\ndiscard_bytes = 2000").await;
+    let head = |length: usize| {
+        format!(
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
+            instance.address
+        )
+    };
+    // One is answered before its body, the other after it.
+    for (length, body) in [(2001, 0), (2000, 2000)] {
+        let mut stream = TcpStream::connect(instance.address).await.unwrap();
+        stream.write_all(head(length).as_bytes()).await.unwrap();
+        stream.write_all(&vec![b'x'; body]).await.unwrap();
+        let mut start = [0; 12];
+        let read = in_time("an answer", stream.read_exact(&mut start)).await;
+        read.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 413");
+    }
+}
+
+#[tokio::test]
+async fn idle_seconds() {
+    let (instance, _) = with_limit("idle_seconds = 1").await;
+    let begun = Instant::now();
+    let mut silent = TcpStream::connect(instance.address).await.unwrap();
+    let mut all = Vec::new();
+    let read = in_time("the end", silent.read_to_end(&mut all)).await;
+    assert_eq!(read.unwrap(), 0);
+    // The default is a minute.
+    assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
 /// While it drains an instance still answers; it is not ready, and after the grace it is gone.

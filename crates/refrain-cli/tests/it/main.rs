@@ -6,6 +6,8 @@ mod config;
 mod keys;
 mod killed;
 mod limits;
+mod logs;
+mod metrics;
 mod rolling_restart;
 mod shedding;
 mod support;

@@ -174,6 +174,13 @@ impl Flow {
         event
     }
 
+    /// Drops the handler, if it is still there. The flow is over.
+    pub fn cancel(&mut self) {
+        if self.handler.is_some() {
+            self.end();
+        }
+    }
+
     fn must_stop(&self) -> bool {
         let state = self.shared.lock();
         state.fault.is_some() || state.crashed
@@ -435,9 +442,7 @@ impl Rest<'_> {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        if self.handler.is_some() {
-            self.end();
-        }
+        self.cancel();
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub struct Env {
     /// Who is calling.
     pub principal: Principal,
+    /// The URI that is read, in the call of a resource.
+    pub uri: Option<String>,
     /// What the client declared it can answer.
     pub capabilities: Capabilities,
     /// The extensions the client declared, with their settings: the text of an object.

@@ -1,7 +1,8 @@
 //! What a round begins with: a snapshot, and the answers the client sent.
 
+use crate::Trace;
 use crate::journal::{Entry, FlowId, Held, Snapshot};
-use refrain_wire::{Answers, check_answer_shape};
+use refrain_wire::{Answers, TraceContext, check_answer_shape};
 use std::sync::Arc;
 
 /// Where a round begins.
@@ -10,6 +11,7 @@ pub struct Start {
     pub(crate) snapshot: Snapshot,
     /// Answers to a first request, which no token speaks of: used where an ask of that name is made.
     pub(crate) loose: Vec<(Box<str>, Arc<str>)>,
+    pub(crate) trace: Trace,
 }
 
 /// Why a round cannot begin.
@@ -50,7 +52,12 @@ impl Start {
                 .map(|(key, raw)| (key.as_ref().into(), raw.get().into()))
                 .collect()
         });
-        Self { snapshot, loose }
+        let trace = Trace::new(snapshot.flow, snapshot.round, snapshot.trace);
+        Self {
+            snapshot,
+            loose,
+            trace,
+        }
     }
 
     /// A later round: the answers to what was asked enter the journal in the order they were asked.
@@ -74,9 +81,21 @@ impl Start {
                 .entries
                 .push(Entry::new(asked.key, asked.fingerprint, held));
         }
+        let trace = Trace::new(snapshot.flow, snapshot.round, snapshot.trace);
         Ok(Self {
             snapshot,
             loose: Vec::new(),
+            trace,
         })
+    }
+
+    /// Takes in what the round's request says about the trace it belongs to.
+    pub fn receive_trace(&mut self, context: &TraceContext<'_>) {
+        self.trace.receive(context);
+    }
+
+    /// The trace the round belongs to.
+    pub fn trace(&mut self) -> &mut Trace {
+        &mut self.trace
     }
 }

@@ -10,8 +10,8 @@ use super::reply::{Cut, Fault, Incomplete, Note, Stats};
 use super::signal::{PassCounter, StepSignal};
 use super::waker::FlowWaker;
 use crate::journal::{Asked, Entry, FlowId, Held, Key, Kind, Retry, Saved, Snapshot};
-use crate::{AskError, Error};
-use refrain_wire::{Ask, AskKind};
+use crate::{AskError, Error, Trace};
+use refrain_wire::{Ask, AskKind, Traceparent};
 use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -87,12 +87,14 @@ pub(crate) struct State {
     round: u32,
     sheds: u32,
     deadline: u64,
+    trace: Option<Traceparent>,
 }
 
 /// A flow's state, and what never changes while it runs.
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) flow: FlowId,
+    pub(crate) trace: Trace,
     pub(crate) waker: Arc<FlowWaker>,
     /// Made when the first step starts.
     pub(crate) passes: OnceLock<Arc<PassCounter>>,
@@ -103,9 +105,11 @@ impl Shared {
     pub(crate) fn new(env: Env, start: super::Start, waker: Arc<FlowWaker>) -> Arc<Self> {
         let snapshot = start.snapshot;
         let replayed = snapshot.entries.len();
+        let origin = start.trace.origin;
         Arc::new(Self {
             flow: snapshot.flow,
             waker,
+            trace: start.trace,
             passes: OnceLock::new(),
             env,
             state: Mutex::new(State {
@@ -135,6 +139,7 @@ impl Shared {
                 round: snapshot.round,
                 sheds: snapshot.sheds,
                 deadline: snapshot.deadline,
+                trace: origin,
             }),
         })
     }
@@ -584,6 +589,7 @@ impl State {
                 retries: std::mem::take(&mut self.retries),
                 saved: std::mem::take(&mut self.saved),
                 state: self.own_state.take(),
+                trace: self.trace,
             },
         }
     }

@@ -279,6 +279,7 @@ impl World {
     pub(crate) fn env(&self) -> Env {
         Env {
             principal: self.principal.clone(),
+            uri: None,
             capabilities: self.capabilities,
             extensions: None,
             log_level: self.log_level,

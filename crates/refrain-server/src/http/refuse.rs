@@ -1,20 +1,54 @@
 //! What a client is told that is not let in, or not to what it wants.
 
-use super::{Body, HttpService};
+use super::{Body, HttpService, JSON};
 use crate::auth::{Challenge, MissingScopes, Refused};
-use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use crate::metrics::Refusal;
+use crate::record;
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
-use refrain_wire::{Id, RpcError};
+use refrain_wire::{Id, Message, RpcError, parse, write_error};
 
 impl HttpService {
-    /// It could not be found out who is calling.
-    pub(super) fn refuse(&self, refused: &Refused) -> Response<Body> {
+    /// The answer to a request that is refused before a call begins.
+    pub(super) fn refuse(
+        &self,
+        refusal: Refusal,
+        status: StatusCode,
+        id: Option<Id<'_>>,
+        error: &RpcError,
+    ) -> Response<Body> {
+        self.server.0.metrics.request_refused(refusal);
+        self.error(status, id, error)
+    }
+
+    pub(super) fn error(
+        &self,
+        status: StatusCode,
+        id: Option<Id<'_>>,
+        error: &RpcError,
+    ) -> Response<Body> {
+        let mut out = Vec::with_capacity(256);
+        write_error(&mut out, id.as_ref().map(Id::as_json), error);
+        record::sent("", &out);
+        let mut response = Response::new(Body::full(out.into()));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+        response
+    }
+
+    /// The answer to a request with this body where it could not be found out who is calling.
+    pub(super) fn turn_away(&self, refused: &Refused, body: &[u8]) -> Response<Body> {
         let (status, code) = match refused {
             Refused::Missing(_) | Refused::Challenged { .. } => (StatusCode::UNAUTHORIZED, None),
             Refused::InvalidToken(_) => (StatusCode::UNAUTHORIZED, Some("invalid_token")),
             Refused::Malformed(_) => (StatusCode::BAD_REQUEST, Some("invalid_request")),
             Refused::Forbidden(_) => (StatusCode::FORBIDDEN, None),
             Refused::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, None),
+        };
+        let refusal = match refused {
+            Refused::Forbidden(_) => Refusal::Forbidden,
+            Refused::Unavailable { .. } => Refusal::Unavailable,
+            _ => Refusal::Unauthenticated,
         };
         let reason = refused.to_string();
         let challenge = match refused {
@@ -35,7 +69,13 @@ impl HttpService {
             Refused::Unavailable { .. } => RpcError::internal(reason),
             _ => RpcError::invalid_request(reason),
         };
-        let mut response = self.error(status, None, &error);
+        let message = parse(body);
+        let id = match &message {
+            Ok(Message::Request { id, .. }) => Some(*id),
+            Ok(Message::Notification { .. }) => None,
+            Err(rejection) => rejection.id.as_deref().and_then(Id::from_raw),
+        };
+        let mut response = self.refuse(refusal, status, id, &error);
         let headers = response.headers_mut();
         if let Some(challenge) = challenge {
             headers.insert(WWW_AUTHENTICATE, challenge);
@@ -49,7 +89,7 @@ impl HttpService {
         response
     }
 
-    /// It is known who is calling, and they may not.
+    /// The answer where it is known who is calling, and they may not.
     pub(super) fn forbid(&self, id: Id<'_>, missing: MissingScopes) -> Response<Body> {
         let challenge = Challenge {
             error: Some("insufficient_scope"),
@@ -58,7 +98,8 @@ impl HttpService {
             description: Some("the token lacks a scope that this needs"),
         }
         .to_header();
-        let mut response = self.error(StatusCode::FORBIDDEN, Some(id), &missing.into());
+        let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
+        let mut response = self.refuse(refusal, status, Some(id), &missing.into());
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
     }

@@ -1,11 +1,13 @@
-//! The hyper front: accepts connections, routes `/mcp`, the resource metadata, `/healthz` and `/readyz`, and drains.
+//! The hyper fronts: they accept connections, route `/mcp` or `/metrics`, the resource metadata, `/healthz` and `/readyz`,
+//! and drain.
 
 use super::pulse::Pulse;
 use super::{Body, HttpService, MetadataService};
-use crate::AllowedHosts;
 use crate::server::Server;
+use crate::{AllowedHosts, METRICS_CONTENT_TYPE};
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -17,10 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
-
-/// Time a client has to send the next request on its connection, head and body. A connection that sends nothing, or
-/// too slowly, is closed after once to twice this time.
-const IDLE: Duration = Duration::from_secs(60);
+use tokio::time::Interval;
 
 /// Serves until `shutdown` is done, then drains: `/readyz` says no and flows are handed on at their checkpoints; after
 /// the grace no connection is accepted; running calls are waited for, up to the drain time.
@@ -30,24 +29,16 @@ pub async fn serve(
     hosts: AllowedHosts,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let service = HttpService::new(server.clone(), hosts);
-    let mut connections = Connections::default();
+    let front = Front::Endpoint(HttpService::new(server.clone(), hosts));
+    let mut connections = Connections::new(front);
     let mut shutdown = std::pin::pin!(shutdown);
     let grace = tokio::time::sleep(Duration::ZERO);
     let mut grace = std::pin::pin!(grace);
-    let mut look = tokio::time::interval(IDLE);
     // Not what the server says: whoever told it to drain did not tell this front to stop.
     let mut stopping = false;
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => connections.begin(stream, &service),
-                Err(error) => {
-                    // Out of file descriptors, most likely: others may be given back.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            },
+            () = connections.tend(&listener) => {}
             () = &mut shutdown, if !stopping => {
                 stopping = true;
                 server.start_draining();
@@ -56,8 +47,6 @@ pub async fn serve(
                 tracing::info!(running = server.running(), "draining");
             }
             () = &mut grace, if stopping => break,
-            _ = look.tick() => connections.close_idle(),
-            Some(_) = connections.tasks.join_next() => {}
         }
     }
     drop(listener);
@@ -74,9 +63,43 @@ pub async fn serve(
     Ok(())
 }
 
-/// The open connections. They are looked after from one place, so that none needs a clock of its own.
-#[derive(Default)]
+/// Serves `/metrics`, `/healthz` and `/readyz` until `shutdown` is done, and no calls. For a port that only those who
+/// look after the fleet can reach: let it be open until [`serve`] is done, so that draining can be watched.
+pub async fn serve_metrics(
+    listener: TcpListener,
+    server: Server,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let mut connections = Connections::new(Front::Metrics(server));
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = connections.tend(&listener) => {}
+            () = &mut shutdown => return Ok(()),
+        }
+    }
+}
+
+/// What a port answers.
+#[derive(Clone)]
+enum Front {
+    Endpoint(HttpService),
+    Metrics(Server),
+}
+
+impl Front {
+    fn server(&self) -> &Server {
+        match self {
+            Self::Endpoint(service) => &service.server,
+            Self::Metrics(server) => server,
+        }
+    }
+}
+
+/// The open connections of a port. They are looked after from one place, so that none needs a clock of its own.
 struct Connections {
+    front: Front,
+    look: Interval,
     tasks: JoinSet<()>,
     open: Vec<Connection>,
 }
@@ -88,14 +111,41 @@ struct Connection {
 }
 
 impl Connections {
-    fn begin(&mut self, stream: TcpStream, service: &HttpService) {
+    fn new(front: Front) -> Self {
+        // An interval of no time at all is a panic.
+        let idle_time = front.server().limits().idle_time;
+        Self {
+            look: tokio::time::interval(idle_time.max(Duration::from_millis(1))),
+            front,
+            tasks: JoinSet::new(),
+            open: Vec::new(),
+        }
+    }
+
+    /// Accepts one connection, or looks after those that are open.
+    async fn tend(&mut self, listener: &TcpListener) {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => self.begin(stream),
+                Err(error) => {
+                    // Out of file descriptors, most likely: others may be given back.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            _ = self.look.tick() => self.close_idle(),
+            Some(_) = self.tasks.join_next() => {}
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY could not be set");
         }
         let pulse = Arc::<Pulse>::default();
         let task = self
             .tasks
-            .spawn(connection(stream, service.clone(), pulse.clone()));
+            .spawn(connection(stream, self.front.clone(), pulse.clone()));
         self.open.push(Connection {
             pulse,
             seen: u64::MAX,
@@ -118,8 +168,8 @@ impl Connections {
     }
 }
 
-async fn connection(stream: TcpStream, service: HttpService, pulse: Arc<Pulse>) {
-    let service = service_fn(|request| route(&service, &pulse, request));
+async fn connection(stream: TcpStream, front: Front, pulse: Arc<Pulse>) {
+    let service = service_fn(|request| route(&front, &pulse, request));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let mut finishing = false;
@@ -136,22 +186,29 @@ async fn connection(stream: TcpStream, service: HttpService, pulse: Arc<Pulse>) 
 }
 
 async fn route(
-    service: &HttpService,
+    front: &Front,
     pulse: &Arc<Pulse>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     pulse.beat();
-    Ok(match request.uri().path() {
-        "/mcp" => service.handle_with(request, Some(pulse)).await,
-        "/healthz" => plain(StatusCode::OK, "ok\n"),
-        "/readyz" if service.server.is_draining() => {
+    Ok(match (request.uri().path(), front) {
+        ("/mcp", Front::Endpoint(service)) => service.handle_with(request, Some(pulse)).await,
+        ("/metrics", Front::Metrics(server)) => {
+            let mut response = Response::new(Body::full(server.metrics_text().into()));
+            let content_type = HeaderValue::from_static(METRICS_CONTENT_TYPE);
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
+            response
+        }
+        ("/healthz", _) => plain(StatusCode::OK, "ok\n"),
+        ("/readyz", _) if front.server().is_draining() => {
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
-        "/readyz" => plain(StatusCode::OK, "ready\n"),
-        path => match MetadataService::new(&service.server) {
+        ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
+        (path, Front::Endpoint(service)) => match MetadataService::new(&service.server) {
             Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
             _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
         },
+        (_, Front::Metrics(_)) => plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
     })
 }
 

@@ -1,10 +1,11 @@
 //! The beginning of a round: find the handler, check the caller and the arguments, open the token.
 
-use super::{Round, Stage};
+use super::{Round, Stage, Tally, span};
 use crate::auth::Caller;
 use crate::catalog::{RegisteredTemplate, RegisteredTool};
 use crate::dispatch::Begin;
 use crate::handler::{Run, Start as StartHandler};
+use crate::metrics::TargetCounts;
 use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
@@ -52,6 +53,15 @@ impl Target {
         }
     }
 
+    fn counts(&self) -> Option<&Arc<TargetCounts>> {
+        match self {
+            Self::Tool(tool) => tool.tool.counts.as_ref(),
+            Self::Prompt(prompt) => prompt.counts.as_ref(),
+            Self::Resource(resource) => resource.counts.as_ref(),
+            Self::Template(known) => known.template.counts.as_ref(),
+        }
+    }
+
     /// What a reply to a call of it belongs to.
     fn reply_to(&self, name: &str) -> ReplyTo {
         let (mime_type, cache) = match self {
@@ -65,6 +75,15 @@ impl Target {
             cache,
         }
     }
+
+    /// The arguments as the handler takes them, where they came as text.
+    fn read_texts(&self, arguments: &mut Value) {
+        match self {
+            Self::Prompt(prompt) => prompt.texts.convert(arguments),
+            Self::Template(known) => known.template.texts.convert(arguments),
+            Self::Tool(_) | Self::Resource(_) => {}
+        }
+    }
 }
 
 /// Begins a round of a call.
@@ -74,8 +93,16 @@ pub(crate) fn begin(
     caller: Caller,
     headers: Option<&HeaderMap>,
 ) -> Begin {
-    match try_begin(server, call, caller, headers) {
-        Ok(begin) | Err(begin) => begin,
+    let mut tally = Tally::begin(call.kind, &caller.principal);
+    match try_begin(server, call, caller, headers, &mut tally) {
+        Ok(mut round) => {
+            round.tally = Some(tally);
+            Begin::Round(round)
+        }
+        Err(begin) => {
+            tally.end_early(&server.0.metrics, &begin);
+            begin
+        }
     }
 }
 
@@ -84,34 +111,46 @@ fn try_begin(
     call: &Call<'_>,
     caller: Caller,
     headers: Option<&HeaderMap>,
-) -> Result<Begin, Begin> {
+    tally: &mut Tally,
+) -> Result<Box<Round>, Begin> {
     let place = server.0.load.enter().ok_or(Begin::Busy {
         limit: server.0.limits.concurrent_calls,
         of: "calls",
     })?;
-    let mut arguments = call
-        .arguments
-        .map(|raw| parse_value(raw.get()))
-        .transpose()
-        .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
-    let target = find(server, call, &mut arguments);
+    let found = find(server, call);
+    let (counts, needed) = match &found {
+        Ok((target, _)) => (target.counts().cloned(), target.scopes()),
+        Err(_) => (None, &[][..]),
+    };
+    tally.counts = counts;
     // Before anything else is said, so that a caller who may not does not learn what there is.
-    let needed = target.as_ref().map_or(&[][..], Target::scopes);
     let access = &server.0.access;
     access.allow(&caller, needed).map_err(Begin::Forbidden)?;
-    let target = target?;
-    fit(&target, &call.target, &mut arguments, headers)?;
     let principal = caller.principal;
+    let (target, variables) = found?;
+    let mut arguments = match variables {
+        Some(variables) => Some(variables),
+        None => call
+            .arguments
+            .map(|raw| parse_value(raw.get()))
+            .transpose()
+            .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?,
+    };
+    check(&target, &call.target, &mut arguments, headers)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
-    let start = match &call.state {
-        None => Start::first(
-            sealer.first(&binding, call.meta.call_id.as_deref()),
-            call.answers.as_ref(),
-        ),
+    let mut start = match &call.state {
+        None => {
+            tally.call(&server.0.metrics);
+            Start::first(
+                sealer.first(&binding, call.meta.call_id.as_deref()),
+                call.answers.as_ref(),
+            )
+        }
         Some(token) => {
             let snapshot = sealer.open(&binding, token).map_err(|reason| {
-                tracing::warn!(%reason, target = %call.target, "a token was refused");
+                tracing::warn!(%reason, target = tally.target(), "a token was refused");
+                server.0.metrics.token_refused(reason);
                 refused()
             })?;
             Start::resumed(snapshot, call.answers.as_ref())
@@ -127,11 +166,20 @@ fn try_begin(
         ),
         _ => (false, false, Arc::from("1"), None),
     };
+    if let Some(key) = call.meta.trace.ignored {
+        tracing::debug!(
+            key,
+            "a trace context is malformed or too long, and was ignored"
+        );
+    }
+    start.receive_trace(&call.meta.trace);
+    let span = span::open(server, call, &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
     let single_use = single_use.then(|| LogKey::round(start.flow(), number));
     let env = Env {
         principal,
+        uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
         capabilities: call.meta.capabilities,
         extensions: call.meta.extensions.map(ToOwned::to_owned),
         log_level: call.meta.log_level,
@@ -141,12 +189,15 @@ fn try_begin(
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
         replay_log: server.0.replay_log.clone().filter(|_| once),
     };
+    let mut arguments = arguments.unwrap_or_else(|| json!({}));
+    target.read_texts(&mut arguments);
     let run = Run {
         server,
-        arguments: arguments.unwrap_or_else(|| json!({})),
+        arguments,
         to: target.reply_to(&call.target),
     };
-    let flow = Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run));
+    let flow =
+        span.in_scope(|| Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run)));
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
@@ -154,7 +205,7 @@ fn try_begin(
         }
         _ => Stage::Run,
     };
-    Ok(Begin::Round(Box::new(Round {
+    Ok(Box::new(Round {
         server: server.clone(),
         flow,
         stage,
@@ -166,8 +217,11 @@ fn try_begin(
         progress_token: call.meta.progress_token.map(ToOwned::to_owned),
         single_use,
         limit: None,
+        handed_on: false,
+        tally: None,
+        span,
         _place: place,
-    })))
+    }))
 }
 
 /// The one and only answer to a token that does not open, whatever the reason.
@@ -177,39 +231,34 @@ fn refused() -> RpcError {
     )
 }
 
-/// Finds what a call is aimed at. The variables of a resource's URI become its arguments.
-fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
+/// Finds what a call is aimed at, and the variables of its URI where that is a resource template.
+fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
     let name = call.target.as_ref();
     let catalog = server.catalog();
     let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
     match call.kind {
         CallKind::Tool => match catalog.tools.get(name) {
-            Some(tool) => Ok(Target::Tool(tool.clone())),
-            None => Err(unknown("tool").into()),
+            Some(tool) => Ok((Target::Tool(tool.clone()), None)),
+            None => Err(unknown("tool")),
         },
         CallKind::Prompt => match catalog.prompts.get(name) {
-            Some(prompt) => Ok(Target::Prompt(prompt.clone())),
-            None => Err(unknown("prompt").into()),
+            Some(prompt) => Ok((Target::Prompt(prompt.clone()), None)),
+            None => Err(unknown("prompt")),
         },
         CallKind::Resource => {
             if let Some(resource) = catalog.resources.get(name) {
-                return Ok(Target::Resource(resource.clone()));
+                return Ok((Target::Resource(resource.clone()), None));
             }
-            let matched = catalog
-                .templates
-                .iter()
-                .find_map(|known| Some((known.pattern.matches(name)?, known)));
-            let Some((variables, template)) = matched else {
-                return Err(unknown("resource").with_data(&json!({"uri": name})).into());
+            let Some((variables, template)) = catalog.template_of(name) else {
+                return Err(unknown("resource").with_data(&json!({"uri": name})));
             };
-            *arguments = Some(variables);
-            Ok(Target::Template(template.clone()))
+            Ok((Target::Template(template.clone()), Some(variables)))
         }
     }
 }
 
-/// Checks the arguments of a call.
-fn fit(
+/// Do the arguments fit, and the headers that repeat them?
+fn check(
     target: &Target,
     name: &str,
     arguments: &mut Option<Value>,
@@ -219,9 +268,8 @@ fn fit(
         Target::Tool(tool) => {
             if let Some(headers) = headers {
                 for header in &tool.headers {
-                    header
-                        .check(arguments.as_ref(), headers)
-                        .map_err(Begin::Refused)?;
+                    let said = header.check(arguments.as_ref(), headers);
+                    said.map_err(Begin::Refused)?;
                 }
             }
             let given = arguments.get_or_insert_with(|| json!({}));

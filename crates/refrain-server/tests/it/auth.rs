@@ -52,6 +52,31 @@ async fn without_a_bearer_token_nothing_is_answered() {
 }
 
 #[tokio::test]
+async fn the_refusal_has_the_id_of_the_request() {
+    let instance = instance().await;
+    for (request, id) in [
+        (
+            Request::tool("whoami", json!({})).id(json!("a")),
+            json!("a"),
+        ),
+        (Request::rpc("no/such", json!({})).id(json!(7)), json!(7)),
+        (
+            Request::bytes(r#"{"jsonrpc":"1.0","id":"b","method":"tools/list"}"#),
+            json!("b"),
+        ),
+        (
+            Request::bytes(r#"{"jsonrpc":"2.0","method":"x"}"#),
+            json!(null),
+        ),
+        (Request::bytes("not JSON"), json!(null)),
+    ] {
+        let response = instance.send(&request).await;
+        response.error(401, -32600);
+        assert_eq!(response.json()["id"], id, "{request:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_bearer_token_that_is_not_known_is_refused() {
     const UNKNOWN: &str =
         r#"Bearer error="invalid_token", error_description="the bearer token is not known""#;

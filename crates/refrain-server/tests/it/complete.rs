@@ -61,10 +61,9 @@ fn builder() -> ServerBuilder {
 }
 
 fn complete(reference: Value, argument: &str, value: &str) -> Request {
-    Request::rpc(
-        "completion/complete",
-        json!({"ref": reference, "argument": {"name": argument, "value": value}}),
-    )
+    let argument = json!({"name": argument, "value": value});
+    let params = Value::from_iter([("ref", reference), ("argument", argument)]);
+    Request::rpc("completion/complete", params)
 }
 
 fn prompt() -> Value {

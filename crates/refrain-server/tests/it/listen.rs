@@ -23,7 +23,8 @@ fn builder() -> ServerBuilder {
 }
 
 fn listen(id: Value, filter: Value) -> Request {
-    Request::rpc("subscriptions/listen", json!({"notifications": filter})).id(id)
+    let params = Value::from_iter([("notifications", filter)]);
+    Request::rpc("subscriptions/listen", params).id(id)
 }
 
 /// Begins to listen, and gives the connection with what was acknowledged.

@@ -1,7 +1,8 @@
 //! One HTTP request and its response, over a connection of its own.
 
+use super::in_time;
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response};
@@ -47,11 +48,24 @@ pub(crate) async fn send(
     Ok(sender.send_request(request).await?)
 }
 
-/// Asks for one of the plain pages and gives its status.
-pub(crate) async fn status_of(address: SocketAddr, path: &str) -> Result<u16, Fault> {
+/// Asks for one of the plain pages.
+async fn get(address: SocketAddr, path: &str) -> Result<Response<Incoming>, Fault> {
     let request = Request::get(path)
         .header("host", address.to_string())
         .body(Full::default())
         .expect("a plain request");
-    Ok(send(address, request).await?.status().as_u16())
+    send(address, request).await
+}
+
+/// Asks for one of the plain pages and gives its status.
+pub(crate) async fn status_of(address: SocketAddr, path: &str) -> Result<u16, Fault> {
+    Ok(get(address, path).await?.status().as_u16())
+}
+
+/// Asks for one of the plain pages and gives its text.
+pub(crate) async fn text_of(address: SocketAddr, path: &str) -> String {
+    let response = in_time("a page", get(address, path)).await.expect("a page");
+    assert_eq!(response.status(), 200, "{path}");
+    let body = in_time("the whole page", response.into_body().collect()).await;
+    String::from_utf8_lossy(&body.expect("a page").to_bytes()).into_owned()
 }

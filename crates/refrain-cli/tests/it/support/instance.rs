@@ -1,5 +1,6 @@
 //! `refrain serve` as a process, and the other commands.
 
+use super::terminal::Terminal;
 use super::{PATIENCE, in_time};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
@@ -29,6 +30,9 @@ impl Serve {
         command
             .arg("serve")
             .env_remove("RUST_LOG")
+            .env_remove("NO_COLOR")
+            .env_remove("CLICOLOR")
+            .env_remove("CLICOLOR_FORCE")
             .env_remove("REFRAIN_KEYS")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -75,15 +79,7 @@ impl Serve {
     /// Starts the instance and waits until it listens.
     pub(crate) async fn start(mut self) -> Instance {
         let mut child = self.0.spawn().expect("the binary can be started");
-        let stderr = child.stderr.take().expect("stderr is a pipe");
-        let log = Log::default();
-        let own = log.clone();
-        let reader = tokio::spawn(async move {
-            let mut lines = BufReader::new(stderr).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                own.push(line);
-            }
-        });
+        let (log, reader) = Log::of(&mut child);
         let listens = log.wait_for(LISTENING, 1);
         let ended = async {
             let status = child.wait().await;
@@ -104,6 +100,20 @@ impl Serve {
             log,
             reader,
         }
+    }
+
+    /// Starts an instance on standard input and output.
+    pub(crate) fn with_input(mut self) -> (Child, Log) {
+        let child = self.0.stdin(Stdio::piped()).spawn();
+        let mut child = child.expect("the binary can be started");
+        let (log, _) = Log::of(&mut child);
+        (child, log)
+    }
+
+    /// Starts the instance with its standard error on a terminal.
+    pub(crate) fn on(mut self, terminal: &mut Terminal) -> Child {
+        let child = self.0.stderr(terminal.theirs()).spawn();
+        child.expect("the binary can be started")
     }
 
     /// Runs an instance that is expected to fail at once, and gives what it said.
@@ -186,6 +196,20 @@ impl std::fmt::Debug for Log {
 }
 
 impl Log {
+    /// The log of a process, and the task that reads it.
+    fn of(child: &mut Child) -> (Self, JoinHandle<()>) {
+        let stderr = child.stderr.take().expect("stderr is a pipe");
+        let log = Self::default();
+        let own = log.clone();
+        let reader = tokio::spawn(async move {
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                own.push(line);
+            }
+        });
+        (log, reader)
+    }
+
     fn push(&self, line: String) {
         self.1
             .lock()
@@ -233,6 +257,7 @@ impl Log {
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) ok: bool,
+    pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
@@ -246,6 +271,7 @@ pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Sai
         .expect("the binary can be started");
     Said {
         ok: output.status.success(),
+        code: output.status.code().expect("no signal ended it"),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }

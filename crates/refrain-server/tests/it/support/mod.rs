@@ -4,10 +4,13 @@ mod client;
 mod handlers;
 pub(crate) mod issuer;
 mod request;
+mod scrape;
+pub(crate) mod watch;
 
 pub(crate) use client::{Connection, Response};
 pub(crate) use handlers::{Guard, Login, Signals, Word, echo, greet, signals};
 pub(crate) use request::{CAPABILITIES, CLIENT_INFO, LOG_LEVEL, Request, VERSION};
+pub(crate) use scrape::{MetricsPort, Scrape};
 
 use refrain_core::{Source, SystemSource};
 use refrain_server::{AllowedHosts, Server, ServerBuilder, serve};

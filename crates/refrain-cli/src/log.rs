@@ -1,0 +1,109 @@
+//! Log lines: what is said, and how it is written.
+
+use crate::Failure;
+use crate::config::LogFormat;
+use anstream::{AutoStream, ColorChoice};
+use std::env::VarError;
+use tracing_subscriber::EnvFilter;
+
+/// The environment variable that says what is logged.
+const FILTER: &str = "RUST_LOG";
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Begins to write log lines to standard error: standard output may be the transport.
+pub(crate) fn start(format: LogFormat) -> Result<(), Failure> {
+    let filter = match std::env::var(FILTER) {
+        Ok(text) => filter(&text)?,
+        Err(VarError::NotPresent) => EnvFilter::new("info"),
+        Err(VarError::NotUnicode(_)) => return Err(format!("${FILTER} is not UTF-8").into()),
+    };
+    // A terminal, unless NO_COLOR or its like says otherwise.
+    let colours = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours);
+    match format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().init(),
+    }
+    Ok(())
+}
+
+/// Reads what is to be logged. Nothing said is `info`.
+fn filter(text: &str) -> Result<EnvFilter, String> {
+    let wrong = |reason: &str| {
+        format!(
+            "${FILTER} is {text:?}: {reason} Write a level ({}), or TARGET=LEVEL, several with commas between them",
+            LEVELS.join(", ")
+        )
+    };
+    let mut said = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .peekable();
+    if said.peek().is_none() {
+        return Ok(EnvFilter::new("info"));
+    }
+    // A level that is misspelt would be taken for the name of a target, and everything else be silent.
+    for part in said {
+        let word = part.to_ascii_lowercase();
+        let like = |level: &&&str| {
+            strsim::damerau_levenshtein(&word, level) <= 2
+                || strsim::jaro_winkler(&word, level) >= 0.85
+        };
+        if !LEVELS.contains(&word.as_str())
+            && let Some(level) = LEVELS.iter().find(like)
+        {
+            return Err(wrong(&format!(
+                "{part:?} is no level; did you mean {level:?}?"
+            )));
+        }
+    }
+    EnvFilter::builder()
+        .parse(text)
+        .map_err(|error| wrong(&format!("{error}.")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_logged_can_be_said_in_many_ways() {
+        for good in [
+            "",
+            " ",
+            "info",
+            "DEBUG",
+            "off",
+            "refrain=debug",
+            "warn,refrain_server=trace",
+            "hyper",
+            "3",
+            "refrain_server[round{method=x}]=debug",
+            "info,",
+        ] {
+            assert!(filter(good).is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (bad, part) in [
+            ("debgu", "did you mean \"debug\"?"),
+            ("infos", "did you mean \"info\"?"),
+            ("Warning", "did you mean \"warn\"?"),
+            ("refrain=verbose", "level"),
+            ("info,tarce", "did you mean \"trace\"?"),
+            ("=", "RUST_LOG"),
+        ] {
+            let error = filter(bad).expect_err(bad);
+            assert!(
+                error.contains(part) && error.contains("RUST_LOG"),
+                "{bad:?}: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What logs say, how they are written, and what they do not say.
+
+use crate::support::terminal::Terminal;
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time};
+use serde_json::{Value, json};
+use std::path::Path;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+/// Does all that leaves traces in a log, and gives what was secret about it.
+async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(keys).expect("the key file can be read");
+    let secret = text.split_whitespace().next_back().expect("a key");
+    let mut secrets = vec![secret.to_owned(), "alice-alice-alice".into()];
+    let alice = Client::new(instance.address).with_bearer("alice-alice-alice");
+    let mut call = Call::order("lamp");
+    // Handed on twice, as it is set up, and then asked.
+    for _ in 0..3 {
+        alice.round(&mut call).await;
+        secrets.extend(call.token.clone());
+    }
+    call.answer("confirm_order", &json!({"confirm": true}));
+    let mut stolen = call.clone();
+    stolen.arguments = json!({"item": "yacht"});
+    let refused = alice.round(&mut stolen).await;
+    assert!(matches!(refused, Reply::Refused { .. }), "{refused:?}");
+    let done = alice.round(&mut call).await;
+    assert!(matches!(done, Reply::Done(_)), "{done:?}");
+    let stranger = Client::new(instance.address).with_bearer("carol-carol-carol");
+    stranger.round(&mut call).await;
+    secrets.push("carol-carol-carol".into());
+    // Something that is no HTTP, whose end is logged too.
+    let mut garbage = TcpStream::connect(instance.address).await.expect("a port");
+    let bytes = b"POST mcp\r\nauthorization: Bearer alice-alice-alice\r\n\r\n";
+    garbage.write_all(bytes).await.expect("a connection");
+    instance.log.wait_for("a connection ended", 1).await;
+    let mut sum = Call::sum(3, 0);
+    assert_eq!(alice.round(&mut sum).await, Reply::HandedOn);
+    secrets.extend(sum.token.clone());
+    instance.reload("the keys were read again").await;
+    std::fs::write(keys, format!("00000000 minting {secret}\n")).expect("a key file");
+    instance.reload("the keys stay as they are").await;
+    instance.stop().await;
+    secrets
+}
+
+async fn everything_logged(format: &str) -> (Vec<String>, Vec<String>) {
+    let files = Files::new();
+    let config = "[limits]\nshed_above = 0\ndrain_grace_ms = 0\n";
+    let config = files.write("config.toml", config);
+    let keys = files.keys("fleet.keys");
+    let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
+    let serve = Serve::new().config(&config).keys(&keys).tokens(&tokens);
+    let serve = serve.env("RUST_LOG", "trace").args(["--log", format]);
+    let mut instance = serve.start().await;
+    let secrets = do_everything(&mut instance, &keys).await;
+    (instance.log.lines(), secrets)
+}
+
+/// No secret, no bearer token, no requestState: nor a part of one that would help.
+fn assert_silent(lines: &[String], secrets: &[String]) {
+    assert_eq!(secrets.len(), 7);
+    for line in lines {
+        for secret in secrets {
+            // The end: the beginning of a token names its key, which is no secret.
+            let part = &secret[secret.len().saturating_sub(24)..];
+            assert!(!line.contains(part), "{part:?} is in the log: {line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_of_everything_has_no_secrets() {
+    let (lines, secrets) = everything_logged("text").await;
+    let text = lines.join("\n");
+    for expected in ["a token was refused", "handed on", "draining", "DEBUG"] {
+        assert!(text.contains(expected), "no {expected:?} in {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "colours in a file: {text}");
+    assert_silent(&lines, &secrets);
+}
+
+#[tokio::test]
+async fn a_log_in_json_is_json() {
+    let (lines, secrets) = everything_logged("json").await;
+    assert_silent(&lines, &secrets);
+    let mut messages = Vec::new();
+    for line in &lines {
+        let parsed: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(parsed["level"].is_string() && parsed["timestamp"].is_string());
+        messages.extend(parsed["fields"]["message"].as_str().map(str::to_owned));
+    }
+    for expected in ["a token was refused", "a flow is handed on", "draining"] {
+        assert!(messages.iter().any(|m| m == expected), "no {expected:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_fails_is_told_in_json_too() {
+    let taken = Serve::new().start().await;
+    let address = taken.address.to_string();
+    let serve = Serve::without_address().args(["--log", "json", "--listen", &address]);
+    let said = serve.fails().await;
+    let last = said.lines().last().expect("a line");
+    for line in said.lines() {
+        assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
+    }
+    let last: Value = serde_json::from_str(last).expect("JSON");
+    let error = last["fields"]["error"].as_str().expect("an error");
+    assert!(
+        error.starts_with(&format!("cannot listen on {address}")),
+        "{error}"
+    );
+}
+
+/// One event for each round, with what one looks for and nothing of what was said.
+#[tokio::test]
+async fn each_round_is_one_event() {
+    let files = Files::new();
+    let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
+    let serve = Serve::new().tokens(&tokens).args(["--log", "json"]);
+    let instance = serve.env("RUST_LOG", "debug").start().await;
+    let alice = Client::new(instance.address).with_bearer("alice-alice-alice");
+    let finished = alice.finish(Call::weather("Oslo-in-Norway")).await;
+    assert!(matches!(finished.reply, Reply::Done(_)), "{finished:?}");
+    let none = alice.round(&mut Call::new("no-such-tool", json!({}))).await;
+    assert!(matches!(none, Reply::Refused { .. }), "{none:?}");
+
+    instance.log.wait_for("a round ended", 3).await;
+    let events: Vec<Value> = instance
+        .log
+        .lines()
+        .iter()
+        .filter(|line| line.contains("a round ended"))
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let expected = [
+        ("get_weather", json!(1), "input_required"),
+        ("get_weather", json!(2), "complete"),
+        ("", Value::Null, "invalid_params"),
+    ];
+    assert_eq!(events.len(), expected.len());
+    for (event, (target, round, outcome)) in events.iter().zip(expected) {
+        assert_eq!(event["level"], "DEBUG");
+        let fields = &event["fields"];
+        assert_eq!(fields["method"], "tools/call");
+        assert_eq!(fields["target"], target);
+        assert_eq!(fields["round"], round);
+        assert_eq!(fields["outcome"], outcome);
+        assert_eq!(fields["principal"], "alice");
+        assert!(
+            fields["seconds"].as_f64().is_some_and(|s| s >= 0.0),
+            "{event}"
+        );
+    }
+    // Neither arguments nor answers, nor a name that somebody made up.
+    for said in ["Oslo-in-Norway", "octocat", "no-such-tool"] {
+        assert_eq!(instance.log.count(said), 0, "{said}: {:?}", instance.log);
+    }
+}
+
+#[tokio::test]
+async fn who_calls_is_not_logged_unless_asked_for() {
+    let files = Files::new();
+    let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
+    let mut instance = Serve::new().tokens(&tokens).start().await;
+    let alice = Client::new(instance.address).with_bearer("alice-alice-alice");
+    let mut call = Call::weather("Oslo");
+    assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
+    call.token = Some("A".repeat(100));
+    let refused = alice.round(&mut call).await;
+    assert!(matches!(refused, Reply::Refused { .. }), "{refused:?}");
+    instance.log.wait_for("a token was refused", 1).await;
+    instance.stop().await;
+    assert_eq!(instance.log.count("a round ended"), 0);
+    assert_eq!(instance.log.count("alice"), 0, "{:?}", instance.log);
+}
+
+#[tokio::test]
+async fn a_filter_that_makes_no_sense_is_refused() {
+    for (filter, part) in [
+        ("debgu", "did you mean \"debug\"?"),
+        ("refrain_server=loud", "refrain_server=loud"),
+        ("warn,refrain==", "refrain=="),
+    ] {
+        let said = Serve::new().env("RUST_LOG", filter).fails().await;
+        assert!(
+            said.contains("$RUST_LOG is") && said.contains(part),
+            "{said}"
+        );
+    }
+    for filter in ["", "warn", "refrain_server=debug,hyper=off"] {
+        Serve::new()
+            .env("RUST_LOG", filter)
+            .start()
+            .await
+            .stop()
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn colours_are_for_terminals_that_want_them() {
+    for (name, value, coloured) in [
+        ("TERM", "xterm", true),
+        ("NO_COLOR", "1", false),
+        ("TERM", "dumb", false),
+    ] {
+        let mut terminal = Terminal::open();
+        let serve = Serve::new().env("TERM", "xterm").env(name, value);
+        let mut child = serve.on(&mut terminal);
+        let said = in_time("a log line", terminal.read_until("no other instance has")).await;
+        child.kill().await.expect("it can be ended");
+        assert_eq!(
+            said.contains("\u{1b}["),
+            coloured,
+            "{name}={value}: {said:?}"
+        );
+    }
+}

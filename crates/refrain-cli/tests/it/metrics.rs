@@ -1,0 +1,172 @@
+//! The port that tells how an instance is doing.
+
+use crate::support::http::{status_of, text_of};
+use crate::support::{
+    Call, Client, Files, Instance, Reply, Serve, in_time, refrain, root, run_tool,
+};
+use rustix::process::Signal;
+use serde_json::json;
+use std::net::SocketAddr;
+
+/// An instance with a port for its metrics, and the port's address.
+async fn with_metrics(serve: Serve) -> (Instance, SocketAddr) {
+    let instance = serve.start().await;
+    let line = instance.log.wait_for("metrics at http://", 1).await;
+    let address = line
+        .split_once("http://")
+        .and_then(|(_, rest)| rest.split_once("/metrics"));
+    let address = address.and_then(|(address, _)| address.parse().ok());
+    let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
+    (instance, address)
+}
+
+#[tokio::test]
+async fn by_flag_and_by_file() {
+    let files = Files::new();
+    let config = files.write("config.toml", "metrics = \"127.0.0.1:0\"\n");
+    for serve in [
+        Serve::new().args(["--metrics", "127.0.0.1:0"]),
+        Serve::new().config(&config).args(["--log", "json"]),
+    ] {
+        let (instance, metrics) = with_metrics(serve).await;
+        let client = Client::new(instance.address);
+        let done = client
+            .round(&mut Call::new("echo", json!({"text": "hello"})))
+            .await;
+        assert_eq!(done, Reply::Done("Echo: hello".into()));
+        let text = text_of(metrics, "/metrics").await;
+        let line =
+            "refrain_rounds_total{method=\"tools/call\",target=\"echo\",outcome=\"complete\"} 1";
+        assert!(text.lines().any(|l| l == line), "{text}");
+        // Callers do not get to see it.
+        assert_eq!(status_of(instance.address, "/metrics").await.unwrap(), 404);
+        assert_eq!(status_of(metrics, "/mcp").await.unwrap(), 404);
+    }
+    let taken = Serve::new().start().await;
+    let address = taken.address.to_string();
+    let said = Serve::new().args(["--metrics", &address]).fails().await;
+    assert!(
+        said.contains(&format!("cannot listen on {address}")),
+        "{said}"
+    );
+    let same = ["serve", "--listen", &address, "--metrics", &address];
+    let same = refrain(same);
+    assert!(
+        same.err.contains("metrics must be another port"),
+        "{same:?}"
+    );
+}
+
+/// From the signal to the end, both ports say that the instance is on its way out.
+#[tokio::test]
+async fn draining_can_be_watched() {
+    let files = Files::new();
+    let config = files.write("config.toml", "[limits]\ndrain_grace_ms = 1500\n");
+    let serve = Serve::new().config(&config);
+    let (mut instance, metrics) = with_metrics(serve.args(["--metrics", "127.0.0.1:0"])).await;
+    let ports = [instance.address, metrics];
+    for port in ports {
+        assert_eq!(status_of(port, "/readyz").await.unwrap(), 200);
+    }
+    let text = text_of(metrics, "/metrics").await;
+    assert!(text.contains("\nrefrain_draining 0\n"), "{text}");
+    instance.signal(Signal::TERM);
+    instance.log.wait_for("draining", 1).await;
+    for port in ports {
+        assert_eq!(status_of(port, "/readyz").await.unwrap(), 503);
+        assert_eq!(status_of(port, "/healthz").await.unwrap(), 200);
+    }
+    let client = Client::new(instance.address);
+    assert_eq!(client.round(&mut Call::sum(5, 0)).await, Reply::HandedOn);
+    let text = text_of(metrics, "/metrics").await;
+    assert!(text.contains("\nrefrain_draining 1\n"), "{text}");
+    let handed_on = "{method=\"tools/call\",target=\"sum\",outcome=\"handed_on\"} 1\n";
+    assert!(text.contains(handed_on), "{text}");
+    let status = instance.ended().await;
+    assert!(status.success(), "{status}");
+    for port in ports {
+        assert!(status_of(port, "/readyz").await.is_err());
+    }
+}
+
+/// What Prometheus itself reads it with takes it, and sees every family with its type.
+#[tokio::test]
+async fn the_official_parser_reads_it() {
+    let (instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
+    let client = Client::new(instance.address);
+    for call in [Call::weather("Oslo"), Call::order("lamp")] {
+        let finished = client.finish(call).await;
+        assert!(matches!(finished.reply, Reply::Done(_)), "{finished:?}");
+    }
+    let program = [".tools/bin/python", "tests/clients/read_metrics.py"];
+    let url = format!("http://{metrics}/metrics");
+    let families = run_tool("60", &program, &[url.as_ref()]).await;
+    let expected = "info refrain_build
+counter refrain_calls
+counter refrain_rounds
+histogram refrain_round_duration_seconds
+counter refrain_other_requests
+counter refrain_asks
+counter refrain_tokens_refused
+counter refrain_requests_refused
+histogram refrain_token_size_bytes
+counter refrain_entries_replayed
+counter refrain_steps_run
+gauge refrain_calls_running
+gauge refrain_draining
+";
+    assert_eq!(families, expected);
+}
+
+/// Every family, and every value of a label that does not depend on what is registered, is explained.
+#[tokio::test]
+async fn the_documentation_has_all_of_it() {
+    let (_instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
+    let text = text_of(metrics, "/metrics").await;
+    let page = std::fs::read_to_string(root().join("docs/operating.md")).expect("the page");
+    let mut seen = 0;
+    for line in text.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
+            let suffix = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            assert!(
+                page.contains(&format!("| `{name}{suffix}` |")),
+                "{name}{suffix}"
+            );
+            seen += 1;
+        }
+        for label in ["outcome=\"", "reason=\"", "kind=\""] {
+            if let Some((_, rest)) = line.split_once(label) {
+                let value = rest.split('"').next().expect("a value");
+                let plain = label == "kind=\"" && page.contains(value);
+                assert!(
+                    plain || page.contains(&format!("`{value}`")),
+                    "{label}{value}"
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 40, "{text}");
+}
+
+/// Over standard input and output there is a port for them too.
+#[tokio::test]
+async fn an_instance_on_stdio_has_metrics() {
+    let serve = Serve::without_address().args(["--stdio", "--metrics", "127.0.0.1:0"]);
+    let (mut child, log) = serve.with_input();
+    let line = log.wait_for("metrics at http://", 1).await;
+    let address = line
+        .split_once("http://")
+        .and_then(|(_, rest)| rest.split_once("/metrics"));
+    let address: SocketAddr = address.expect("an address").0.parse().expect("an address");
+    assert_eq!(status_of(address, "/readyz").await.unwrap(), 200);
+    drop(child.stdin.take());
+    let status = in_time("the end", child.wait())
+        .await
+        .expect("a child can be waited for");
+    assert!(status.success(), "{status}");
+}

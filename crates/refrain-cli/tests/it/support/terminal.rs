@@ -1,0 +1,45 @@
+//! A terminal, for what is only done on one.
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use tokio::io::AsyncReadExt;
+
+/// Both ends of a terminal.
+pub(crate) struct Terminal {
+    ours: tokio::fs::File,
+    theirs: Option<File>,
+}
+
+impl Terminal {
+    pub(crate) fn open() -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).expect("a terminal");
+        unlockpt(&ours).expect("a terminal");
+        let name = ptsname(&ours, Vec::new()).expect("a terminal has a name");
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        let theirs = File::options().read(true).write(true).open(path);
+        Self {
+            ours: tokio::fs::File::from_std(File::from(ours)),
+            theirs: Some(theirs.expect("the other end")),
+        }
+    }
+
+    /// The end that a program is given, once.
+    pub(crate) fn theirs(&mut self) -> File {
+        self.theirs.take().expect("the end is given away once")
+    }
+
+    /// Reads until this was written.
+    pub(crate) async fn read_until(&mut self, text: &str) -> String {
+        let mut said = Vec::new();
+        loop {
+            let read = self.ours.read_buf(&mut said).await;
+            assert!(read.expect("the other end is open") > 0, "no {text:?}");
+            let said = String::from_utf8_lossy(&said);
+            if said.contains(text) {
+                return said.into_owned();
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The trace that a flow belongs to: one, over all its rounds.
+//!
+//! | the first round came | a later round comes | trace | parent of the later round's span |
+//! | --- | --- | --- | --- |
+//! | with a traceparent | with one of the same trace | that of the first | the span that sent it |
+//! | with a traceparent | with one of another trace | that of the first | the span that sent the first; the other is a link |
+//! | with a traceparent | without | that of the first | the span that sent the first |
+//! | without | with one | made of the flow id | made of the flow id; the other is a link |
+//! | without | without | made of the flow id | made of the flow id |
+//!
+//! So only what the first round came with has to travel in the token, if it came with anything.
+
+use crate::journal::FlowId;
+use refrain_wire::{SpanId, TraceContext, TraceId, Traceparent};
+use ring::digest::{Context, SHA256};
+use std::fmt;
+
+/// The trace that a round belongs to, and the round's place in it.
+#[derive(Clone)]
+pub struct Trace {
+    flow: FlowId,
+    round: u32,
+    /// What the flow's first round came with.
+    pub(crate) origin: Option<Traceparent>,
+    /// What this round came with.
+    received: Option<Traceparent>,
+    tracestate: Option<Box<str>>,
+    baggage: Option<Box<str>>,
+    span_id: Option<SpanId>,
+}
+
+impl Trace {
+    pub(crate) fn new(flow: FlowId, round: u32, origin: Option<Traceparent>) -> Self {
+        Self {
+            flow,
+            round,
+            origin,
+            received: None,
+            tracestate: None,
+            baggage: None,
+            span_id: None,
+        }
+    }
+
+    /// Takes in what the round's request says.
+    pub(crate) fn receive(&mut self, context: &TraceContext<'_>) {
+        self.received = context.parent;
+        if self.round == 1 {
+            self.origin = context.parent;
+        }
+        self.tracestate = context.state.as_deref().map(Into::into);
+        self.baggage = context.baggage.as_deref().map(Into::into);
+    }
+
+    /// What to send to services that are called in this round, as `traceparent`: the flow's trace, and a span of this
+    /// round in it.
+    pub fn traceparent(&self) -> Traceparent {
+        let parent = self.parent();
+        Traceparent {
+            span_id: self.span_id.unwrap_or_else(|| self.made().round),
+            ..parent
+        }
+    }
+
+    /// The span that this round's span belongs under: the one that sent the request, where it is of the flow's trace,
+    /// else the one that sent the flow's first. Of a flow whose first request came without a trace it is made of the
+    /// flow's id and was never recorded; see [`is_made_here`](Self::is_made_here).
+    pub fn parent(&self) -> Traceparent {
+        if let Some(parent) = self.of_the_flow().or(self.origin) {
+            return parent;
+        }
+        let made = self.made();
+        Traceparent {
+            trace_id: made.trace,
+            span_id: made.root,
+            // Nobody has said otherwise, and nothing of the trace would be seen without it.
+            flags: 1,
+        }
+    }
+
+    /// The span that sent this round's request, where it is of another trace than the flow.
+    pub fn link(&self) -> Option<Traceparent> {
+        self.received.filter(|_| self.of_the_flow().is_none())
+    }
+
+    /// What tracing systems added to this round's request, to be sent along with
+    /// [`traceparent`](Self::traceparent). None where the request is of another trace than the flow.
+    pub fn tracestate(&self) -> Option<&str> {
+        self.of_the_flow().and(self.tracestate.as_deref())
+    }
+
+    /// What the caller's application sends along with this round, as W3C Baggage. It is what the client says.
+    pub fn baggage(&self) -> Option<&str> {
+        self.baggage.as_deref()
+    }
+
+    /// Was the trace made here, since the flow's first request came without one?
+    pub fn is_made_here(&self) -> bool {
+        self.origin.is_none()
+    }
+
+    /// Has [`traceparent`](Self::traceparent) name this span: the one under which a tracing system records the round.
+    pub fn set_span_id(&mut self, id: SpanId) {
+        self.span_id = Some(id);
+    }
+
+    /// What this round came with, if it is of the flow's trace.
+    fn of_the_flow(&self) -> Option<Traceparent> {
+        let origin = self.origin?;
+        self.received
+            .filter(|received| received.trace_id == origin.trace_id)
+    }
+
+    /// Ids that every instance makes of the same flow. Not the flow id itself: idempotency keys are made of that, and
+    /// trace ids are shown to everybody.
+    fn made(&self) -> Made {
+        let mut hash = Context::new(&SHA256);
+        hash.update(b"refrain trace");
+        hash.update(self.flow.as_bytes());
+        let digest = hash.finish();
+        let mut trace = [0; 16];
+        let (mut root, mut round) = ([0; 8], [0; 8]);
+        trace.copy_from_slice(&digest.as_ref()[..16]);
+        root.copy_from_slice(&digest.as_ref()[16..24]);
+        round.copy_from_slice(&digest.as_ref()[24..]);
+        let round = u64::from_be_bytes(round) ^ u64::from(self.round);
+        Made {
+            trace: TraceId(trace),
+            root: SpanId(root),
+            round: SpanId(round.to_be_bytes()),
+        }
+    }
+}
+
+/// What the application sends along may be private.
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace")
+            .field("traceparent", &self.traceparent())
+            .field("parent", &self.parent())
+            .field("link", &self.link())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Ids made of a flow id. That one of them is zero, which is no id, will not happen.
+struct Made {
+    trace: TraceId,
+    /// The span that all rounds belong under.
+    root: SpanId,
+    /// A span of this round.
+    round: SpanId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(parent: &str) -> TraceContext<'_> {
+        TraceContext {
+            parent: Traceparent::parse(parent),
+            state: Some("a=1".into()),
+            ..TraceContext::default()
+        }
+    }
+
+    /// Instances of all versions must make the same ids.
+    #[test]
+    fn ids_are_made_of_the_flow_id() {
+        let of = |flow, round| Trace::new(FlowId::from_bytes([flow; 16]), round, None);
+        let first = of(9, 1);
+        assert!(first.is_made_here());
+        assert_eq!(first.parent().to_string(), PARENT);
+        assert_eq!(first.traceparent().to_string(), FIRST);
+        let second = of(9, 2);
+        assert_eq!(second.parent(), first.parent());
+        assert_eq!(second.traceparent().trace_id, first.parent().trace_id);
+        assert_ne!(second.traceparent().span_id, first.traceparent().span_id);
+        assert_ne!(of(8, 1).parent().trace_id, first.parent().trace_id);
+    }
+
+    const PARENT: &str = "00-76fe9ba2ac06951da0a3ead9aaf81942-3e99a75d20cfdb48-01";
+    const FIRST: &str = "00-76fe9ba2ac06951da0a3ead9aaf81942-3378d7f861ce3324-01";
+
+    #[test]
+    fn a_span_that_is_recorded_is_handed_on() {
+        let sent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+        let mut trace = Trace::new(FlowId::from_bytes([9; 16]), 1, None);
+        trace.receive(&context(sent));
+        assert_eq!(trace.parent().to_string(), sent);
+        assert_eq!((trace.link(), trace.tracestate()), (None, Some("a=1")));
+        trace.set_span_id(SpanId([7; 8]));
+        let handed_on = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
+        assert_eq!(trace.traceparent().to_string(), handed_on);
+        assert_eq!(trace.parent().to_string(), sent);
+    }
+}

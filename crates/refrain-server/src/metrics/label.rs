@@ -1,0 +1,354 @@
+//! The values of labels: lists that are known when the server is compiled.
+
+use crate::catalog::Listing;
+use prometheus_client::metrics::counter::Counter;
+use refrain_core::OpenError;
+use refrain_wire::{AskKind, CallKind, ErrorCode};
+use std::marker::PhantomData;
+
+/// The methods of calls.
+pub(super) const KINDS: [CallKind; 3] = [CallKind::Tool, CallKind::Prompt, CallKind::Resource];
+
+/// A value of a label, one of a few.
+pub(crate) trait Label: Copy + 'static {
+    /// All of them, each at its index.
+    const ALL: &'static [Self];
+    /// Where it is in the list.
+    fn index(self) -> usize;
+    /// How it is written.
+    fn name(self) -> &'static str;
+}
+
+/// A number for each value of a label.
+#[derive(Debug)]
+pub(crate) struct Counts<L>(Box<[Counter]>, PhantomData<L>);
+
+impl<L: Label> Default for Counts<L> {
+    fn default() -> Self {
+        let counts = L::ALL.iter().map(|_| Counter::default()).collect();
+        Self(counts, PhantomData)
+    }
+}
+
+impl<L: Label> Counts<L> {
+    /// One more of these.
+    pub(crate) fn add(&self, label: L) {
+        // Counting is no reason to fail.
+        if let Some(count) = self.0.get(label.index()) {
+            count.inc();
+        }
+    }
+
+    /// Each value with its number.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
+        L::ALL.iter().map(|label| label.name()).zip(&self.0)
+    }
+}
+
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The call is done.
+    Complete,
+    /// The call is done, and its result says that the tool failed.
+    ToolError,
+    /// Something is asked.
+    InputRequired,
+    /// The flow was handed on, without asks.
+    HandedOn,
+    /// A token that may be used once came again, and got the reply it had before.
+    Repeated,
+    /// The parameters, the answers or the token do not fit (-32602).
+    InvalidParams,
+    /// The handler or the server failed (-32603).
+    InternalError,
+    /// The client lacks a capability (-32021).
+    MissingCapability,
+    /// The caller lacks a scope.
+    InsufficientScope,
+    /// The client went away, or cancelled the call.
+    Cancelled,
+    /// All places were taken.
+    Busy,
+}
+
+impl Outcome {
+    /// The outcome that is an error of this code.
+    pub(crate) fn error(code: ErrorCode) -> Self {
+        match code {
+            ErrorCode::MissingCapability => Self::MissingCapability,
+            ErrorCode::Parse
+            | ErrorCode::InvalidRequest
+            | ErrorCode::MethodNotFound
+            | ErrorCode::InvalidParams
+            | ErrorCode::HeaderMismatch
+            | ErrorCode::UnsupportedVersion => Self::InvalidParams,
+            ErrorCode::Internal => Self::InternalError,
+        }
+    }
+}
+
+impl Label for Outcome {
+    const ALL: &'static [Self] = &[
+        Self::Complete,
+        Self::ToolError,
+        Self::InputRequired,
+        Self::HandedOn,
+        Self::Repeated,
+        Self::InvalidParams,
+        Self::InternalError,
+        Self::MissingCapability,
+        Self::InsufficientScope,
+        Self::Cancelled,
+        Self::Busy,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::ToolError => "tool_error",
+            Self::InputRequired => "input_required",
+            Self::HandedOn => "handed_on",
+            Self::Repeated => "repeated",
+            Self::InvalidParams => "invalid_params",
+            Self::InternalError => "internal_error",
+            Self::MissingCapability => "missing_capability",
+            Self::InsufficientScope => "insufficient_scope",
+            Self::Cancelled => "cancelled",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+/// Why a request was refused before a call began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// For a host, or from a page of a host, that the server does not answer for (403).
+    Host,
+    /// No POST (405).
+    HttpMethod,
+    /// No JSON, by its content type (415).
+    MediaType,
+    /// Nobody knows who is calling (401, or 400 where what should say so is malformed).
+    Unauthenticated,
+    /// No credentials would help (403).
+    Forbidden,
+    /// The caller lacks a scope (403).
+    InsufficientScope,
+    /// It cannot be found out at present who is calling (503).
+    Unavailable,
+    /// The body is over the limit (413).
+    TooLarge,
+    /// The body did not come whole (400).
+    Unreadable,
+    /// The body is not JSON (-32700).
+    Parse,
+    /// The body is no request (-32600).
+    InvalidRequest,
+    /// There is no such method (-32601).
+    UnknownMethod,
+    /// The parameters do not fit the method (-32602).
+    InvalidParams,
+    /// A header is missing or says something else than the body (-32020).
+    HeaderMismatch,
+    /// Another revision of the protocol (-32022).
+    UnsupportedVersion,
+}
+
+impl Refusal {
+    /// The refusal that is an error of this code.
+    pub(crate) fn error(code: ErrorCode) -> Self {
+        match code {
+            ErrorCode::Parse => Self::Parse,
+            ErrorCode::MethodNotFound => Self::UnknownMethod,
+            ErrorCode::InvalidParams | ErrorCode::MissingCapability => Self::InvalidParams,
+            ErrorCode::HeaderMismatch => Self::HeaderMismatch,
+            ErrorCode::UnsupportedVersion => Self::UnsupportedVersion,
+            ErrorCode::InvalidRequest | ErrorCode::Internal => Self::InvalidRequest,
+        }
+    }
+}
+
+impl Label for Refusal {
+    const ALL: &'static [Self] = &[
+        Self::Host,
+        Self::HttpMethod,
+        Self::MediaType,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::InsufficientScope,
+        Self::Unavailable,
+        Self::TooLarge,
+        Self::Unreadable,
+        Self::Parse,
+        Self::InvalidRequest,
+        Self::UnknownMethod,
+        Self::InvalidParams,
+        Self::HeaderMismatch,
+        Self::UnsupportedVersion,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::HttpMethod => "http_method",
+            Self::MediaType => "media_type",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::InsufficientScope => "insufficient_scope",
+            Self::Unavailable => "unavailable",
+            Self::TooLarge => "too_large",
+            Self::Unreadable => "unreadable",
+            Self::Parse => "parse",
+            Self::InvalidRequest => "invalid_request",
+            Self::UnknownMethod => "unknown_method",
+            Self::InvalidParams => "invalid_params",
+            Self::HeaderMismatch => "header_mismatch",
+            Self::UnsupportedVersion => "unsupported_version",
+        }
+    }
+}
+
+impl Label for CallKind {
+    const ALL: &'static [Self] = &KINDS;
+
+    fn index(self) -> usize {
+        match self {
+            Self::Tool => 0,
+            Self::Prompt => 1,
+            Self::Resource => 2,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        self.method()
+    }
+}
+
+/// A request that is no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Other {
+    /// A page of a list.
+    List(Listing),
+    /// What the server is and has.
+    Discover,
+    /// Suggestions for what is typed.
+    Complete,
+    /// A subscription.
+    Listen,
+}
+
+impl Label for Other {
+    const ALL: &'static [Self] = &[
+        Self::List(Listing::Tools),
+        Self::List(Listing::Prompts),
+        Self::List(Listing::Resources),
+        Self::List(Listing::ResourceTemplates),
+        Self::Discover,
+        Self::Complete,
+        Self::Listen,
+    ];
+
+    fn index(self) -> usize {
+        match self {
+            Self::List(listing) => listing as usize,
+            Self::Discover => 4,
+            Self::Complete => 5,
+            Self::Listen => 6,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::List(listing) => listing.method(),
+            Self::Discover => "server/discover",
+            Self::Complete => "completion/complete",
+            Self::Listen => "subscriptions/listen",
+        }
+    }
+}
+
+impl Label for AskKind {
+    const ALL: &'static [Self] = &[Self::Form, Self::Url, Self::Sampling, Self::Roots];
+
+    fn index(self) -> usize {
+        match self {
+            Self::Form => 0,
+            Self::Url => 1,
+            Self::Sampling => 2,
+            Self::Roots => 3,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+impl Label for OpenError {
+    const ALL: &'static [Self] = &[
+        Self::Length,
+        Self::Encoding,
+        Self::Version,
+        Self::UnknownKey,
+        Self::Seal,
+        Self::Expired,
+        Self::NotYetValid,
+        Self::Content,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Length => "length",
+            Self::Encoding => "encoding",
+            Self::Version => "version",
+            Self::UnknownKey => "unknown_key",
+            Self::Seal => "seal",
+            Self::Expired => "expired",
+            Self::NotYetValid => "not_yet_valid",
+            Self::Content => "content",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn each_is_at_its_index<L: Label>() {
+        for (index, label) in L::ALL.iter().enumerate() {
+            assert_eq!(label.index(), index, "{}", label.name());
+            let same = L::ALL.iter().filter(|other| other.name() == label.name());
+            assert_eq!(same.count(), 1, "{}", label.name());
+        }
+    }
+
+    #[test]
+    fn lists_are_in_order() {
+        each_is_at_its_index::<Outcome>();
+        each_is_at_its_index::<Refusal>();
+        each_is_at_its_index::<CallKind>();
+        each_is_at_its_index::<Other>();
+        each_is_at_its_index::<AskKind>();
+        each_is_at_its_index::<OpenError>();
+    }
+
+    #[test]
+    fn a_reason_is_counted_as_it_is_logged() {
+        for reason in OpenError::ALL {
+            assert_eq!(reason.name(), reason.to_string());
+        }
+    }
+}

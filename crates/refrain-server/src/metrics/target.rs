@@ -1,0 +1,125 @@
+//! The numbers of what is registered, however often it comes and goes.
+
+use super::label::{Counts, KINDS, Label, Outcome};
+use prometheus_client::metrics::counter::Counter;
+use refrain_wire::CallKind;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Names that have numbers of their own. A scrape writes a dozen lines for each.
+const MOST: usize = 1000;
+
+/// The numbers of one tool, prompt, resource or resource template.
+#[derive(Debug)]
+pub(crate) struct TargetCounts {
+    pub(super) kind: CallKind,
+    /// The name, URI or URI template. Empty: all that have no numbers of their own.
+    pub(super) name: String,
+    pub(super) calls: Counter,
+    pub(super) rounds: Counts<Outcome>,
+}
+
+impl TargetCounts {
+    fn new(kind: CallKind, name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            kind,
+            name: name.to_owned(),
+            calls: Counter::default(),
+            rounds: Counts::default(),
+        })
+    }
+
+    /// The name it was registered under.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The numbers of all that is or was registered.
+///
+/// What is taken away keeps its numbers as long as there is room, so that they go on where they were if it comes back.
+#[derive(Debug)]
+pub(super) struct Targets {
+    named: Mutex<BTreeMap<(usize, String), Arc<TargetCounts>>>,
+    others: [Arc<TargetCounts>; KINDS.len()],
+}
+
+impl Default for Targets {
+    fn default() -> Self {
+        Self {
+            named: Mutex::default(),
+            others: KINDS.map(|kind| TargetCounts::new(kind, "")),
+        }
+    }
+}
+
+impl Targets {
+    /// The numbers of this name. Where there is no room for another name, those of all the others.
+    pub(super) fn get(&self, kind: CallKind, name: &str) -> Arc<TargetCounts> {
+        let other = &self.others[kind.index()];
+        if name.is_empty() {
+            return other.clone();
+        }
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind.index(), name.to_owned());
+        if let Some(known) = named.get(&key) {
+            return known.clone();
+        }
+        if named.len() >= MOST {
+            // Nobody holds the numbers of what is gone.
+            named.retain(|_, counts| Arc::strong_count(counts) > 1);
+        }
+        if named.len() >= MOST {
+            return other.clone();
+        }
+        let counts = TargetCounts::new(kind, name);
+        named.insert(key, counts.clone());
+        counts
+    }
+
+    /// These numbers, or those of everything that has none of its own.
+    pub(super) fn or_other<'a>(
+        &'a self,
+        kind: CallKind,
+        counts: Option<&'a TargetCounts>,
+    ) -> &'a TargetCounts {
+        counts.unwrap_or(&self.others[kind.index()])
+    }
+
+    /// All numbers: of each method those without a name first, then by name.
+    pub(super) fn all(&self) -> Vec<Arc<TargetCounts>> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = self.others.iter().chain(named.values()).cloned().collect();
+        all.sort_by_key(|counts| counts.kind.index());
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_goes_on_where_it_was() {
+        let targets = Targets::default();
+        targets.get(CallKind::Tool, "echo").calls.inc();
+        assert_eq!(targets.get(CallKind::Tool, "echo").calls.get(), 1);
+        // A prompt of the same name is something else.
+        assert_eq!(targets.get(CallKind::Prompt, "echo").calls.get(), 0);
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let targets = Targets::default();
+        let held: Vec<_> = (0..MOST)
+            .map(|n| targets.get(CallKind::Tool, &format!("tool {n}")))
+            .collect();
+        let one_more = targets.get(CallKind::Tool, "one more");
+        assert_eq!(one_more.name(), "");
+        assert_eq!(targets.all().len(), MOST + KINDS.len());
+        // Those that are gone make room.
+        drop(held);
+        assert_eq!(targets.get(CallKind::Tool, "one more").name(), "one more");
+        assert_eq!(targets.all().len(), 1 + KINDS.len());
+    }
+}

@@ -1,0 +1,91 @@
+//! The span that a round runs in, named and filled as OpenTelemetry's conventions for MCP have it.
+//!
+//! It is of the level debug: where nobody listens to that, it is not made, and nothing of what goes into it either.
+
+use super::tally::is_error;
+use crate::server::Server;
+use refrain_core::{Start, Trace};
+use refrain_wire::{Call, CallKind, Id, Reply};
+use std::borrow::Cow;
+use std::sync::Arc;
+use tracing::Span;
+use tracing::field::{Empty, display};
+
+/// Told of every span of a round.
+pub(crate) type RoundHook = Arc<dyn Fn(&Span, &mut Trace) + Send + Sync>;
+
+/// Makes the span of a round that begins.
+pub(super) fn open(server: &Server, call: &Call<'_>, start: &mut Start) -> Span {
+    let (flow, round) = (start.flow(), start.round());
+    let trace = start.trace();
+    let target = |kind| (call.kind == kind).then_some(&*call.target);
+    let tool = target(CallKind::Tool);
+    let prompt = target(CallKind::Prompt);
+    let span = tracing::debug_span!(
+        "round",
+        otel.name = &*name(call),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        otel.status_description = Empty,
+        mcp.method.name = call.kind.method(),
+        mcp.protocol.version = &*call.meta.protocol_version,
+        mcp.resource.uri = target(CallKind::Resource),
+        gen_ai.operation.name = tool.map(|_| "execute_tool"),
+        gen_ai.tool.name = tool,
+        gen_ai.prompt.name = prompt,
+        jsonrpc.request.id = Empty,
+        rpc.response.status_code = Empty,
+        "error.type" = Empty,
+        trace_id = %trace.parent().trace_id,
+        span_id = Empty,
+        parent_id = %trace.parent().span_id,
+        link = trace.link().map(display),
+        flow = %flow,
+        // Of a type that OpenTelemetry has.
+        round = i64::from(round),
+    );
+    if !span.is_disabled() {
+        if let Some(hook) = &server.0.on_round {
+            hook(&span, trace);
+        }
+        span.record("span_id", display(trace.traceparent().span_id));
+    }
+    span
+}
+
+/// The method and what it is aimed at. A URI is left out: there are too many of them for a name.
+fn name<'a>(call: &'a Call<'_>) -> Cow<'a, str> {
+    let method = call.kind.method();
+    match call.kind {
+        CallKind::Tool | CallKind::Prompt => format!("{method} {}", call.target).into(),
+        CallKind::Resource => method.into(),
+    }
+}
+
+/// Notes which request it is.
+pub(super) fn record_id(span: &Span, id: &Id<'_>) {
+    if !span.is_disabled() {
+        span.record("jsonrpc.request.id", id.as_json().trim_matches('"'));
+    }
+}
+
+/// Notes how the round ended.
+pub(super) fn record_reply(span: &Span, kind: CallKind, reply: &Reply) {
+    if span.is_disabled() {
+        return;
+    }
+    match reply {
+        Reply::Error(error) => {
+            let code = error.code.as_i32();
+            span.record("rpc.response.status_code", display(code));
+            span.record("error.type", display(code));
+            span.record("otel.status_code", "ERROR");
+            span.record("otel.status_description", &*error.message);
+        }
+        Reply::Complete(body) if kind == CallKind::Tool && is_error(body) => {
+            span.record("error.type", "tool_error");
+            span.record("otel.status_code", "ERROR");
+        }
+        Reply::Complete(_) | Reply::Incomplete(_) | Reply::Recorded(_) => {}
+    }
+}

@@ -1,0 +1,120 @@
+//! Random templates, expanded and matched again.
+
+use super::tests::{find_in, matched};
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+/// Expands one variable's value as RFC 6570 says.
+fn encode(value: &str, reserved: bool) -> String {
+    let mut out = String::new();
+    for byte in value.bytes() {
+        let kept = if reserved {
+            &b":/?#[]@!$&'()*+,;=-._~"[..]
+        } else {
+            &b"-._~"[..]
+        };
+        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// Expands an expression with one or several values.
+fn expand(operator: &str, names: &[String], values: &[String]) -> String {
+    let (first, separator) = match operator {
+        "" | "+" => ("", ","),
+        "#" => ("#", ","),
+        "?" => ("?", "&"),
+        sign => (sign, sign),
+    };
+    let named = matches!(operator, ";" | "?" | "&");
+    let items: Vec<String> = names
+        .iter()
+        .zip(values)
+        .map(|(name, value)| {
+            let encoded = encode(value, matches!(operator, "+" | "#"));
+            match (named, operator, value.is_empty()) {
+                (false, ..) => encoded,
+                (true, ";", true) => name.clone(),
+                (true, ..) => format!("{name}={encoded}"),
+            }
+        })
+        .collect();
+    if items.is_empty() {
+        return String::new();
+    }
+    format!("{first}{}", items.join(separator))
+}
+
+/// An expression in a template: its operator, whether it is one exploded list, and its values.
+fn expressions() -> impl Strategy<Value = Vec<(&'static str, bool, Vec<String>)>> {
+    // A dot would be part of a value after a label, a comma part of a reserved one: those cannot be told apart.
+    let value = "[^.,/;?&#=+%-]{1,6}";
+    let plain = prop_oneof![Just(""), Just("/"), Just("."), Just(";")];
+    let middle = (plain, any::<bool>(), prop::collection::vec(value, 1..4));
+    let query = (
+        Just("?"),
+        any::<bool>(),
+        prop::collection::vec("\\PC{0,6}", 0..4),
+    );
+    let fragment = (
+        Just("#"),
+        Just(false),
+        prop::collection::vec("[^,%]{1,8}", 1..3),
+    );
+    let reserved = (
+        Just("+"),
+        Just(false),
+        prop::collection::vec("[^,?#%]{1,8}", 1..3),
+    );
+    let ends = (
+        prop::option::of(reserved),
+        prop::option::of(query),
+        prop::option::of(fragment),
+    );
+    (prop::collection::vec(middle, 0..4), ends).prop_map(
+        |(mut all, (reserved, query, fragment))| {
+            all.extend(reserved);
+            all.extend(query);
+            all.extend(fragment);
+            all
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_was_expanded_matches_with_the_same_values(expressions in expressions()) {
+        let (mut template, mut uri) = (String::from("x:"), String::from("x:"));
+        let mut wanted = Map::new();
+        for (at, (operator, exploded, values)) in expressions.iter().enumerate() {
+            let names: Vec<String> = (0..values.len().max(1)).map(|n| format!("v{at}_{n}")).collect();
+            // A dash is literal text that no value has.
+            template.push('-');
+            uri.push('-');
+            if *exploded {
+                let name = &names[0];
+                template.push_str(&format!("{{{operator}{name}*}}"));
+                uri.push_str(&expand(operator, &vec![name.clone(); values.len()], values));
+                wanted.insert(name.clone(), json!(values));
+            } else {
+                template.push_str(&format!("{{{operator}{}}}", names.join(",")));
+                uri.push_str(&expand(operator, &names, values));
+                wanted.extend(names.into_iter().zip(values.iter().map(|value| json!(value))));
+            }
+        }
+        let found = matched(&template, &uri);
+        prop_assert_eq!(found, Some(Value::Object(wanted)), "{} {}", template, uri);
+    }
+
+    #[test]
+    fn nothing_panics(template in "\\PC{0,12}|[a-z/{},.*:%?&;+#0-9]{0,24}", uri in "\\PC{0,24}|[a-z/,.%?&;+#0-9]{0,24}") {
+        if let Ok(pattern) = Pattern::parse(&template) {
+            let _ = find_in(&pattern, &uri);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Arguments that come as text, turned into the numbers and booleans that the handler's argument struct has.
+//!
+//! The arguments of a prompt and the variables of a URI are strings on the wire. Text that is not what a field wants
+//! is left as it is, for the struct to refuse.
+
+use serde_json::{Number, Value};
+
+/// How far into a field's schema its type is looked for.
+const DEPTH: usize = 4;
+
+/// The fields of an argument struct that are not text.
+pub(crate) struct Texts(Vec<(String, Kind)>);
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Integer,
+    Number,
+    Boolean,
+}
+
+impl Texts {
+    /// The fields in this schema of an argument struct.
+    pub(crate) fn new(schema: &Value) -> Self {
+        let fields = schema["properties"].as_object().into_iter().flatten();
+        let kinds = fields.filter_map(|(name, field)| {
+            let kind = Kind::of(field, schema, DEPTH)?;
+            Some((name.clone(), kind))
+        });
+        Self(kinds.collect())
+    }
+
+    /// Turns the texts of these fields into what the fields want. A list has its items turned.
+    pub(crate) fn convert(&self, arguments: &mut Value) {
+        for (name, kind) in &self.0 {
+            match arguments.get_mut(name) {
+                Some(Value::Array(items)) => items.iter_mut().for_each(|item| kind.convert(item)),
+                Some(value) => kind.convert(value),
+                None => {}
+            }
+        }
+    }
+}
+
+impl Kind {
+    /// What a field, or each item of it, is. `None` for text, and for what text cannot be turned into.
+    fn of(field: &Value, schema: &Value, depth: usize) -> Option<Self> {
+        let depth = depth.checked_sub(1)?;
+        let within = |field: &Value| Self::of(field, schema, depth);
+        if let Some(path) = field["$ref"].as_str() {
+            return within(schema.pointer(path.strip_prefix('#')?)?);
+        }
+        if let Some(choices) = field["anyOf"].as_array() {
+            return choices.iter().find_map(within);
+        }
+        let types = match &field["type"] {
+            Value::Array(types) => types.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        if types.iter().any(|one| one == "string") {
+            return None;
+        }
+        types.iter().find_map(|one| match one.as_str()? {
+            "integer" => Some(Self::Integer),
+            "number" => Some(Self::Number),
+            "boolean" => Some(Self::Boolean),
+            "array" => within(&field["items"]),
+            _ => None,
+        })
+    }
+
+    fn convert(self, value: &mut Value) {
+        let Some(text) = value.as_str() else { return };
+        let converted = match self {
+            Self::Integer => text
+                .parse::<i64>()
+                .map(Value::from)
+                .or_else(|_| text.parse::<u64>().map(Value::from))
+                .ok(),
+            Self::Number => {
+                let number = text.parse().ok().and_then(Number::from_f64);
+                number.map(Value::Number)
+            }
+            Self::Boolean => text.parse().map(Value::Bool).ok(),
+        };
+        if let Some(converted) = converted {
+            *value = converted;
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! What a server counts, scraped over a socket after real calls: every number is exact.
+
+mod refused;
+
+use crate::support::{
+    CAPABILITIES, Guard, Instance, Login, MetricsPort, Request, Scrape, Signals, Word, echo, greet,
+    signals, start, token, within,
+};
+use refrain_core::{Cx, Elicit, Error, Incomplete, Result};
+use refrain_server::{
+    Prompt, Resource, ResourceTemplate, Server, ServerBuilder, ServerLimits, State, Tool,
+    serve_stdio,
+};
+use refrain_wire::{SamplingParams, ToolResult};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn fail(_: Cx) -> Result<ToolResult> {
+    Ok(ToolResult::error("it is broken"))
+}
+
+async fn failing(_: Cx) -> Result<String> {
+    Err(Error::msg("it broke"))
+}
+
+async fn internal(_: Cx) -> Result<String> {
+    Err(Error::internal(std::io::Error::other("a secret")))
+}
+
+async fn boom(_: Cx) -> Result<String> {
+    panic!("boom");
+}
+
+/// Asks for one of each kind, and two forms.
+async fn everything(_: Cx) -> Result<Incomplete> {
+    Ok(Incomplete::new()
+        .form("login", "Who?", Login::form())
+        .form("again", "Who?", Login::form())
+        .url("visit", "Go there", "https://example.com/")
+        .sample("opinion", SamplingParams::new(10).user("And you?"))
+        .roots("where"))
+}
+
+/// Works twice, asks, and works once more.
+async fn work(cx: Cx) -> Result<String> {
+    let step = |n: u32| cx.step("work", async move { Ok::<_, Error>(n) });
+    step(1).await?;
+    step(2).await?;
+    greet(cx.clone()).await?;
+    step(3).await?;
+    Ok("done".into())
+}
+
+async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    cx.step("work", async { Ok::<_, Error>(()) }).await?;
+    signals.say("begun");
+    signals.pass().await;
+    Ok("let through".into())
+}
+
+async fn read(_: Cx) -> Result<&'static str> {
+    Ok("text")
+}
+
+async fn prompt(_: Cx, word: Word) -> Result<String> {
+    Ok(word.text)
+}
+
+fn builder() -> ServerBuilder {
+    Server::builder("metrics", "1.2")
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("greet", greet))
+}
+
+async fn served(builder: ServerBuilder) -> (Instance, MetricsPort) {
+    let instance = start(builder).await;
+    let port = MetricsPort::start(&instance.server).await;
+    (instance, port)
+}
+
+fn call(tool: &str) -> Request {
+    Request::tool(tool, json!({}))
+}
+
+fn word() -> Request {
+    Request::tool("echo", json!({"text": "x"}))
+}
+
+fn answers() -> Value {
+    json!({"login": {"action": "accept", "content": {"name": "alice"}}})
+}
+
+#[track_caller]
+fn assert_rounds(scrape: &Scrape, method: &str, expected: &[(&str, f64)]) {
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), *v))
+        .collect();
+    assert_eq!(scrape.rounds(method), expected);
+}
+
+#[tokio::test]
+async fn a_server_that_did_nothing_tells_so() {
+    let (_instance, port) = served(builder()).await;
+    let scrape = port.scrape().await;
+    let families: Vec<_> = scrape.families.iter().map(|(n, k)| (&**n, &**k)).collect();
+    assert_eq!(
+        families,
+        [
+            ("refrain_asks", "counter"),
+            ("refrain_build", "info"),
+            ("refrain_calls", "counter"),
+            ("refrain_calls_running", "gauge"),
+            ("refrain_draining", "gauge"),
+            ("refrain_entries_replayed", "counter"),
+            ("refrain_other_requests", "counter"),
+            ("refrain_requests_refused", "counter"),
+            ("refrain_round_duration_seconds", "histogram"),
+            ("refrain_rounds", "counter"),
+            ("refrain_steps_run", "counter"),
+            ("refrain_token_size_bytes", "histogram"),
+            ("refrain_tokens_refused", "counter"),
+        ]
+    );
+    let version = env!("CARGO_PKG_VERSION");
+    let build = format!(
+        "refrain_build_info{{version=\"{version}\",protocol=\"2026-07-28\",server=\"metrics\",server_version=\"1.2\"}}"
+    );
+    assert_eq!(scrape.get(&build), 1.0);
+    for (family, kind) in &scrape.families {
+        let name = match kind.as_str() {
+            "counter" => format!("{family}_total"),
+            "histogram" => format!("{family}_count"),
+            _ => continue,
+        };
+        assert_eq!(scrape.all(&name), [], "nothing was done");
+    }
+    // What can be known before it happens is there before it happens.
+    let rounds =
+        "refrain_rounds_total{method=\"tools/call\",target=\"echo\",outcome=\"cancelled\"}";
+    assert_eq!(scrape.get(rounds), 0.0);
+    assert_eq!(scrape.get("refrain_calls_running"), 0.0);
+    assert_eq!(scrape.get("refrain_draining"), 0.0);
+}
+
+#[tokio::test]
+async fn rounds_by_method_target_and_outcome() {
+    let (signals, mut heard) = signals();
+    let limits = ServerLimits {
+        concurrent_calls: 2,
+        shed_above: 2,
+        ..ServerLimits::default()
+    };
+    let builder = builder()
+        .tool(Tool::new("fail", fail))
+        .tool(Tool::new("failing", failing))
+        .tool(Tool::new("internal", internal))
+        .tool(Tool::new("boom", boom))
+        .tool(Tool::new("held", held))
+        .prompt(Prompt::new("echo", prompt))
+        .resource(Resource::new("notes://today", "today", read))
+        .resource_template(ResourceTemplate::new("notes://\"{day}\"", "day", read))
+        .state(signals.clone())
+        .limits(limits);
+    let (instance, port) = served(builder).await;
+
+    for _ in 0..3 {
+        instance.send(&word()).await.reply();
+    }
+    let first = instance.send(&call("greet")).await.reply();
+    let again = call("greet").again(&token(&first), answers());
+    instance.send(&again).await.reply();
+    instance.send(&call("fail")).await.reply();
+    instance.send(&call("failing")).await.reply();
+    // Arguments that do not fit, answers that do not, and a token that was made for something else.
+    instance.send(&call("echo")).await.reply();
+    let wrong = call("greet").param("inputResponses", json!({"login": {"action": 5}}));
+    instance.send(&wrong).await.error(200, -32602);
+    let stolen = word().again(&token(&first), answers());
+    instance.send(&stolen).await.error(200, -32602);
+    instance.send(&call("internal")).await.error(200, -32603);
+    instance.send(&call("boom")).await.error(200, -32603);
+    let nothing = call("greet").meta(CAPABILITIES, json!({}));
+    instance.send(&nothing).await.error(400, -32021);
+    let prompted = Request::prompt("echo", json!({"text": "x"}));
+    instance.send(&prompted).await.reply();
+    let wrong = Request::prompt("echo", json!({"text": 5}));
+    instance.send(&wrong).await.error(200, -32602);
+    for uri in ["notes://today", "notes://\"monday\"", "notes://\"sunday\""] {
+        instance.send(&Request::read(uri)).await.reply();
+    }
+    // Names that nobody registered are not written down, however many they are.
+    for name in ["x", "y"] {
+        instance.send(&call(name)).await.error(200, -32602);
+    }
+    instance
+        .send(&Request::read("none://"))
+        .await
+        .error(200, -32602);
+
+    // Two that run, one that finds no place, and then the two clients go away.
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let mut client = instance.connect().await;
+        client.send(&call("held")).await;
+        assert_eq!(within("a handler", heard.recv()).await, Some("begun"));
+        clients.push(client);
+    }
+    assert_eq!(port.scrape().await.get("refrain_calls_running"), 2.0);
+    assert_eq!(instance.send(&word()).await.status, 503);
+    drop(clients);
+    instance.at_rest().await;
+
+    let scrape = port.scrape().await;
+    assert_rounds(
+        &scrape,
+        "tools/call",
+        &[
+            (" busy", 1.0),
+            (" invalid_params", 2.0),
+            ("boom internal_error", 1.0),
+            ("echo complete", 3.0),
+            ("echo invalid_params", 1.0),
+            ("echo tool_error", 1.0),
+            ("fail tool_error", 1.0),
+            ("failing tool_error", 1.0),
+            ("greet complete", 1.0),
+            ("greet input_required", 1.0),
+            ("greet invalid_params", 1.0),
+            ("greet missing_capability", 1.0),
+            ("held cancelled", 2.0),
+            ("internal internal_error", 1.0),
+        ],
+    );
+    let prompts = [("echo complete", 1.0), ("echo invalid_params", 1.0)];
+    assert_rounds(&scrape, "prompts/get", &prompts);
+    let reads = [
+        (" invalid_params", 1.0),
+        (r#"notes://\"{day}\" complete"#, 2.0),
+        ("notes://today complete", 1.0),
+    ];
+    assert_rounds(&scrape, "resources/read", &reads);
+
+    let calls: Vec<_> = scrape.all("refrain_calls_total");
+    let expected = [
+        ("prompts/get", "echo", 1.0),
+        ("resources/read", r#"notes://\"{day}\""#, 2.0),
+        ("resources/read", "notes://today", 1.0),
+        ("tools/call", "boom", 1.0),
+        ("tools/call", "echo", 3.0),
+        ("tools/call", "fail", 1.0),
+        ("tools/call", "failing", 1.0),
+        ("tools/call", "greet", 3.0),
+        ("tools/call", "held", 2.0),
+        ("tools/call", "internal", 1.0),
+    ]
+    .map(|(method, target, n)| (format!("{{method={method:?},target=\"{target}\"}}"), n));
+    let expected: Vec<_> = expected.iter().map(|(k, n)| (&**k, *n)).collect();
+    assert_eq!(calls, expected);
+
+    // What was answered has a duration; what was not has none.
+    let count = |method| {
+        scrape.get(&format!(
+            "refrain_round_duration_seconds_count{{method={method:?}}}"
+        ))
+    };
+    assert_eq!(count("tools/call"), 15.0);
+    assert_eq!(count("prompts/get"), 2.0);
+    assert_eq!(count("resources/read"), 4.0);
+    let above = r#"refrain_round_duration_seconds_bucket{le="+Inf",method="tools/call"}"#;
+    assert_eq!(scrape.get(above), 15.0);
+    assert_eq!(scrape.get("refrain_calls_running"), 0.0);
+    // The steps of a round that was cancelled ran all the same.
+    assert_eq!(scrape.get("refrain_steps_run_total"), 2.0);
+}
+
+#[tokio::test]
+async fn asks_tokens_entries_and_steps() {
+    let builder = builder()
+        .tool(Tool::new("everything", everything))
+        .tool(Tool::new("work", work));
+    let (instance, port) = served(builder).await;
+    let asked = instance.send(&call("everything")).await.reply();
+    let first = instance.send(&call("work")).await.reply();
+    let mut sizes = [token(&asked).len(), token(&first).len()];
+    sizes.sort_unstable();
+    let scrape = port.scrape().await;
+    assert_eq!(
+        scrape.all("refrain_asks_total"),
+        [
+            ("{kind=\"form\"}", 3.0),
+            ("{kind=\"roots\"}", 1.0),
+            ("{kind=\"sampling\"}", 1.0),
+            ("{kind=\"url\"}", 1.0),
+        ]
+    );
+    let sum = sizes.iter().sum::<usize>() as f64;
+    assert_eq!(scrape.get("refrain_token_size_bytes_sum"), sum);
+    assert_eq!(scrape.get("refrain_token_size_bytes_count"), 2.0);
+    let small = sizes.iter().filter(|size| **size <= 256).count() as f64;
+    let bucket = "refrain_token_size_bytes_bucket{le=\"256.0\"}";
+    assert_eq!(scrape.get(bucket), small);
+    assert_eq!(scrape.get("refrain_steps_run_total"), 2.0);
+    assert_eq!(scrape.get("refrain_entries_replayed_total"), 0.0);
+
+    let again = call("work").again(&token(&first), answers());
+    instance.send(&again).await.reply();
+    let scrape = port.scrape().await;
+    assert_eq!(scrape.get("refrain_steps_run_total"), 3.0);
+    assert_eq!(scrape.get("refrain_entries_replayed_total"), 3.0);
+}
+
+#[tokio::test]
+async fn flows_handed_on_and_draining() {
+    let limits = ServerLimits {
+        drain_grace: Duration::from_secs(5),
+        ..ServerLimits::default()
+    };
+    let (mut instance, port) = served(builder().tool(Tool::new("work", work)).limits(limits)).await;
+    assert_eq!(port.get("/readyz").await.status, 200);
+    instance.server.start_draining();
+    assert_eq!(port.get("/readyz").await.status, 503);
+    assert_eq!(port.get("/healthz").await.status, 200);
+    let reply = instance.send(&call("work")).await.reply();
+    assert_eq!(reply["result"].get("inputRequests"), None, "{reply}");
+    let scrape = port.scrape().await;
+    assert_eq!(scrape.get("refrain_draining"), 1.0);
+    assert_rounds(&scrape, "tools/call", &[("work handed_on", 1.0)]);
+    assert_eq!(scrape.get("refrain_token_size_bytes_count"), 1.0);
+    // The port is open until it is told otherwise, whatever the instance does.
+    instance.stop();
+    assert_eq!(port.scrape().await.get("refrain_draining"), 1.0);
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn a_reply_given_again_is_no_round_of_the_handler() {
+    let builder = builder()
+        .tool(Tool::new("work", work).single_use())
+        .single_instance();
+    let (instance, port) = served(builder).await;
+    let first = instance.send(&call("work")).await.reply();
+    let again = call("work").again(&token(&first), answers());
+    for _ in 0..2 {
+        instance.send(&again).await.reply();
+    }
+    let scrape = port.scrape().await;
+    let rounds = [
+        ("work complete", 1.0),
+        ("work input_required", 1.0),
+        ("work repeated", 1.0),
+    ];
+    assert_rounds(&scrape, "tools/call", &rounds);
+    assert_eq!(scrape.get("refrain_steps_run_total"), 3.0);
+}
+
+/// Nothing is shared: what one server of a process counts, another does not know.
+#[tokio::test]
+async fn two_servers_count_for_themselves() {
+    let (one, one_port) = served(builder()).await;
+    let (_two, two_port) = served(builder()).await;
+    one.send(&word()).await.reply();
+    let (one, two) = (one_port.scrape().await, two_port.scrape().await);
+    assert_rounds(&one, "tools/call", &[("echo complete", 1.0)]);
+    assert_rounds(&two, "tools/call", &[]);
+}
+
+#[tokio::test]
+async fn the_port_has_no_calls_and_the_endpoint_no_metrics() {
+    let (instance, port) = served(builder()).await;
+    assert_eq!(instance.get("/metrics").await.status, 404);
+    assert_eq!(port.get("/mcp").await.status, 404);
+    assert_eq!(port.get("/").await.status, 404);
+}
+
+/// Over standard input and output the same is counted, for applications that tell it themselves.
+#[tokio::test]
+async fn over_stdio() {
+    let limits = ServerLimits {
+        body: 1000,
+        ..ServerLimits::default()
+    };
+    let server = builder().limits(limits).build().expect("a usable server");
+    let mut input = Vec::new();
+    let lines = [
+        word().message(),
+        b"not JSON".to_vec(),
+        vec![b'x'; 2000],
+        Request::rpc("no/such", json!({})).message(),
+        Request::rpc("server/discover", json!({})).message(),
+    ];
+    for line in lines {
+        input.extend_from_slice(&line);
+        input.push(b'\n');
+    }
+    let serving = serve_stdio(server.clone(), input.as_slice(), tokio::io::sink());
+    within("the end of the input", serving)
+        .await
+        .expect("no I/O error");
+    let scrape = Scrape::read(&server.metrics_text());
+    assert_rounds(&scrape, "tools/call", &[("echo complete", 1.0)]);
+    assert_eq!(
+        scrape.all("refrain_requests_refused_total"),
+        [
+            ("{reason=\"parse\"}", 1.0),
+            ("{reason=\"too_large\"}", 1.0),
+            ("{reason=\"unknown_method\"}", 1.0),
+        ]
+    );
+    let lists = scrape.all("refrain_other_requests_total");
+    assert_eq!(lists, [("{method=\"server/discover\"}", 1.0)]);
+}

@@ -1,0 +1,164 @@
+//! Rounds as an exporter of OpenTelemetry sees them: on two instances, in one trace, under the client's spans.
+
+use crate::support::{Instance, Login, Request, result, start, token};
+use opentelemetry::Value as Attribute;
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{SpanId, SpanKind, Status, TraceContextExt, TracerProvider};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use refrain_core::{Cx, Error, KeyRing, Result, SystemSource, Trace};
+use refrain_server::{Server, Tool};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use tracing::Span;
+use tracing::subscriber::DefaultGuard;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::layer::SubscriberExt;
+
+/// What an application hands to `on_round`; docs/operating.md shows the same.
+fn remote_parent(span: &Span, trace: &mut Trace) {
+    let mut headers = HashMap::from([("traceparent".to_owned(), trace.parent().to_string())]);
+    let state = trace.tracestate();
+    headers.extend(state.map(|state| ("tracestate".to_owned(), state.to_owned())));
+    // It fails where there is no layer for OpenTelemetry, and then nobody misses the parent.
+    let _ = span.set_parent(TraceContextPropagator::new().extract(&headers));
+    let recorded = span.context().span().span_context().span_id();
+    trace.set_span_id(refrain_wire::SpanId(recorded.to_bytes()));
+}
+
+async fn order(cx: Cx) -> Result<String> {
+    cx.elicit::<Login>("login", "Who?").await?;
+    tracing::info_span!("charge").in_scope(|| {});
+    Ok(cx.trace().traceparent().to_string())
+}
+
+async fn fail(_: Cx) -> Result<String> {
+    Err(Error::internal("the disk is full"))
+}
+
+fn record() -> (InMemorySpanExporter, DefaultGuard) {
+    let exporter = InMemorySpanExporter::default();
+    let provider = SdkTracerProvider::builder()
+        .with_simple_exporter(exporter.clone())
+        .build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    (exporter, guard)
+}
+
+async fn instance(keys: &KeyRing) -> Instance {
+    let server = Server::builder("otel", "1")
+        .tool(Tool::new("order", order))
+        .tool(Tool::new("fail", fail))
+        .keys(keys.clone())
+        .on_round(remote_parent);
+    start(server).await
+}
+
+/// Two rounds on two instances; gives what the handler handed on in the second.
+async fn two_rounds(first: Option<&str>, second: Option<&str>) -> String {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let (one, two) = (instance(&keys).await, instance(&keys).await);
+    let request = |parent: Option<&str>| {
+        let request = Request::tool("order", json!({})).meta("tracestate", json!("vendor=7"));
+        match parent {
+            Some(parent) => request.meta("traceparent", json!(parent)),
+            None => request,
+        }
+    };
+    let asked = one.send(&request(first)).await.reply();
+    let answers = json!({"login": {"action": "accept", "content": {"name": "x"}}});
+    let again = request(second).again(&token(&asked), answers);
+    let reply = two.send(&again).await.reply();
+    let said = result(&reply)["content"][0]["text"].as_str();
+    said.unwrap_or_else(|| panic!("{reply}")).to_owned()
+}
+
+/// The spans of rounds and those of the handler, in the order they ended.
+fn spans(exporter: &InMemorySpanExporter) -> (Vec<SpanData>, Vec<SpanData>) {
+    let all = exporter.get_finished_spans().expect("the exporter is open");
+    all.into_iter().partition(|span| span.name != "charge")
+}
+
+fn attribute<'a>(span: &'a SpanData, key: &str) -> Option<&'a Attribute> {
+    let found = span.attributes.iter().find(|pair| pair.key.as_str() == key);
+    found.map(|pair| &pair.value)
+}
+
+#[tokio::test]
+async fn two_rounds_are_one_trace_under_the_clients_spans() {
+    let (exporter, _guard) = record();
+    let handed_on = two_rounds(
+        Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        Some("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"),
+    )
+    .await;
+    let (rounds, charges) = spans(&exporter);
+    let parents: Vec<String> = rounds
+        .iter()
+        .map(|span| span.parent_span_id.to_string())
+        .collect();
+    assert_eq!(parents, ["b7ad6b7169203331", "00f067aa0ba902b7"]);
+    for (span, round) in rounds.iter().zip([1_i64, 2]) {
+        assert_eq!(
+            span.span_context.trace_id().to_string(),
+            "0af7651916cd43dd8448eb211c80319c"
+        );
+        assert!(span.parent_span_is_remote);
+        assert_eq!(span.span_context.trace_state().header(), "vendor=7");
+        assert_eq!(span.name, "tools/call order");
+        assert_eq!(span.span_kind, SpanKind::Server);
+        assert_eq!(span.status, Status::Unset);
+        let tool = attribute(span, "gen_ai.tool.name");
+        assert_eq!(tool, Some(&Attribute::from("order")));
+        assert_eq!(attribute(span, "round"), Some(&Attribute::from(round)));
+        assert_eq!(attribute(span, "otel.name"), None, "it is the name");
+    }
+    // The handler's span is in that of the second round, which is also what services are told.
+    assert_eq!(charges.len(), 1);
+    let second = rounds[1].span_context.span_id();
+    assert_eq!(charges[0].parent_span_id, second);
+    assert_eq!(
+        handed_on,
+        format!("00-0af7651916cd43dd8448eb211c80319c-{second}-01")
+    );
+}
+
+#[tokio::test]
+async fn two_rounds_of_a_client_without_traces_are_one_trace_too() {
+    let (exporter, _guard) = record();
+    two_rounds(None, None).await;
+    two_rounds(None, None).await;
+    let (rounds, charges) = spans(&exporter);
+    let traces: Vec<_> = rounds
+        .iter()
+        .map(|span| span.span_context.trace_id())
+        .collect();
+    assert_eq!(traces.len(), 4);
+    assert_eq!((traces[0], traces[2]), (traces[1], traces[3]));
+    assert_ne!(traces[0], traces[2]);
+    assert_eq!(charges[0].span_context.trace_id(), traces[0]);
+    assert_ne!(rounds[0].parent_span_id, SpanId::INVALID);
+    assert_eq!(rounds[0].parent_span_id, rounds[1].parent_span_id);
+}
+
+#[tokio::test]
+async fn a_round_that_fails_is_an_error() {
+    let (exporter, _guard) = record();
+    let keys = KeyRing::generate(&SystemSource::new());
+    let one = instance(&keys).await;
+    one.send(&Request::tool("fail", json!({})))
+        .await
+        .error(200, -32603);
+    let (rounds, _) = spans(&exporter);
+    assert_eq!(rounds[0].status, Status::error("Internal error"));
+    let error = attribute(&rounds[0], "error.type");
+    assert_eq!(error, Some(&Attribute::from("-32603")));
+    // What the handler logs is an event of the span.
+    let events: Value = rounds[0]
+        .events
+        .iter()
+        .map(|event| event.name.clone())
+        .collect();
+    assert_eq!(events, json!(["a handler failed"]));
+}

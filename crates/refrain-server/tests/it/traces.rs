@@ -1,0 +1,325 @@
+//! One trace over all rounds of a flow: in the spans, in what handlers hand on, and whatever the client sends.
+
+use crate::support::watch::{Watch, watch};
+use crate::support::{Instance, Login, Request, asked, result, start, text, token};
+use refrain_core::{Cx, Error, KeyRing, Result, SystemSource};
+use refrain_server::{Json, Prompt, Resource, Server, ServerBuilder, Tool};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tracing::level_filters::LevelFilter;
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const FIRST: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const SECOND: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00";
+const OTHER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-53995c3f42cd8ad8-01";
+
+/// Says what it would hand on, asks, and says it again.
+async fn call_on(cx: Cx) -> Result<Json<Value>> {
+    tracing::info!("before the ask");
+    cx.elicit::<Login>("login", "Who?").await?;
+    tracing::info!("after the ask");
+    let trace = cx.trace();
+    Ok(Json(json!({
+        "traceparent": trace.traceparent().to_string(),
+        "tracestate": trace.tracestate(),
+        "baggage": trace.baggage(),
+        "made": trace.is_made_here(),
+    })))
+}
+
+async fn fail(_: Cx) -> Result<String> {
+    Err(Error::msg("no such luck"))
+}
+
+async fn refuse(_: Cx) -> Result<String> {
+    Err(Error::invalid_params("not like this"))
+}
+
+async fn read(_: Cx) -> Result<&'static str> {
+    Ok("read")
+}
+
+fn builder(keys: &KeyRing) -> ServerBuilder {
+    Server::builder("traces", "1")
+        .tool(Tool::new("call_on", call_on))
+        .tool(Tool::new("fail", fail))
+        .tool(Tool::new("refuse", refuse))
+        .prompt(Prompt::new("ask_for", read))
+        .resource(Resource::new("x://r", "r", read))
+        .keys(keys.clone())
+}
+
+async fn pair() -> (Instance, Instance) {
+    let keys = KeyRing::generate(&SystemSource::new());
+    (start(builder(&keys)).await, start(builder(&keys)).await)
+}
+
+fn request(trace: &[(&str, Value)]) -> Request {
+    let plain = Request::tool("call_on", json!({}));
+    let add = |request: Request, (key, value): &(&str, Value)| request.meta(key, value.clone());
+    trace.iter().fold(plain, add)
+}
+
+fn parent(text: &str) -> (&'static str, Value) {
+    ("traceparent", json!(text))
+}
+
+/// Two rounds on two instances. Gives the tool's structured result.
+async fn two_rounds(first: &[(&str, Value)], second: &[(&str, Value)]) -> Value {
+    let (one, two) = pair().await;
+    let reply = one.send(&request(first).id(json!("a-1"))).await.reply();
+    assert_eq!(asked(&reply), ["login"]);
+    let answers = json!({"login": {"action": "accept", "content": {"name": "x"}}});
+    let again = request(second).again(&token(&reply), answers).id(json!(2));
+    let reply = two.send(&again).await.reply();
+    result(&reply)["structuredContent"].clone()
+}
+
+fn field<'a>(watch: &'a Watch, round: usize, name: &str) -> Option<&'a str> {
+    let span = watch.spans.get(round).expect("a span for the round");
+    span.fields.get(name).map(String::as_str)
+}
+
+#[tokio::test]
+async fn rounds_on_two_instances_are_one_trace() {
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    let said = two_rounds(&[parent(FIRST)], &[parent(SECOND)]).await;
+    let seen = seen.take();
+    assert_eq!(seen.spans.len(), 2);
+    for (round, (parent, id)) in [("b7ad6b7169203331", "a-1"), ("00f067aa0ba902b7", "2")]
+        .into_iter()
+        .enumerate()
+    {
+        let number = (round + 1).to_string();
+        for (name, value) in [
+            ("otel.name", "tools/call call_on"),
+            ("otel.kind", "server"),
+            ("mcp.method.name", "tools/call"),
+            ("mcp.protocol.version", "2026-07-28"),
+            ("gen_ai.operation.name", "execute_tool"),
+            ("gen_ai.tool.name", "call_on"),
+            ("jsonrpc.request.id", id),
+            ("trace_id", TRACE),
+            ("parent_id", parent),
+            ("round", &number),
+        ] {
+            assert_eq!(field(&seen, round, name), Some(value), "{name} of {round}");
+        }
+        for name in [
+            "link",
+            "error.type",
+            "mcp.resource.uri",
+            "gen_ai.prompt.name",
+        ] {
+            assert_eq!(field(&seen, round, name), None, "{name}");
+        }
+        assert!(seen.spans[round].closed);
+    }
+    assert_eq!(field(&seen, 0, "flow"), field(&seen, 1, "flow"));
+    assert_ne!(field(&seen, 0, "span_id"), field(&seen, 1, "span_id"));
+    // What is handed on is the span that the log shows, with the flags of this round.
+    let span = field(&seen, 1, "span_id").expect("a span id");
+    assert_eq!(said["traceparent"], format!("00-{TRACE}-{span}-00"));
+    assert_eq!(said["made"], false);
+    // The handler's own events are in the round's span.
+    let events: Vec<_> = seen.events_in("round").collect();
+    assert_eq!(
+        events,
+        ["before the ask", "before the ask", "after the ask"]
+    );
+}
+
+#[tokio::test]
+async fn a_flow_without_a_trace_is_given_one_that_all_its_rounds_share() {
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    let said = two_rounds(&[], &[]).await;
+    two_rounds(&[], &[]).await;
+    let seen = seen.take();
+    assert_eq!(seen.spans.len(), 4);
+    let traces: Vec<_> = (0..4).map(|n| field(&seen, n, "trace_id")).collect();
+    assert_eq!(traces[0], traces[1]);
+    assert_eq!(traces[2], traces[3]);
+    assert_ne!(traces[0], traces[2]);
+    // It does not give the flow id away.
+    assert_ne!(traces[0], field(&seen, 0, "flow"));
+    assert_eq!(field(&seen, 0, "parent_id"), field(&seen, 1, "parent_id"));
+    let (trace, span) = (traces[1].unwrap(), field(&seen, 1, "span_id").unwrap());
+    assert_eq!(said["traceparent"], format!("00-{trace}-{span}-01"));
+    assert_eq!(said["made"], true);
+}
+
+#[tokio::test]
+async fn the_first_trace_stays_and_another_one_is_a_link() {
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    let state = ("tracestate", json!("vendor=1"));
+    let said = two_rounds(&[parent(FIRST)], &[parent(OTHER), state.clone()]).await;
+    assert_eq!(said["tracestate"], Value::Null);
+    let silent = two_rounds(&[parent(FIRST), state.clone()], &[]).await;
+    assert_eq!(silent["tracestate"], Value::Null);
+    let late = two_rounds(&[], &[parent(OTHER), state]).await;
+    assert_eq!(late["tracestate"], Value::Null);
+    let seen = seen.take();
+    let place = |n| (field(&seen, n, "trace_id"), field(&seen, n, "parent_id"));
+    for n in [0, 1, 2, 3] {
+        assert_eq!(place(n), (Some(TRACE), Some("b7ad6b7169203331")), "{n}");
+    }
+    assert_eq!(field(&seen, 0, "link"), None);
+    assert_eq!(field(&seen, 1, "link"), Some(OTHER));
+    assert_eq!(field(&seen, 3, "link"), None);
+    // The flags of the first round count, where the later one says nothing about this trace.
+    assert!(silent["traceparent"].as_str().unwrap().ends_with("-01"));
+    assert_eq!(place(4), place(5));
+    assert_eq!(field(&seen, 5, "link"), Some(OTHER));
+}
+
+#[tokio::test]
+async fn what_came_with_the_round_is_there_for_the_handler() {
+    let both = [
+        parent(SECOND),
+        ("tracestate", json!("a=1,b=2")),
+        ("baggage", json!("user=alice")),
+    ];
+    let said = two_rounds(&[parent(FIRST)], &both).await;
+    assert_eq!(said["tracestate"], "a=1,b=2");
+    assert_eq!(said["baggage"], "user=alice");
+    let said = two_rounds(&both, &[parent(SECOND)]).await;
+    assert_eq!(said["tracestate"], Value::Null);
+    assert_eq!(said["baggage"], Value::Null);
+}
+
+#[tokio::test]
+async fn only_a_flow_that_came_with_a_trace_carries_one_in_its_token() {
+    let (one, _) = pair().await;
+    let size =
+        async |trace: &[(&str, Value)]| token(&one.send(&request(trace)).await.reply()).len();
+    let plain = size(&[]).await;
+    let traced = size(&[parent(FIRST), ("baggage", json!("user=alice"))]).await;
+    // 16 bytes of trace id, 8 of span id and one of flags, in base64.
+    assert!((33..=34).contains(&(traced - plain)), "{plain} {traced}");
+}
+
+#[tokio::test]
+async fn a_malformed_trace_is_ignored() {
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    for odd in [
+        json!("not a trace"),
+        json!(FIRST.to_uppercase()),
+        json!(7),
+        json!({"a": null}),
+        Value::Null,
+    ] {
+        let said = two_rounds(&[("traceparent", odd.clone())], &[("traceparent", odd)]).await;
+        assert_eq!(said["made"], true);
+    }
+    let said = two_rounds(&[parent(FIRST)], &[("traceparent", json!("nonsense"))]).await;
+    assert_eq!(said["made"], false);
+    let seen = seen.take();
+    assert_eq!(seen.spans.len(), 12);
+    let ignored = seen
+        .events
+        .iter()
+        .filter(|event| event.text.contains("ignored"));
+    assert_eq!(ignored.count(), 11);
+    assert_eq!(field(&seen, 11, "trace_id"), Some(TRACE));
+}
+
+#[tokio::test]
+async fn spans_say_how_a_round_ended() {
+    let (one, _) = pair().await;
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    let failed = one.send(&Request::tool("fail", json!({}))).await.reply();
+    assert_eq!(text(&failed), "no such luck");
+    one.send(&Request::tool("refuse", json!({})))
+        .await
+        .error(200, -32602);
+    one.send(&Request::prompt("ask_for", json!({})))
+        .await
+        .reply();
+    one.send(&Request::read("x://r")).await.reply();
+    let seen = seen.take();
+    let fields = |names: [&str; 4]| {
+        let of = |n| names.map(|name| field(&seen, n, name).unwrap_or_default().to_owned());
+        (0..4).map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        fields([
+            "error.type",
+            "rpc.response.status_code",
+            "otel.status_code",
+            "otel.status_description"
+        ]),
+        [
+            ["tool_error", "", "ERROR", ""],
+            ["-32602", "-32602", "ERROR", "not like this"],
+            ["", "", "", ""],
+            ["", "", "", ""],
+        ]
+    );
+    assert_eq!(
+        fields([
+            "otel.name",
+            "gen_ai.tool.name",
+            "gen_ai.prompt.name",
+            "mcp.resource.uri"
+        ]),
+        [
+            ["tools/call fail", "fail", "", ""],
+            ["tools/call refuse", "refuse", "", ""],
+            ["prompts/get ask_for", "", "ask_for", ""],
+            ["resources/read", "", "", "x://r"],
+        ]
+    );
+}
+
+#[tokio::test]
+async fn where_nobody_listens_to_debug_there_is_no_span() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = calls.clone();
+    let keys = KeyRing::generate(&SystemSource::new());
+    let hooked = builder(&keys).on_round(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let one = start(hooked).await;
+    {
+        let (seen, _guard) = watch(LevelFilter::INFO);
+        one.send(&Request::read("x://r")).await.reply();
+        one.send(&request(&[parent(FIRST)])).await.reply();
+        let seen = seen.take();
+        assert!(seen.spans.is_empty());
+        assert_eq!(seen.events.len(), 1, "{:?}", seen.events);
+        assert_eq!(calls.load(Ordering::SeqCst), 0);
+    }
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    one.send(&Request::read("x://r")).await.reply();
+    assert_eq!(seen.take().spans.len(), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn destructors_of_a_cancelled_handler_are_in_the_span() {
+    struct Loud;
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            tracing::info!("dropped");
+        }
+    }
+    async fn wait(_: Cx) -> Result<String> {
+        let _loud = Loud;
+        std::future::pending::<()>().await;
+        Ok(String::new())
+    }
+    let server = Server::builder("traces", "1").tool(Tool::new("wait", wait));
+    let server = server.build().unwrap();
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    let message = Request::tool("wait", json!({})).message();
+    let mut outgoing = server
+        .receive(&message, refrain_core::Principal::anonymous())
+        .unwrap();
+    let first = futures_util::poll!(std::pin::pin!(outgoing.next()));
+    assert!(first.is_pending());
+    drop(outgoing);
+    let seen = seen.take();
+    assert_eq!(seen.events_in("round").collect::<Vec<_>>(), ["dropped"]);
+    assert!(seen.spans[0].closed);
+}
