@@ -84,7 +84,8 @@ fn start(options: &Options, ready: Ready, config: &Config) -> Result<ExitCode, F
         let serving = async {
             if options.stdio {
                 let input = tokio::io::BufReader::new(tokio::io::stdin());
-                serve_stdio(server.clone(), input, tokio::io::stdout()).await?;
+                let stop = told_to_stop()?;
+                serve_stdio(server.clone(), input, tokio::io::stdout(), stop).await?;
                 // Standard input is read by a thread of its own, which cannot be ended from here.
                 std::process::exit(0);
             }

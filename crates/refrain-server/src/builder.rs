@@ -397,16 +397,22 @@ impl ServerBuilder {
     }
 }
 
-/// Has the name of an extension the form `prefix/name`?
+/// Has the name of an extension the form `prefix/name`, the prefix labels with dots between them?
 fn is_prefixed(name: &str) -> bool {
-    let plain = |text: &str| {
+    let ends_plain = |text: &str| text.ends_with(|c: char| c.is_ascii_alphanumeric());
+    let is_label = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && ends_plain(text)
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    let is_name = |text: &str| {
         let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && ends_plain(text)
             && text.chars().all(inner)
     };
     name.split_once('/')
-        .is_some_and(|(prefix, name)| plain(prefix) && plain(name))
+        .is_some_and(|(prefix, name)| prefix.split('.').all(is_label) && is_name(name))
 }
 
 impl std::fmt::Debug for ServerBuilder {

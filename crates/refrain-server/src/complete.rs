@@ -90,12 +90,16 @@ pub(crate) fn check(of: &str, completers: &Completers, known: &[&str]) -> Result
 /// A reply that takes its time.
 pub(crate) type Later = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// Finds who suggests values for what is typed, and lets them.
+/// Finds who suggests values for what is typed, and lets them. That takes a place like a call.
 pub(crate) fn complete(
     server: &Server,
     params: CompleteParams<'_>,
     caller: Caller,
 ) -> Result<Later, Begin> {
+    let place = server.0.load.enter().ok_or(Begin::Busy {
+        limit: server.0.limits.concurrent_calls,
+        of: "calls",
+    })?;
     let completer = find(server, &params, &caller)?;
     let Some(completer) = completer else {
         let none = Reply::complete(CompleteResult {
@@ -113,6 +117,7 @@ pub(crate) fn complete(
     };
     let time = server.limits().round_time;
     Ok(Box::pin(async move {
+        let _place = place;
         // An author's function: it may panic, before its future or in it, or never be done.
         let mut suggesting: Suggesting = Box::pin(async move { completer(typed).await });
         let suggesting = poll_fn(|cx| {

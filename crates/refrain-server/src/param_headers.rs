@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 const MARK: &str = "x-mcp-header";
 /// Integers beyond this are not exact everywhere.
-const EXACT: i64 = (1 << 53) - 1;
+const EXACT: f64 = ((1_u64 << 53) - 1) as f64;
 
 /// An argument that has a header.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl ParamHeader {
         if !same {
             return wrong(format!("says {said:?}"));
         }
-        if argument.as_i64().is_some_and(|number| number.abs() > EXACT) {
+        if argument.as_f64().is_some_and(|number| number.abs() > EXACT) {
             return wrong("holds a number beyond 2^53 - 1".into());
         }
         Ok(())

@@ -92,7 +92,8 @@ impl Resource {
 
 impl ResourceTemplate {
     /// Resources at URIs of this form, a URI template of [RFC 6570]. Its variables are the fields of the handler's
-    /// argument struct.
+    /// argument struct, decoded: whatever the form, a caller can put `../` into any of them. Check what is to become a
+    /// path.
     ///
     /// ```
     /// use refrain_core::{Cx, Principal, Result};

@@ -238,16 +238,24 @@ impl Script {
     pub fn can(mut self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
         let mut declared = Map::new();
         let mut elicitation = Map::new();
+        let mut sampling = None;
         for capability in capabilities {
             match capability {
                 Capability::Form => drop(elicitation.insert("form".into(), json!({}))),
                 Capability::Url => drop(elicitation.insert("url".into(), json!({}))),
-                Capability::Sampling => drop(declared.insert("sampling".into(), json!({}))),
+                Capability::Sampling => drop(sampling.get_or_insert_with(Map::new)),
+                Capability::SamplingTools => {
+                    let sampling = sampling.get_or_insert_with(Map::new);
+                    sampling.insert("tools".into(), json!({}));
+                }
                 Capability::Roots => drop(declared.insert("roots".into(), json!({}))),
             }
         }
         if !elicitation.is_empty() {
             declared.insert("elicitation".into(), elicitation.into());
+        }
+        if let Some(sampling) = sampling {
+            declared.insert("sampling".into(), sampling.into());
         }
         self.capabilities = declared.into();
         self

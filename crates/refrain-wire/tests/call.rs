@@ -304,6 +304,7 @@ fn capabilities_follow_what_was_declared() {
             Capabilities {
                 sampling: true,
                 sampling_tools: true,
+                sampling_context: true,
                 ..none
             },
         ),

@@ -115,8 +115,9 @@ pub use refrain_server::{
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
     PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
-    Role, Root, SamplingAnswer, SamplingParams, SpanId, Theme, ToolAnnotations, ToolResult,
-    TraceId, Traceparent,
+    Role, Root, SamplingAnswer, SamplingBlock, SamplingMessage, SamplingParams, SpanId, Theme,
+    ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult, TraceId,
+    Traceparent,
 };
 
 /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`

@@ -10,4 +10,5 @@ mod logs;
 mod metrics;
 mod rolling_restart;
 mod shedding;
+mod stdio;
 mod support;

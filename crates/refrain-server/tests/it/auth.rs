@@ -112,6 +112,21 @@ async fn a_bearer_token_that_is_not_known_is_refused() {
 }
 
 #[tokio::test]
+async fn a_bearer_token_counts_in_its_header_only() {
+    let instance = instance().await;
+    let path = concat!("/mcp?access_token=", "alice-0123456789abcdef");
+    assert!(path.ends_with(ALICE));
+    let plain = || Request::tool("whoami", json!({})).path(path);
+    let refused = instance.send(&plain()).await;
+    assert!(refused.error(401, -32600).contains("Authorization"));
+    let body = plain().param("access_token", json!(ALICE));
+    instance.send(&body).await.error(401, -32600);
+    let both = plain().header("Authorization", &format!("Bearer {BOB}"));
+    let answered = both.param("inputResponses", answers());
+    assert_eq!(text(&instance.send(&answered).await.reply()), "x is bob");
+}
+
+#[tokio::test]
 async fn a_flow_belongs_to_whoever_began_it() {
     let instance = instance().await;
     let alices = token(&instance.send(&call(ALICE)).await.reply());

@@ -275,7 +275,8 @@ async fn without_an_authenticator_nobody_has_scopes_and_over_stdio_everybody() {
     let server = build().build().expect("a usable server");
     let (mut ours, theirs) = tokio::io::duplex(64 * 1024);
     let (input, output) = tokio::io::split(theirs);
-    let served = serve_stdio(server, BufReader::new(input), output);
+    let never = std::future::pending();
+    let served = serve_stdio(server, BufReader::new(input), output, never);
     let serving = tokio::spawn(served);
     let mut line = request.message();
     line.push(b'\n');
