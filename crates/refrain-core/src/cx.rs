@@ -11,7 +11,7 @@ pub use ask::{Answer, AskFuture};
 pub use checkpoint::{Cancelled, CheckpointFuture};
 pub use step::StepFuture;
 
-use crate::flow::{Note, Shared, in_step};
+use crate::flow::{Note, Shared, in_step, is_url, no_url};
 use crate::form::{Elicit, Form};
 use crate::journal::{Entry, Held, Kind};
 use crate::replay::Keep;
@@ -91,7 +91,7 @@ impl Cx {
     /// Asks for a URL to be opened, and waits until `done` says that what was to happen there has happened.
     ///
     /// An accept is only the user's consent to open the URL. `done` is asked after each, as a step; while it says
-    /// `false` the user is asked again.
+    /// `false` the user is asked again. A `url` that is none is a fault.
     #[track_caller]
     pub fn elicit_url<D, F, E>(
         &self,
@@ -106,6 +106,9 @@ impl Cx {
         E: Into<Error>,
     {
         let (name, message, url) = (name.into(), message.into(), url.into());
+        if !is_url(&url) {
+            self.shared.fault(no_url(&name), Some(Location::caller()));
+        }
         // The first ask is made now, so that its place among the others is settled.
         let question = Question::Url {
             message: message.clone(),
@@ -129,15 +132,21 @@ impl Cx {
         }
     }
 
-    /// Asks the client's model.
+    /// Asks the client's model. A conversation that no model can be given (see [`SamplingParams::check`]) is a fault.
     #[track_caller]
     pub fn sample(
         &self,
         name: impl Into<Cow<'static, str>>,
-        params: SamplingParams,
+        mut params: SamplingParams,
     ) -> AskFuture<'_, SamplingAnswer> {
+        let name = name.into();
+        if let Err(reason) = params.check() {
+            let message = format!("{name:?} cannot be asked of a model: {reason}");
+            self.shared.fault(message, Some(Location::caller()));
+        }
+        params.keep_to(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
-        AskFuture::new(self, Kind::Sampling, name.into(), question, ask::sampled)
+        AskFuture::new(self, Kind::Sampling, name, question, ask::sampled)
     }
 
     /// Asks for the client's roots.
@@ -246,9 +255,9 @@ impl Cx {
     }
 
     /// Tells the client how far the work is. Silent while earlier rounds are replayed, and where the client did not
-    /// ask for progress. Values that do not rise are left out, as the protocol demands.
+    /// ask for progress. Values that do not rise are left out, as the protocol demands, and so is what is no number.
     pub fn progress(&self, done: f64, total: Option<f64>, message: &str) {
-        if !self.shared.env.wants_progress {
+        if !self.shared.env.wants_progress || !done.is_finite() {
             return;
         }
         let rises = {
@@ -336,6 +345,11 @@ impl Cx {
     /// Can the client ask a model?
     pub fn can_sample(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Sampling)
+    }
+
+    /// Can the client ask a model that uses tools?
+    pub fn can_sample_with_tools(&self) -> bool {
+        self.shared.env.capabilities.has(Capability::SamplingTools)
     }
 
     /// Can the client list roots?

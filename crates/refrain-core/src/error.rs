@@ -41,7 +41,8 @@ pub enum AskError {
     Unsupported {
         /// The name of the ask.
         name: String,
-        /// What the client would have to support: `elicitation`, `elicitation.url`, `sampling` or `roots`.
+        /// What the client would have to support: `elicitation`, `elicitation.url`, `sampling`, `sampling.tools` or
+        /// `roots`.
         capability: Capability,
     },
     /// The answers given did not fit, several times over.

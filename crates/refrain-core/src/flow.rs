@@ -12,6 +12,7 @@
 //! | an ask is open | let others settle, then cut with all open asks |
 //! | nothing of the above | wait: the handler awaits something of its own |
 
+mod cut;
 mod driver;
 mod env;
 mod mark;
@@ -27,5 +28,6 @@ pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats};
 pub use start::{Start, StartError};
 
 pub(crate) use mark::{Mark, end_quietly, in_step, is_driving};
+pub(crate) use reply::{is_url, no_url};
 pub(crate) use signal::StepSignal;
 pub(crate) use state::{Phase, Shared, SlotId, State};

@@ -5,7 +5,10 @@
 mod support;
 
 use futures_util::future::{Either, join, join_all, select};
-use refrain_core::{Answer, AskError, ErrorKind, Field, Form, StartError, ok};
+use refrain_core::{
+    Answer, AskError, Cx, ErrorKind, Field, Form, HandlerFuture, Incomplete, Outcome, StartError,
+    ok,
+};
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
 use support::{Book, End, Num, World, accept, handler, num};
@@ -309,6 +312,48 @@ async fn forms_can_be_made_at_run_time() {
     let good = json!({"pick": accept(&json!({"colour": "blue", "more": 1}))});
     let out = world.next(&handler, &round.token(), &good).await.out();
     assert_eq!(out, json!({"colour": "blue", "more": 1}));
+}
+
+#[tokio::test]
+async fn a_url_that_is_none_is_not_asked() {
+    let world = World::new();
+    for (url, good) in [
+        ("https://example.com/pay?order=1&to=%C3%A4#top", true),
+        ("http://localhost:8080", true),
+        ("app+pay.x-1:order/1", true),
+        ("https://[::1]/", true),
+        ("", false),
+        ("example.com/pay", false),
+        ("/pay", false),
+        ("https:", false),
+        ("://example.com", false),
+        ("1http://example.com", false),
+        ("https://example.com/a b", false),
+        ("https://example.com/\n", false),
+        ("https://example.com/<order>", false),
+        ("https://exämple.com", false),
+    ] {
+        let straight = handler(move |cx| async move {
+            cx.elicit_url("pay", "Please pay", url, || async { ok(true) })
+                .await?;
+            ok(0)
+        });
+        let explicit = move |_: Cx| -> HandlerFuture {
+            let reply = Incomplete::new().url("pay", "Please pay", url);
+            Box::pin(async move { Ok(Outcome::Incomplete(reply)) })
+        };
+        let (straight, explicit) = (world.first(&straight).await, world.first(&explicit).await);
+        if good {
+            assert_eq!(
+                (straight.keys(), explicit.keys()),
+                (vec!["pay"], vec!["pay"])
+            );
+            continue;
+        }
+        for said in [&straight.fault().message, &explicit.error().to_string()] {
+            assert!(said.contains("the URL of \"pay\""), "{url:?}: {said}");
+        }
+    }
 }
 
 #[tokio::test]

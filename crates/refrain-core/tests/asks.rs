@@ -6,7 +6,7 @@ mod support;
 
 use futures_util::future::{join, join_all, join3};
 use refrain_core::{AskError, Cx, ErrorKind, ok};
-use refrain_wire::{Capabilities, Capability, SamplingParams};
+use refrain_wire::{Capabilities, Capability, SamplingParams, ToolChoice};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -408,9 +408,8 @@ async fn what_a_client_cannot_answer_is_not_asked() {
     // A model that is given tools needs more than a model.
     world.capabilities.sampling = true;
     let tools = handler(|cx: Cx| async move {
-        let mut params = SamplingParams::new(1);
-        params.tools = Some(json!([]));
-        ok(cx.can_sample() && cx.sample("s", params).await.is_err())
+        let params = SamplingParams::new(1).tool_choice(ToolChoice::Auto);
+        ok(cx.can_sample() && !cx.can_sample_with_tools() && cx.sample("s", params).await.is_err())
     });
     assert_eq!(world.first(&tools).await.out(), true);
     world.capabilities.form = true;

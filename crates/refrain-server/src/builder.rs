@@ -1,6 +1,6 @@
 //! Puts a server together, and says why it cannot be.
 
-use crate::auth::Authenticator;
+use crate::auth::{AccessRules, Authenticator};
 use crate::catalog::{Caches, Catalog, Changes, Listing, Rules};
 use crate::handler::States;
 use crate::limits::ServerLimits;
@@ -102,6 +102,24 @@ pub enum BuildError {
         /// The limit.
         limit: &'static str,
     },
+    /// A scope that callers cannot be asked for.
+    #[error("{owner} cannot need the scope {scope:?}: {reason}")]
+    Scope {
+        /// What needs it: the tool, prompt or resource, or the server itself.
+        owner: String,
+        /// The scope.
+        scope: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The resource metadata would lead clients nowhere.
+    #[error("the resource metadata cannot name {url:?}: {reason}")]
+    Metadata {
+        /// The URL that is at fault.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A resource template cannot be matched against URIs.
     #[error(transparent)]
     Template(#[from] TemplateError),
@@ -129,6 +147,7 @@ pub struct ServerBuilder {
     source: Arc<dyn Source>,
     replay_log: Option<Arc<dyn ReplayLog>>,
     authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) access: AccessRules,
     on_round: Option<RoundHook>,
 }
 
@@ -157,6 +176,7 @@ impl Server {
             source: Arc::new(SystemSource::new()),
             replay_log: None,
             authenticator: None,
+            access: AccessRules::default(),
             on_round: None,
         }
     }
@@ -308,7 +328,7 @@ impl ServerBuilder {
         self.replay_log(Arc::new(MemoryReplayLog::new()))
     }
 
-    /// Finds out who is calling over HTTP. Without one, every caller is anonymous.
+    /// Finds out who is calling over HTTP. Without one, every caller is anonymous and has no scopes.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Some(Arc::new(authenticator));
         self
@@ -371,21 +391,28 @@ impl ServerBuilder {
             metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,
+            access: self.access.build()?,
             on_round: self.on_round,
         })))
     }
 }
 
-/// Has the name of an extension the form `prefix/name`?
+/// Has the name of an extension the form `prefix/name`, the prefix labels with dots between them?
 fn is_prefixed(name: &str) -> bool {
-    let plain = |text: &str| {
+    let ends_plain = |text: &str| text.ends_with(|c: char| c.is_ascii_alphanumeric());
+    let is_label = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && ends_plain(text)
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    let is_name = |text: &str| {
         let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && ends_plain(text)
             && text.chars().all(inner)
     };
     name.split_once('/')
-        .is_some_and(|(prefix, name)| plain(prefix) && plain(name))
+        .is_some_and(|(prefix, name)| prefix.split('.').all(is_label) && is_name(name))
 }
 
 impl std::fmt::Debug for ServerBuilder {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 const MARK: &str = "x-mcp-header";
 /// Integers beyond this are not exact everywhere.
-const EXACT: i64 = (1 << 53) - 1;
+const EXACT: f64 = ((1_u64 << 53) - 1) as f64;
 
 /// An argument that has a header.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl ParamHeader {
         if !same {
             return wrong(format!("says {said:?}"));
         }
-        if argument.as_i64().is_some_and(|number| number.abs() > EXACT) {
+        if argument.as_f64().is_some_and(|number| number.abs() > EXACT) {
             return wrong("holds a number beyond 2^53 - 1".into());
         }
         Ok(())
@@ -96,7 +96,9 @@ fn collect(
     for (key, value) in object {
         if key != "properties" {
             if let Some(place) = marked(value) {
-                let at = [path.as_slice(), &[key.clone()]].concat().join(".");
+                let at = [path.as_slice(), std::slice::from_ref(key)]
+                    .concat()
+                    .join(".");
                 return Err(format!(
                     "{at}{place} is marked, and clients look only into properties; #[schemars(inline)] on a type \
                      puts its fields there"

@@ -326,8 +326,8 @@ impl Drop for Round {
     fn drop(&mut self) {
         let span = self.span.clone();
         let _inside = span.enter();
-        self.count_cancelled();
         self.flow.cancel();
+        self.count_cancelled();
     }
 }
 

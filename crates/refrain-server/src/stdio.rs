@@ -1,5 +1,6 @@
 //! The same server on standard input and output: one message a line.
 
+use crate::auth::{Caller, Scopes};
 use crate::metrics::Refusal;
 use crate::record;
 use crate::server::Server;
@@ -8,6 +9,7 @@ use refrain_wire::{Message, RpcError, parse, write_error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +20,17 @@ use tokio::task::{AbortHandle, JoinSet};
 /// Messages waiting to be written before handlers are held up.
 const QUEUE: usize = 64;
 
-/// Serves one client over a pair of streams, until the input ends. Every caller is anonymous: whoever started the
-/// process is the one who calls.
-pub async fn serve_stdio<R, W>(server: Server, input: R, output: W) -> io::Result<()>
+/// Serves one client over a pair of streams, until the input ends or `shutdown` is done. Every caller is anonymous and
+/// has every scope: whoever started the process is the one who calls.
+///
+/// What still runs when the input ends is given the drain grace; when told to stop, flows are handed on at their
+/// checkpoints and the rest is given the drain time. Subscriptions are told that they end.
+pub async fn serve_stdio<R, W>(
+    server: Server,
+    input: R,
+    output: W,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
 where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
@@ -31,11 +41,22 @@ where
         input,
         limit: server.limits().body,
     };
-    // Says so when the input has ended.
+    let mut shutdown = std::pin::pin!(shutdown);
+    let mut patience = server.limits().drain_grace;
+    // Says so when no more is read.
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
     let mut by_id: HashMap<String, Running> = HashMap::new();
-    while let Some(line) = lines.next().await? {
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line?,
+            () = &mut shutdown => {
+                server.start_draining();
+                patience = server.limits().drain_time;
+                None
+            }
+        };
+        let Some(line) = line else { break };
         by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
         match line {
@@ -76,12 +97,10 @@ where
             },
         }
     }
-    // The client will send nothing more: it listens no longer, and what still runs is given a little time and then
-    // cancelled.
+    // Nothing more is read: nobody listens any longer, and what still runs is given a little time and then cancelled.
     closing.send_replace(true);
     let all = async { while running.join_next().await.is_some() {} };
-    let grace = server.limits().drain_grace;
-    if tokio::time::timeout(grace, all).await.is_err() {
+    if tokio::time::timeout(patience, all).await.is_err() {
         running.shutdown().await;
     }
     drop(sender);
@@ -89,7 +108,11 @@ where
 }
 
 async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
-    let Some(mut outgoing) = server.receive(&bytes, Principal::anonymous()) else {
+    let caller = Caller {
+        principal: Principal::anonymous(),
+        scopes: Scopes::everything(),
+    };
+    let Some(mut outgoing) = server.receive(&bytes, caller) else {
         return;
     };
     let mut open = true;

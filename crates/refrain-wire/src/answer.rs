@@ -1,13 +1,11 @@
 //! What a client answers, read from the raw text of an answer.
 
-use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::ask::AskKind;
-use crate::content::{Content, Role};
 use crate::decode::{RawObject, is_object, reason};
+use crate::sampling::SamplingAnswer;
 use crate::strict::{MAX_DEPTH, is_too_deep, parse_value};
 
 /// What a person did with a form or a URL.
@@ -30,72 +28,6 @@ pub struct ElicitAnswer<'a> {
     /// The text of what was filled in.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub content: Option<&'a RawValue>,
-}
-
-/// The answer of a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SamplingAnswer {
-    /// Who speaks, as a rule the assistant.
-    pub role: Role,
-    /// What the model said: on the wire one block or several.
-    #[serde(deserialize_with = "one_or_many")]
-    pub content: Vec<SamplingBlock>,
-    /// The model that answered.
-    pub model: String,
-    /// Why it stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stop_reason: Option<String>,
-}
-
-impl SamplingAnswer {
-    /// The text of all text blocks, one after the other.
-    pub fn text(&self) -> String {
-        let texts = self.content.iter().filter_map(|block| match block {
-            SamplingBlock::Content(content) => content.as_text(),
-            SamplingBlock::Other(_) => None,
-        });
-        texts.collect()
-    }
-}
-
-/// One block of a model's answer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum SamplingBlock {
-    /// A block of content.
-    Content(Content),
-    /// A `tool_use`, a `tool_result`, or a block of a type that is not known here, as sent.
-    Other(Value),
-}
-
-impl<'de> Deserialize<'de> for SamplingBlock {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::from_value(Value::deserialize(deserializer)?).map_err(Error::custom)
-    }
-}
-
-impl SamplingBlock {
-    fn from_value(value: Value) -> Result<Self, String> {
-        if !value.is_object() {
-            return Err("a content block must be an object".to_owned());
-        }
-        match value.get("type").and_then(Value::as_str) {
-            None => Err("a content block must have a type".to_owned()),
-            Some(kind) if Content::is_known(kind) => serde_json::from_value(value)
-                .map(Self::Content)
-                .map_err(|error| reason(&error)),
-            Some(_) => Ok(Self::Other(value)),
-        }
-    }
-}
-
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SamplingBlock>, D::Error> {
-    let blocks = match Value::deserialize(deserializer)? {
-        Value::Array(blocks) => blocks.into_iter().map(SamplingBlock::from_value).collect(),
-        block => SamplingBlock::from_value(block).map(|block| vec![block]),
-    };
-    blocks.map_err(Error::custom)
 }
 
 /// The client's roots.

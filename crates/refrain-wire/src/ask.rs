@@ -8,13 +8,12 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::content::{Content, Role};
 use crate::meta::Capability;
+use crate::sampling::SamplingParams;
 
 /// One question to the client.
 #[derive(Debug, Clone)]
@@ -51,8 +50,13 @@ impl Ask {
     }
 
     /// What the client must have declared to be asked this.
-    pub const fn capability(&self) -> Capability {
-        self.kind().capability()
+    pub fn capability(&self) -> Capability {
+        match self {
+            Self::Form { .. } => Capability::Form,
+            Self::Url { .. } => Capability::Url,
+            Self::Sampling(params) => params.capability(),
+            Self::Roots => Capability::Roots,
+        }
     }
 }
 
@@ -135,182 +139,4 @@ impl AskKind {
             Self::Roots => "roots/list",
         }
     }
-
-    /// What the client must have declared to be asked this.
-    pub const fn capability(self) -> Capability {
-        match self {
-            Self::Form => Capability::Form,
-            Self::Url => Capability::Url,
-            Self::Sampling => Capability::Sampling,
-            Self::Roots => Capability::Roots,
-        }
-    }
-}
-
-/// A question to the client's model.
-///
-/// ```
-/// use refrain_wire::SamplingParams;
-/// let params = SamplingParams::new(100)
-///     .system("You are a geographer.")
-///     .user("What is the capital of France?")
-///     .hint("claude-3-sonnet")
-///     .intelligence(0.8);
-/// assert_eq!(params.messages.len(), 1);
-/// ```
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SamplingParams {
-    /// The conversation so far.
-    pub messages: Vec<SamplingMessage>,
-    /// Which model to choose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model_preferences: Option<ModelPreferences>,
-    /// The system prompt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub system_prompt: Option<String>,
-    /// How much of the client's context the model should see.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub include_context: Option<IncludeContext>,
-    /// How freely the model should choose its words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub temperature: Option<f64>,
-    /// The most tokens the model may write.
-    pub max_tokens: u32,
-    /// Texts that end the model's answer.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stop_sequences: Vec<String>,
-    /// Further settings for the client's provider.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<Value>,
-    /// The tools the model may use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Value>,
-    /// Whether the model must use them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_choice: Option<Value>,
-}
-
-impl SamplingParams {
-    /// An empty conversation with room for this many tokens of answer.
-    pub fn new(max_tokens: u32) -> Self {
-        Self {
-            max_tokens,
-            ..Self::default()
-        }
-    }
-
-    /// Adds a message.
-    #[must_use]
-    pub fn message(mut self, role: Role, content: Content) -> Self {
-        self.messages.push(SamplingMessage { role, content });
-        self
-    }
-
-    /// Adds a text from the user.
-    #[must_use]
-    pub fn user(self, text: impl Into<String>) -> Self {
-        self.message(Role::User, Content::text(text))
-    }
-
-    /// Adds a text from the assistant.
-    #[must_use]
-    pub fn assistant(self, text: impl Into<String>) -> Self {
-        self.message(Role::Assistant, Content::text(text))
-    }
-
-    /// Sets the system prompt.
-    #[must_use]
-    pub fn system(mut self, text: impl Into<String>) -> Self {
-        self.system_prompt = Some(text.into());
-        self
-    }
-
-    /// Sets the temperature.
-    #[must_use]
-    pub fn temperature(mut self, temperature: f64) -> Self {
-        self.temperature = Some(temperature);
-        self
-    }
-
-    /// Adds a model, or a part of its name, to those preferred.
-    #[must_use]
-    pub fn hint(mut self, name: impl Into<String>) -> Self {
-        self.preferences().hints.push(ModelHint {
-            name: Some(name.into()),
-        });
-        self
-    }
-
-    /// Says from 0 to 1 how much the model's intelligence matters.
-    #[must_use]
-    pub fn intelligence(mut self, priority: f64) -> Self {
-        self.preferences().intelligence_priority = Some(priority);
-        self
-    }
-
-    /// Says from 0 to 1 how much the model's speed matters.
-    #[must_use]
-    pub fn speed(mut self, priority: f64) -> Self {
-        self.preferences().speed_priority = Some(priority);
-        self
-    }
-
-    /// Says from 0 to 1 how much the model's cost matters.
-    #[must_use]
-    pub fn cost(mut self, priority: f64) -> Self {
-        self.preferences().cost_priority = Some(priority);
-        self
-    }
-
-    fn preferences(&mut self) -> &mut ModelPreferences {
-        self.model_preferences.get_or_insert_default()
-    }
-}
-
-/// One message of a conversation with a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SamplingMessage {
-    /// Who said it.
-    pub role: Role,
-    /// What was said.
-    pub content: Content,
-}
-
-/// How much of the client's context a model should see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum IncludeContext {
-    /// Nothing.
-    None,
-    /// What came from this server.
-    ThisServer,
-    /// What came from any server.
-    AllServers,
-}
-
-/// Which model to choose; the client decides.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ModelPreferences {
-    /// Models to consider, the best first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hints: Vec<ModelHint>,
-    /// From 0 to 1, how much a low cost matters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_priority: Option<f64>,
-    /// From 0 to 1, how much speed matters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub speed_priority: Option<f64>,
-    /// From 0 to 1, how much intelligence matters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub intelligence_priority: Option<f64>,
-}
-
-/// A model to consider.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ModelHint {
-    /// The model's name, or a part of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
 }

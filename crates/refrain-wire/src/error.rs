@@ -130,7 +130,12 @@ impl RpcError {
         };
         let required = Required {
             elicitation,
-            sampling: has(Capability::Sampling).then_some(Empty {}),
+            sampling: match (has(Capability::Sampling), has(Capability::SamplingTools)) {
+                (false, false) => None,
+                (_, tools) => Some(Sampling {
+                    tools: tools.then_some(Empty {}),
+                }),
+            },
             roots: has(Capability::Roots).then_some(Empty {}),
         };
         let mut message = String::from("this request needs a client that declares ");
@@ -199,7 +204,7 @@ struct Required {
     #[serde(skip_serializing_if = "Option::is_none")]
     elicitation: Option<Elicitation>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    sampling: Option<Empty>,
+    sampling: Option<Sampling>,
     #[serde(skip_serializing_if = "Option::is_none")]
     roots: Option<Empty>,
 }
@@ -210,6 +215,12 @@ struct Elicitation {
     form: Option<Empty>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<Empty>,
+}
+
+#[derive(Serialize)]
+struct Sampling {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Empty>,
 }
 
 /// Writes `{}`.

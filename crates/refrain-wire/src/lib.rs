@@ -45,16 +45,13 @@ mod list;
 mod listen;
 mod meta;
 mod ratified;
+mod sampling;
 mod strict;
 mod trace;
 mod write;
 
-pub use answer::{
-    Action, ElicitAnswer, Root, RootsAnswer, SamplingAnswer, SamplingBlock, check_answer_shape,
-};
-pub use ask::{
-    Ask, AskKind, IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams,
-};
+pub use answer::{Action, ElicitAnswer, Root, RootsAnswer, check_answer_shape};
+pub use ask::{Ask, AskKind};
 pub use call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
 pub use complete::{
     CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference, decode_complete,
@@ -82,6 +79,10 @@ pub use meta::{
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,
     write_progress, write_reply,
+};
+pub use sampling::{
+    IncludeContext, ModelHint, ModelPreferences, SamplingAnswer, SamplingBlock, SamplingMessage,
+    SamplingParams, ToolChoice, ToolUse, ToolUseResult,
 };
 pub use strict::{parse_value, write_canonical};
 pub use trace::{SpanId, TraceContext, TraceId, Traceparent};

@@ -46,8 +46,8 @@ pub struct Meta<'a> {
     pub progress_token: Option<&'a RawValue>,
     /// The id that makes a repeated first request the same flow.
     pub call_id: Option<Cow<'a, str>>,
-    /// The trace the request belongs to.
-    pub trace: TraceContext<'a>,
+    /// The trace the request belongs to. In a box of its own: most requests say nothing of one.
+    pub trace: Option<Box<TraceContext<'a>>>,
 }
 
 /// What a client declared it can do.
@@ -61,6 +61,8 @@ pub struct Capabilities {
     pub sampling: bool,
     /// It can ask a model that uses tools.
     pub sampling_tools: bool,
+    /// It can let a model see what came from its servers.
+    pub sampling_context: bool,
     /// It can list its roots.
     pub roots: bool,
 }
@@ -72,6 +74,7 @@ impl Capabilities {
             Capability::Form => self.form,
             Capability::Url => self.url,
             Capability::Sampling => self.sampling,
+            Capability::SamplingTools => self.sampling && self.sampling_tools,
             Capability::Roots => self.roots,
         }
     }
@@ -86,6 +89,8 @@ pub enum Capability {
     Url,
     /// Asking a model.
     Sampling,
+    /// Asking a model that uses tools.
+    SamplingTools,
     /// Listing roots.
     Roots,
 }
@@ -97,6 +102,7 @@ impl Capability {
             Self::Form => "elicitation",
             Self::Url => "elicitation.url",
             Self::Sampling => "sampling",
+            Self::SamplingTools => "sampling.tools",
             Self::Roots => "roots",
         }
     }
@@ -391,9 +397,9 @@ impl<'de> Visitor<'de> for CapabilitiesVisitor {
                     found.sampling = true;
                     let flags = Flags {
                         path: ".sampling",
-                        names: ["tools"],
+                        names: ["tools", "context"],
                     };
-                    [found.sampling_tools] = map.next_value_seed(flags)?;
+                    [found.sampling_tools, found.sampling_context] = map.next_value_seed(flags)?;
                 }
                 CapabilityKey::Roots if found.roots => return Err(twice("roots")),
                 CapabilityKey::Roots => {

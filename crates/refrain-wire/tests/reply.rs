@@ -169,7 +169,7 @@ fn errors_have_numbers_and_statuses() {
 #[test]
 fn missing_capabilities_and_versions_are_listed() {
     let data = |error: RpcError| error.data.unwrap().get().to_owned();
-    let cases: [(&[Capability], &str); 5] = [
+    let cases: [(&[Capability], &str); 6] = [
         (&[Capability::Form], r#"{"elicitation":{}}"#),
         (&[Capability::Url], r#"{"elicitation":{"url":{}}}"#),
         (
@@ -177,6 +177,7 @@ fn missing_capabilities_and_versions_are_listed() {
             r#"{"elicitation":{"form":{},"url":{}}}"#,
         ),
         (&[Capability::Sampling], r#"{"sampling":{}}"#),
+        (&[Capability::SamplingTools], r#"{"sampling":{"tools":{}}}"#),
         (
             &[Capability::Roots, Capability::Form],
             r#"{"elicitation":{},"roots":{}}"#,

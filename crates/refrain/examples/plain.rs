@@ -30,6 +30,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .input_schema(schema);
     let server = Server::builder("greeter", "1.0").tool(greet).build()?;
     let input = tokio::io::BufReader::new(tokio::io::stdin());
-    serve_stdio(server, input, tokio::io::stdout()).await?;
+    serve_stdio(server, input, tokio::io::stdout(), std::future::pending()).await?;
     Ok(())
 }

@@ -45,6 +45,7 @@ pub(super) async fn project_roots(cx: Cx) -> Result<String> {
 #[derive(Deserialize, JsonSchema)]
 struct ConnectAccount {
     /// The service to connect to.
+    #[schemars(regex(pattern = "^[A-Za-z0-9.-]+$"))]
     service: String,
 }
 

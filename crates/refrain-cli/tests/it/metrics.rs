@@ -113,6 +113,7 @@ histogram refrain_token_size_bytes
 counter refrain_entries_replayed
 counter refrain_steps_run
 gauge refrain_calls_running
+gauge refrain_subscriptions
 gauge refrain_draining
 ";
     assert_eq!(families, expected);

@@ -58,17 +58,13 @@ impl Question {
 
     /// What the client must support, and does not.
     fn lacks(&self, shared: &Shared) -> Option<Capability> {
-        let capabilities = &shared.env.capabilities;
         let needs = match self {
             Self::Form { .. } => Capability::Form,
             Self::Url { .. } => Capability::Url,
-            Self::Sampling(params) if params.tools.is_some() && !capabilities.sampling_tools => {
-                return Some(Capability::Sampling);
-            }
-            Self::Sampling(_) => Capability::Sampling,
+            Self::Sampling(params) => params.capability(),
             Self::Roots => Capability::Roots,
         };
-        (!capabilities.has(needs)).then_some(needs)
+        (!shared.env.capabilities.has(needs)).then_some(needs)
     }
 
     /// The ask as it is sent; `refusal` says why the last answer did not do.

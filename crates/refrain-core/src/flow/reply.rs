@@ -133,3 +133,23 @@ pub struct Stats {
     /// Steps that ran.
     pub steps: u32,
 }
+
+/// Is this a URI of RFC 3986: a scheme, and after it only characters that a URI may have?
+pub(crate) fn is_url(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once(':') else {
+        return false;
+    };
+    let in_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    let in_rest = |byte: u8| byte.is_ascii_graphic() && !br#""<>\^`{|}"#.contains(&byte);
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(in_scheme)
+        && !rest.is_empty()
+        && rest.bytes().all(in_rest)
+}
+
+/// What is said of an ask whose URL is none. Not the URL itself: it may be meant for the user only.
+pub(crate) fn no_url(name: &str) -> String {
+    format!(
+        "the URL of {name:?} is not a whole URL, such as https://example.com/pay?order=1; encode what cannot stand in one"
+    )
+}

@@ -260,6 +260,7 @@ impl World {
                 url: true,
                 sampling: true,
                 sampling_tools: true,
+                sampling_context: true,
                 roots: true,
             },
             pressure: None,

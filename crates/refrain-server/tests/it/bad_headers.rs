@@ -105,8 +105,10 @@ async fn a_name_may_be_sent_in_base64() {
         &plain().header("Mcp-Name", "=?base64?ZWNobw==?="),
     )
     .await;
-    // "größe" cannot be sent otherwise.
+    // "größe" cannot be sent otherwise: a header is ASCII.
     let word = Request::tool("größe", json!({}));
+    let message = instance.send(&word).await.error(400, -32020);
+    assert!(message.contains("Mcp-Name"), "{message}");
     let encoded = word.clone().header("Mcp-Name", "=?base64?Z3LDtsOfZQ==?=");
     let reply = instance.send(&encoded).await.reply();
     assert_eq!(reply["result"]["resultType"], "input_required");
@@ -185,6 +187,23 @@ async fn the_endpoint_takes_post_and_nothing_else() {
         response.error(405, -32600);
         assert_eq!(response.header("allow"), Some("POST"));
     }
+}
+
+#[tokio::test]
+async fn sessions_and_resumption_of_older_revisions_are_ignored() {
+    let instance = start(builder()).await;
+    for value in ["abc", "", "1, 2"] {
+        let request = plain()
+            .header("Mcp-Session-Id", value)
+            .header("Last-Event-ID", value);
+        let response = instance.send(&request).await;
+        assert_eq!(text(&response.reply()), "Echo: x");
+        for name in ["mcp-session-id", "last-event-id"] {
+            assert_eq!(response.header(name), None);
+        }
+    }
+    let response = instance.send(&plain()).await;
+    assert_eq!(response.header("mcp-session-id"), None);
 }
 
 #[tokio::test]

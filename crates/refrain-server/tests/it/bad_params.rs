@@ -96,8 +96,11 @@ async fn unknown_names_are_named() {
         names(&response.error(404, -32601), &[method]);
         assert_eq!(response.json()["id"], 9);
     }
-    let response = instance.send(&Request::tool("nope", json!({}))).await;
-    names(&response.error(200, -32602), &["tool", "nope"]);
+    // Names are told apart by case.
+    for name in ["nope", "ECHO", "Echo"] {
+        let response = instance.send(&Request::tool(name, json!({}))).await;
+        names(&response.error(200, -32602), &["tool", name]);
+    }
     let response = instance.send(&Request::prompt("nope", json!({}))).await;
     names(&response.error(200, -32602), &["prompt", "nope"]);
     let response = instance.send(&Request::read("docs://nope")).await;

@@ -1,8 +1,10 @@
 //! Suggestions for arguments that are being typed.
 
-use crate::support::{Request, names, result, start};
+use crate::support::{Request, names, result, signals, start, within};
 use refrain_core::{Cx, Error, Principal, Result};
-use refrain_server::{BuildError, Prompt, ResourceTemplate, Server, ServerBuilder, Typed};
+use refrain_server::{
+    BuildError, Prompt, ResourceTemplate, Server, ServerBuilder, ServerLimits, Typed,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,10 +63,8 @@ fn builder() -> ServerBuilder {
 }
 
 fn complete(reference: Value, argument: &str, value: &str) -> Request {
-    Request::rpc(
-        "completion/complete",
-        json!({"ref": reference, "argument": {"name": argument, "value": value}}),
-    )
+    let params = json!({"argument": {"name": argument, "value": value}});
+    Request::rpc("completion/complete", params).param("ref", reference)
 }
 
 fn prompt() -> Value {
@@ -183,6 +183,47 @@ async fn a_function_that_fails_or_panics_is_an_internal_error_without_its_reason
         let message = response.error(200, -32603);
         assert!(!message.contains("secret"), "{message}");
     }
+}
+
+#[tokio::test]
+async fn suggestions_take_places_like_calls() {
+    let (signals, mut heard) = signals();
+    let held = signals.clone();
+    let slow = Prompt::new("review", review).complete("language", move |_: Typed| {
+        let signals = held.clone();
+        async move {
+            signals.say("begun");
+            signals.pass().await;
+            Ok(vec!["late"])
+        }
+    });
+    let limits = ServerLimits {
+        concurrent_calls: 2,
+        ..ServerLimits::default()
+    };
+    let builder = Server::builder("complete", "1").prompt(slow).limits(limits);
+    let instance = start(builder).await;
+    let request = complete(prompt(), "language", "");
+    let mut busy = Vec::new();
+    for _ in 0..2 {
+        let mut connection = instance.connect().await;
+        connection.send(&request).await;
+        assert_eq!(within("it to begin", heard.recv()).await, Some("begun"));
+        busy.push(connection);
+    }
+    assert_eq!(instance.server.running(), 2);
+    let third = instance.send(&request).await;
+    names(&third.error(503, -32603), &["2 calls"]);
+    assert_eq!(third.header("retry-after"), Some("1"));
+    // Whoever goes away gives the place back.
+    busy.pop();
+    signals.open();
+    signals.open();
+    for connection in &mut busy {
+        let reply = connection.response().await.reply();
+        assert_eq!(result(&reply)["completion"]["values"], json!(["late"]));
+    }
+    instance.at_rest().await;
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! Clients that listen: what they are told, in which order, and how it ends.
 
-use crate::support::{Connection, Instance, Request, names, start, within};
+use crate::support::{Connection, Instance, LOG_LEVEL, Request, names, start, text, within};
 use refrain_core::{Cx, Result};
 use refrain_server::{
     Changes, Prompt, Resource, Server, ServerBuilder, ServerLimits, Tool, serve_stdio,
 };
+use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, duplex, split};
@@ -23,7 +24,8 @@ fn builder() -> ServerBuilder {
 }
 
 fn listen(id: Value, filter: Value) -> Request {
-    Request::rpc("subscriptions/listen", json!({"notifications": filter})).id(id)
+    let request = Request::rpc("subscriptions/listen", json!({}));
+    request.param("notifications", filter).id(id)
 }
 
 /// Begins to listen, and gives the connection with what was acknowledged.
@@ -136,6 +138,55 @@ async fn several_listeners_each_hear_their_own() {
     let (method, params) = told(&mut prompts).await;
     assert_eq!(method, "notifications/prompts/list_changed");
     assert_eq!(params["_meta"][ID], 2);
+}
+
+#[tokio::test]
+async fn nothing_is_told_before_the_acknowledgement() {
+    let server = builder().build().expect("a usable server");
+    let filter = json!({"toolsListChanged": true, "resourceSubscriptions": ["x://r"]});
+    let mut stream = server
+        .receive(
+            &listen(json!(1), filter).message(),
+            refrain_core::Principal::anonymous(),
+        )
+        .expect("a stream");
+    // It changes before the first message is taken.
+    server.change(add("b")).expect("a change");
+    server.resource_updated("x://r");
+    for method in [
+        "notifications/subscriptions/acknowledged",
+        "notifications/tools/list_changed",
+        "notifications/resources/updated",
+    ] {
+        let message = stream.next().await.expect("a message");
+        let message: Value = serde_json::from_slice(&message).expect("JSON");
+        assert_eq!(message["method"], method);
+        assert_eq!(message["params"]["_meta"][ID], 1);
+    }
+}
+
+#[tokio::test]
+async fn a_listener_hears_nothing_of_calls() {
+    let reporting = async |cx: Cx| {
+        cx.progress(1.0, None, "");
+        cx.log(LogLevel::Error, "of the call");
+        Ok("reported")
+    };
+    let instance = start(builder().tool(Tool::new("reporting", reporting))).await;
+    let wants_both = |request: Request| {
+        request
+            .meta(LOG_LEVEL, json!("debug"))
+            .meta("progressToken", json!("p"))
+    };
+    let request = wants_both(listen(json!(1), json!({"toolsListChanged": true})));
+    let (mut listener, _) = listening(&instance, &request).await;
+    let call = wants_both(Request::tool("reporting", json!({})));
+    let events = instance.send(&call).await.events();
+    assert_eq!((events.len(), text(&events[2])), (3, "reported"));
+    assert_eq!(events[0]["params"].get("_meta"), None);
+    instance.server.change(add("b")).expect("a change");
+    let (method, _) = told(&mut listener).await;
+    assert_eq!(method, "notifications/tools/list_changed");
 }
 
 #[tokio::test]
@@ -280,7 +331,9 @@ async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
     let server = builder().build().expect("a usable server");
     let (ours, theirs) = duplex(4096);
     let (input, output) = split(theirs);
-    let serving = tokio::spawn(serve_stdio(server.clone(), BufReader::new(input), output));
+    let never = std::future::pending();
+    let serving = serve_stdio(server.clone(), BufReader::new(input), output, never);
+    let serving = tokio::spawn(serving);
     let (read, mut write) = split(ours);
     let mut lines = BufReader::new(read).lines();
     let mut next = async || {

@@ -120,6 +120,7 @@ async fn a_server_that_did_nothing_tells_so() {
             ("refrain_round_duration_seconds", "histogram"),
             ("refrain_rounds", "counter"),
             ("refrain_steps_run", "counter"),
+            ("refrain_subscriptions", "gauge"),
             ("refrain_token_size_bytes", "histogram"),
             ("refrain_tokens_refused", "counter"),
         ]
@@ -395,7 +396,12 @@ async fn over_stdio() {
         input.extend_from_slice(&line);
         input.push(b'\n');
     }
-    let serving = serve_stdio(server.clone(), input.as_slice(), tokio::io::sink());
+    let serving = serve_stdio(
+        server.clone(),
+        input.as_slice(),
+        tokio::io::sink(),
+        std::future::pending(),
+    );
     within("the end of the input", serving)
         .await
         .expect("no I/O error");

@@ -160,5 +160,5 @@ async fn a_round_that_fails_is_an_error() {
         .iter()
         .map(|event| event.name.clone())
         .collect();
-    assert_eq!(events, json!(["a handler failed"]));
+    assert_eq!(events, json!(["a handler failed", "a round ended"]));
 }

@@ -180,7 +180,22 @@ fn schemas_names_and_uris_that_cannot_be_used_are_refused() {
             .build();
         assert!(matches!(refused, Err(BuildError::Uri { .. })), "{uri}");
     }
-    for name in ["", "thing", "/thing", "com.example/", "a b/c", "-a/b"] {
+    for name in [
+        "",
+        "thing",
+        "/thing",
+        "com.example/",
+        "a b/c",
+        "-a/b",
+        "a-/b",
+        "1a/b",
+        "a.1b/c",
+        "a..b/c",
+        "a_b/c",
+        "a/b/c",
+        "a/b-",
+        "a/-b",
+    ] {
         let refused = Server::builder("s", "1")
             .extension(name, serde_json::Map::new())
             .build();
@@ -188,5 +203,9 @@ fn schemas_names_and_uris_that_cannot_be_used_are_refused() {
             matches!(refused, Err(BuildError::ExtensionName { .. })),
             "{name}"
         );
+    }
+    for name in ["com.example/thing", "io.my-label2/1.a_b-c", "a/b"] {
+        let taken = Server::builder("s", "1").extension(name, serde_json::Map::new());
+        assert!(taken.build().is_ok(), "{name}");
     }
 }

@@ -126,6 +126,18 @@ async fn headers_that_say_something_else_are_refused() {
                 .header("Mcp-Param-Limit", "9007199254740993"),
             "2^53",
         ),
+        (
+            call(json!({"region": "r", "limit": i64::MIN}))
+                .header("Mcp-Param-Region", "r")
+                .header("Mcp-Param-Limit", "-9223372036854775808"),
+            "2^53",
+        ),
+        (
+            call(json!({"region": "r", "limit": u64::MAX}))
+                .header("Mcp-Param-Region", "r")
+                .header("Mcp-Param-Limit", "18446744073709551615"),
+            "2^53",
+        ),
         // The header is looked at before the arguments are.
         (call(json!({"region": 5})), "missing"),
     ] {

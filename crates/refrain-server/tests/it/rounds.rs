@@ -20,6 +20,11 @@ struct Note {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
+struct Gone {
+    name: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
 struct Page {
     year: String,
     name: String,
@@ -95,6 +100,10 @@ async fn broken(_: Cx) -> Result<String> {
     Err(Error::msg("the disk is full"))
 }
 
+async fn gone(_: Cx, gone: Gone) -> Result<String> {
+    Err(Error::invalid_params(format!("there is no {}", gone.name)))
+}
+
 fn builder(keys: &KeyRing) -> ServerBuilder {
     Server::builder("rounds", "1")
         .tool(Tool::new("greet", greet))
@@ -106,6 +115,7 @@ fn builder(keys: &KeyRing) -> ServerBuilder {
         .tool(Tool::new("explicit", explicit))
         .tool(Tool::new("broken", broken))
         .prompt(Prompt::new("draft", draft))
+        .prompt(Prompt::new("broken", broken))
         .resource(Resource::new("notes://diary", "diary", diary).mime_type("text/x-diary"))
         .resource(Resource::new("notes://broken", "broken", broken))
         .resource_template(ResourceTemplate::new("notes://{year}/{name}", "page", page))
@@ -114,6 +124,7 @@ fn builder(keys: &KeyRing) -> ServerBuilder {
             "numbered",
             numbered,
         ))
+        .resource_template(ResourceTemplate::new("gone:{name}", "gone", gone))
         .keys(keys.clone())
 }
 
@@ -373,11 +384,19 @@ async fn a_failure_is_a_result_for_a_tool_and_an_error_for_the_others() {
         (&result(&reply)["isError"], text(&reply)),
         (&json!(true), "the disk is full")
     );
+    for request in [
+        Request::read("notes://broken"),
+        Request::prompt("broken", json!({})),
+    ] {
+        let message = first.send(&request).await.error(200, -32603);
+        assert_eq!(message, "the disk is full");
+    }
+    // A handler that finds nothing at a URI says so with an error, not with nothing.
     let message = first
-        .send(&Request::read("notes://broken"))
+        .send(&Request::read("gone:x"))
         .await
-        .error(200, -32603);
-    assert_eq!(message, "the disk is full");
+        .error(200, -32602);
+    assert_eq!(message, "there is no x");
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! The server on a pair of streams: one message a line.
 
 use crate::support::{
-    Guard, LOG_LEVEL, Request, Signals, asked, echo, greet, signals, text, token, within,
+    CAPABILITIES, Guard, LOG_LEVEL, Request, Signals, asked, echo, greet, signals, text, token,
+    within,
 };
 use refrain_core::{Cx, Result};
-use refrain_server::{Server, ServerLimits, State, Tool, serve_stdio};
+use refrain_server::{BearerTokens, Server, ServerLimits, State, Tool, serve_stdio};
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::io::{
     split,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The longest line.
@@ -25,6 +27,19 @@ async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     signals.say("begun");
     signals.pass().await;
     Ok("let through".into())
+}
+
+/// Leaves a task behind that goes on reporting when the call is over.
+async fn leaving(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    cx.progress(1.0, None, "");
+    let (task, own) = (cx.clone(), Arc::clone(&signals));
+    tokio::spawn(async move {
+        task.cancelled().await;
+        task.progress(2.0, None, "too late");
+        task.log(LogLevel::Info, "too late");
+        own.say("reported");
+    });
+    Ok("left".into())
 }
 
 /// Says more than the other side reads.
@@ -42,6 +57,7 @@ struct Client {
     serving: JoinHandle<std::io::Result<()>>,
     signals: Arc<Signals>,
     heard: UnboundedReceiver<&'static str>,
+    stop: Option<oneshot::Sender<()>>,
 }
 
 fn client(grace: Duration) -> Client {
@@ -50,7 +66,10 @@ fn client(grace: Duration) -> Client {
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("greet", greet))
         .tool(Tool::new("held", held))
+        .tool(Tool::new("leaving", leaving))
         .tool(Tool::new("talk", talk))
+        // Over HTTP nobody may call; here nobody is asked.
+        .authenticator(BearerTokens::new())
         .state(signals.clone())
         .limits(ServerLimits {
             body: LINE,
@@ -61,7 +80,15 @@ fn client(grace: Duration) -> Client {
         .expect("a usable server");
     let (ours, theirs) = duplex(1024);
     let (input, output) = split(theirs);
-    let serving = tokio::spawn(serve_stdio(server, BufReader::new(input), output));
+    let (stop, stopped) = oneshot::channel();
+    let shutdown = async move {
+        // Dropped with the client: then nobody tells it to stop.
+        if stopped.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let serving = serve_stdio(server, BufReader::new(input), output, shutdown);
+    let serving = tokio::spawn(serving);
     let (read, write) = split(ours);
     Client {
         input: Some(write),
@@ -69,6 +96,7 @@ fn client(grace: Duration) -> Client {
         serving,
         signals,
         heard,
+        stop: Some(stop),
     }
 }
 
@@ -145,7 +173,7 @@ async fn requests_are_answered_line_by_line() {
         client.read().await["result"]["tools"]
             .as_array()
             .map(Vec::len),
-        Some(4)
+        Some(5)
     );
     assert!(client.end().await.is_empty());
 }
@@ -227,6 +255,65 @@ async fn a_call_can_be_cancelled() {
         // It is not answered any more.
         client.send(&word(2)).await;
         assert_eq!(client.read().await["id"], 2);
+    }
+    assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_cancellation_that_is_late_or_makes_no_sense_does_no_harm() {
+    let mut client = client(GRACE);
+    let cancel = |params: Value| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+    client.send(&word(1)).await;
+    assert_eq!(text(&client.read().await), "Echo: x");
+    client
+        .send(&Request::tool("held", json!({})).id(json!("h")))
+        .await;
+    client.hears("begun").await;
+    for params in [
+        json!({"requestId": 1, "reason": "the reply is there already"}),
+        json!({"requestId": 1}),
+        json!({"requestId": "unheard-of"}),
+        json!({"requestId": null}),
+        json!({"requestId": ["h"]}),
+        json!({"reason": "h"}),
+        json!({}),
+    ] {
+        client.line(cancel(params).to_string()).await;
+        client.send(&word(2)).await;
+        assert_eq!(client.read().await["id"], 2);
+    }
+    assert!(client.heard.try_recv().is_err(), "nothing was cancelled");
+    client.signals.open();
+    assert_eq!(text(&client.read().await), "let through");
+    assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_is_over_reports_nothing_more() {
+    let mut client = client(GRACE);
+    let request = Request::tool("leaving", json!({})).meta("progressToken", json!("p"));
+    client.send(&request.meta(LOG_LEVEL, json!("debug"))).await;
+    let note = client.read().await;
+    assert_eq!(note["params"], json!({"progressToken": "p", "progress": 1}));
+    assert_eq!(text(&client.read().await), "left");
+    client.hears("reported").await;
+    client.send(&word(2)).await;
+    assert_eq!(client.read().await["id"], 2);
+    assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_line_says_all_there_is_to_know() {
+    let mut client = client(GRACE);
+    for _ in 0..2 {
+        client.send(&Request::tool("greet", json!({}))).await;
+        assert_eq!(asked(&client.read().await), ["login"]);
+        let cannot = Request::tool("greet", json!({})).meta(CAPABILITIES, json!({}));
+        client.send(&cannot).await;
+        assert_eq!(client.read().await["error"]["code"], -32021);
+        let silent = Request::tool("greet", json!({})).without_param("_meta");
+        client.send(&silent).await;
+        assert_eq!(client.read().await["error"]["code"], -32602);
     }
     assert!(client.end().await.is_empty());
 }
@@ -322,4 +409,34 @@ async fn what_is_queued_for_a_cancelled_call_is_not_sent() {
     }
     assert!(said.len() < 50, "{} of 50 lines were sent", said.len());
     assert!(client.end().await.is_empty());
+}
+
+#[tokio::test]
+async fn told_to_stop_it_ends_subscriptions_and_waits_for_what_runs() {
+    // No grace at all: what runs is waited for because it was told to stop.
+    let mut client = client(Duration::ZERO);
+    let held = Request::tool("held", json!({}));
+    client.send(&held.id(json!("held"))).await;
+    client.hears("begun").await;
+    let filter = json!({"notifications": {"toolsListChanged": true}});
+    let listen = Request::rpc("subscriptions/listen", filter);
+    client.send(&listen.id(json!("listen"))).await;
+    let first = client.read().await;
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    let stop = client.stop.take().expect("it was not told before");
+    stop.send(()).expect("it is still there");
+    let mut ended = false;
+    while !ended {
+        ended = client.read().await["id"] == "listen";
+    }
+    client.signals.open();
+    loop {
+        let message = client.read().await;
+        if message["id"] == "held" {
+            assert_eq!(text(&message), "let through");
+            break;
+        }
+    }
+    let end = within("the server to end", client.serving).await;
+    end.expect("no panic").expect("no error");
 }

@@ -1,10 +1,11 @@
 //! Answers that are streams: progress and logs, and last the reply.
 
 use crate::support::{
-    CAPABILITIES, LOG_LEVEL, Login, Request, Signals, asked, signals, start, text, token,
+    CAPABILITIES, LOG_LEVEL, Login, Request, Signals, Word, asked, signals, start, text, token,
+    within,
 };
 use refrain_core::{Cx, Error, Result};
-use refrain_server::{Server, ServerBuilder, State, Tool};
+use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -48,6 +49,34 @@ async fn stuck(cx: Cx) -> Result<String> {
     Ok("stuck".into())
 }
 
+/// Reports what is no number among what is one.
+async fn odd(cx: Cx) -> Result<String> {
+    for done in [f64::NAN, 1.5, f64::INFINITY, 2.0, f64::NEG_INFINITY] {
+        cx.progress(done, Some(f64::NAN), "");
+    }
+    Ok("odd".into())
+}
+
+/// Reports more than anyone can take.
+async fn flood(cx: Cx) -> Result<String> {
+    for n in 1..=1000 {
+        cx.progress(f64::from(n), None, "");
+        cx.log(LogLevel::Info, format!("{n}"));
+    }
+    Ok("flooded".into())
+}
+
+/// Reports under the name it is given, waits, and reports again.
+async fn named(cx: Cx, signals: State<Arc<Signals>>, word: Word) -> Result<String> {
+    cx.progress(1.0, None, &word.text);
+    cx.log(LogLevel::Info, word.text.as_str());
+    signals.say("reported");
+    signals.pass().await;
+    cx.progress(2.0, None, &word.text);
+    cx.log(LogLevel::Info, word.text.as_str());
+    Ok(word.text)
+}
+
 /// Reports and fails.
 async fn failing(cx: Cx) -> Result<String> {
     cx.log(LogLevel::Error, "about to fail");
@@ -61,6 +90,7 @@ fn builder() -> (ServerBuilder, Arc<Signals>) {
         .tool(Tool::new("interview", interview))
         .tool(Tool::new("slow", slow))
         .tool(Tool::new("stuck", stuck))
+        .tool(Tool::new("odd", odd))
         .tool(Tool::new("failing", failing))
         .state(signals.clone());
     (builder, signals)
@@ -158,6 +188,66 @@ async fn progress_only_ever_rises() {
     let events = instance.send(&request).await.events();
     assert_eq!(events[..2], [progress(json!(1), 1), progress(json!(1), 2)]);
     assert_eq!((events.len(), text(&events[2])), (3, "stuck"));
+}
+
+#[tokio::test]
+async fn progress_that_is_no_number_is_left_out() {
+    let instance = start(builder().0).await;
+    let request = Request::tool("odd", json!({})).meta("progressToken", json!(1));
+    let events = instance.send(&request).await.events();
+    let mut half = progress(json!(1), 0);
+    half["params"]["progress"] = json!(1.5);
+    assert_eq!(events[..2], [half, progress(json!(1), 2)]);
+    assert_eq!((events.len(), text(&events[2])), (3, "odd"));
+}
+
+#[tokio::test]
+async fn a_flood_is_thinned_to_its_end() {
+    let mut limits = ServerLimits::default();
+    limits.flow.notes = 4;
+    let builder = Server::builder("streams", "1").tool(Tool::new("flood", flood));
+    let instance = start(builder.limits(limits)).await;
+    let request = Request::tool("flood", json!({}))
+        .meta("progressToken", json!(1))
+        .meta(LOG_LEVEL, json!("info"));
+    let events = instance.send(&request).await.events();
+    let last = [999, 1000].map(|n| [progress(json!(1), n), log("info", &n.to_string())]);
+    assert_eq!(events[..4], last.concat());
+    assert_eq!((events.len(), text(&events[4])), (5, "flooded"));
+}
+
+#[tokio::test]
+async fn a_stream_has_the_notes_of_its_own_call_only() {
+    let (signals, mut heard) = signals();
+    let builder = Server::builder("streams", "1").tool(Tool::new("named", named));
+    let instance = start(builder.state(signals.clone())).await;
+    let names = ["ann", "bob", "cid"];
+    let mut connections = Vec::new();
+    for name in names {
+        let mut connection = instance.connect().await;
+        let request = Request::tool("named", json!({"text": name})).id(json!(name));
+        let request = request.meta("progressToken", json!(name));
+        connection
+            .send(&request.meta(LOG_LEVEL, json!("info")))
+            .await;
+        let reported = within("a report", heard.recv()).await;
+        assert_eq!(reported, Some("reported"));
+        connections.push(connection);
+    }
+    // All of them are at work at the same time.
+    assert_eq!(instance.server.running(), names.len());
+    names.iter().for_each(|_| signals.open());
+    for (name, connection) in names.iter().zip(&mut connections) {
+        let events = connection.response().await.events();
+        let notes = [1, 2].map(|n| {
+            let mut note = progress(json!(name), n);
+            note["params"]["message"] = json!(name);
+            [note, log("info", name)]
+        });
+        assert_eq!(events[..4], notes.concat());
+        assert_eq!((events.len(), text(&events[4])), (5, *name));
+        assert_eq!(events[4]["id"], *name);
+    }
 }
 
 #[tokio::test]

@@ -108,6 +108,33 @@ async fn variables_become_what_the_struct_has() {
 }
 
 #[tokio::test]
+async fn a_variable_is_what_it_decodes_to_and_may_lead_anywhere() {
+    #[derive(Deserialize, JsonSchema)]
+    struct File {
+        name: String,
+    }
+    let file = ResourceTemplate::new(
+        "f://{name}",
+        "file",
+        async |_: Cx, file: File| Ok(file.name),
+    );
+    let instance = start(builder().resource_template(file)).await;
+    for (uri, name) in [
+        ("f://..%2F..%2Fetc%2Fpasswd", "../../etc/passwd"),
+        ("f://%2E%2E", ".."),
+        ("f://a%00b", "a\0b"),
+    ] {
+        let reply = instance.send(&Request::read(uri)).await.reply();
+        assert_eq!(content(&reply), name);
+    }
+    // What is not encoded ends the variable.
+    instance
+        .send(&Request::read("f://../etc"))
+        .await
+        .error(200, -32602);
+}
+
+#[tokio::test]
 async fn arguments_of_a_prompt_become_what_the_struct_has() {
     let instance = start(builder().prompt(Prompt::new("repeat", repeat))).await;
     let said = async |arguments| {

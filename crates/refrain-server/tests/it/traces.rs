@@ -122,11 +122,17 @@ async fn rounds_on_two_instances_are_one_trace() {
     let span = field(&seen, 1, "span_id").expect("a span id");
     assert_eq!(said["traceparent"], format!("00-{TRACE}-{span}-00"));
     assert_eq!(said["made"], false);
-    // The handler's own events are in the round's span.
+    // The handler's own events are in the round's span, and so is the server's.
     let events: Vec<_> = seen.events_in("round").collect();
     assert_eq!(
         events,
-        ["before the ask", "before the ask", "after the ask"]
+        [
+            "before the ask",
+            "a round ended",
+            "before the ask",
+            "after the ask",
+            "a round ended"
+        ]
     );
 }
 
@@ -320,6 +326,9 @@ async fn destructors_of_a_cancelled_handler_are_in_the_span() {
     assert!(first.is_pending());
     drop(outgoing);
     let seen = seen.take();
-    assert_eq!(seen.events_in("round").collect::<Vec<_>>(), ["dropped"]);
+    assert_eq!(
+        seen.events_in("round").collect::<Vec<_>>(),
+        ["dropped", "a round ended"]
+    );
     assert!(seen.spans[0].closed);
 }

@@ -151,7 +151,12 @@ async fn answer(method: &str, mut params: Value) -> Value {
         .expect("a server");
     let (mut client, served) = tokio::io::duplex(1 << 16);
     let (input, output) = tokio::io::split(served);
-    let serving = tokio::spawn(serve_stdio(server, BufReader::new(input), output));
+    let serving = tokio::spawn(serve_stdio(
+        server,
+        BufReader::new(input),
+        output,
+        std::future::pending(),
+    ));
     client
         .write_all(format!("{request}\n").as_bytes())
         .await

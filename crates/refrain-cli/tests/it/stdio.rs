@@ -1,0 +1,159 @@
+//! `refrain serve --stdio` as a process: what is on its standard output, and when it ends.
+
+use crate::support::in_time;
+use refrain::PROTOCOL_VERSION;
+use serde_json::{Value, json};
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+
+fn request(id: u32, method: &str, mut params: Value) -> String {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+        "io.modelcontextprotocol/logLevel": "debug",
+        "progressToken": id,
+    });
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+}
+
+/// The binary with everything in its log.
+fn start() -> Child {
+    Command::new(env!("CARGO_BIN_EXE_refrain"))
+        .args(["serve", "--stdio"])
+        .env("RUST_LOG", "trace")
+        .env_remove("REFRAIN_KEYS")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the binary can be started")
+}
+
+#[tokio::test]
+async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end() {
+    let mut process = start();
+    let lines = [
+        request(1, "server/discover", json!({})),
+        request(
+            2,
+            "tools/call",
+            json!({"name": "echo", "arguments": {"text": "two\nlines"}}),
+        ),
+        // It asks, and what it asks is in its result.
+        request(
+            3,
+            "tools/call",
+            json!({"name": "get_weather", "arguments": {"location": "X"}}),
+        ),
+        request(
+            4,
+            "tools/call",
+            json!({"name": "sum", "arguments": {"to": 3, "pause_ms": 0}}),
+        ),
+        request(5, "nope", json!({})),
+        // A token that does not open is a warning in the log.
+        request(
+            6,
+            "tools/call",
+            json!({"name": "echo", "arguments": {"text": ""}, "requestState": "x"}),
+        ),
+        "not JSON".to_owned(),
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}})
+            .to_string(),
+    ];
+    let mut input = process.stdin.take().expect("a pipe");
+    let lines = lines.join("\n") + "\n";
+    in_time("the lines are taken", input.write_all(lines.as_bytes()))
+        .await
+        .expect("the lines are taken");
+    drop(input);
+
+    let (mut out, mut log) = (String::new(), String::new());
+    let mut stdout = process.stdout.take().expect("a pipe");
+    let mut stderr = process.stderr.take().expect("a pipe");
+    let ended = in_time("the end", async {
+        // Both have to be UTF-8.
+        tokio::try_join!(
+            stdout.read_to_string(&mut out),
+            stderr.read_to_string(&mut log)
+        )
+        .expect("text");
+        process.wait().await.expect("it ends")
+    });
+    assert!(ended.await.success(), "{log}");
+    assert!(log.contains("a token was refused"), "{log}");
+
+    let mut ids = Vec::new();
+    let mut notes = 0;
+    for line in out.lines() {
+        let message: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert_eq!(message["jsonrpc"], "2.0", "{line}");
+        // A response or a notification, and never a request.
+        let answers = message.get("result").is_some() != message.get("error").is_some();
+        match message.get("method") {
+            Some(method) => {
+                assert!(
+                    method
+                        .as_str()
+                        .is_some_and(|m| m.starts_with("notifications/"))
+                );
+                assert!(!answers && message.get("id").is_none(), "{line}");
+                notes += 1;
+            }
+            None => {
+                assert!(answers, "{line}");
+                ids.extend(message.get("id").and_then(Value::as_u64));
+            }
+        }
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
+    assert!(notes > 0, "{out}");
+    assert_eq!(out.lines().count(), ids.len() + notes + 1, "{out}");
+}
+
+#[tokio::test]
+async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
+    let mut process = start();
+    let mut input = process.stdin.take().expect("a pipe");
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+    let mut stderr = process.stderr.take().expect("a pipe");
+    let log = tokio::spawn(async move {
+        let mut log = String::new();
+        stderr.read_to_string(&mut log).await.expect("text");
+        log
+    });
+    let slow = json!({"name": "sum", "arguments": {"to": 1000, "pause_ms": 50}});
+    let call = request(1, "tools/call", slow) + "\n";
+    input.write_all(call.as_bytes()).await.expect("taken");
+    let begun = in_time("progress", lines.next_line()).await.expect("text");
+    assert!(begun.expect("progress").contains("notifications/progress"));
+    let params = json!({"requestId": 1, "reason": "the user has had enough"});
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+    let after = request(
+        2,
+        "tools/call",
+        json!({"name": "echo", "arguments": {"text": "x"}}),
+    );
+    input
+        .write_all(format!("{cancel}\n{after}\n").as_bytes())
+        .await
+        .expect("taken");
+    drop(input);
+    let mut rest = Vec::new();
+    while let Some(line) = in_time("the end", lines.next_line()).await.expect("text") {
+        let message: Value = serde_json::from_str(&line).expect("JSON");
+        rest.extend(message.get("id").cloned());
+    }
+    assert_eq!(rest, [2], "the cancelled call has no response");
+    let log = in_time("the log", log).await.expect("no panic");
+    assert!(log.contains("the user has had enough"), "{log}");
+    assert!(
+        in_time("the end", process.wait())
+            .await
+            .expect("it ends")
+            .success()
+    );
+}

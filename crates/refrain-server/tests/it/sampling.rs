@@ -1,0 +1,171 @@
+//! What is asked of a client's model, and of which clients.
+
+use crate::support::{CAPABILITIES, Request, asked, result, start, text, token};
+use refrain_core::{Cx, Incomplete, Result};
+use refrain_server::{Server, ServerBuilder, Tool};
+use refrain_wire::{IncludeContext, SamplingParams, ToolChoice, ToolInfo};
+use serde_json::{Value, json};
+
+fn look() -> ToolInfo {
+    ToolInfo {
+        name: "look".into(),
+        input_schema: json!({"type": "object"}),
+        ..ToolInfo::default()
+    }
+}
+
+fn question() -> SamplingParams {
+    SamplingParams::new(9).user("Well?")
+}
+
+fn with_tools() -> SamplingParams {
+    question().tool(look())
+}
+
+fn with_choice() -> SamplingParams {
+    question().tool_choice(ToolChoice::None)
+}
+
+fn with_context() -> SamplingParams {
+    let mut params = question();
+    params.include_context = Some(IncludeContext::AllServers);
+    params
+}
+
+/// A tool that asks this in the straight style, and one in the explicit style.
+fn both(
+    builder: ServerBuilder,
+    name: &'static str,
+    params: fn() -> SamplingParams,
+) -> ServerBuilder {
+    let straight = move |cx: Cx| async move { Ok(cx.sample("model", params()).await?.text()) };
+    let explicit = move |_: Cx| async move { Ok(Incomplete::new().sample("model", params())) };
+    builder
+        .tool(Tool::new(name, straight))
+        .tool(Tool::new(format!("{name}_explicit"), explicit))
+}
+
+async fn ask(tool: &str, sampling: &Value) -> std::result::Result<Value, Value> {
+    let builder = Server::builder("sampling", "1");
+    let builder = both(builder, "plain", question);
+    let builder = both(builder, "tools", with_tools);
+    let builder = both(builder, "choice", with_choice);
+    let instance = start(both(builder, "context", with_context)).await;
+    let request = Request::tool(tool, json!({})).meta(CAPABILITIES, json!({"sampling": sampling}));
+    let response = instance.send(&request).await;
+    if response.status == 200 {
+        let reply = response.reply();
+        assert_eq!(asked(&reply), ["model"]);
+        return Ok(result(&reply)["inputRequests"]["model"]["params"].clone());
+    }
+    response.error(400, -32021);
+    Err(response.json()["error"]["data"]["requiredCapabilities"].clone())
+}
+
+#[tokio::test]
+async fn tools_are_offered_only_where_they_can_be_used() {
+    for tool in ["plain", "plain_explicit"] {
+        assert!(ask(tool, &json!({})).await.is_ok());
+    }
+    for tool in ["tools", "tools_explicit", "choice", "choice_explicit"] {
+        for lacks in [json!({}), json!({"context": {}})] {
+            let needs = json!({"sampling": {"tools": {}}});
+            assert_eq!(ask(tool, &lacks).await, Err(needs), "{tool}");
+        }
+        let params = ask(tool, &json!({"tools": {}})).await.expect("an ask");
+        let member = if tool.starts_with("tools") {
+            "tools"
+        } else {
+            "toolChoice"
+        };
+        assert!(params.get(member).is_some(), "{tool}: {params}");
+    }
+}
+
+#[tokio::test]
+async fn context_is_asked_for_only_where_it_can_be_given() {
+    for tool in ["context", "context_explicit"] {
+        for lacks in [json!({}), json!({"tools": {}})] {
+            let params = ask(tool, &lacks).await.expect("an ask");
+            assert_eq!(params.get("includeContext"), None, "{tool}");
+        }
+        let params = ask(tool, &json!({"context": {}})).await.expect("an ask");
+        assert_eq!(params["includeContext"], "allServers", "{tool}");
+    }
+}
+
+/// Lets the model look as often as it likes.
+async fn advise(cx: Cx) -> Result<String> {
+    let mut params = with_tools();
+    loop {
+        let answer = cx.sample("model", params.clone()).await?;
+        let mut results = Vec::new();
+        for tool in answer.tool_uses() {
+            let seen = cx
+                .step("look", async {
+                    Ok::<_, refrain_core::Error>(tool.input.len())
+                })
+                .await?;
+            results.push(tool.result(format!("seen: {seen}")));
+        }
+        if results.is_empty() {
+            return Ok(answer.text());
+        }
+        params = params.said(&answer).results(results);
+    }
+}
+
+#[tokio::test]
+async fn a_model_uses_tools_round_by_round() {
+    let builder = Server::builder("sampling", "1").tool(Tool::new("advise", advise));
+    let instance = start(builder).await;
+    let plain = || {
+        let declared = json!({"sampling": {"tools": {}}});
+        Request::tool("advise", json!({})).meta(CAPABILITIES, declared)
+    };
+    let said = |content: Value| json!({"role": "assistant", "model": "m", "content": content});
+    let uses = json!([
+        {"type": "text", "text": "Let me see."},
+        {"type": "tool_use", "id": "1", "name": "look", "input": {}},
+        {"type": "tool_use", "id": "2", "name": "look", "input": {"at": "it"}}
+    ]);
+    let first = instance.send(&plain()).await.reply();
+    let messages = &result(&first)["inputRequests"]["model"]["params"]["messages"];
+    assert_eq!(messages.as_array().map(Vec::len), Some(1));
+
+    let again = plain().again(&token(&first), json!({"model": said(uses.clone())}));
+    let second = instance.send(&again).await.reply();
+    assert_eq!(asked(&second), ["model#2"]);
+    let params = &result(&second)["inputRequests"]["model#2"]["params"];
+    let seen = |id: &str, text: &str| json!({"type": "tool_result", "toolUseId": id, "content": [{"type": "text", "text": text}]});
+    assert_eq!(
+        params["messages"],
+        json!([
+            {"role": "user", "content": {"type": "text", "text": "Well?"}},
+            {"role": "assistant", "content": uses},
+            {"role": "user", "content": [seen("1", "seen: 0"), seen("2", "seen: 1")]}
+        ])
+    );
+    assert_eq!(params["tools"][0]["name"], "look");
+
+    let done = json!({"model#2": said(json!({"type": "text", "text": "It is fine."}))});
+    let last = instance.send(&plain().again(&token(&second), done)).await;
+    assert_eq!(text(&last.reply()), "It is fine.");
+}
+
+#[tokio::test]
+async fn a_conversation_that_makes_no_sense_is_not_sent() {
+    let forgotten = || {
+        let answer = json!({"role": "assistant", "model": "m",
+            "content": {"type": "tool_use", "id": "1", "name": "look", "input": {}}});
+        let answer = serde_json::from_value(answer).expect("an answer");
+        with_tools().said(&answer).user("Well?")
+    };
+    let builder = both(Server::builder("sampling", "1"), "forgotten", forgotten);
+    let instance = start(builder).await;
+    for tool in ["forgotten", "forgotten_explicit"] {
+        let declared = json!({"sampling": {"tools": {}}});
+        let request = Request::tool(tool, json!({})).meta(CAPABILITIES, declared);
+        instance.send(&request).await.error(200, -32603);
+    }
+}

@@ -1,0 +1,191 @@
+//! Requests that stand for themselves: what came before on a connection, or came with another request, does not matter.
+
+use crate::support::{
+    CAPABILITIES, CLIENT_INFO, Guard, Request, Response, Signals, Word, asked, echo, greet, result,
+    signals, start, text, token, within,
+};
+use refrain_core::{Cx, Result};
+use refrain_server::{Prompt, Resource, ResourceTemplate, Server, ServerBuilder, State, Tool};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Greets, and says when it is set down.
+async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    greet(cx).await
+}
+
+async fn quote(_: Cx, word: Word) -> Result<String> {
+    Ok(word.text)
+}
+
+async fn diary(cx: Cx) -> Result<String> {
+    greet(cx).await
+}
+
+async fn readme(_: Cx) -> Result<&'static str> {
+    Ok("read me")
+}
+
+fn builder() -> ServerBuilder {
+    Server::builder("stateless", "1")
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("greet", greet))
+        .prompt(Prompt::new("quote", quote))
+        .resource(Resource::new("docs://readme", "readme", readme))
+        .resource(Resource::new("docs://diary", "diary", diary))
+        .resource_template(ResourceTemplate::new("docs://old/{name}", "old", readme))
+}
+
+const LISTS: [&str; 5] = [
+    "server/discover",
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+];
+
+fn greeting() -> Request {
+    Request::tool("greet", json!({}))
+}
+
+fn answers() -> Value {
+    json!({"login": {"action": "accept", "content": {"name": "octocat"}}})
+}
+
+fn code(response: &Response) -> Value {
+    response.json()["error"]["code"].clone()
+}
+
+#[tokio::test]
+async fn what_a_request_does_not_say_is_not_known_from_an_earlier_one() {
+    let instance = start(builder()).await;
+    let mut connection = instance.connect().await;
+    for _ in 0..2 {
+        let can = connection.exchange(&greeting()).await;
+        assert_eq!(asked(&can.reply()), ["login"]);
+        let cannot = greeting().meta(CAPABILITIES, json!({}));
+        assert_eq!(code(&connection.exchange(&cannot).await), -32021);
+        let silent = greeting().without_meta(CAPABILITIES);
+        assert_eq!(code(&connection.exchange(&silent).await), -32602);
+        let silent = greeting().without_meta(crate::support::VERSION);
+        assert_eq!(code(&connection.exchange(&silent).await), -32602);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_can_no_longer_answer_is_not_asked_again() {
+    let instance = start(builder()).await;
+    let state = token(&instance.send(&greeting()).await.reply());
+    let cannot = || greeting().meta(CAPABILITIES, json!({}));
+    let empty = instance.send(&cannot().again(&state, json!({}))).await;
+    empty.error(400, -32021);
+    // An answer it has already is taken.
+    let reply = instance.send(&cannot().again(&state, answers())).await;
+    assert_eq!(text(&reply.reply()), "Hello, octocat!");
+}
+
+#[tokio::test]
+async fn who_a_client_says_it_is_changes_nothing() {
+    let instance = start(builder()).await;
+    let as_client = |request: Request, info: &Value| match info {
+        Value::Null => request.without_meta(CLIENT_INFO),
+        info => request.meta(CLIENT_INFO, info.clone()),
+    };
+    let clients = [
+        json!({"name": "a", "version": "1"}),
+        json!({"name": "admin", "version": "999", "title": "Root", "more": true}),
+        Value::Null,
+    ];
+    let mut lists = Vec::new();
+    for info in &clients {
+        let state = token(&instance.send(&as_client(greeting(), info)).await.reply());
+        for other in &clients {
+            let again = as_client(greeting(), other).again(&state, answers());
+            let reply = instance.send(&again).await.reply();
+            assert_eq!(text(&reply), "Hello, octocat!");
+        }
+        let list = as_client(Request::rpc("tools/list", json!({})), info);
+        lists.push(instance.send(&list).await.body);
+    }
+    lists.dedup();
+    assert_eq!(lists.len(), 1);
+}
+
+#[tokio::test]
+async fn metadata_that_is_not_known_is_passed_over() {
+    let instance = start(builder()).await;
+    let request = Request::tool("echo", json!({"text": "x"}))
+        .meta(
+            "io.modelcontextprotocol/unheard-of",
+            json!([1, {"a": null}]),
+        )
+        .meta("com.example/own", json!("x"))
+        .meta("plain", json!(7));
+    assert_eq!(text(&instance.send(&request).await.reply()), "Echo: x");
+}
+
+#[tokio::test]
+async fn lists_depend_neither_on_the_connection_nor_on_what_went_before() {
+    let instance = start(builder()).await;
+    let mut busy = instance.connect().await;
+    for method in LISTS {
+        let list = Request::rpc(method, json!({}));
+        let fresh = instance.send(&list).await.body;
+        for between in [
+            Request::tool("echo", json!({"text": "x"})),
+            greeting(),
+            Request::tool("nope", json!({})),
+            Request::read("docs://readme"),
+        ] {
+            busy.exchange(&between).await;
+            assert_eq!(busy.exchange(&list).await.body, fresh, "{method}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_result_says_its_type_and_who_sent_it() {
+    let instance = start(builder()).await;
+    let calls = [
+        (Request::tool("echo", json!({"text": "x"})), "complete"),
+        (greeting(), "input_required"),
+        (Request::prompt("quote", json!({"text": "x"})), "complete"),
+        (Request::read("docs://readme"), "complete"),
+        (Request::read("docs://diary"), "input_required"),
+    ];
+    let lists = LISTS.map(|method| (Request::rpc(method, json!({})), "complete"));
+    for (request, kind) in calls.into_iter().chain(lists) {
+        let reply = instance.send(&request).await.reply();
+        let result = result(&reply);
+        assert_eq!(result["resultType"], kind, "{reply}");
+        let info = &result["_meta"]["io.modelcontextprotocol/serverInfo"];
+        assert_eq!(info, &json!({"name": "stateless", "version": "1"}));
+    }
+}
+
+#[tokio::test]
+async fn only_calls_ask_and_what_asks_may_not_be_cached() {
+    let instance = start(builder()).await;
+    for method in LISTS {
+        let request = Request::rpc(method, json!({})).again("nonsense", answers());
+        let reply = instance.send(&request).await.reply();
+        assert_eq!(result(&reply)["resultType"], "complete", "{reply}");
+    }
+    let reply = instance.send(&Request::read("docs://diary")).await.reply();
+    assert_eq!(asked(&reply), ["login"]);
+    let members = result(&reply).as_object().expect("a result is an object");
+    assert!(!members.contains_key("ttlMs") && !members.contains_key("cacheScope"));
+}
+
+#[tokio::test]
+async fn nothing_is_held_for_a_client_that_may_not_come_back() {
+    let (signals, mut heard) = signals();
+    let builder = builder().tool(Tool::new("guarded", guarded)).state(signals);
+    let instance = start(builder).await;
+    let reply = instance.send(&Request::tool("guarded", json!({}))).await;
+    assert_eq!(asked(&reply.reply()), ["login"]);
+    let set_down = within("the handler to be set down", heard.recv()).await;
+    assert_eq!(set_down, Some("dropped"));
+    instance.at_rest().await;
+}

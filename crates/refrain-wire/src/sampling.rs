@@ -1,0 +1,479 @@
+//! A conversation with the client's model: what it is asked, and what it says.
+
+use serde::de::{Deserializer, Error};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::content::{Content, Role};
+use crate::decode::reason;
+use crate::info::ToolInfo;
+use crate::meta::{Capabilities, Capability};
+
+/// A question to the client's model.
+///
+/// ```
+/// use refrain_wire::SamplingParams;
+/// let params = SamplingParams::new(100)
+///     .system("You are a geographer.")
+///     .user("What is the capital of France?")
+///     .hint("claude-3-sonnet")
+///     .intelligence(0.8);
+/// assert_eq!(params.messages.len(), 1);
+/// ```
+///
+/// A model that is given tools may say which it wants used. What it said goes back to it with the results:
+///
+/// ```
+/// use refrain_wire::{SamplingAnswer, SamplingParams, ToolInfo};
+/// let weather = ToolInfo {
+///     name: "get_weather".into(),
+///     input_schema: serde_json::json!({"type": "object", "properties": {"city": {"type": "string"}}}),
+///     ..ToolInfo::default()
+/// };
+/// let mut params = SamplingParams::new(1000).user("Paris or London?").tool(weather);
+/// # let answer: SamplingAnswer = serde_json::from_value(serde_json::json!({"role": "assistant", "model": "m",
+/// #     "content": {"type": "tool_use", "id": "1", "name": "get_weather", "input": {"city": "Paris"}}}))?;
+/// // let answer = cx.sample("advice", params.clone()).await?;
+/// let results = answer.tool_uses().map(|tool| match tool.name.as_str() {
+///     "get_weather" => tool.result(format!("Sunny in {}", tool.input["city"])),
+///     other => tool.failed(format!("there is no tool {other}")),
+/// });
+/// params = params.said(&answer).results(results);
+/// assert!(params.check().is_ok());
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SamplingParams {
+    /// The conversation so far.
+    pub messages: Vec<SamplingMessage>,
+    /// Which model to choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_preferences: Option<ModelPreferences>,
+    /// The system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// How much of the client's context the model should see. Only clients that declare `sampling.context` are asked
+    /// for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub include_context: Option<IncludeContext>,
+    /// How freely the model should choose its words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// The most tokens the model may write.
+    pub max_tokens: u32,
+    /// Texts that end the model's answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop_sequences: Vec<String>,
+    /// Further settings for the client's provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Value>,
+    /// The tools the model may use. They need not be tools of the server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolInfo>,
+    /// Whether the model must use them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<ToolChoice>,
+}
+
+impl SamplingParams {
+    /// An empty conversation with room for this many tokens of answer.
+    pub fn new(max_tokens: u32) -> Self {
+        Self {
+            max_tokens,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a message of one block.
+    #[must_use]
+    pub fn message(self, role: Role, content: impl Into<SamplingBlock>) -> Self {
+        self.blocks(role, vec![content.into()])
+    }
+
+    /// Adds a text from the user.
+    #[must_use]
+    pub fn user(self, text: impl Into<String>) -> Self {
+        self.message(Role::User, Content::text(text))
+    }
+
+    /// Adds a text from the assistant.
+    #[must_use]
+    pub fn assistant(self, text: impl Into<String>) -> Self {
+        self.message(Role::Assistant, Content::text(text))
+    }
+
+    /// Adds a message of any number of blocks.
+    #[must_use]
+    pub fn blocks(mut self, role: Role, content: Vec<SamplingBlock>) -> Self {
+        self.messages.push(SamplingMessage { role, content });
+        self
+    }
+
+    /// Adds what the model said, as it said it.
+    #[must_use]
+    pub fn said(self, answer: &SamplingAnswer) -> Self {
+        self.blocks(answer.role, answer.content.clone())
+    }
+
+    /// Adds the results of all tools that the model used in the message before.
+    #[must_use]
+    pub fn results(self, results: impl IntoIterator<Item = ToolUseResult>) -> Self {
+        let content = results.into_iter().map(SamplingBlock::ToolResult);
+        self.blocks(Role::User, content.collect())
+    }
+
+    /// Adds a tool that the model may use.
+    #[must_use]
+    pub fn tool(mut self, tool: ToolInfo) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Says whether the model must use tools.
+    #[must_use]
+    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
+        self.tool_choice = Some(choice);
+        self
+    }
+
+    /// Sets the system prompt.
+    #[must_use]
+    pub fn system(mut self, text: impl Into<String>) -> Self {
+        self.system_prompt = Some(text.into());
+        self
+    }
+
+    /// Sets the temperature.
+    #[must_use]
+    pub fn temperature(mut self, temperature: f64) -> Self {
+        self.temperature = Some(temperature);
+        self
+    }
+
+    /// Adds a model, or a part of its name, to those preferred.
+    #[must_use]
+    pub fn hint(mut self, name: impl Into<String>) -> Self {
+        self.preferences().hints.push(ModelHint {
+            name: Some(name.into()),
+        });
+        self
+    }
+
+    /// Says from 0 to 1 how much the model's intelligence matters.
+    #[must_use]
+    pub fn intelligence(mut self, priority: f64) -> Self {
+        self.preferences().intelligence_priority = Some(priority);
+        self
+    }
+
+    /// Says from 0 to 1 how much the model's speed matters.
+    #[must_use]
+    pub fn speed(mut self, priority: f64) -> Self {
+        self.preferences().speed_priority = Some(priority);
+        self
+    }
+
+    /// Says from 0 to 1 how much the model's cost matters.
+    #[must_use]
+    pub fn cost(mut self, priority: f64) -> Self {
+        self.preferences().cost_priority = Some(priority);
+        self
+    }
+
+    /// What the client must have declared to be asked this.
+    pub fn capability(&self) -> Capability {
+        let mut blocks = self.messages.iter().flat_map(|message| &message.content);
+        let with_tools = !self.tools.is_empty()
+            || self.tool_choice.is_some()
+            || blocks.any(SamplingBlock::is_about_a_tool);
+        if with_tools {
+            Capability::SamplingTools
+        } else {
+            Capability::Sampling
+        }
+    }
+
+    /// Is this a conversation that a model can be given? If not, why.
+    ///
+    /// A model is given text, images and sounds. Where it used tools, the next message has a result for each use and
+    /// nothing else; results stand nowhere else.
+    pub fn check(&self) -> Result<(), String> {
+        let mut used: Vec<&str> = Vec::new();
+        for (at, message) in self.messages.iter().enumerate() {
+            message
+                .check(&mut used)
+                .map_err(|reason| format!("messages[{at}]: {reason}"))?;
+        }
+        match used.first() {
+            None => Ok(()),
+            Some(id) => Err(format!(
+                "messages: the use {id:?} of a tool has no result; add .results(..)"
+            )),
+        }
+    }
+
+    /// Leaves out what this client did not declare and can do without: its context.
+    pub fn keep_to(&mut self, capabilities: Capabilities) {
+        if !capabilities.sampling_context {
+            self.include_context = None;
+        }
+    }
+
+    fn preferences(&mut self) -> &mut ModelPreferences {
+        self.model_preferences.get_or_insert_default()
+    }
+}
+
+/// One message of a conversation with a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SamplingMessage {
+    /// Who said it.
+    pub role: Role,
+    /// What was said: on the wire one block or several.
+    #[serde(serialize_with = "one_as_itself", deserialize_with = "one_or_many")]
+    pub content: Vec<SamplingBlock>,
+}
+
+impl SamplingMessage {
+    /// Does it go on from a message in which these uses of tools were made? Leaves those that it makes.
+    fn check<'a>(&'a self, used: &mut Vec<&'a str>) -> Result<(), String> {
+        let mut results = Vec::new();
+        let mut uses = Vec::new();
+        for block in &self.content {
+            match block {
+                SamplingBlock::ToolResult(result) => results.push(result.tool_use_id.as_str()),
+                SamplingBlock::ToolUse(tool) => uses.push(tool.id.as_str()),
+                SamplingBlock::Content(Content::Resource { .. } | Content::ResourceLink(_)) => {
+                    return Err("a model is given text, images and sounds, no resources".into());
+                }
+                SamplingBlock::Content(_) | SamplingBlock::Other(_) => {}
+            }
+        }
+        if !results.is_empty() && (results.len() < self.content.len() || self.role != Role::User) {
+            return Err(
+                "results of tools are a message of the user with nothing else in it".into(),
+            );
+        }
+        if !uses.is_empty() && self.role != Role::Assistant {
+            return Err("only the assistant uses tools".into());
+        }
+        results.sort_unstable();
+        used.sort_unstable();
+        if results != *used {
+            return Err(format!(
+                "there must be one result for each use of a tool in the message before ({used:?}), not {results:?}"
+            ));
+        }
+        *used = uses;
+        Ok(())
+    }
+}
+
+/// Whether a model must use the tools it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub enum ToolChoice {
+    /// As it likes.
+    Auto,
+    /// It must use at least one.
+    Required,
+    /// It must use none.
+    None,
+}
+
+/// A tool that a model wants to be used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "tool_use")]
+pub struct ToolUse {
+    /// What its result names.
+    pub id: String,
+    /// The name of the tool.
+    pub name: String,
+    /// The arguments, which nobody has checked.
+    pub input: Map<String, Value>,
+    /// Further facts about it.
+    #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Value>,
+}
+
+impl ToolUse {
+    /// What the tool returned.
+    pub fn result(&self, content: impl Into<Content>) -> ToolUseResult {
+        ToolUseResult {
+            tool_use_id: self.id.clone(),
+            content: vec![content.into()],
+            structured_content: None,
+            is_error: false,
+            meta: None,
+        }
+    }
+
+    /// Why the tool failed.
+    pub fn failed(&self, reason: impl Into<String>) -> ToolUseResult {
+        ToolUseResult {
+            is_error: true,
+            ..self.result(reason.into())
+        }
+    }
+}
+
+/// What came of a tool that a model wanted to be used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "tool_result", rename_all = "camelCase")]
+pub struct ToolUseResult {
+    /// The id of the use.
+    pub tool_use_id: String,
+    /// The content for the model.
+    pub content: Vec<Content>,
+    /// The same for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured_content: Option<Value>,
+    /// Whether the tool failed, and the content says why.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+    /// Further facts about it.
+    #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Value>,
+}
+
+/// How much of the client's context a model should see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum IncludeContext {
+    /// Nothing.
+    None,
+    /// What came from this server.
+    ThisServer,
+    /// What came from any server.
+    AllServers,
+}
+
+/// Which model to choose; the client decides.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelPreferences {
+    /// Models to consider, the best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<ModelHint>,
+    /// From 0 to 1, how much a low cost matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_priority: Option<f64>,
+    /// From 0 to 1, how much speed matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_priority: Option<f64>,
+    /// From 0 to 1, how much intelligence matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intelligence_priority: Option<f64>,
+}
+
+/// A model to consider.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ModelHint {
+    /// The model's name, or a part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// The answer of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SamplingAnswer {
+    /// Who speaks, as a rule the assistant.
+    pub role: Role,
+    /// What the model said: on the wire one block or several.
+    #[serde(deserialize_with = "one_or_many")]
+    pub content: Vec<SamplingBlock>,
+    /// The model that answered.
+    pub model: String,
+    /// Why it stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+}
+
+impl SamplingAnswer {
+    /// The text of all text blocks, one after the other.
+    pub fn text(&self) -> String {
+        let texts = self.content.iter().filter_map(|block| match block {
+            SamplingBlock::Content(content) => content.as_text(),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    /// The tools that the model wants to be used.
+    pub fn tool_uses(&self) -> impl Iterator<Item = &ToolUse> {
+        self.content.iter().filter_map(|block| match block {
+            SamplingBlock::ToolUse(tool) => Some(tool),
+            _ => None,
+        })
+    }
+}
+
+/// One block of a message.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum SamplingBlock {
+    /// A block of content.
+    Content(Content),
+    /// A tool to be used.
+    ToolUse(ToolUse),
+    /// What came of it.
+    ToolResult(ToolUseResult),
+    /// A block of a type that is not known here, as sent.
+    Other(Value),
+}
+
+impl<T: Into<Content>> From<T> for SamplingBlock {
+    fn from(content: T) -> Self {
+        Self::Content(content.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for SamplingBlock {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_value(Value::deserialize(deserializer)?).map_err(Error::custom)
+    }
+}
+
+impl SamplingBlock {
+    fn from_value(value: Value) -> Result<Self, String> {
+        if !value.is_object() {
+            return Err("a content block must be an object".to_owned());
+        }
+        let read = match value.get("type").and_then(Value::as_str) {
+            None => return Err("a content block must have a type".to_owned()),
+            Some("tool_use") => serde_json::from_value(value).map(Self::ToolUse),
+            Some("tool_result") => serde_json::from_value(value).map(Self::ToolResult),
+            Some(kind) if Content::is_known(kind) => {
+                serde_json::from_value(value).map(Self::Content)
+            }
+            Some(_) => Ok(Self::Other(value)),
+        };
+        read.map_err(|error| reason(&error))
+    }
+
+    const fn is_about_a_tool(&self) -> bool {
+        matches!(self, Self::ToolUse(_) | Self::ToolResult(_))
+    }
+}
+
+/// Writes a message of one block the way that every client reads.
+fn one_as_itself<S: Serializer>(
+    blocks: &Vec<SamplingBlock>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match blocks.as_slice() {
+        [block] => block.serialize(serializer),
+        blocks => blocks.serialize(serializer),
+    }
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SamplingBlock>, D::Error> {
+    let blocks = match Value::deserialize(deserializer)? {
+        Value::Array(blocks) => blocks.into_iter().map(SamplingBlock::from_value).collect(),
+        block => SamplingBlock::from_value(block).map(|block| vec![block]),
+    };
+    blocks.map_err(Error::custom)
+}
