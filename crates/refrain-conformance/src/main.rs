@@ -151,17 +151,9 @@ async fn run(listen: SocketAddr, server: Server) -> io::Result<()> {
     serve(listener, server, AllowedHosts::local(), stop).await
 }
 
-/// Serves until the input ends or it is told to stop, which is to the server as if the input had ended.
+/// Serves until the input ends or it is told to stop.
 async fn run_stdio(server: Server) -> io::Result<()> {
     let stop = told_to_stop()?;
-    let (input, mut copy) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move {
-        let mut stdin = tokio::io::stdin();
-        tokio::select! {
-            // Either way the copy is dropped, and with it the input ends.
-            _ = tokio::io::copy(&mut stdin, &mut copy) => {}
-            () = stop => {}
-        }
-    });
-    serve_stdio(server, BufReader::new(input), tokio::io::stdout()).await
+    let input = BufReader::new(tokio::io::stdin());
+    serve_stdio(server, input, tokio::io::stdout(), stop).await
 }
