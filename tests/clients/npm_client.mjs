@@ -2,7 +2,7 @@
 // Plays the documents' stories as an ordinary user of the TypeScript SDK
 // (@modelcontextprotocol/client 2.4.0).
 //
-//     npm_client.mjs URL
+//     npm_client.mjs [--token TOKEN] URL
 //     npm_client.mjs --stdio COMMAND [ARGUMENT...]
 //
 // The SDK runs the rounds: this script only registers handlers and calls tools. It prints one line
@@ -127,16 +127,21 @@ const checks = {
     }
 };
 
-function transportFrom([first, ...rest]) {
+function transportFrom(args) {
+    const [first, ...rest] = args;
     if (first === '--stdio' && rest.length > 0) {
-        const [command, ...args] = rest;
-        return new StdioClientTransport({ command, args });
+        const [command, ...others] = rest;
+        return new StdioClientTransport({ command, args: others });
     }
-    if (first === undefined || first.startsWith('-') || rest.length > 0) {
-        console.error('usage: npm_client.mjs URL | --stdio COMMAND [ARGUMENT...]');
+    const [token, url, ...more] = first === '--token' ? rest : [undefined, ...args];
+    if (url === undefined || url.startsWith('-') || more.length > 0) {
+        console.error('usage: npm_client.mjs [--token TOKEN] URL | --stdio COMMAND [ARGUMENT...]');
         process.exit(2);
     }
-    return new StreamableHTTPClientTransport(new URL(first));
+    return new StreamableHTTPClientTransport(
+        new URL(url),
+        token && { authProvider: { token: async () => token } }
+    );
 }
 
 let current = 'connect';

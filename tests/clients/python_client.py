@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plays the documents' stories as an ordinary user of the Python SDK (mcp 2.3.0).
 
-    python_client.py URL
+    python_client.py [--token TOKEN] URL
     python_client.py --stdio COMMAND [ARGUMENT...]
 
 The SDK runs the rounds: this script only registers callbacks and calls tools. It prints one line
@@ -15,8 +15,10 @@ import argparse
 import sys
 
 import anyio
+import httpx2
 from mcp import Client, CreateMessageResult, StdioServerParameters
-from mcp.client import ClientRequestContext
+from mcp.client import ClientRequestContext, Transport
+from mcp.client.streamable_http import streamable_http_client
 from mcp.types import (
     CallToolResult,
     CreateMessageRequestParams,
@@ -155,7 +157,7 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-async def run(server: str | StdioServerParameters) -> int:
+async def run(server: Server) -> int:
     user = User()
     current = "connect"
     try:
@@ -176,9 +178,13 @@ async def run(server: str | StdioServerParameters) -> int:
     return 0
 
 
-def server_from(arguments: list[str]) -> str | StdioServerParameters:
+Server = str | StdioServerParameters | Transport
+
+
+def server_from(arguments: list[str]) -> Server:
     parser = argparse.ArgumentParser(description="Play the documents' stories with the Python SDK.")
     parser.add_argument("url", nargs="?", help="the server's endpoint, such as http://127.0.0.1:8080/mcp")
+    parser.add_argument("--token", help="an access token to send with every request")
     parser.add_argument("--stdio", nargs=argparse.REMAINDER, metavar="COMMAND", help="start this server instead")
     parsed = parser.parse_args(arguments)
     if parsed.stdio:
@@ -186,6 +192,9 @@ def server_from(arguments: list[str]) -> str | StdioServerParameters:
         return StdioServerParameters(command=command, args=rest)
     if not parsed.url:
         parser.error("an URL or --stdio COMMAND is needed")
+    if parsed.token:
+        headers = {"authorization": f"Bearer {parsed.token}"}
+        return streamable_http_client(parsed.url, http_client=httpx2.AsyncClient(headers=headers))
     return parsed.url
 
 

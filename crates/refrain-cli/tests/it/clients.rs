@@ -2,7 +2,8 @@
 //!
 //! `scripts/tools` installs them. Where it cannot, these tests fail: clients that did not run have shown nothing.
 
-use crate::support::{Balancer, Files, Serve, run_tool};
+use crate::support::issuer::{ISSUER, RESOURCE};
+use crate::support::{Balancer, Files, Issuer, Serve, run_tool, tool_fails};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
@@ -58,6 +59,33 @@ async fn over_stdio(client: [&str; 2]) {
     check(client, &[command, flags].concat()).await;
 }
 
+/// With an access token the stories are played; without one, or with a wrong one, the client says what is the matter.
+async fn with_an_access_token(client: [&str; 2]) {
+    let (files, issuer) = (Files::new(), Issuer::new());
+    let jwks = files.write("jwks.json", &issuer.jwks());
+    let jwks = jwks.display().to_string();
+    let flags = ["--issuer", ISSUER, "--jwks", &jwks, "--resource", RESOURCE];
+    let instance = Serve::new().args(flags).start().await;
+    let url = instance.url();
+    let token = issuer.token("alice", "");
+    check(client, &["--token".as_ref(), token.as_ref(), url.as_ref()]).await;
+
+    let without = tool_fails(CLIENT_TIME, &client, &[url.as_ref()]).await;
+    let stranger = Issuer::new().token("alice", "");
+    let with = ["--token".as_ref(), stranger.as_ref(), url.as_ref()];
+    let wrong = tool_fails(CLIENT_TIME, &client, &with).await;
+    let said = format!("{without}{wrong}");
+    // Python shows what the server says, TypeScript what it makes of the status.
+    let wanted = if client == PYTHON {
+        "FAIL connect: MCPError: send an Authorization header with a bearer token\n\
+         FAIL connect: MCPError: the token cannot be verified\n"
+    } else {
+        "FAIL connect: Version negotiation failed: the server requires authorization (HTTP 401)\n\
+         FAIL connect: Unauthorized\n"
+    };
+    assert_eq!(said, wanted);
+}
+
 const TOO_LONG: Duration = Duration::from_secs(1800);
 
 macro_rules! tests {
@@ -74,7 +102,9 @@ tests! {
     python_over_http: over_http with PYTHON,
     python_over_a_fleet: over_a_fleet with PYTHON,
     python_over_stdio: over_stdio with PYTHON,
+    python_with_an_access_token: with_an_access_token with PYTHON,
     npm_over_http: over_http with NPM,
     npm_over_a_fleet: over_a_fleet with NPM,
     npm_over_stdio: over_stdio with NPM,
+    npm_with_an_access_token: with_an_access_token with NPM,
 }

@@ -14,7 +14,7 @@ pub(crate) use client::{Call, Client, Finished, Reply};
 pub(crate) use instance::{Instance, Serve, refrain};
 pub(crate) use issuer::Issuer;
 pub(crate) use ledger::Ledger;
-pub(crate) use tools::run_tool;
+pub(crate) use tools::{run_tool, tool_fails};
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
