@@ -12,6 +12,7 @@
 //! | an ask is open | let others settle, then cut with all open asks |
 //! | nothing of the above | wait: the handler awaits something of its own |
 
+mod cut;
 mod driver;
 mod env;
 mod mark;

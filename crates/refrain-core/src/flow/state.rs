@@ -4,14 +4,14 @@
 //! to an operation that the driver gave it to, at rest; nothing is registered or delivered once `ended` is set. Author code (checks,
 //! destructors, wakers) never runs while the lock is held.
 
-use super::env::{Env, Limits};
+use super::env::Env;
 use super::mark::{in_step, is_driving};
-use super::reply::{Cut, Fault, Incomplete, Note, Stats, is_url, no_url};
+use super::reply::{Fault, Note, Stats};
 use super::signal::{PassCounter, StepSignal};
 use super::waker::FlowWaker;
-use crate::journal::{Asked, Entry, FlowId, Held, Key, Kind, Retry, Saved, Snapshot};
-use crate::{AskError, Error, Trace};
-use refrain_wire::{Ask, AskKind, Traceparent};
+use crate::Trace;
+use crate::journal::{Entry, FlowId, Held, Key, Kind, Retry, Saved};
+use refrain_wire::{Ask, Traceparent};
 use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -62,9 +62,9 @@ pub(crate) struct State {
     /// The journal is done with: new steps may start, progress and logs are heard.
     pub(crate) live: bool,
     pub(crate) slots: Vec<Slot>,
-    next_slot: SlotId,
+    pub(super) next_slot: SlotId,
     /// The highest ordinal given out for each name.
-    ordinals: Vec<Key>,
+    pub(super) ordinals: Vec<Key>,
     pub(crate) retries: Vec<Retry>,
     pub(crate) saved: Vec<Saved>,
     pub(crate) own_state: Option<Box<str>>,
@@ -84,10 +84,10 @@ pub(crate) struct State {
     /// Operations that may still be polled before the round is made to crash.
     pub(crate) fuse: Option<u32>,
     pub(crate) crashed: bool,
-    round: u32,
-    sheds: u32,
-    deadline: u64,
-    trace: Option<Traceparent>,
+    pub(super) round: u32,
+    pub(super) sheds: u32,
+    pub(super) deadline: u64,
+    pub(super) trace: Option<Traceparent>,
 }
 
 /// A flow's state, and what never changes while it runs.
@@ -430,177 +430,5 @@ impl State {
             .iter()
             .find(|r| r.key == *key && r.fingerprint == fingerprint)
             .map(|r| &*r.reason)
-    }
-
-    /// The key the client will answer under: the author's name where it is free, else `scope/name#n`.
-    pub(crate) fn wire_key(&self, id: SlotId, key: &Key) -> String {
-        let other_kind_or_scope = |k: &Key| {
-            k.name == key.name
-                && k.kind.ask().is_some()
-                && (k.kind != key.kind || k.scope != key.scope)
-        };
-        let open = |slot: &&Slot| slot.id != id && matches!(slot.phase, Phase::Open { .. });
-        let plain_is_taken = key.ordinal > 1
-            || self.entries.iter().any(|e| other_kind_or_scope(&e.key))
-            || self
-                .slots
-                .iter()
-                .filter(open)
-                .any(|s| other_kind_or_scope(&s.key));
-        let taken = |wire: &str| {
-            self.slots
-                .iter()
-                .any(|s| matches!(&s.phase, Phase::Open { wire_key, .. } if **wire_key == *wire))
-        };
-        let mut wire = match (&key.scope, key.ordinal) {
-            _ if !plain_is_taken => key.name.to_string(),
-            // Another scope's ask has had the plain name.
-            (None, 1) => format!("{}#1", key.name),
-            _ => key.full(),
-        };
-        while taken(&wire) {
-            wire = format!("{wire}.{}", key.kind.as_str());
-        }
-        wire
-    }
-
-    pub(crate) fn open_asks(&self) -> usize {
-        self.slots
-            .iter()
-            .filter(|slot| matches!(slot.phase, Phase::Open { .. }))
-            .count()
-    }
-
-    /// Asks the environment once whether to hand the flow on, and stays by a yes.
-    pub(crate) fn should_shed(&mut self, env: &Env) -> bool {
-        if !self.shedding && self.sheds < env.limits.sheds {
-            self.shedding = env.pressure.as_ref().is_some_and(|p| p.hand_on());
-        }
-        self.shedding
-    }
-
-    /// Sets the flow down with every ask that is open.
-    pub(crate) fn cut(&mut self, flow: FlowId) -> Cut {
-        let mut asks = Vec::new();
-        let mut asked = Vec::new();
-        for slot in &mut self.slots {
-            if !matches!(slot.phase, Phase::Open { .. }) {
-                continue;
-            }
-            if let Phase::Open {
-                ask,
-                wire_key,
-                fingerprint,
-            } = std::mem::replace(&mut slot.phase, Phase::Idle)
-            {
-                asks.push((wire_key.to_string(), ask));
-                asked.push(Asked {
-                    wire_key,
-                    key: slot.key.clone(),
-                    fingerprint,
-                });
-            }
-        }
-        self.set_down(flow, asks, asked)
-    }
-
-    /// Would a round with this many asks pass a limit? That is a fault.
-    pub(crate) fn passes_limit(&mut self, asks: usize, limits: &Limits) -> bool {
-        if asks > limits.asks {
-            let limit = limits.asks;
-            self.set_fault(
-                format!("{asks} asks are open at once, and the limit of a round is {limit}"),
-                false,
-            );
-        } else if self.round >= limits.rounds {
-            let limit = limits.rounds;
-            self.set_fault(
-                format!("the call needs another round, and its limit is {limit} rounds"),
-                false,
-            );
-        }
-        self.fault_is_set()
-    }
-
-    /// Sets the flow down with the asks and the state of an explicit reply.
-    pub(crate) fn cut_explicit(
-        &mut self,
-        env: &Env,
-        flow: FlowId,
-        reply: Incomplete,
-    ) -> Result<Cut, Error> {
-        if reply.asks.is_empty() && reply.state.is_none() {
-            return Err(Error::internal(
-                "an incomplete reply needs at least one ask or a state",
-            ));
-        }
-        let names = || reply.asks.iter().map(|(name, ..)| name);
-        let twice = |(at, name)| names().take(at).any(|earlier| earlier == name);
-        if let Some((_, name)) = names().enumerate().find(|named| twice(*named)) {
-            return Err(Error::internal(format!(
-                "an incomplete reply asks {name:?} twice; give each ask its own key"
-            )));
-        }
-        let mut asked = Vec::with_capacity(reply.asks.len());
-        let mut asks = Vec::with_capacity(reply.asks.len());
-        for (name, mut ask, fingerprint) in reply.asks {
-            let kind: AskKind = ask.kind();
-            match &mut ask {
-                Ask::Url { url, .. } if !is_url(url) => return Err(Error::internal(no_url(&name))),
-                Ask::Sampling(params) => {
-                    params.check().map_err(|reason| {
-                        Error::internal(format!("{name:?} cannot be asked of a model: {reason}"))
-                    })?;
-                    params.keep_to(env.capabilities);
-                }
-                Ask::Form { .. } | Ask::Url { .. } | Ask::Roots => {}
-            }
-            if !env.capabilities.has(ask.capability()) {
-                return Err(AskError::Unsupported {
-                    name: name.into_owned(),
-                    capability: ask.capability(),
-                }
-                .into());
-            }
-            let mut key = Key {
-                scope: None,
-                kind: kind.into(),
-                name,
-                ordinal: 0,
-            };
-            let before = self.entries.iter().filter(|e| e.key.same_name(&key));
-            key.ordinal = before.count() as u32 + 1;
-            asks.push((key.name.to_string(), ask));
-            asked.push(Asked {
-                wire_key: key.name.as_ref().into(),
-                key,
-                fingerprint,
-            });
-        }
-        self.own_state = reply.state;
-        Ok(self.set_down(flow, asks, asked))
-    }
-
-    fn set_down(&mut self, flow: FlowId, asks: Vec<(String, Ask)>, asked: Vec<Asked>) -> Cut {
-        self.ended = true;
-        let shed = asks.is_empty() && self.shedding;
-        let mut entries = std::mem::take(&mut self.entries);
-        entries.retain(|entry| !entry.void);
-        Cut {
-            asks,
-            shed,
-            snapshot: Snapshot {
-                flow,
-                round: self.round + 1,
-                sheds: self.sheds + u32::from(shed),
-                deadline: self.deadline,
-                asked,
-                entries,
-                retries: std::mem::take(&mut self.retries),
-                saved: std::mem::take(&mut self.saved),
-                state: self.own_state.take(),
-                trace: self.trace,
-            },
-        }
     }
 }
