@@ -12,6 +12,7 @@ mod tests;
 pub(crate) use command::{Options, run};
 pub(crate) use settings::{address, host};
 
+use crate::auth::{Auth, AuthConfig, AuthMistake};
 use crate::{Failure, keys};
 use mistake::{Mistake, Mistakes};
 use refrain::{BearerTokens, KeyRing, SealerOptions, ServerLimits};
@@ -43,6 +44,7 @@ pub(crate) struct Config {
     pub(crate) log: LogFormat,
     pub(crate) sealing: SealerOptions,
     pub(crate) limits: ServerLimits,
+    pub(crate) auth: AuthConfig,
 }
 
 impl Default for Config {
@@ -56,7 +58,15 @@ impl Default for Config {
             log: LogFormat::default(),
             sealing: SealerOptions::default(),
             limits: ServerLimits::default(),
+            auth: AuthConfig::default(),
         }
+    }
+}
+
+impl Config {
+    /// Is every caller anonymous?
+    pub(crate) fn lets_anyone_in(&self) -> bool {
+        self.tokens.is_none() && self.auth.jwt.is_none() && self.auth.proxy.is_none()
     }
 }
 
@@ -66,8 +76,10 @@ pub(crate) struct Loaded {
     config: Config,
     file: PathBuf,
     text: String,
-    /// The places of the values that the file sets, by the names of their settings.
+    /// The places of what the file sets, by the names of settings and tables.
     from: BTreeMap<&'static str, Range<usize>>,
+    /// Settings whose values are of no use.
+    unread: Vec<&'static str>,
     mistakes: Vec<Mistake>,
 }
 
@@ -77,6 +89,7 @@ pub(crate) struct Ready {
     pub(crate) config: Config,
     pub(crate) keys: Option<KeyRing>,
     pub(crate) tokens: Option<BearerTokens>,
+    pub(crate) auth: Auth,
 }
 
 impl Loaded {
@@ -95,7 +108,9 @@ impl Loaded {
             text,
             ..Self::default()
         };
-        loaded.mistakes = read::read(&loaded.text, &mut loaded.config, &mut loaded.from);
+        let text = std::mem::take(&mut loaded.text);
+        read::read(&text, &mut loaded);
+        loaded.text = text;
         loaded
     }
 
@@ -120,15 +135,34 @@ impl Loaded {
         let keys = self.usable("keys", keys);
         let tokens = self.config.tokens.as_deref().map(read_tokens);
         let tokens = self.usable("tokens", tokens);
-        if self.mistakes.is_empty() {
-            let config = self.config;
-            return Ok(Ready {
-                config,
+        let auth = self.auth();
+        match auth {
+            Some(auth) if self.mistakes.is_empty() => Ok(Ready {
+                config: self.config,
                 keys,
                 tokens,
-            });
+                auth,
+            }),
+            _ => Err(Mistakes::new(self.file, self.text, self.mistakes)),
         }
-        Err(Mistakes::new(self.file, self.text, self.mistakes))
+    }
+
+    /// How callers are told apart. Where a part of that could not be read, the rest is not judged.
+    fn auth(&mut self) -> Option<Auth> {
+        if self.unread.iter().any(|name| name.starts_with("auth.")) {
+            return None;
+        }
+        let mistake = |AuthMistake { place, message }| Mistake {
+            span: self.from.get(place).cloned(),
+            message,
+        };
+        match self.config.auth.ready(self.config.tokens.is_some()) {
+            Ok(auth) => Some(auth),
+            Err(mistakes) => {
+                self.mistakes.extend(mistakes.into_iter().map(mistake));
+                None
+            }
+        }
     }
 
     /// What was read from a file that a setting names.

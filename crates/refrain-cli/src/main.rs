@@ -1,5 +1,6 @@
 //! The `refrain` binary: `serve` one instance, manage `keys`, check its `config`, play the `demo`.
 
+mod auth;
 mod config;
 mod demo;
 mod keys;

@@ -1,5 +1,6 @@
 //! `refrain serve`: one instance with the documents' tools.
 
+use crate::auth;
 use crate::config::{self, Config, Loaded, LogFormat, Ready};
 use crate::tools::{self, Ledger};
 use crate::{Failure, keys, log, runtime};
@@ -35,9 +36,11 @@ pub(crate) struct Options {
     /// The name of the service that tokens are bound to [default: refrain].
     #[arg(long)]
     audience: Option<String>,
-    /// A file with lines of `PRINCIPAL TOKEN`: callers must send one of the tokens.
+    /// A file with lines of `PRINCIPAL TOKEN [SCOPE …]`: callers must send one of the tokens.
     #[arg(long)]
     tokens: Option<PathBuf>,
+    #[command(flatten)]
+    auth: auth::Flags,
     /// A host to answer for; may be given several times [default: localhost and the loopback addresses].
     #[arg(long = "allow-host", value_parser = config::host)]
     allowed_hosts: Vec<String>,
@@ -117,6 +120,7 @@ fn with_flags(mut loaded: Loaded, options: &Options) -> Loaded {
         c.sealing.audience = v;
     });
     loaded.flag("log", options.log.as_ref(), |c, v| c.log = v);
+    options.auth.put(&mut loaded);
     let hosts = Some(&options.allowed_hosts).filter(|hosts| !hosts.is_empty());
     loaded.flag("allowed_hosts", hosts, |c, v| c.allowed_hosts = Some(v));
     loaded
@@ -146,10 +150,10 @@ async fn serve_http(server: Server, config: &Config) -> Result<(), Failure> {
         LogFormat::Text => anstream::eprintln!("refrain: listening on http://{address}/mcp"),
         LogFormat::Json => tracing::info!("listening on http://{address}/mcp"),
     }
-    if !address.ip().is_loopback() && config.tokens.is_none() {
+    if !address.ip().is_loopback() && config.lets_anyone_in() {
         tracing::warn!(
             "anyone who reaches {address} can call, and take over calls of others whose tokens they get: \
-             set --tokens"
+             set --tokens, or [auth] in the configuration"
         );
     }
     serve(listener, server, hosts(config), stop).await?;
@@ -163,6 +167,7 @@ fn build(options: &Options, ready: Ready) -> Result<Server, Failure> {
         },
         keys,
         tokens,
+        auth,
     } = ready;
     let mut builder = Server::builder("refrain", env!("CARGO_PKG_VERSION"))
         .title("Refrain's tools")
@@ -179,6 +184,7 @@ fn build(options: &Options, ready: Ready) -> Result<Server, Failure> {
     if let Some(tokens) = tokens {
         builder = builder.authenticator(tokens);
     }
+    builder = auth.apply(builder);
     if let Some(instance) = &options.explain {
         builder = builder.explain_as(instance);
     }

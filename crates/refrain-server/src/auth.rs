@@ -1,147 +1,154 @@
-//! Who is calling.
+//! Who is calling, and what they may do.
 //!
-//! An [`Authenticator`] looks at a request's headers and yields a [`Principal`]. Tokens are bound to it.
+//! An [`Authenticator`] looks at a request's headers and yields a [`Caller`]: the [`Principal`] that tokens are bound
+//! to, and the [`Scopes`] that were granted.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `access` | what a server demands of its callers |
+//! | `scopes` | what a caller was granted |
+//! | `bearer` | a fixed list of bearer tokens |
+//! | `jwt` | access tokens of an authorization server |
+//! | `proxy` | callers that a proxy vouches for |
+//! | `challenge` | what a refused client is told |
+//! | `metadata` | where clients get their tokens |
 
-use http::HeaderMap;
+mod access;
+mod bearer;
+mod challenge;
+mod jwt;
+mod metadata;
+mod proxy;
+mod scopes;
+mod web;
+
+pub(crate) use access::{Access, AccessRules, MissingScopes, check_scopes};
+pub use bearer::{BadToken, BearerTokens};
+pub(crate) use challenge::Challenge;
+pub use jwt::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
+pub use metadata::ResourceMetadata;
+pub(crate) use metadata::{Published, WELL_KNOWN};
+pub use proxy::{TrustedProxy, TrustedProxyError};
+pub use scopes::Scopes;
+
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_core::Principal;
-use ring::digest::{SHA256, digest};
-use std::collections::HashMap;
-use std::future::{Future, ready};
+use std::borrow::Cow;
+use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
-/// The request does not say who is calling, or not believably.
+/// Who is calling, and what they may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Who is calling. Tokens are bound to it.
+    pub principal: Principal,
+    /// What they were granted.
+    pub scopes: Scopes,
+}
+
+/// A caller without any scope.
+impl From<Principal> for Caller {
+    fn from(principal: Principal) -> Self {
+        Self {
+            principal,
+            scopes: Scopes::none(),
+        }
+    }
+}
+
+/// Why a request is not let in. The text of each is for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct Refused {
-    /// What the client is told.
-    pub reason: String,
-    /// The value of the `WWW-Authenticate` header.
-    pub challenge: String,
+#[non_exhaustive]
+pub enum Refused {
+    /// Nothing says who is calling: HTTP 401. The client is told where to get a token, if that is known.
+    #[error("{0}")]
+    Missing(Cow<'static, str>),
+    /// What should say who is calling is no such thing, or is there twice: HTTP 400 with `invalid_request`.
+    #[error("{0}")]
+    Malformed(Cow<'static, str>),
+    /// The bearer token is not accepted: HTTP 401 with `invalid_token`.
+    #[error("{0}")]
+    InvalidToken(Cow<'static, str>),
+    /// As [`Missing`](Self::Missing), for other schemes than `Bearer`: HTTP 401 with this challenge.
+    #[error("{reason}")]
+    Challenged {
+        /// What the client is told.
+        reason: Cow<'static, str>,
+        /// The value of the `WWW-Authenticate` header.
+        challenge: String,
+    },
+    /// No credentials would help: HTTP 403.
+    #[error("{0}")]
+    Forbidden(Cow<'static, str>),
+    /// It cannot be found out at present: HTTP 503 with `Retry-After`.
+    #[error("{reason}")]
+    Unavailable {
+        /// What the client is told.
+        reason: Cow<'static, str>,
+        /// When to try again.
+        retry_after: Duration,
+    },
 }
 
 /// The answer of an [`Authenticator`], at its own time.
-pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Result<Principal, Refused>> + Send + 'a>>;
+pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Result<Caller, Refused>> + Send + 'a>>;
 
 /// Finds out who is calling from the headers of a request.
+///
+/// ```
+/// use refrain_server::{AuthFuture, Authenticator, Caller, Refused};
+/// use refrain_core::Principal;
+///
+/// /// Believes what it is told: for a server that only its own machine can reach.
+/// struct ByName;
+///
+/// impl Authenticator for ByName {
+///     fn authenticate<'a>(&'a self, headers: &'a http::HeaderMap) -> AuthFuture<'a> {
+///         Box::pin(async move {
+///             let name = headers.get("x-user").and_then(|name| name.to_str().ok());
+///             let name = name.ok_or(Refused::Missing("say who you are in X-User".into()))?;
+///             Ok(Caller { principal: Principal::new(name), scopes: ["notes:read"].into_iter().collect() })
+///         })
+///     }
+/// }
+/// ```
 pub trait Authenticator: Send + Sync + 'static {
     /// Who sent a request with these headers?
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a>;
 }
 
-/// A line of a token file that is not `PRINCIPAL TOKEN`.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of the tokens: {reason}")]
-pub struct BadToken {
-    /// The number of the line, from 1.
-    pub line: usize,
-    /// What is wrong with it.
-    pub reason: &'static str,
-}
-
-/// What `main` shows when it returns this error.
-impl std::fmt::Debug for BadToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
+/// The bearer token of a request.
+fn bearer_token(headers: &HeaderMap) -> Result<&str, Refused> {
+    let missing = || Refused::Missing("send an Authorization header with a bearer token".into());
+    let value = single(headers, &AUTHORIZATION)?.ok_or_else(missing)?;
+    let malformed = |reason: &'static str| Refused::Malformed(reason.into());
+    let value = value
+        .to_str()
+        .map_err(|_| malformed("the Authorization header has characters that are not ASCII"))?;
+    let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        // Another scheme is as good as none: the challenge says which one is wanted.
+        return Err(missing());
+    }
+    match token.trim() {
+        "" => Err(malformed("the Authorization header has no bearer token")),
+        token => Ok(token),
     }
 }
 
-/// A fixed list of bearer tokens, each with its principal. Only digests of the tokens are kept.
-///
-/// ```
-/// # use refrain_server::BearerTokens;
-/// let tokens = BearerTokens::new().with("alice", "s3cret-s3cret-s3cret");
-/// assert!(!format!("{tokens:?}").contains("s3cret"));
-/// ```
-#[derive(Clone, Default)]
-pub struct BearerTokens {
-    principals: HashMap<[u8; 32], Principal>,
-}
-
-impl BearerTokens {
-    /// An empty list: nobody may call.
-    pub fn new() -> Self {
-        Self::default()
+/// The one value of a header. One that is there twice could be read in two ways.
+fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a HeaderValue>, Refused> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    match values.next() {
+        None => Ok(first),
+        Some(_) => Err(Refused::Malformed(
+            format!("the {name} header is there more than once").into(),
+        )),
     }
-
-    /// Lets the bearer of `token` in as `principal`.
-    pub fn with(mut self, principal: &str, token: &str) -> Self {
-        self.principals
-            .insert(hash(token), Principal::new(principal));
-        self
-    }
-
-    /// Reads lines of `PRINCIPAL TOKEN`; empty lines and lines that start with `#` are passed over.
-    pub fn parse(text: &str) -> Result<Self, BadToken> {
-        let mut tokens = Self::new();
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let bad = |reason| BadToken {
-                line: number + 1,
-                reason,
-            };
-            let (principal, token) = line
-                .split_once(char::is_whitespace)
-                .ok_or_else(|| bad("expected `PRINCIPAL TOKEN`"))?;
-            let token = token.trim();
-            if token.len() < 16 {
-                return Err(bad("a token needs at least 16 characters"));
-            }
-            if tokens.principals.contains_key(&hash(token)) {
-                return Err(bad("this token is there twice"));
-            }
-            tokens = tokens.with(principal, token);
-        }
-        Ok(tokens)
-    }
-
-    fn find(&self, headers: &HeaderMap) -> Result<Principal, Refused> {
-        let refuse = |reason: &str, challenge: &str| Refused {
-            reason: reason.into(),
-            challenge: challenge.into(),
-        };
-        let Some(value) = headers.get(AUTHORIZATION) else {
-            return Err(refuse(
-                "send an Authorization header with a bearer token",
-                "Bearer",
-            ));
-        };
-        let token = value
-            .to_str()
-            .ok()
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim());
-        // Looked up by digest: how long it takes says nothing about the tokens.
-        token
-            .and_then(|token| self.principals.get(&hash(token)))
-            .cloned()
-            .ok_or_else(|| {
-                refuse(
-                    "the bearer token is not known",
-                    r#"Bearer error="invalid_token""#,
-                )
-            })
-    }
-}
-
-impl std::fmt::Debug for BearerTokens {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.principals.values()).finish()
-    }
-}
-
-impl Authenticator for BearerTokens {
-    fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
-        Box::pin(ready(self.find(headers)))
-    }
-}
-
-fn hash(token: &str) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
-    bytes
 }

@@ -1,6 +1,6 @@
 //! Puts a server together, and says why it cannot be.
 
-use crate::auth::Authenticator;
+use crate::auth::{AccessRules, Authenticator};
 use crate::catalog::{Caches, Catalog, Changes, Listing, Rules};
 use crate::handler::States;
 use crate::limits::ServerLimits;
@@ -102,6 +102,24 @@ pub enum BuildError {
         /// The limit.
         limit: &'static str,
     },
+    /// A scope that callers cannot be asked for.
+    #[error("{owner} cannot need the scope {scope:?}: {reason}")]
+    Scope {
+        /// What needs it: the tool, prompt or resource, or the server itself.
+        owner: String,
+        /// The scope.
+        scope: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The resource metadata would lead clients nowhere.
+    #[error("the resource metadata cannot name {url:?}: {reason}")]
+    Metadata {
+        /// The URL that is at fault.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A resource template cannot be matched against URIs.
     #[error(transparent)]
     Template(#[from] TemplateError),
@@ -129,6 +147,7 @@ pub struct ServerBuilder {
     source: Arc<dyn Source>,
     replay_log: Option<Arc<dyn ReplayLog>>,
     authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) access: AccessRules,
     on_round: Option<RoundHook>,
 }
 
@@ -157,6 +176,7 @@ impl Server {
             source: Arc::new(SystemSource::new()),
             replay_log: None,
             authenticator: None,
+            access: AccessRules::default(),
             on_round: None,
         }
     }
@@ -308,7 +328,7 @@ impl ServerBuilder {
         self.replay_log(Arc::new(MemoryReplayLog::new()))
     }
 
-    /// Finds out who is calling over HTTP. Without one, every caller is anonymous.
+    /// Finds out who is calling over HTTP. Without one, every caller is anonymous and has no scopes.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Some(Arc::new(authenticator));
         self
@@ -371,6 +391,7 @@ impl ServerBuilder {
             metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,
+            access: self.access.build()?,
             on_round: self.on_round,
         })))
     }

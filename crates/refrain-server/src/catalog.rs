@@ -3,13 +3,14 @@
 //! What always holds: a catalog never changes. A change makes a new one, which takes the old one's place whole or not
 //! at all, so that a request sees one catalog from its beginning to its end.
 
+use crate::auth::check_scopes;
 use crate::builder::BuildError;
 use crate::handler::{Needs, States};
 use crate::metrics::Metrics;
 use crate::param_headers::ParamHeader;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
-use crate::template::Pattern;
+use crate::template::{self, Pattern};
 use crate::tool::Tool;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -305,6 +306,7 @@ impl Catalog {
         }
         for mut prompt in changes.prompts {
             has_states(rules, &prompt.info.name, &prompt.needs)?;
+            check_scopes(&prompt.info.name, &prompt.scopes)?;
             prompt.check_completers()?;
             let (number, name) = (new.number(), prompt.info.name.clone());
             prompt.counts = Some(rules.metrics.target(CallKind::Prompt, &name));
@@ -312,6 +314,7 @@ impl Catalog {
         }
         for mut resource in changes.resources {
             has_states(rules, &resource.info.uri, &resource.needs)?;
+            check_scopes(&resource.info.uri, &resource.scopes)?;
             check_uri(&resource.info.uri)?;
             let (number, uri) = (new.number(), resource.info.uri.clone());
             resource.counts = Some(rules.metrics.target(CallKind::Resource, &uri));
@@ -332,6 +335,7 @@ impl Catalog {
         let name = tool.info.name.clone();
         check_name(&name)?;
         has_states(rules, &name, &tool.needs)?;
+        check_scopes(&name, &tool.scopes)?;
         if (tool.once || tool.single_use) && !rules.once {
             return Err(BuildError::NeedsReplayLog { tool: name });
         }
@@ -378,6 +382,7 @@ impl Catalog {
     ) -> Result<(), BuildError> {
         let uri = template.info.uri_template.clone();
         has_states(rules, &uri, &template.needs)?;
+        check_scopes(&uri, &template.scopes)?;
         let pattern = Pattern::parse(&uri)?;
         template.check_completers(&pattern)?;
         if (self.templates.iter()).any(|known| known.pattern.is_same(&pattern)) {
@@ -391,6 +396,23 @@ impl Catalog {
         let template = RegisteredTemplate { template, pattern };
         self.templates
             .add(number, "the resource template", uri, template)
+    }
+
+    /// The resource template that a URI is of, and its variables.
+    pub(crate) fn template_of(&self, uri: &str) -> Option<(Value, &Arc<RegisteredTemplate>)> {
+        template::find(
+            self.templates.iter().map(|known| (&known.pattern, known)),
+            uri,
+        )
+    }
+
+    /// The scopes that a caller needs for the resource at this URI; none if there is no such resource.
+    pub(crate) fn scopes_of_resource(&self, uri: &str) -> &[String] {
+        if let Some(resource) = self.resources.get(uri) {
+            return &resource.scopes;
+        }
+        let found = self.template_of(uri);
+        found.map_or(&[], |(_, known)| &known.template.scopes)
     }
 
     /// A page of a list.

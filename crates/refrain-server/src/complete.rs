@@ -1,9 +1,10 @@
 //! Suggestions for the arguments of prompts and the variables of resource templates.
 
+use crate::auth::Caller;
 use crate::builder::BuildError;
+use crate::catalog::Catalog;
 use crate::dispatch::Begin;
 use crate::server::Server;
-use crate::template;
 use refrain_core::{Principal, Result};
 use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
 use std::collections::BTreeMap;
@@ -93,13 +94,13 @@ pub(crate) type Later = Pin<Box<dyn Future<Output = Reply> + Send>>;
 pub(crate) fn complete(
     server: &Server,
     params: CompleteParams<'_>,
-    principal: Principal,
+    caller: Caller,
 ) -> Result<Later, Begin> {
     let place = server.0.load.enter().ok_or(Begin::Busy {
         limit: server.0.limits.concurrent_calls,
         of: "calls",
     })?;
-    let completer = find(server, &params).map_err(Begin::Refused)?;
+    let completer = find(server, &params, &caller)?;
     let Some(completer) = completer else {
         let none = Reply::complete(CompleteResult {
             completion: Vec::<String>::new().into(),
@@ -112,7 +113,7 @@ pub(crate) fn complete(
     let typed = Typed {
         value: params.value.into_owned(),
         given: params.given.into_iter().map(owned).collect(),
-        principal,
+        principal: caller.principal,
     };
     let time = server.limits().round_time;
     Ok(Box::pin(async move {
@@ -146,35 +147,68 @@ pub(crate) fn complete(
 struct Panicked;
 
 /// Who suggests values; `None` where an argument is known and nobody does.
-fn find(server: &Server, params: &CompleteParams<'_>) -> Result<Option<Completer>, RpcError> {
+fn find(
+    server: &Server,
+    params: &CompleteParams<'_>,
+    caller: &Caller,
+) -> Result<Option<Completer>, Begin> {
     let catalog = server.catalog();
+    let found = Completed::find(&catalog, &params.reference, &params.argument);
+    // Before anything is said about what there is.
+    let needed = found.as_ref().map_or(&[][..], |found| found.scopes);
+    let access = &server.0.access;
+    access.allow(caller, needed).map_err(Begin::Forbidden)?;
     if !catalog.completes() {
-        return Err(RpcError::method_not_found("completion/complete"));
+        let unknown = RpcError::method_not_found("completion/complete");
+        return Err(Begin::Refused(unknown));
     }
-    let argument = params.argument.as_ref();
-    let (known, completers) = match &params.reference {
-        Reference::Prompt(name) => {
-            let prompt = catalog.prompts.get(name).ok_or_else(|| {
-                RpcError::invalid_params(format!("ref.name: unknown prompt: {name}"))
-            })?;
-            (prompt.has_argument(argument), &prompt.completers)
-        }
-        Reference::Resource(uri) => {
-            let template = catalog.templates.get(uri).or_else(|| {
-                let templates = catalog.templates.iter();
-                let found = template::find(templates.map(|known| (&known.pattern, known)), uri);
-                found.map(|(_, template)| template)
-            });
-            let template = template.ok_or_else(|| {
-                RpcError::invalid_params(format!("ref.uri: unknown resource template: {uri}"))
-            })?;
-            let known = template.pattern.variables().contains(&argument);
-            (known, &template.template.completers)
-        }
-    };
-    if !known {
-        let reason = format!("argument.name: there is no argument {argument:?}");
-        return Err(RpcError::invalid_params(reason));
+    let found = found.map_err(Begin::Refused)?;
+    if !found.known {
+        let reason = format!("argument.name: there is no argument {:?}", params.argument);
+        return Err(Begin::Refused(RpcError::invalid_params(reason)));
     }
-    Ok(completers.get(argument).cloned())
+    Ok(found.completers.get(params.argument.as_ref()).cloned())
+}
+
+/// The prompt or the resource template whose argument is typed.
+struct Completed<'a> {
+    /// Has it that argument?
+    known: bool,
+    completers: &'a Completers,
+    scopes: &'a [String],
+}
+
+impl<'a> Completed<'a> {
+    fn find(
+        catalog: &'a Catalog,
+        reference: &Reference<'_>,
+        argument: &str,
+    ) -> Result<Self, RpcError> {
+        match reference {
+            Reference::Prompt(name) => {
+                let prompt = catalog.prompts.get(name).ok_or_else(|| {
+                    RpcError::invalid_params(format!("ref.name: unknown prompt: {name}"))
+                })?;
+                Ok(Self {
+                    known: prompt.has_argument(argument),
+                    completers: &prompt.completers,
+                    scopes: &prompt.scopes,
+                })
+            }
+            Reference::Resource(uri) => {
+                let template = catalog.templates.get(uri).or_else(|| {
+                    let found = catalog.template_of(uri);
+                    found.map(|(_, template)| template)
+                });
+                let template = template.ok_or_else(|| {
+                    RpcError::invalid_params(format!("ref.uri: unknown resource template: {uri}"))
+                })?;
+                Ok(Self {
+                    known: template.pattern.variables().contains(&argument),
+                    completers: &template.template.completers,
+                    scopes: &template.template.scopes,
+                })
+            }
+        }
+    }
 }

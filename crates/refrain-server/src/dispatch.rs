@@ -1,5 +1,6 @@
 //! A request read, and answered from what is registered or begun as a round.
 
+use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::complete::{Later, complete};
 use crate::listen::Subscription;
@@ -7,7 +8,6 @@ use crate::metrics::{Label, Other};
 use crate::round::{Round, begin};
 use crate::server::Server;
 use http::HeaderMap;
-use refrain_core::Principal;
 use refrain_wire::{
     Call, CallKind, CompleteParams, ListParams, ListenParams, Meta, PROTOCOL_VERSION, Reply,
     RpcError, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
@@ -36,6 +36,8 @@ pub(crate) enum Begin {
     Round(Box<Round>),
     /// A client that listens.
     Listen(Subscription),
+    /// The caller lacks a scope.
+    Forbidden(MissingScopes),
     /// All places are taken.
     Busy {
         /// How many there are, and of what.
@@ -135,12 +137,18 @@ impl Server {
     pub(crate) fn answer(
         &self,
         request: Request<'_>,
-        principal: Principal,
+        caller: Caller,
         headers: Option<&HeaderMap>,
     ) -> Begin {
+        // What needs further scopes is checked where it is found, so that all of them are demanded together.
+        if let Request::Discover(_) | Request::List(..) = &request
+            && let Err(missing) = self.0.access.allow(&caller, &[])
+        {
+            return Begin::Forbidden(missing);
+        }
         let metrics = &self.0.metrics;
         match request {
-            Request::Call(call) => begin(self, &call, principal, headers),
+            Request::Call(call) => begin(self, &call, caller, headers),
             Request::Discover(_) => {
                 metrics.other(Other::Discover);
                 Begin::Reply(self.discover())
@@ -153,27 +161,35 @@ impl Server {
                     Err(error) => Begin::Refused(error),
                 }
             }
-            Request::Complete(params) => {
-                metrics.other(Other::Complete);
-                match complete(self, params, principal) {
-                    Ok(later) => Begin::Later(later),
-                    Err(begin) => begin,
+            Request::Complete(params) => match complete(self, params, caller) {
+                Ok(later) => {
+                    metrics.other(Other::Complete);
+                    Begin::Later(later)
                 }
-            }
-            Request::Listen(params) => {
-                metrics.other(Other::Listen);
-                self.listen(params)
-            }
+                Err(refused) => refused,
+            },
+            Request::Listen(params) => self.listen(params, &caller),
         }
     }
 
-    fn listen(&self, params: ListenParams<'_>) -> Begin {
+    fn listen(&self, params: ListenParams<'_>, caller: &Caller) -> Begin {
         let most = self.0.limits.subscribed_resources;
         if params.filter.uris.len() > most {
             return Begin::Refused(RpcError::invalid_params(format!(
                 "notifications.resourceSubscriptions: at most {most} resources in one subscription"
             )));
         }
+        // Whoever may not read a resource is not told of its changes either.
+        let needed: Vec<String> = {
+            let catalog = self.catalog();
+            let uris = params.filter.uris.iter();
+            uris.flat_map(|uri| catalog.scopes_of_resource(uri).to_vec())
+                .collect()
+        };
+        if let Err(missing) = self.0.access.allow(caller, &needed) {
+            return Begin::Forbidden(missing);
+        }
+        self.0.metrics.other(Other::Listen);
         match self.0.hub.subscribe(params.filter) {
             Some(subscription) => Begin::Listen(subscription),
             None => Begin::Busy {

@@ -5,14 +5,18 @@
 
 mod body;
 mod headers;
+mod metadata;
 mod pulse;
+mod refuse;
 mod serve;
 
 pub use body::Body;
 pub use headers::AllowedHosts;
 pub(crate) use headers::decode_header;
+pub use metadata::MetadataService;
 pub use serve::{serve, serve_metrics};
 
+use crate::auth::Caller;
 use crate::dispatch::{Begin, Request};
 use crate::metrics::Refusal;
 use crate::outgoing::{Outgoing, no_place};
@@ -22,15 +26,13 @@ use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};
 use headers::Heads;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
-use refrain_wire::{
-    ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_error, write_reply,
-};
+use refrain_wire::{ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_reply};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -97,23 +99,15 @@ impl HttpService {
             Ok(bytes) => bytes,
             Err(refusal) => return *refusal,
         };
-        let principal = match &self.server.0.authenticator {
-            None => Principal::anonymous(),
+        let caller = match &self.server.0.authenticator {
+            None => Principal::anonymous().into(),
             Some(authenticator) => match authenticator.authenticate(&parts.headers).await {
-                Ok(principal) => principal,
-                Err(refused) => {
-                    let error = RpcError::invalid_request(refused.reason);
-                    let status = StatusCode::UNAUTHORIZED;
-                    let mut response = self.refuse(Refusal::Unauthenticated, status, None, &error);
-                    if let Ok(challenge) = HeaderValue::from_str(&refused.challenge) {
-                        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-                    }
-                    return response;
-                }
+                Ok(caller) => caller,
+                Err(refused) => return self.turn_away(&refused, &bytes),
             },
         };
         let busy = Busy::new(pulse);
-        self.respond(&parts.headers, &heads, &bytes, principal, busy)
+        self.respond(&parts.headers, &heads, &bytes, caller, busy)
             .await
     }
 
@@ -193,7 +187,7 @@ impl HttpService {
         headers: &HeaderMap,
         heads: &Heads<'_>,
         bytes: &[u8],
-        principal: Principal,
+        caller: Caller,
         busy: Busy,
     ) -> Response<Body> {
         let (id, request) = match self.read(heads, bytes) {
@@ -201,7 +195,7 @@ impl HttpService {
             Err(refusal) => return *refusal,
         };
         let method = request.method();
-        match self.server.answer(request, principal, Some(headers)) {
+        match self.server.answer(request, caller, Some(headers)) {
             Begin::Reply(reply) => self.reply(method, id, &reply, None),
             Begin::Refused(error) => {
                 let refusal = Refusal::error(error.code);
@@ -209,6 +203,7 @@ impl HttpService {
             }
             Begin::Later(later) => self.reply(method, id, &later.await, None),
             Begin::Round(round) => self.run(id, round, busy).await,
+            Begin::Forbidden(missing) => self.forbid(id, missing),
             Begin::Listen(subscription) => {
                 let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
                 self.stream(listener, busy)
@@ -320,28 +315,6 @@ impl HttpService {
         {
             response.headers_mut().insert(ROUND, value);
         }
-        response
-    }
-
-    /// The answer to a request that is refused before a call begins.
-    fn refuse(
-        &self,
-        refusal: Refusal,
-        status: StatusCode,
-        id: Option<Id<'_>>,
-        error: &RpcError,
-    ) -> Response<Body> {
-        self.server.0.metrics.request_refused(refusal);
-        self.error(status, id, error)
-    }
-
-    fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
-        let mut out = Vec::with_capacity(256);
-        write_error(&mut out, id.as_ref().map(Id::as_json), error);
-        record::sent("", &out);
-        let mut response = Response::new(Body::full(out.into()));
-        *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, JSON);
         response
     }
 }

@@ -20,7 +20,7 @@
 //! | `http` | the tower service and the hyper front |
 //! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
-//! | `auth` | who is calling |
+//! | `auth` | who is calling, and what they may do |
 
 mod auth;
 mod builder;
@@ -47,12 +47,16 @@ mod template;
 mod texts;
 mod tool;
 
-pub use auth::{AuthFuture, Authenticator, BadToken, BearerTokens, Refused};
+pub use auth::{
+    AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Jwks, JwtVerifier,
+    JwtVerifierBuilder, JwtVerifierError, Refused, ResourceMetadata, Scopes, TrustedProxy,
+    TrustedProxyError,
+};
 pub use builder::{BuildError, ServerBuilder};
 pub use catalog::{Changes, Listing};
 pub use complete::Typed;
 pub use handler::{Handler, State};
-pub use http::{AllowedHosts, Body, HttpService, serve, serve_metrics};
+pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics};
 pub use limits::ServerLimits;
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use outgoing::Outgoing;

@@ -1,5 +1,6 @@
 //! One message in, and what goes out in response, without a transport.
 
+use crate::auth::Caller;
 use crate::complete::Later;
 use crate::dispatch::{Begin, Request};
 use crate::listen::Subscription;
@@ -7,7 +8,7 @@ use crate::metrics::Refusal;
 use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
-use refrain_core::{Note, Principal};
+use refrain_core::Note;
 use refrain_wire::{
     Id, Message, Reply, RpcError, parse, write_error, write_log, write_progress, write_reply,
 };
@@ -49,7 +50,8 @@ impl std::fmt::Debug for Work {
 }
 
 impl Server {
-    /// Takes one JSON-RPC message from this caller, as any transport would. A notification wants no response.
+    /// Takes one JSON-RPC message from this caller, as any transport would. A notification wants no response. A
+    /// [`Principal`](refrain_core::Principal) by itself is a caller without scopes.
     ///
     /// ```
     /// # use refrain_core::Principal;
@@ -63,7 +65,7 @@ impl Server {
     /// # Ok::<(), refrain_server::BuildError>(())
     /// # }).unwrap();
     /// ```
-    pub fn receive(&self, message: &[u8], principal: Principal) -> Option<Outgoing> {
+    pub fn receive(&self, message: &[u8], caller: impl Into<Caller>) -> Option<Outgoing> {
         let (id, method, params) = match parse(message) {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => return None,
@@ -88,7 +90,7 @@ impl Server {
             .and_then(|request| request.check_version().map(|()| request))
             .map_or_else(Begin::Refused, |request| {
                 outgoing.method = request.method();
-                self.answer(request, principal, None)
+                self.answer(request, caller.into(), None)
             });
         let reply = match begun {
             Begin::Round(round) => {
@@ -108,6 +110,10 @@ impl Server {
             Begin::Refused(error) => {
                 self.0.metrics.request_refused(Refusal::error(error.code));
                 Reply::Error(error)
+            }
+            Begin::Forbidden(missing) => {
+                self.0.metrics.request_refused(Refusal::InsufficientScope);
+                Reply::Error(missing.into())
             }
             Begin::Busy { limit, of } => Reply::Error(no_place(limit, of)),
         };

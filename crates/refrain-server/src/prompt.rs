@@ -18,6 +18,7 @@ pub struct Prompt {
     pub(crate) info: PromptInfo,
     pub(crate) texts: Texts,
     pub(crate) completers: Completers,
+    pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
     /// Handed out when it is registered.
@@ -37,6 +38,7 @@ impl Prompt {
             },
             texts: Texts::new(&schema),
             completers: choices(&schema),
+            scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
             counts: None,
@@ -81,6 +83,13 @@ impl Prompt {
     ) -> Self {
         let values = values.into_iter().map(Into::into).collect();
         self.completers.insert(argument.into(), from_list(values));
+        self
+    }
+
+    /// Scopes that a caller needs to get it, all of them; every round is checked. Over HTTP a caller who lacks one is
+    /// answered with 403 and told which are needed; over stdio they are not asked for.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 

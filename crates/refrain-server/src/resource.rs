@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub struct Resource {
     pub(crate) info: ResourceInfo,
     pub(crate) cache: Cache,
+    pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
     /// Handed out when it is registered.
@@ -29,6 +30,7 @@ pub struct ResourceTemplate {
     pub(crate) texts: Texts,
     pub(crate) cache: Cache,
     pub(crate) completers: Completers,
+    pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
     /// Handed out when it is registered.
@@ -49,6 +51,7 @@ impl Resource {
                 ..ResourceInfo::default()
             },
             cache: Cache::default(),
+            scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
             counts: None,
@@ -76,6 +79,13 @@ impl Resource {
     /// How long clients may keep what they read, and whether they may share it. Default: not at all.
     pub fn cache(mut self, cache: Cache) -> Self {
         self.cache = cache;
+        self
+    }
+
+    /// Scopes that a caller needs to read it, all of them; every round is checked. Over HTTP a caller who lacks one is
+    /// answered with 403 and told which are needed; over stdio they are not asked for.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 }
@@ -156,6 +166,7 @@ impl ResourceTemplate {
             texts: Texts::new(&H::schema().unwrap_or_default()),
             cache: Cache::default(),
             completers: Completers::new(),
+            scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
             counts: None,
@@ -199,6 +210,13 @@ impl ResourceTemplate {
     ) -> Self {
         let values = values.into_iter().map(Into::into).collect();
         self.completers.insert(variable.into(), from_list(values));
+        self
+    }
+
+    /// Scopes that a caller needs to read them, all of them; every round is checked. Over HTTP a caller who lacks one is
+    /// answered with 403 and told which are needed; over stdio they are not asked for.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 

@@ -1,6 +1,6 @@
 //! The server: what is registered, and what all its rounds share.
 
-use crate::auth::Authenticator;
+use crate::auth::{Access, Authenticator};
 use crate::builder::BuildError;
 use crate::catalog::{Catalog, Changes, Rules};
 use crate::limits::ServerLimits;
@@ -40,6 +40,7 @@ pub(crate) struct Inner {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) access: Access,
     pub(crate) on_round: Option<RoundHook>,
 }
 

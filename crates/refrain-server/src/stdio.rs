@@ -1,5 +1,6 @@
 //! The same server on standard input and output: one message a line.
 
+use crate::auth::{Caller, Scopes};
 use crate::metrics::Refusal;
 use crate::record;
 use crate::server::Server;
@@ -19,8 +20,8 @@ use tokio::task::{AbortHandle, JoinSet};
 /// Messages waiting to be written before handlers are held up.
 const QUEUE: usize = 64;
 
-/// Serves one client over a pair of streams, until the input ends or `shutdown` is done. Every caller is anonymous:
-/// whoever started the process is the one who calls.
+/// Serves one client over a pair of streams, until the input ends or `shutdown` is done. Every caller is anonymous and
+/// has every scope: whoever started the process is the one who calls.
 ///
 /// What still runs when the input ends is given the drain grace; when told to stop, flows are handed on at their
 /// checkpoints and the rest is given the drain time. Subscriptions are told that they end.
@@ -107,7 +108,11 @@ where
 }
 
 async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
-    let Some(mut outgoing) = server.receive(&bytes, Principal::anonymous()) else {
+    let caller = Caller {
+        principal: Principal::anonymous(),
+        scopes: Scopes::everything(),
+    };
+    let Some(mut outgoing) = server.receive(&bytes, caller) else {
         return;
     };
     let mut open = true;

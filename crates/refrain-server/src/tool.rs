@@ -25,6 +25,7 @@ pub struct Tool {
     pub(crate) version: Arc<str>,
     pub(crate) once: bool,
     pub(crate) single_use: bool,
+    pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
     /// Handed out when it is registered.
@@ -45,6 +46,7 @@ impl Tool {
             version: "1".into(),
             once: false,
             single_use: false,
+            scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
             counts: None,
@@ -78,6 +80,13 @@ impl Tool {
     /// Hints about what the tool does to the world.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.info.annotations = Some(annotations);
+        self
+    }
+
+    /// Scopes that a caller needs to call it, all of them; every round is checked. Over HTTP a caller who lacks one is
+    /// answered with 403 and told which are needed; over stdio they are not asked for.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 

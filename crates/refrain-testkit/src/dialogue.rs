@@ -202,7 +202,7 @@ impl<'f> Dialogue<'f> {
             server.start_draining();
         }
         let message = self.request.to_string();
-        let principal = self.player.script.who();
+        let caller = self.player.script.who();
         async move {
             let mut delivery = Delivery {
                 version,
@@ -211,7 +211,7 @@ impl<'f> Dialogue<'f> {
                 replayed: 0,
                 steps: 0,
             };
-            let Some(mut outgoing) = server.receive(message.as_bytes(), principal) else {
+            let Some(mut outgoing) = server.receive(message.as_bytes(), caller) else {
                 panic!("the request has become a notification, which has no reply: {message}");
             };
             if let (Some(polls), Some(round)) = (crash_after, outgoing.round()) {

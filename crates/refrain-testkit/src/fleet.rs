@@ -2,7 +2,7 @@
 
 use crate::call::Call;
 use crate::clock::Clock;
-use refrain::{KeyRing, Principal, Server, ServerBuilder};
+use refrain::{Caller, KeyRing, Server, ServerBuilder};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -103,9 +103,9 @@ impl Fleet {
 
     /// Sends one message to a fresh instance of the first version, and gives the messages that come back. For what a
     /// well-behaved client does not send.
-    pub async fn send(&self, message: &[u8], principal: Principal) -> Vec<Value> {
+    pub async fn send(&self, message: &[u8], caller: impl Into<Caller>) -> Vec<Value> {
         let mut replies = Vec::new();
-        if let Some(mut outgoing) = self.instance(0).receive(message, principal) {
+        if let Some(mut outgoing) = self.instance(0).receive(message, caller) {
             while let Some(reply) = outgoing.next().await {
                 replies.push(read(&reply));
             }

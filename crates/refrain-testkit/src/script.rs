@@ -1,6 +1,6 @@
 //! The client's side of a call: what it answers, who it is and what it can do.
 
-use refrain::Principal;
+use refrain::{Caller, Principal};
 use refrain_wire::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capability, LOG_LEVEL_KEY, LogLevel,
     PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
@@ -151,7 +151,7 @@ pub struct Script {
     otherwise: Option<React>,
     roots: Option<Given>,
     capabilities: Value,
-    principal: Principal,
+    caller: Caller,
     progress: bool,
     log_level: Option<LogLevel>,
     call_id: Option<String>,
@@ -175,7 +175,7 @@ impl Script {
                 "sampling": {"tools": {}},
                 "roots": {},
             }),
-            principal: Principal::anonymous(),
+            caller: Principal::anonymous().into(),
             progress: false,
             log_level: None,
             call_id: None,
@@ -263,7 +263,13 @@ impl Script {
 
     /// Calls as this principal, as an authenticator would have found.
     pub fn principal(mut self, id: impl Into<Arc<str>>) -> Self {
-        self.principal = Principal::new(id);
+        self.caller.principal = Principal::new(id);
+        self
+    }
+
+    /// Calls with these scopes, as an authenticator would have found. Without any, a tool that needs one is refused.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.caller.scopes = scopes.into_iter().collect();
         self
     }
 
@@ -309,8 +315,8 @@ impl Script {
         meta
     }
 
-    pub(crate) fn who(&self) -> Principal {
-        self.principal.clone()
+    pub(crate) fn who(&self) -> Caller {
+        self.caller.clone()
     }
 }
 
@@ -319,7 +325,7 @@ impl std::fmt::Debug for Script {
         let keys: Vec<&str> = self.rules.iter().map(|(key, _)| key.as_str()).collect();
         f.debug_struct("Script")
             .field("answers", &keys)
-            .field("principal", &self.principal)
+            .field("caller", &self.caller)
             .finish_non_exhaustive()
     }
 }

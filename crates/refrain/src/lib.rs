@@ -92,6 +92,10 @@
 //! [`serve`] runs a [`Server`] on hyper; [`HttpService`] is the same endpoint as a tower service, to be mounted in
 //! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`]. What a server counts is
 //! told by [`serve_metrics`] on a port of its own, or by [`Server::metrics_text`].
+//!
+//! Who is calling over HTTP is found out by an [`Authenticator`]: [`JwtVerifier`] for access tokens of an authorization
+//! server, [`BearerTokens`] for a fixed list, [`TrustedProxy`] behind a proxy that knows. What needs `.scopes(..)` is for
+//! callers who have them.
 
 pub use refrain_core::{
     Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
@@ -101,11 +105,12 @@ pub use refrain_core::{
 };
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
-    AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Changes,
-    Handler, HttpService, IntoReply, Json, Listing, METRICS_CONTENT_TYPE, Outgoing, Prompt,
-    PromptCall, ReadCall, Refused, Reply, ReplyTo, Resource, ResourceTemplate, Round, RoundEvent,
-    Server, ServerBuilder, ServerLimits, State, TemplateError, TemplateFlaw, Tool, ToolCall, Typed,
-    serve, serve_metrics, serve_stdio,
+    AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Caller,
+    Changes, Handler, HttpService, IntoReply, Json, Jwks, JwtVerifier, JwtVerifierBuilder,
+    JwtVerifierError, Listing, METRICS_CONTENT_TYPE, MetadataService, Outgoing, Prompt, PromptCall,
+    ReadCall, Refused, Reply, ReplyTo, Resource, ResourceMetadata, ResourceTemplate, Round,
+    RoundEvent, Scopes, Server, ServerBuilder, ServerLimits, State, TemplateError, TemplateFlaw,
+    Tool, ToolCall, TrustedProxy, TrustedProxyError, Typed, serve, serve_metrics, serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,

@@ -137,9 +137,20 @@ fn shown(value: &Value) -> String {
             let items: Vec<String> = items.iter().map(shown).collect();
             format!("[{}]", items.join(", "))
         }
+        Value::Object(entries) => {
+            let entries = entries.iter();
+            let entries = entries.map(|(name, value)| format!("{name:?} = {}", shown(value)));
+            format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+        }
         // The quotes and escapes of JSON are those of TOML.
         value => value.to_string(),
     }
+}
+
+/// Has a table settings that have a value by default? One without says something by being there.
+fn has_defaults(table: &str) -> bool {
+    let mut settings = SETTINGS.iter();
+    settings.any(|setting| setting.path().0 == Some(table) && setting.example.is_none())
 }
 
 /// A file with every setting at its default.
@@ -152,7 +163,8 @@ pub(super) fn defaults() -> String {
         if let Some(table) = table
             && last.replace(table) != Some(table)
         {
-            out.push_str(&format!("\n[{table}]\n"));
+            let off = if has_defaults(table) { "" } else { "# " };
+            out.push_str(&format!("\n{off}[{table}]\n"));
         }
         let line = match setting.example {
             Some(example) => format!("# {key} = {example}"),

@@ -1,8 +1,8 @@
 //! A file read into a configuration, setting by setting.
 
-use super::Config;
 use super::mistake::Mistake;
-use super::settings::{SETTINGS, SHED_ABOVE, Setting};
+use super::settings::{SETTINGS, SHED_ABOVE, Setting, split};
+use super::{Config, Loaded};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -14,8 +14,8 @@ type From = BTreeMap<&'static str, Range<usize>>;
 /// How much a name must look like another to be taken for it.
 const ALIKE: f64 = 0.8;
 
-/// Reads a text, and says what is wrong with it.
-pub(super) fn read(text: &str, config: &mut Config, from: &mut From) -> Vec<Mistake> {
+/// Reads a text, and what is wrong with it.
+pub(super) fn read(text: &str, loaded: &mut Loaded) {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // What such a text means is a guess: nothing else is said about it.
@@ -23,15 +23,14 @@ pub(super) fn read(text: &str, config: &mut Config, from: &mut From) -> Vec<Mist
             span: error.span(),
             message: error.message().to_owned(),
         };
-        return errors.iter().map(mistake).collect();
+        loaded.mistakes = errors.iter().map(mistake).collect();
+        return;
     }
-    let mut reading = Reading {
-        config,
-        from,
-        mistakes: Vec::new(),
-    };
-    reading.table(None, table.get_ref());
-    reading.mistakes
+    loaded.table(None, table.get_ref());
+    if !loaded.from.contains_key(SHED_ABOVE) {
+        let calls = loaded.config.limits.concurrent_calls;
+        loaded.config.limits.shed_above = calls - calls / 4;
+    }
 }
 
 /// What makes no sense only together.
@@ -55,13 +54,7 @@ pub(super) fn check(config: &Config, from: &From) -> Vec<Mistake> {
     mistakes
 }
 
-struct Reading<'a> {
-    config: &'a mut Config,
-    from: &'a mut From,
-    mistakes: Vec<Mistake>,
-}
-
-impl Reading<'_> {
+impl Loaded {
     /// Reads the table of this name, or the whole file.
     fn table(&mut self, table: Option<&str>, entries: &DeTable<'_>) {
         for (key, value) in entries {
@@ -71,25 +64,30 @@ impl Reading<'_> {
             };
             match Setting::find(&name) {
                 Some(setting) => self.setting(setting, value),
-                None if table.is_none() && tables().any(|known| known == name) => {
-                    match value.get_ref() {
-                        DeValue::Table(entries) => self.table(Some(&name), entries),
-                        _ => self.wrong(value.span(), format!("{name} must be a table: [{name}]")),
+                None => match (tables().find(|known| *known == name), value.get_ref()) {
+                    (Some(known), DeValue::Table(entries)) => {
+                        self.from.insert(known, key.span());
+                        self.config.auth.open(known);
+                        self.table(Some(known), entries);
                     }
-                }
-                None => self.wrong(key.span(), unknown(table, key.get_ref(), value.get_ref())),
+                    (Some(_), _) => {
+                        self.wrong(value.span(), format!("{name} must be a table: [{name}]"));
+                    }
+                    (None, _) => {
+                        self.wrong(key.span(), unknown(table, key.get_ref(), value.get_ref()));
+                    }
+                },
             }
-        }
-        if table.is_none() && !self.from.contains_key(SHED_ABOVE) {
-            let calls = self.config.limits.concurrent_calls;
-            self.config.limits.shed_above = calls - calls / 4;
         }
     }
 
     fn setting(&mut self, setting: &'static Setting, value: &Spanned<DeValue<'_>>) {
-        match setting.put(self.config, value) {
+        match setting.put(&mut self.config, value) {
             Ok(()) => drop(self.from.insert(setting.name, value.span())),
-            Err(reason) => self.wrong(value.span(), format!("{} {reason}", setting.name)),
+            Err(reason) => {
+                self.unread.push(setting.name);
+                self.wrong(value.span(), format!("{} {reason}", setting.name));
+            }
         }
     }
 
@@ -99,7 +97,7 @@ impl Reading<'_> {
     }
 }
 
-/// The names of the tables.
+/// The names of the tables, with those that they are in.
 fn tables() -> impl Iterator<Item = &'static str> {
     let mut last = None;
     let all = SETTINGS.iter().filter_map(|setting| setting.path().0);
@@ -110,19 +108,17 @@ fn tables() -> impl Iterator<Item = &'static str> {
 fn unknown(table: Option<&str>, key: &str, value: &DeValue<'_>) -> String {
     let place = table.map_or_else(String::new, |table| format!(" in [{table}]"));
     let said = format!("there is no setting {key:?}{place}");
-    let elsewhere = SETTINGS.iter().map(Setting::path);
-    let mut elsewhere = elsewhere.filter(|(other, name)| *name == key && *other != table);
-    if let Some((other, _)) = elsewhere.next() {
+    let settings = || SETTINGS.iter().map(Setting::path);
+    let tables = || tables().map(split);
+    let mut elsewhere = settings().chain(tables());
+    if let Some((other, _)) = elsewhere.find(|(other, name)| *name == key && *other != table) {
         let other = other.map_or("the top of the file".into(), |other| format!("[{other}]"));
         return format!("{said}; it belongs into {other}");
     }
+    let here = |(other, name)| (other == table).then_some(name);
     let names: Vec<&str> = match value {
-        DeValue::Table(_) => tables().collect(),
-        _ => SETTINGS
-            .iter()
-            .map(Setting::path)
-            .filter_map(|(other, name)| (other == table).then_some(name))
-            .collect(),
+        DeValue::Table(_) => tables().filter_map(here).collect(),
+        _ => settings().filter_map(here).collect(),
     };
     let alike = |name: &&&str| strsim::jaro_winkler(name, key) >= ALIKE;
     let nearest = names

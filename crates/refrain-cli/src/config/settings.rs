@@ -3,7 +3,9 @@
 //! A new setting is one entry of [`SETTINGS`]. Its default is whatever [`Config::default`] has in its place.
 
 use super::{Config, LogFormat};
+use crate::auth::{JwtConfig, ProxyConfig};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,16 +33,28 @@ enum Place<'a> {
     Address(&'a mut SocketAddr),
     SecondAddress(&'a mut Option<SocketAddr>),
     Text(&'a mut String),
+    /// Text that need not be there.
+    Given(&'a mut Option<String>),
+    /// A list of texts.
+    Texts(&'a mut Option<Vec<String>>),
+    /// One text, or a list of them.
+    OneOrMore(&'a mut Option<Vec<String>>),
+    /// Lists of texts by their names.
+    Lists(&'a mut Option<BTreeMap<String, Vec<String>>>),
     File(&'a mut Option<PathBuf>),
     Hosts(&'a mut Option<Vec<String>>),
     Log(&'a mut LogFormat),
     Size(&'a mut usize),
     Count(&'a mut u32),
     Seconds(&'a mut Duration),
+    GivenSeconds(&'a mut Option<Duration>),
     Millis(&'a mut Duration),
 }
 
-use Place::{Address, Count, File, Hosts, Log, Millis, SecondAddress, Seconds, Size, Text};
+use Place::{
+    Address, Count, File, Given, GivenSeconds, Hosts, Lists, Log, Millis, OneOrMore, SecondAddress,
+    Seconds, Size, Text, Texts,
+};
 
 /// Every setting, in the order in which they are shown; those outside of tables first, as TOML demands.
 #[rustfmt::skip]
@@ -49,7 +63,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("metrics", "the address and port of /metrics", |c| SecondAddress(&mut c.metrics))
         .example("\"127.0.0.1:9464\""),
     setting("keys", "the key file; without one, $REFRAIN_KEYS", |c| File(&mut c.keys)).example("\"fleet.keys\""),
-    setting("tokens", "lines of PRINCIPAL TOKEN; without it every caller is anonymous", |c| File(&mut c.tokens))
+    setting("tokens", "lines of PRINCIPAL TOKEN [SCOPE …]; without it or [auth] every caller is anonymous", |c| File(&mut c.tokens))
         .example("\"callers.txt\""),
     setting("allowed_hosts", "localhost and loopback addresses if not set; \"*\" for any", |c| Hosts(&mut c.allowed_hosts))
         .example("[\"mcp.example.com\"]"),
@@ -77,7 +91,41 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("limits.retries", 0, "answers to one ask that do not fit", |c| Count(&mut c.limits.flow.retries)),
     number("limits.sheds", 0, "times one flow is handed on", |c| Count(&mut c.limits.flow.sheds)),
     number("limits.notes", 1, "progress and log messages waiting to be sent; the oldest are dropped", |c| Size(&mut c.limits.flow.notes)),
+    setting("auth.resource", "the endpoint's URL as clients know it", |c| Given(&mut c.auth.resource))
+        .example("\"https://mcp.example.com/mcp\""),
+    setting("auth.authorization_servers", "who issues tokens for it; auth.jwt.issuer if not set", |c| Texts(&mut c.auth.authorization_servers))
+        .example("[\"https://login.example.com\"]"),
+    setting("auth.scopes", "every request needs them", |c| Texts(&mut c.auth.scopes)).example("[\"tools\"]"),
+    setting("auth.implies", "for a scope those that it includes", |c| Lists(&mut c.auth.implies))
+        .example("{ admin = [\"tools\"] }"),
+    setting("auth.jwt.issuer", "exactly the `iss` of access tokens", |c| Given(&mut jwt(c).issuer))
+        .example("\"https://login.example.com\""),
+    setting("auth.jwt.jwks", "the issuer's keys: a file or a URL", |c| Given(&mut jwt(c).jwks)).example("\"jwks.json\""),
+    setting("auth.jwt.audience", "one or a list; auth.resource if not set", |c| OneOrMore(&mut jwt(c).audience))
+        .example("\"api://files\""),
+    setting("auth.jwt.leeway_seconds", "how far the issuer's clock may be off; 30 if not set", |c| GivenSeconds(&mut jwt(c).leeway))
+        .example("30"),
+    setting("auth.jwt.max_age_seconds", "then keys are read again; 600 for a URL, 1 for a file if not set", |c| GivenSeconds(&mut jwt(c).max_age))
+        .example("600"),
+    setting("auth.jwt.min_interval_seconds", "between two attempts to read them; 5 or 1 if not set", |c| GivenSeconds(&mut jwt(c).min_interval))
+        .example("5"),
+    setting("auth.proxy.secret_file", "what the proxy sends in secret_header", |c| File(&mut proxy(c).secret_file))
+        .example("\"proxy.secret\""),
+    setting("auth.proxy.secret_header", "this one if not set", |c| Given(&mut proxy(c).secret_header))
+        .example("\"x-proxy-secret\""),
+    setting("auth.proxy.user_header", "who is calling; this one if not set", |c| Given(&mut proxy(c).user_header))
+        .example("\"x-forwarded-user\""),
+    setting("auth.proxy.scopes_header", "their scopes; nobody has any if not set", |c| Given(&mut proxy(c).scopes_header))
+        .example("\"x-forwarded-scopes\""),
 ];
+
+fn jwt(config: &mut Config) -> &mut JwtConfig {
+    config.auth.jwt.get_or_insert_default()
+}
+
+fn proxy(config: &mut Config) -> &mut ProxyConfig {
+    config.auth.proxy.get_or_insert_default()
+}
 
 /// The setting whose default depends on another.
 pub(super) const SHED_ABOVE: &str = "limits.shed_above";
@@ -118,10 +166,7 @@ impl Setting {
 
     /// The table it is in, if it is in one, and its key.
     pub(crate) fn path(&self) -> (Option<&'static str>, &'static str) {
-        match self.name.rsplit_once('.') {
-            Some((table, key)) => (Some(table), key),
-            None => (None, self.name),
-        }
+        split(self.name)
     }
 
     /// The value it has in a configuration.
@@ -131,11 +176,14 @@ impl Setting {
             SecondAddress(address) => json!(address),
             Text(text) => json!(text),
             File(file) => json!(file.as_ref().map(|file| file.to_string_lossy())),
-            Hosts(hosts) => json!(hosts),
+            Given(text) => json!(text),
+            Hosts(texts) | Texts(texts) | OneOrMore(texts) => json!(texts),
+            Lists(lists) => json!(lists),
             Log(log) => json!(log),
             Size(size) => json!(size),
             Count(count) => json!(count),
             Seconds(time) => json!(time.as_secs()),
+            GivenSeconds(time) => json!(time.as_ref().map(Duration::as_secs)),
             Millis(time) => json!(time.as_millis()),
         }
     }
@@ -151,7 +199,16 @@ impl Setting {
             SecondAddress(place) => *place = Some(address(text(value)?)?),
             Text(place) => *place = filled(text(value)?)?.to_owned(),
             File(place) => *place = Some(filled(text(value)?)?.into()),
+            Given(place) => *place = Some(filled(text(value)?)?.to_owned()),
             Hosts(place) => *place = Some(hosts(value)?),
+            Texts(place) => *place = Some(texts(value.get_ref())?),
+            OneOrMore(place) => {
+                *place = Some(match value.get_ref().as_str() {
+                    Some(one) => vec![filled(one)?.to_owned()],
+                    None => texts(value.get_ref())?,
+                });
+            }
+            Lists(place) => *place = Some(lists(value.get_ref())?),
             Log(place) => {
                 *place = match text(value)? {
                     "text" => LogFormat::Text,
@@ -162,6 +219,9 @@ impl Setting {
             Size(place) => *place = self.whole(value, usize::MAX as u64)? as usize,
             Count(place) => *place = self.whole(value, u32::MAX.into())? as u32,
             Seconds(place) => *place = Duration::from_secs(self.whole(value, MOST_SECONDS)?),
+            GivenSeconds(place) => {
+                *place = Some(Duration::from_secs(self.whole(value, MOST_SECONDS)?));
+            }
             Millis(place) => {
                 *place = Duration::from_millis(self.whole(value, MOST_SECONDS * 1000)?);
             }
@@ -184,6 +244,14 @@ impl Setting {
                 .ok_or_else(|| format!("must be at most {most}, not {number}")),
             Err(_) => Err(format!("must be at most {most}")),
         }
+    }
+}
+
+/// The table of a name, if it is in one, and what is left of it.
+pub(super) fn split(name: &str) -> (Option<&str>, &str) {
+    match name.rsplit_once('.') {
+        Some((table, key)) => (Some(table), key),
+        None => (None, name),
     }
 }
 
@@ -210,6 +278,29 @@ fn filled(text: &str) -> Result<&str, String> {
         return Err("must not be empty".into());
     }
     Ok(text)
+}
+
+fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let expected = "a list of texts in quotes";
+    let DeValue::Array(list) = value else {
+        return Err(wrong(expected, value));
+    };
+    list.iter()
+        .map(|item| match item.get_ref().as_str() {
+            Some(text) => filled(text).map(str::to_owned),
+            None => Err(wrong(expected, item.get_ref())),
+        })
+        .collect()
+}
+
+fn lists(value: &DeValue<'_>) -> Result<BTreeMap<String, Vec<String>>, String> {
+    let DeValue::Table(entries) = value else {
+        return Err(wrong("a table of lists", value));
+    };
+    entries
+        .iter()
+        .map(|(name, list)| Ok((name.get_ref().to_string(), texts(list.get_ref())?)))
+        .collect()
 }
 
 /// An address and a port.

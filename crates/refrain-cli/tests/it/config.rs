@@ -79,12 +79,12 @@ fn check_shows_every_setting_and_where_it_comes_from() {
     let check = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
     assert!(check.ok, "{check:?}");
     for line in [
-        "listen                       \"127.0.0.1:8080\"            default",
-        "keys                         not set                     default",
-        "allowed_hosts                [\"a.example\", \"b.example\"]  line 2",
-        "audience                     \"ours\"                      line 1",
-        "limits.concurrent_calls      1024                        default",
-        "limits.rounds                5                           line 6",
+        "listen                         \"127.0.0.1:8080\"            default",
+        "keys                           not set                     default",
+        "allowed_hosts                  [\"a.example\", \"b.example\"]  line 2",
+        "audience                       \"ours\"                      line 1",
+        "limits.concurrent_calls        1024                        default",
+        "limits.rounds                  5                           line 6",
     ] {
         assert!(
             check.out.lines().any(|l| l == line),

@@ -1,5 +1,6 @@
 //! The `refrain` binary, tested as its users meet it: real processes, real connections, real signals.
 
+mod auth;
 mod clients;
 mod config;
 mod keys;

@@ -1,7 +1,8 @@
-//! The hyper fronts: they accept connections, route `/mcp` or `/metrics`, `/healthz` and `/readyz`, and drain.
+//! The hyper fronts: they accept connections, route `/mcp` or `/metrics`, the resource metadata, `/healthz` and `/readyz`,
+//! and drain.
 
 use super::pulse::Pulse;
-use super::{Body, HttpService};
+use super::{Body, HttpService, MetadataService};
 use crate::server::Server;
 use crate::{AllowedHosts, METRICS_CONTENT_TYPE};
 use bytes::Bytes;
@@ -203,7 +204,10 @@ async fn route(
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
         ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
-        (_, Front::Endpoint(_)) => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
+        (path, Front::Endpoint(service)) => match MetadataService::new(&service.server) {
+            Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
+            _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
+        },
         (_, Front::Metrics(_)) => plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
     })
 }

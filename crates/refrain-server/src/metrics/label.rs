@@ -64,6 +64,8 @@ pub(crate) enum Outcome {
     InternalError,
     /// The client lacks a capability (-32021).
     MissingCapability,
+    /// The caller lacks a scope.
+    InsufficientScope,
     /// The client went away, or cancelled the call.
     Cancelled,
     /// All places were taken.
@@ -96,6 +98,7 @@ impl Label for Outcome {
         Self::InvalidParams,
         Self::InternalError,
         Self::MissingCapability,
+        Self::InsufficientScope,
         Self::Cancelled,
         Self::Busy,
     ];
@@ -114,6 +117,7 @@ impl Label for Outcome {
             Self::InvalidParams => "invalid_params",
             Self::InternalError => "internal_error",
             Self::MissingCapability => "missing_capability",
+            Self::InsufficientScope => "insufficient_scope",
             Self::Cancelled => "cancelled",
             Self::Busy => "busy",
         }
@@ -129,8 +133,14 @@ pub(crate) enum Refusal {
     HttpMethod,
     /// No JSON, by its content type (415).
     MediaType,
-    /// Nobody knows who is calling (401).
+    /// Nobody knows who is calling (401, or 400 where what should say so is malformed).
     Unauthenticated,
+    /// No credentials would help (403).
+    Forbidden,
+    /// The caller lacks a scope (403).
+    InsufficientScope,
+    /// It cannot be found out at present who is calling (503).
+    Unavailable,
     /// The body is over the limit (413).
     TooLarge,
     /// The body did not come whole (400).
@@ -169,6 +179,9 @@ impl Label for Refusal {
         Self::HttpMethod,
         Self::MediaType,
         Self::Unauthenticated,
+        Self::Forbidden,
+        Self::InsufficientScope,
+        Self::Unavailable,
         Self::TooLarge,
         Self::Unreadable,
         Self::Parse,
@@ -189,6 +202,9 @@ impl Label for Refusal {
             Self::HttpMethod => "http_method",
             Self::MediaType => "media_type",
             Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::InsufficientScope => "insufficient_scope",
+            Self::Unavailable => "unavailable",
             Self::TooLarge => "too_large",
             Self::Unreadable => "unreadable",
             Self::Parse => "parse",

@@ -1,6 +1,7 @@
-//! The beginning of a round: find the handler, check the arguments, open the token.
+//! The beginning of a round: find the handler, check the caller and the arguments, open the token.
 
 use super::{Round, Stage, Tally, span};
+use crate::auth::Caller;
 use crate::catalog::{RegisteredTemplate, RegisteredTool};
 use crate::dispatch::Begin;
 use crate::handler::{Run, Start as StartHandler};
@@ -9,11 +10,8 @@ use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::template;
 use http::HeaderMap;
-use refrain_core::{
-    Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start,
-};
+use refrain_core::{Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Start};
 use refrain_wire::{Call, CallKind, Reply, ResultBody, RpcError, ToolResult, parse_value};
 use serde_json::{Value, json};
 use std::future::ready;
@@ -42,6 +40,16 @@ impl Target {
             Self::Prompt(prompt) => &prompt.start,
             Self::Resource(resource) => &resource.start,
             Self::Template(known) => &known.template.start,
+        }
+    }
+
+    /// The scopes that a caller needs for it.
+    fn scopes(&self) -> &[String] {
+        match self {
+            Self::Tool(tool) => &tool.tool.scopes,
+            Self::Prompt(prompt) => &prompt.scopes,
+            Self::Resource(resource) => &resource.scopes,
+            Self::Template(known) => &known.template.scopes,
         }
     }
 
@@ -82,11 +90,11 @@ impl Target {
 pub(crate) fn begin(
     server: &Server,
     call: &Call<'_>,
-    principal: Principal,
+    caller: Caller,
     headers: Option<&HeaderMap>,
 ) -> Begin {
-    let mut tally = Tally::begin(call.kind, &principal);
-    match try_begin(server, call, principal, headers, &mut tally) {
+    let mut tally = Tally::begin(call.kind, &caller.principal);
+    match try_begin(server, call, caller, headers, &mut tally) {
         Ok(mut round) => {
             round.tally = Some(tally);
             Begin::Round(round)
@@ -101,7 +109,7 @@ pub(crate) fn begin(
 fn try_begin(
     server: &Server,
     call: &Call<'_>,
-    principal: Principal,
+    caller: Caller,
     headers: Option<&HeaderMap>,
     tally: &mut Tally,
 ) -> Result<Box<Round>, Begin> {
@@ -109,13 +117,25 @@ fn try_begin(
         limit: server.0.limits.concurrent_calls,
         of: "calls",
     })?;
-    let mut arguments = call
-        .arguments
-        .map(|raw| parse_value(raw.get()))
-        .transpose()
-        .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?;
-    let target = find(server, call, &mut arguments)?;
-    tally.counts = target.counts().cloned();
+    let found = find(server, call);
+    let (counts, needed) = match &found {
+        Ok((target, _)) => (target.counts().cloned(), target.scopes()),
+        Err(_) => (None, &[][..]),
+    };
+    tally.counts = counts;
+    // Before anything else is said, so that a caller who may not does not learn what there is.
+    let access = &server.0.access;
+    access.allow(&caller, needed).map_err(Begin::Forbidden)?;
+    let principal = caller.principal;
+    let (target, variables) = found?;
+    let mut arguments = match variables {
+        Some(variables) => Some(variables),
+        None => call
+            .arguments
+            .map(|raw| parse_value(raw.get()))
+            .transpose()
+            .map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))?,
+    };
     check(&target, &call.target, &mut arguments, headers)?;
     let sealer = &server.0.sealer;
     let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
@@ -146,13 +166,15 @@ fn try_begin(
         ),
         _ => (false, false, Arc::from("1"), None),
     };
-    if let Some(key) = call.meta.trace.ignored {
-        tracing::debug!(
-            key,
-            "a trace context is malformed or too long, and was ignored"
-        );
+    if let Some(trace) = &call.meta.trace {
+        if let Some(key) = trace.ignored {
+            tracing::debug!(
+                key,
+                "a trace context is malformed or too long, and was ignored"
+            );
+        }
+        start.receive_trace(trace);
     }
-    start.receive_trace(&call.meta.trace);
     let span = span::open(server, call, &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
@@ -211,37 +233,28 @@ fn refused() -> RpcError {
     )
 }
 
-/// Finds what a call is aimed at. The variables of a resource template are its arguments.
-fn find(server: &Server, call: &Call<'_>, arguments: &mut Option<Value>) -> Result<Target, Begin> {
+/// Finds what a call is aimed at, and the variables of its URI where that is a resource template.
+fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
     let name = call.target.as_ref();
     let catalog = server.catalog();
+    let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
     match call.kind {
-        CallKind::Tool => {
-            let tool = catalog
-                .tools
-                .get(name)
-                .ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
-            Ok(Target::Tool(tool.clone()))
-        }
-        CallKind::Prompt => {
-            let prompt = catalog
-                .prompts
-                .get(name)
-                .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {name}")))?;
-            Ok(Target::Prompt(prompt.clone()))
-        }
+        CallKind::Tool => match catalog.tools.get(name) {
+            Some(tool) => Ok((Target::Tool(tool.clone()), None)),
+            None => Err(unknown("tool")),
+        },
+        CallKind::Prompt => match catalog.prompts.get(name) {
+            Some(prompt) => Ok((Target::Prompt(prompt.clone()), None)),
+            None => Err(unknown("prompt")),
+        },
         CallKind::Resource => {
             if let Some(resource) = catalog.resources.get(name) {
-                return Ok(Target::Resource(resource.clone()));
+                return Ok((Target::Resource(resource.clone()), None));
             }
-            let templates = catalog.templates.iter();
-            let matched = template::find(templates.map(|known| (&known.pattern, known)), name);
-            let Some((variables, template)) = matched else {
-                let unknown = RpcError::invalid_params(format!("Unknown resource: {name}"));
-                return Err(unknown.with_data(&json!({"uri": name})).into());
+            let Some((variables, template)) = catalog.template_of(name) else {
+                return Err(unknown("resource").with_data(&json!({"uri": name})));
             };
-            *arguments = Some(variables);
-            Ok(Target::Template(template.clone()))
+            Ok((Target::Template(template.clone()), Some(variables)))
         }
     }
 }

@@ -44,6 +44,7 @@ impl Tally {
     pub(super) fn end_early(self, metrics: &Metrics, begin: &Begin) {
         match begin {
             Begin::Reply(reply) => self.end(metrics, outcome(reply, self.kind), None),
+            Begin::Forbidden(_) => self.end(metrics, Outcome::InsufficientScope, None),
             Begin::Busy { .. } => self.end(metrics, Outcome::Busy, None),
             // Counted by the transport that refuses, or no end at all.
             Begin::Refused(_) | Begin::Round(_) | Begin::Later(_) | Begin::Listen(_) => {}
@@ -52,7 +53,10 @@ impl Tally {
 
     fn end(&self, metrics: &Metrics, outcome: Outcome, round: Option<u32>) {
         let elapsed = self.begun.elapsed();
-        let answered = !matches!(outcome, Outcome::Cancelled | Outcome::Busy);
+        let answered = !matches!(
+            outcome,
+            Outcome::InsufficientScope | Outcome::Cancelled | Outcome::Busy
+        );
         let duration = answered.then_some(elapsed);
         metrics.round(self.kind, self.counts.as_deref(), outcome, duration);
         self.log(outcome, round, elapsed);

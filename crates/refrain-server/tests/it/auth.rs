@@ -52,31 +52,58 @@ async fn without_a_bearer_token_nothing_is_answered() {
 }
 
 #[tokio::test]
+async fn the_refusal_has_the_id_of_the_request() {
+    let instance = instance().await;
+    for (request, id) in [
+        (
+            Request::tool("whoami", json!({})).id(json!("a")),
+            json!("a"),
+        ),
+        (Request::rpc("no/such", json!({})).id(json!(7)), json!(7)),
+        (
+            Request::bytes(r#"{"jsonrpc":"1.0","id":"b","method":"tools/list"}"#),
+            json!("b"),
+        ),
+        (
+            Request::bytes(r#"{"jsonrpc":"2.0","method":"x"}"#),
+            json!(null),
+        ),
+        (Request::bytes("not JSON"), json!(null)),
+    ] {
+        let response = instance.send(&request).await;
+        response.error(401, -32600);
+        assert_eq!(response.json()["id"], id, "{request:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_bearer_token_that_is_not_known_is_refused() {
+    const UNKNOWN: &str =
+        r#"Bearer error="invalid_token", error_description="the bearer token is not known""#;
+    let empty = r#"Bearer error="invalid_request", error_description="the Authorization header has no bearer token""#;
     let instance = instance().await;
     let nearly = &ALICE[..ALICE.len() - 1];
-    let basic = format!("Basic {ALICE}");
-    for value in [
-        "Bearer nonsense",
-        "Bearer ",
-        "Bearer",
-        &format!("Bearer {nearly}"),
-        &format!("Bearer {ALICE}x"),
-        &format!("Bearer {ALICE},{BOB}"),
-        &basic,
-        ALICE,
+    for (value, status, expected) in [
+        ("Bearer nonsense", 401, UNKNOWN),
+        (&format!("Bearer {nearly}"), 401, UNKNOWN),
+        (&format!("Bearer {ALICE}x"), 401, UNKNOWN),
+        (&format!("Bearer {ALICE},{BOB}"), 401, UNKNOWN),
+        ("Bearer ", 400, empty),
+        ("Bearer", 400, empty),
+        // Another scheme is no attempt at all.
+        (&format!("Basic {ALICE}"), 401, "Bearer"),
+        (ALICE, 401, "Bearer"),
     ] {
         let request = Request::tool("whoami", json!({})).header("Authorization", value);
         let response = instance.send(&request).await;
-        let message = response.error(401, -32600);
+        let message = response.error(status, -32600);
         assert!(!message.contains(nearly), "{message}");
         let challenge = response.header("www-authenticate");
-        assert_eq!(
-            challenge,
-            Some(r#"Bearer error="invalid_token""#),
-            "{value}"
-        );
+        assert_eq!(challenge, Some(expected), "{value}");
     }
+    let twice = call(ALICE).second_header("Authorization", &format!("Bearer {BOB}"));
+    let response = instance.send(&twice).await;
+    assert!(response.error(400, -32600).contains("more than once"));
     for scheme in ["Bearer", "bearer", "BEARER"] {
         let request = Request::tool("whoami", json!({}));
         let request = request.header("Authorization", &format!("{scheme} {ALICE}"));
@@ -145,7 +172,8 @@ async fn an_authenticator_of_ones_own_decides() {
             Box::pin(async move {
                 tokio::task::yield_now().await;
                 let user = headers.get("x-user").and_then(|user| user.to_str().ok());
-                user.map(Principal::new).ok_or_else(|| Refused {
+                let caller = user.map(|user| Principal::new(user).into());
+                caller.ok_or_else(|| Refused::Challenged {
                     reason: "who are you?".into(),
                     challenge: "Custom realm=\"x\"".into(),
                 })
@@ -179,10 +207,15 @@ fn a_list_of_tokens_is_read_and_its_mistakes_are_located() {
     let text = format!("# callers\n\n  alice {ALICE}\nbob\t{BOB}  \n");
     let tokens = BearerTokens::parse(&text).expect("a good list");
     assert_eq!(format!("{tokens:?}").matches("Principal").count(), 2);
+    let scoped = BearerTokens::parse(&format!("alice {ALICE} a:b  c")).expect("a good list");
+    let same = BearerTokens::new().with_scopes("alice", ALICE, ["a:b", "c"]);
+    assert_eq!(format!("{scoped:?}"), format!("{same:?}"));
     for (text, line, word) in [
         (format!("alice {ALICE}\nbob\n"), 2, "PRINCIPAL TOKEN"),
         ("# nobody\n\nalice short\n".into(), 3, "16 characters"),
         (format!("alice {ALICE}\n#\nbob {ALICE}"), 3, "twice"),
+        (format!("alice {ALICE} read \"write\""), 1, "a scope is"),
+        (format!("alice {ALICE} offline_access"), 1, "offline_access"),
     ] {
         let error = BearerTokens::parse(&text).expect_err("a bad list");
         assert_eq!(error.line, line);

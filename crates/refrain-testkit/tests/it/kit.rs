@@ -52,6 +52,21 @@ fn a_fleet_that_cannot_be_built_fails_the_test() {
 }
 
 #[tokio::test]
+async fn a_client_has_the_scopes_it_is_given() {
+    let fleet = Fleet::new(|| {
+        let ping = Tool::new("ping", |_: Cx| async { ok("pong") });
+        Server::builder("scoped", "1.0").tool(ping.scopes(["ping"]))
+    });
+    let call = |script: Script| fleet.call("ping", json!({})).script(script);
+    let refused = call(Script::new().scopes(["pong"])).run().await;
+    assert_eq!(refused.error().map(|error| error.code), Some(-32600));
+    assert_eq!(
+        call(Script::new().scopes(["ping"])).run().await.text(),
+        "pong"
+    );
+}
+
+#[tokio::test]
 async fn arguments_that_do_not_fit_are_a_result_that_says_why() {
     let fleet = weather_fleet();
     let outcome = fleet

@@ -4,6 +4,7 @@ pub(crate) mod balancer;
 pub(crate) mod client;
 pub(crate) mod http;
 pub(crate) mod instance;
+pub(crate) mod issuer;
 pub(crate) mod ledger;
 pub(crate) mod terminal;
 pub(crate) mod tools;
@@ -11,6 +12,7 @@ pub(crate) mod tools;
 pub(crate) use balancer::Balancer;
 pub(crate) use client::{Call, Client, Finished, Reply};
 pub(crate) use instance::{Instance, Serve, refrain};
+pub(crate) use issuer::Issuer;
 pub(crate) use ledger::Ledger;
 pub(crate) use tools::run_tool;
 

@@ -1,9 +1,11 @@
 //! What was refused, by reason.
 
 use super::{answers, assert_rounds, builder, call, served, word};
-use crate::support::{Clock, Request, VERSION, token};
+use crate::support::{Clock, Request, VERSION, echo, token};
 use refrain_core::{KeyRing, SystemSource};
-use refrain_server::{BearerTokens, ServerLimits};
+use refrain_server::{
+    AuthFuture, Authenticator, BearerTokens, Refused, ServerLimits, Tool, TrustedProxy,
+};
 use serde_json::json;
 use std::time::Duration;
 
@@ -128,4 +130,78 @@ async fn requests_refused_before_a_call() {
     assert_eq!(scrape.all("refrain_rounds_total"), []);
     let lists = scrape.all("refrain_other_requests_total");
     assert_eq!(lists, [("{method=\"tools/list\"}", 1.0)]);
+}
+
+#[tokio::test]
+async fn callers_who_lack_a_scope() {
+    let tokens = BearerTokens::new().with_scopes("alice", "alice-0123456789abcdef", ["use"]);
+    let write = Tool::new("write", echo).scopes(["write"]);
+    let builder = builder().tool(write).authenticator(tokens).scopes(["use"]);
+    let (instance, port) = served(builder).await;
+    let alice = |request: Request| request.header("Authorization", "Bearer alice-0123456789abcdef");
+    // Neither the arguments nor the token matter.
+    for request in [
+        call("write"),
+        call("write").again("short", answers()),
+        Request::tool("write", json!({"text": 5})),
+    ] {
+        instance.send(&alice(request)).await.error(403, -32600);
+    }
+    let scrape = port.scrape().await;
+    let refused = [("{reason=\"insufficient_scope\"}", 3.0)];
+    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    assert_rounds(&scrape, "tools/call", &[("write insufficient_scope", 3.0)]);
+    assert_eq!(scrape.all("refrain_tokens_refused_total"), []);
+    assert_eq!(scrape.all("refrain_calls_total"), []);
+}
+
+#[tokio::test]
+async fn requests_that_are_no_calls_and_lack_a_scope() {
+    let tokens = BearerTokens::new().with("alice", "alice-0123456789abcdef");
+    let (instance, port) = served(builder().authenticator(tokens).scopes(["use"])).await;
+    let reference = json!({"type": "ref/prompt", "name": "none"});
+    for (method, params) in [
+        ("tools/list", json!({})),
+        ("server/discover", json!({})),
+        ("subscriptions/listen", json!({"notifications": {}})),
+        (
+            "completion/complete",
+            json!({"ref": reference, "argument": {"name": "a", "value": ""}}),
+        ),
+    ] {
+        let request = Request::rpc(method, params);
+        let request = request.header("Authorization", "Bearer alice-0123456789abcdef");
+        instance.send(&request).await.error(403, -32600);
+    }
+    let scrape = port.scrape().await;
+    let refused = [("{reason=\"insufficient_scope\"}", 4.0)];
+    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    assert_eq!(scrape.all("refrain_other_requests_total"), []);
+}
+
+#[tokio::test]
+async fn callers_that_nobody_can_tell() {
+    struct Away;
+    impl Authenticator for Away {
+        fn authenticate<'a>(&'a self, _: &'a http::HeaderMap) -> AuthFuture<'a> {
+            Box::pin(async {
+                Err(Refused::Unavailable {
+                    reason: "away".into(),
+                    retry_after: Duration::from_secs(1),
+                })
+            })
+        }
+    }
+    let (instance, port) = served(builder().authenticator(Away)).await;
+    instance.send(&word()).await.error(503, -32603);
+    let refused = [("{reason=\"unavailable\"}", 1.0)];
+    let scrape = port.scrape().await;
+    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+
+    let proxy = TrustedProxy::new("correct horse battery staple").expect("a secret");
+    let (instance, port) = served(builder().authenticator(proxy)).await;
+    instance.send(&word()).await.error(403, -32600);
+    let refused = [("{reason=\"forbidden\"}", 1.0)];
+    let scrape = port.scrape().await;
+    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
 }

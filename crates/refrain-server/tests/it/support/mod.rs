@@ -2,6 +2,7 @@
 
 mod client;
 mod handlers;
+pub(crate) mod issuer;
 mod request;
 mod scrape;
 pub(crate) mod watch;

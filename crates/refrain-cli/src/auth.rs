@@ -1,0 +1,349 @@
+//! The `[auth]` table: who may call over HTTP, and what they are told.
+
+use crate::config::Loaded;
+use clap::Args;
+use refrain::{
+    BuildError, Jwks, JwtVerifier, JwtVerifierError, KeyRing, ResourceMetadata, Server,
+    ServerBuilder, SystemSource, TrustedProxy, TrustedProxyError,
+};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the `[auth]` table says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AuthConfig {
+    pub(crate) scopes: Option<Vec<String>>,
+    pub(crate) implies: Option<BTreeMap<String, Vec<String>>>,
+    pub(crate) resource: Option<String>,
+    pub(crate) authorization_servers: Option<Vec<String>>,
+    pub(crate) jwt: Option<JwtConfig>,
+    pub(crate) proxy: Option<ProxyConfig>,
+}
+
+/// The `[auth.jwt]` table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JwtConfig {
+    pub(crate) issuer: Option<String>,
+    pub(crate) audience: Option<Vec<String>>,
+    pub(crate) jwks: Option<String>,
+    pub(crate) leeway: Option<Duration>,
+    pub(crate) max_age: Option<Duration>,
+    pub(crate) min_interval: Option<Duration>,
+}
+
+/// The `[auth.proxy]` table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProxyConfig {
+    pub(crate) secret_file: Option<PathBuf>,
+    pub(crate) secret_header: Option<String>,
+    pub(crate) user_header: Option<String>,
+    pub(crate) scopes_header: Option<String>,
+}
+
+/// The flags that say the same.
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// The issuer of the access tokens (JWTs) that callers must send; needs --jwks and --resource.
+    #[arg(long, value_name = "URL")]
+    issuer: Option<String>,
+    /// The public keys of the issuer, as a JWK set.
+    #[arg(long, value_name = "FILE OR URL")]
+    jwks: Option<String>,
+    /// The URL of the endpoint as clients know it, for which access tokens are issued.
+    #[arg(long, value_name = "URL")]
+    resource: Option<String>,
+}
+
+impl Flags {
+    /// Puts what flags say in place of what the file says.
+    pub(crate) fn put(&self, loaded: &mut Loaded) {
+        loaded.flag("auth.jwt.issuer", self.issuer.as_ref(), |c, v| {
+            c.auth.jwt.get_or_insert_default().issuer = Some(v);
+        });
+        loaded.flag("auth.jwt.jwks", self.jwks.as_ref(), |c, v| {
+            c.auth.jwt.get_or_insert_default().jwks = Some(v);
+        });
+        loaded.flag("auth.resource", self.resource.as_ref(), |c, v| {
+            c.auth.resource = Some(v);
+        });
+    }
+}
+
+/// How callers are told apart, checked and ready.
+#[derive(Debug)]
+pub(crate) struct Auth {
+    scopes: Vec<String>,
+    implies: BTreeMap<String, Vec<String>>,
+    by: Option<By>,
+    metadata: Option<ResourceMetadata>,
+}
+
+#[derive(Debug)]
+enum By {
+    Jwt(JwtVerifier),
+    Proxy(Box<TrustedProxy>),
+}
+
+/// One thing that is wrong.
+#[derive(Debug)]
+pub(crate) struct AuthMistake {
+    /// The setting that is at fault, or the table that lacks one.
+    pub(crate) place: &'static str,
+    /// Begins with the name of the setting.
+    pub(crate) message: String,
+}
+
+/// The value of this setting is wrong.
+fn wrong(place: &'static str, reason: impl std::fmt::Display) -> AuthMistake {
+    AuthMistake {
+        place,
+        message: format!("{place}: {reason}"),
+    }
+}
+
+/// A setting of this table is missing.
+fn unset(place: &'static str, name: &str, reason: &str) -> AuthMistake {
+    AuthMistake {
+        place,
+        message: format!("{place}.{name}: set it{reason}"),
+    }
+}
+
+impl AuthConfig {
+    /// A table is there, be it empty: those who wrote it do not want anyone to call.
+    pub(crate) fn open(&mut self, table: &str) {
+        match table {
+            JWT => drop(self.jwt.get_or_insert_default()),
+            PROXY => drop(self.proxy.get_or_insert_default()),
+            _ => {}
+        }
+    }
+
+    /// Checks all of it, and reads the files it names. `tokens`: is there a list of tokens?
+    pub(crate) fn ready(&self, tokens: bool) -> Result<Auth, Vec<AuthMistake>> {
+        let mut mistakes = Vec::new();
+        let by = self.by(tokens, &mut mistakes);
+        let scopes = self.scopes.clone().unwrap_or_default();
+        let nobody = self.jwt.is_none() && self.proxy.is_none() && !tokens;
+        if !scopes.is_empty() && nobody {
+            let hint = "nobody could have them: set tokens, [auth.jwt] or [auth.proxy]";
+            mistakes.push(wrong("auth.scopes", hint));
+        }
+        if let Err(error) = check(|builder| builder.scopes(&scopes)) {
+            mistakes.push(wrong("auth.scopes", error));
+        }
+        let metadata = self.metadata().unwrap_or_else(|mistake| {
+            // An issuer that is none needs to be told once.
+            if mistakes.iter().all(|known| known.place != mistake.place) {
+                mistakes.push(mistake);
+            }
+            None
+        });
+        if mistakes.is_empty() {
+            let implies = self.implies.clone().unwrap_or_default();
+            return Ok(Auth {
+                scopes,
+                implies,
+                by,
+                metadata,
+            });
+        }
+        Err(mistakes)
+    }
+
+    fn by(&self, tokens: bool, mistakes: &mut Vec<AuthMistake>) -> Option<By> {
+        for (place, set) in [(JWT, self.jwt.is_some()), (PROXY, self.proxy.is_some())] {
+            if set && tokens {
+                mistakes.push(wrong(place, "there are tokens as well: choose one of them"));
+            }
+        }
+        if self.jwt.is_some() && self.proxy.is_some() {
+            mistakes.push(wrong(
+                PROXY,
+                "there is auth.jwt as well: choose one of them",
+            ));
+        }
+        let mut by = None;
+        if let Some(jwt) = &self.jwt {
+            by = jwt
+                .verifier(self.resource.as_deref(), mistakes)
+                .map(By::Jwt);
+        }
+        if let Some(proxy) = &self.proxy {
+            by = proxy
+                .ready(mistakes)
+                .map(|proxy| By::Proxy(Box::new(proxy)));
+        }
+        by
+    }
+
+    /// What clients are told about where to get their tokens, if that is known.
+    fn metadata(&self) -> Result<Option<ResourceMetadata>, AuthMistake> {
+        const SERVERS: &str = "auth.authorization_servers";
+        let issuer = self.jwt.as_ref().and_then(|jwt| jwt.issuer.clone());
+        let issuer = issuer.map(|issuer| vec![issuer]);
+        let servers = self.authorization_servers.clone().or(issuer);
+        let metadata = match (&self.resource, servers) {
+            (Some(resource), Some(servers)) => ResourceMetadata::new(resource, servers),
+            (Some(_), None) if self.jwt.is_some() => return Ok(None),
+            (Some(_), None) => {
+                let hint = "set auth.authorization_servers too: who issues tokens for it?";
+                return Err(wrong("auth.resource", hint));
+            }
+            (None, _) if self.authorization_servers.is_some() => {
+                let hint = "set auth.resource too: what do they issue tokens for?";
+                return Err(wrong(SERVERS, hint));
+            }
+            (None, _) => return Ok(None),
+        };
+        match check(|builder| builder.resource_metadata(metadata.clone())) {
+            Ok(()) => Ok(Some(metadata)),
+            Err(BuildError::Metadata { url, reason }) if url != metadata.resource => {
+                let place = match self.authorization_servers {
+                    Some(_) => SERVERS,
+                    None => "auth.jwt.issuer",
+                };
+                Err(wrong(place, BuildError::Metadata { url, reason }))
+            }
+            Err(error) => Err(wrong("auth.resource", error)),
+        }
+    }
+}
+
+const JWT: &str = "auth.jwt";
+const PROXY: &str = "auth.proxy";
+
+impl JwtConfig {
+    fn verifier(
+        &self,
+        resource: Option<&str>,
+        mistakes: &mut Vec<AuthMistake>,
+    ) -> Option<JwtVerifier> {
+        if self.issuer.is_none() {
+            mistakes.push(unset(JWT, "issuer", ": who issues the access tokens?"));
+        }
+        if self.jwks.is_none() {
+            let hint = ": a file or a URL with the issuer's keys";
+            mistakes.push(unset(JWT, "jwks", hint));
+        }
+        let mut audiences = match (&self.audience, resource) {
+            (Some(audiences), _) => audiences.iter().map(String::as_str).collect(),
+            (None, resource) => Vec::from_iter(resource),
+        }
+        .into_iter();
+        let first = audiences.next();
+        if first.is_none() {
+            let hint = ", or auth.resource: whom are the access tokens for?";
+            let mut mistake = unset(JWT, "audience", hint);
+            if self.audience.is_some() {
+                mistake.place = "auth.jwt.audience";
+            }
+            mistakes.push(mistake);
+        }
+        let (issuer, jwks) = (self.issuer.as_ref()?, self.jwks.as_ref()?);
+        let jwks = match jwks.split_once("://") {
+            Some(_) => Jwks::Url(jwks.clone()),
+            None => Jwks::File(jwks.into()),
+        };
+        let mut builder = JwtVerifier::builder(issuer, first?, jwks);
+        for audience in audiences {
+            builder = builder.audience(audience);
+        }
+        if let Some(leeway) = self.leeway {
+            builder = builder.leeway(leeway);
+        }
+        if let Some(age) = self.max_age {
+            builder = builder.max_age(age);
+        }
+        if let Some(interval) = self.min_interval {
+            builder = builder.min_interval(interval);
+        }
+        let built = builder.build().map_err(|error| {
+            let place = match error {
+                JwtVerifierError::Issuer { .. } => "auth.jwt.issuer",
+                JwtVerifierError::Audience => "auth.jwt.audience",
+                _ => "auth.jwt.jwks",
+            };
+            mistakes.push(wrong(place, error));
+        });
+        built.ok()
+    }
+}
+
+impl ProxyConfig {
+    fn ready(&self, mistakes: &mut Vec<AuthMistake>) -> Option<TrustedProxy> {
+        const FILE: &str = "auth.proxy.secret_file";
+        let Some(file) = &self.secret_file else {
+            let hint = ": how does the proxy prove itself?";
+            mistakes.push(unset(PROXY, "secret_file", hint));
+            return None;
+        };
+        let proxy = match std::fs::read_to_string(file) {
+            Ok(secret) => TrustedProxy::new(secret.trim_end_matches(['\r', '\n']))
+                .map_err(|error| format!("{}: {error}", file.display())),
+            Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
+        };
+        let mut proxy = match proxy {
+            Ok(proxy) => proxy,
+            Err(reason) => {
+                mistakes.push(wrong(FILE, reason));
+                return None;
+            }
+        };
+        type Set = fn(TrustedProxy, &str) -> Result<TrustedProxy, TrustedProxyError>;
+        let headers: [(_, _, Set); 3] = [
+            (
+                "auth.proxy.secret_header",
+                &self.secret_header,
+                TrustedProxy::secret_header,
+            ),
+            (
+                "auth.proxy.user_header",
+                &self.user_header,
+                TrustedProxy::user_header,
+            ),
+            (
+                "auth.proxy.scopes_header",
+                &self.scopes_header,
+                TrustedProxy::scopes_header,
+            ),
+        ];
+        for (place, name, set) in headers {
+            let Some(name) = name else { continue };
+            match set(proxy, name) {
+                Ok(set) => proxy = set,
+                Err(error) => {
+                    mistakes.push(wrong(place, error));
+                    return None;
+                }
+            }
+        }
+        Some(proxy)
+    }
+}
+
+impl Auth {
+    /// Has a server do what the configuration says.
+    pub(crate) fn apply(self, mut builder: ServerBuilder) -> ServerBuilder {
+        builder = builder.scopes(self.scopes);
+        for (broad, narrow) in self.implies {
+            builder = builder.scope_implies(broad, narrow);
+        }
+        if let Some(metadata) = self.metadata {
+            builder = builder.resource_metadata(metadata);
+        }
+        match self.by {
+            Some(By::Jwt(verifier)) => builder.authenticator(verifier),
+            Some(By::Proxy(proxy)) => builder.authenticator(*proxy),
+            None => builder,
+        }
+    }
+}
+
+/// Has a builder look at one part by itself, so that what is wrong with it is known by its setting.
+fn check(set: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Result<(), BuildError> {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let builder = set(Server::builder("check", "0").keys(keys));
+    builder.build().map(drop)
+}

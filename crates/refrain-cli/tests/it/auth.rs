@@ -1,0 +1,336 @@
+//! Who may call: access tokens, proxies, and configurations that make no sense.
+
+use crate::support::http::send;
+use crate::support::issuer::{ISSUER, RESOURCE, authority};
+use crate::support::{Call, Client, Files, Instance, Issuer, Reply, Serve, in_time, refrain};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const SECRET: &str = "correct horse battery staple";
+
+fn jwt(jwks: impl std::fmt::Display) -> String {
+    format!(
+        "[auth]\nresource = \"{RESOURCE}\"\nscopes = [\"tools\"]\nimplies = {{ admin = [\"tools\"] }}\n\
+         [auth.jwt]\nissuer = \"{ISSUER}\"\njwks = \"{jwks}\"\n"
+    )
+}
+
+/// A call of `echo` with one more header, and the header of the response that challenges.
+async fn challenge(instance: &Instance, bearer: Option<&str>) -> (u16, String) {
+    let mut client = Client::new(instance.address);
+    client.bearer = bearer.map(str::to_owned);
+    let request = client.request(&Call::new("echo", json!({"text": "x"})));
+    let response = respond(instance, request).await;
+    let challenge = response.headers().get("www-authenticate");
+    let challenge = challenge.map_or("", |value| value.to_str().expect("text"));
+    (response.status().as_u16(), challenge.to_owned())
+}
+
+async fn respond(instance: &Instance, request: Request<Full<Bytes>>) -> Response<Bytes> {
+    let response = in_time("a reply", send(instance.address, request)).await;
+    let (parts, body) = response.expect("a response").into_parts();
+    let body = in_time("a body", body.collect()).await.expect("a body");
+    Response::from_parts(parts, body.to_bytes())
+}
+
+async fn metadata(instance: &Instance) -> Value {
+    let request = Request::get("/.well-known/oauth-protected-resource/mcp")
+        .header("host", instance.address.to_string())
+        .body(Full::default())
+        .expect("a plain request");
+    let response = respond(instance, request).await;
+    assert_eq!(response.status(), 200);
+    serde_json::from_slice(response.body()).expect("JSON")
+}
+
+/// What an instance with access tokens does, wherever its keys are.
+async fn tokens_are_checked(instance: &Instance, issuer: &Issuer) {
+    let known = "scope=\"tools\", resource_metadata=\
+                 \"https://mcp.example.com/.well-known/oauth-protected-resource/mcp\"";
+    let missing = challenge(instance, None).await;
+    assert_eq!(missing, (401, format!("Bearer {known}")));
+    let (status, text) = challenge(instance, Some("nonsense")).await;
+    assert_eq!(status, 401);
+    assert!(text.starts_with("Bearer error=\"invalid_token\""), "{text}");
+    let (status, text) = challenge(instance, Some(&issuer.token("alice", "other"))).await;
+    assert_eq!(status, 403);
+    assert!(
+        text.starts_with("Bearer error=\"insufficient_scope\", scope=\"tools\""),
+        "{text}"
+    );
+
+    let client = Client::new(instance.address);
+    let alice = client
+        .clone()
+        .with_bearer(&issuer.token("alice", "openid admin"));
+    let bob = client.with_bearer(&issuer.token("bob", "tools"));
+    let mut call = Call::weather("Oslo");
+    assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
+    call.answer("github_login", &json!({"name": "octocat"}));
+    let stolen = bob.round(&mut call.clone()).await;
+    assert!(
+        matches!(stolen, Reply::Refused { code: -32602, .. }),
+        "{stolen:?}"
+    );
+    assert!(matches!(alice.round(&mut call).await, Reply::Done(_)));
+    assert_eq!(
+        metadata(instance).await,
+        json!({
+            "resource": RESOURCE,
+            "authorization_servers": [ISSUER],
+            "scopes_supported": ["tools"],
+            "bearer_methods_supported": ["header"],
+        })
+    );
+}
+
+#[tokio::test]
+async fn access_tokens_with_keys_in_a_file() {
+    let (files, issuer) = (Files::new(), Issuer::new());
+    let jwks = files.write("jwks.json", &issuer.jwks());
+    let config = files.write("config.toml", &jwt(jwks.display()));
+    let instance = Serve::new().config(&config).start().await;
+    tokens_are_checked(&instance, &issuer).await;
+}
+
+#[tokio::test]
+async fn access_tokens_with_keys_over_tls() {
+    let (files, issuer) = (Files::new(), Issuer::new());
+    let url = format!("https://{}/jwks.json", issuer.serve().await);
+    let config = files.write("config.toml", &jwt(url));
+    let trusting = Serve::new()
+        .env("SSL_CERT_FILE", &authority("ca.pem"))
+        .config(&config);
+    tokens_are_checked(&trusting.start().await, &issuer).await;
+
+    // The same without the authority: a certificate that nobody vouches for is worth nothing.
+    let wary = Serve::new()
+        .env("SSL_CERT_FILE", &authority("other-ca.pem"))
+        .config(&config);
+    let wary = wary.start().await;
+    let token = issuer.token("alice", "tools");
+    assert_eq!(challenge(&wary, Some(&token)).await, (503, String::new()));
+    wary.log.wait_for("UnknownIssuer", 1).await;
+}
+
+#[tokio::test]
+async fn flags_are_enough() {
+    let (files, issuer) = (Files::new(), Issuer::new());
+    let jwks = files.write("jwks.json", &issuer.jwks());
+    let jwks = jwks.display().to_string();
+    let flags = ["--issuer", ISSUER, "--jwks", &jwks, "--resource", RESOURCE];
+    // They override what is of no use in the file.
+    let file = "[auth]\nresource = \"x\"\n[auth.jwt]\nissuer = \"a#b\"\njwks = \"/no/such/file\"\n";
+    let config = files.write("config.toml", file);
+    for serve in [Serve::new(), Serve::new().config(&config)] {
+        let instance = serve.args(flags).start().await;
+        assert_eq!(challenge(&instance, None).await.0, 401);
+        let token = issuer.token("alice", "");
+        assert_eq!(challenge(&instance, Some(&token)).await.0, 200);
+        assert_eq!(metadata(&instance).await["resource"], RESOURCE);
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_says_who_is_calling() {
+    let files = Files::new();
+    let secret = files.write("proxy.secret", &format!("{SECRET}\n"));
+    let config = format!(
+        "[auth]\nscopes = [\"tools\"]\n[auth.proxy]\nsecret_file = {secret:?}\n\
+         secret_header = \"x-gate\"\nuser_header = \"remote-user\"\nscopes_header = \"remote-scopes\"\n"
+    );
+    let config = files.write("config.toml", &config);
+    let instance = Serve::new().config(&config).start().await;
+    let status = async |headers: &[(&'static str, &str)]| {
+        let client = Client::new(instance.address);
+        let mut request = client.request(&Call::new("echo", json!({"text": "x"})));
+        for (name, value) in headers {
+            request
+                .headers_mut()
+                .append(*name, value.parse().expect("a value"));
+        }
+        respond(&instance, request).await.status().as_u16()
+    };
+    let (gate, user) = (("x-gate", SECRET), ("remote-user", "alice"));
+    let scopes = ("remote-scopes", "tools");
+    assert_eq!(status(&[gate, user, scopes]).await, 200);
+    assert_eq!(status(&[user, scopes]).await, 403);
+    assert_eq!(status(&[("x-gate", "wrong"), user, scopes]).await, 403);
+    assert_eq!(status(&[gate, user]).await, 403);
+    assert_eq!(status(&[gate, scopes]).await, 401);
+    assert_eq!(status(&[gate, user, user, scopes]).await, 400);
+}
+
+#[tokio::test]
+async fn tokens_may_have_scopes() {
+    let files = Files::new();
+    let callers = "alice alice-alice-alice tools\nbob bob-bob-bob-bob-bob\n";
+    let callers = files.write("callers.txt", callers);
+    let config = files.write("config.toml", "[auth]\nscopes = [\"tools\"]\n");
+    let serve = Serve::new().config(&config).tokens(&callers);
+    let instance = serve.start().await;
+    assert_eq!(challenge(&instance, Some("alice-alice-alice")).await.0, 200);
+    assert_eq!(
+        challenge(&instance, Some("bob-bob-bob-bob-bob")).await.0,
+        403
+    );
+}
+
+/// What `serve` says, which is what `config check` says.
+async fn said(files: &Files, text: &str, tokens: Option<&Path>) -> String {
+    let config = files.write("config.toml", text);
+    let serve = Serve::new().config(&config);
+    match tokens {
+        Some(tokens) => serve.tokens(tokens).fails().await,
+        None => {
+            let said = serve.fails().await;
+            let check = refrain(["config".as_ref(), "check".as_ref(), config.as_os_str()]);
+            assert_eq!((check.code, said), (1, format!("refrain: {}", check.err)));
+            check.err
+        }
+    }
+}
+
+#[tokio::test]
+async fn mistakes_are_told_with_their_places() {
+    let files = Files::new();
+    let text = "[auth]\nresource = \"ftp://x\"\nscopes = [\"a b\"]\n[auth.jwt]\nissuer = \"a#b\"\n\
+                audiences = []\n[auth.proxy]\nsecret_file = \"/no/such\"\n";
+    let said = said(&files, text, None).await;
+    let said = said.replace(&*files.path("config.toml").to_string_lossy(), "config.toml");
+    let heads: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("config.toml"))
+        .collect();
+    for (head, expected) in heads.iter().zip([
+        "config.toml:2:12: auth.resource: the resource metadata cannot name \"ftp://x\": ",
+        "config.toml:3:10: auth.scopes: the server cannot need the scope \"a b\": ",
+        "config.toml:4:7: auth.jwt.jwks: set it: ",
+        "config.toml:6:1: there is no setting \"audiences\" in [auth.jwt]; did you mean \"audience\"?",
+        "config.toml:7:7: auth.proxy: there is auth.jwt as well: choose one of them",
+        "config.toml:8:15: auth.proxy.secret_file: /no/such cannot be read: ",
+    ]) {
+        assert!(head.starts_with(expected), "{expected}\n{said}");
+    }
+    assert_eq!(heads.len(), 6, "{said}");
+}
+
+#[test]
+fn check_shows_what_is_set() {
+    let files = Files::new();
+    let secret = files.write("proxy.secret", SECRET);
+    let config = format!(
+        "[auth]\nscopes = [\"tools\"]\nimplies = {{ admin = [\"tools\"] }}\n[auth.proxy]\nsecret_file = {secret:?}\n"
+    );
+    let config = files.write("config.toml", &config);
+    let check = ["config", "check", "--json"].map(str::as_ref);
+    let check = refrain(check.into_iter().chain([config.as_os_str()]));
+    assert!(check.ok, "{check:?}");
+    let said: Value = serde_json::from_str(&check.out).expect("JSON");
+    let settings = said["settings"].as_array().expect("settings");
+    for (name, value, line) in [
+        ("auth.resource", json!(null), json!(null)),
+        ("auth.scopes", json!(["tools"]), json!(2)),
+        ("auth.implies", json!({"admin": ["tools"]}), json!(3)),
+        ("auth.jwt.leeway_seconds", json!(null), json!(null)),
+        ("auth.proxy.secret_file", json!(secret), json!(5)),
+    ] {
+        let from = if line.is_null() { "default" } else { "file" };
+        let shown = json!({"name": name, "value": value, "from": from, "line": line});
+        assert!(settings.contains(&shown), "{shown}\n{said}");
+    }
+    assert!(!check.out.contains(SECRET));
+}
+
+#[tokio::test]
+async fn a_mistake_is_told_with_its_key() {
+    let (files, issuer) = (Files::new(), Issuer::new());
+    let jwks = files.write("jwks.json", &issuer.jwks());
+    let garbage = files.write("garbage.json", "{");
+    let short = files.write("short", "short");
+    let good = jwt(jwks.display());
+    for (text, key) in [
+        ("[auth]\nscope = []\n".into(), "scope"),
+        ("[auth.jwt]\nissuers = 5\n".into(), "issuers"),
+        ("[auth.jwt]\n".into(), "auth.jwt.issuer:"),
+        (
+            format!("[auth.jwt]\nissuer = \"{ISSUER}\"\n"),
+            "auth.jwt.jwks:",
+        ),
+        (good.replace(ISSUER, "a#b"), "auth.jwt.issuer:"),
+        (good.replace("resource = ", "#"), "auth.jwt.audience:"),
+        (format!("{good}audience = []\n"), "auth.jwt.audience:"),
+        (format!("{good}audience = \"\"\n"), "auth.jwt.audience must"),
+        (jwt("http://example.com/jwks"), "auth.jwt.jwks:"),
+        (jwt("/no/such/jwks.json"), "auth.jwt.jwks:"),
+        (jwt(garbage.display()), "auth.jwt.jwks:"),
+        (good.replace("https://mcp", "http://mcp"), "auth.resource:"),
+        (
+            good.replace("[\"tools\"]\ni", "[\"offline_access\"]\ni"),
+            "auth.scopes:",
+        ),
+        ("[auth]\nscopes = [\"x\"]\n".into(), "auth.scopes:"),
+        (
+            "[auth]\nresource = \"https://x\"\n".into(),
+            "auth.resource:",
+        ),
+        (
+            "[auth]\nauthorization_servers = []\n".into(),
+            "auth.authorization_servers:",
+        ),
+        ("[auth.proxy]\n".into(), "auth.proxy.secret_file:"),
+        (
+            "[auth.proxy]\nsecret_file = \"/no/such\"\n".into(),
+            "auth.proxy.secret_file:",
+        ),
+        (
+            format!("[auth.proxy]\nsecret_file = {short:?}\n"),
+            "auth.proxy.secret_file:",
+        ),
+        (format!("{good}[auth.proxy]\n"), "auth.proxy:"),
+    ] {
+        let said = said(&files, &text, None).await;
+        assert!(said.contains(key), "{text}: no {key:?} in {said}");
+    }
+    let secret = files.write("secret", SECRET);
+    let proxy = format!("[auth.proxy]\nsecret_file = {secret:?}\nuser_header = \"a b\"\n");
+    let told = said(&files, &proxy, None).await;
+    assert!(told.contains("auth.proxy.user_header:"), "{told}");
+    let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
+    for (text, key) in [(&good, "auth.jwt:"), (&proxy, "auth.proxy:")] {
+        let said = said(&files, text, Some(&tokens)).await;
+        assert!(said.contains(key) && said.contains("choose one"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn access_tokens_are_not_logged() {
+    let (files, issuer) = (Files::new(), Issuer::new());
+    let url = format!("https://{}/jwks.json", issuer.serve().await);
+    let config = files.write("config.toml", &jwt(url));
+    let serve = Serve::new()
+        .config(&config)
+        .env("SSL_CERT_FILE", &authority("ca.pem"));
+    let mut instance = serve.env("RUST_LOG", "trace").start().await;
+    let good = issuer.token("alice", "tools");
+    let expired = json!({"iss": ISSUER, "aud": RESOURCE, "sub": "alice", "exp": 5});
+    let expired = issuer.sign(&expired);
+    assert_eq!(challenge(&instance, Some(&good)).await.0, 200);
+    for bad in [&expired, &format!("{good}A"), &good.replace('.', ".x")] {
+        assert_eq!(challenge(&instance, Some(bad)).await.0, 401);
+    }
+    instance.stop().await;
+    assert!(instance.log.count("an access token was refused") == 3);
+    for line in instance.log.lines() {
+        for token in [&good, &expired] {
+            let (message, signature) = token.rsplit_once('.').expect("three parts");
+            let (_, claims) = message.split_once('.').expect("three parts");
+            for part in [claims, signature] {
+                assert!(!line.contains(part), "a token is in the log: {line}");
+            }
+        }
+    }
+}

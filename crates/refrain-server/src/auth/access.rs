@@ -1,0 +1,175 @@
+//! What a server demands of its callers: the scopes of every request, and those of single tools, prompts and resources.
+
+use super::metadata::Published;
+use super::{Caller, ResourceMetadata, Scopes};
+use crate::builder::{BuildError, ServerBuilder};
+use refrain_wire::RpcError;
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A scope that asks the authorization server for a refresh token. It is between the client and that server.
+const OFFLINE: &str = "offline_access";
+
+/// What was said about access when a server was put together.
+#[derive(Default)]
+pub(crate) struct AccessRules {
+    scopes: Vec<String>,
+    implied: Vec<(String, Vec<String>)>,
+    metadata: Option<ResourceMetadata>,
+}
+
+/// The same, checked, and in the form in which it is used.
+pub(crate) struct Access {
+    scopes: Vec<String>,
+    /// For a scope all those that imply it.
+    broader: HashMap<String, Vec<String>>,
+    /// The scopes of every request, with spaces between them.
+    pub(crate) challenge: String,
+    pub(crate) metadata: Option<Arc<Published>>,
+}
+
+/// The caller lacks one of these scopes.
+#[derive(Debug)]
+pub(crate) struct MissingScopes(pub(crate) String);
+
+impl ServerBuilder {
+    /// Scopes that a caller needs for every request, lists included. They are part of every challenge, so that clients
+    /// know what to ask the authorization server for.
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        self.access
+            .scopes
+            .extend(scopes.into_iter().map(Into::into));
+        self
+    }
+
+    /// Says that whoever has the scope `broad` has these too.
+    ///
+    /// ```
+    /// # use refrain_server::Server;
+    /// let server = Server::builder("files", "1.0")
+    ///     .scope_implies("files:admin", ["files:write"])
+    ///     .scope_implies("files:write", ["files:read"]);
+    /// ```
+    pub fn scope_implies<S: Into<String>>(
+        mut self,
+        broad: impl Into<String>,
+        narrow: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let narrow = narrow.into_iter().map(Into::into).collect();
+        self.access.implied.push((broad.into(), narrow));
+        self
+    }
+
+    /// Tells clients where to get their tokens: served without authentication, and named in every challenge.
+    ///
+    /// Scopes that are demanded of every request are listed in it, if it lists none itself.
+    pub fn resource_metadata(mut self, metadata: ResourceMetadata) -> Self {
+        self.access.metadata = Some(metadata);
+        self
+    }
+}
+
+impl AccessRules {
+    pub(crate) fn build(self) -> Result<Access, BuildError> {
+        check_scopes("the server", &self.scopes)?;
+        let metadata = match self.metadata {
+            None => None,
+            Some(mut metadata) => {
+                if metadata.scopes_supported.is_empty() {
+                    metadata.scopes_supported.clone_from(&self.scopes);
+                }
+                check_scopes("the resource metadata", &metadata.scopes_supported)?;
+                Some(Arc::new(metadata.publish()?))
+            }
+        };
+        Ok(Access {
+            challenge: joined(&self.scopes, &[]),
+            broader: broader(&self.implied),
+            scopes: self.scopes,
+            metadata,
+        })
+    }
+}
+
+impl Access {
+    /// May this caller do what needs these scopes, beside those of every request?
+    pub(crate) fn allow(&self, caller: &Caller, needed: &[String]) -> Result<(), MissingScopes> {
+        let mut all = self.scopes.iter().chain(needed);
+        if all.all(|scope| self.grants(&caller.scopes, scope)) {
+            return Ok(());
+        }
+        Err(MissingScopes(joined(&self.scopes, needed)))
+    }
+
+    fn grants(&self, scopes: &Scopes, needed: &str) -> bool {
+        let implied = |broader: &Vec<String>| broader.iter().any(|scope| scopes.has(scope));
+        scopes.has(needed) || self.broader.get(needed).is_some_and(implied)
+    }
+}
+
+/// An invalid request: this caller may not make it, whatever its parameters. The protocol has no code of its own for
+/// that.
+impl From<MissingScopes> for RpcError {
+    fn from(MissingScopes(scopes): MissingScopes) -> Self {
+        let needed: Vec<&str> = scopes.split(' ').collect();
+        let message = format!("the caller lacks a scope: this needs {}", needed.join(", "));
+        RpcError::invalid_request(message).with_data(&json!({"requiredScopes": needed}))
+    }
+}
+
+/// For a scope all those that imply it, directly or through others; it is among them itself.
+fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
+    let mut all = HashMap::new();
+    for scope in implied.iter().flat_map(|(_, narrow)| narrow) {
+        let mut found = vec![scope.clone()];
+        let mut next = 0;
+        while let Some(narrow) = found.get(next).cloned() {
+            next += 1;
+            for (broad, under) in implied {
+                if under.contains(&narrow) && !found.contains(broad) {
+                    found.push(broad.clone());
+                }
+            }
+        }
+        all.insert(scope.clone(), found);
+    }
+    all
+}
+
+/// All of these scopes, each once, with spaces between them.
+fn joined(first: &[String], second: &[String]) -> String {
+    let mut all: Vec<&str> = Vec::new();
+    for scope in first.iter().chain(second) {
+        if !all.contains(&scope.as_str()) {
+            all.push(scope);
+        }
+    }
+    all.join(" ")
+}
+
+/// Can callers be asked for these scopes?
+pub(crate) fn check_scopes(owner: &str, scopes: &[String]) -> Result<(), BuildError> {
+    for scope in scopes {
+        check_scope(scope).map_err(|reason| BuildError::Scope {
+            owner: owner.to_owned(),
+            scope: scope.clone(),
+            reason,
+        })?;
+    }
+    Ok(())
+}
+
+/// The characters are those of RFC 6749.
+pub(super) fn check_scope(scope: &str) -> Result<(), &'static str> {
+    let plain = |c: char| matches!(c, '!'..='~') && !matches!(c, '"' | '\\');
+    if scope.is_empty() || !scope.chars().all(plain) {
+        return Err("a scope is made of printable ASCII characters without spaces, \" and \\");
+    }
+    if scope == OFFLINE {
+        return Err(
+            "offline_access is for the client to ask of its authorization server: no server needs it",
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! A fixed list of bearer tokens.
+
+use super::access::check_scope;
+use super::{AuthFuture, Authenticator, Caller, Refused, bearer_token};
+use http::HeaderMap;
+use refrain_core::Principal;
+use ring::digest::{SHA256, digest};
+use std::collections::HashMap;
+use std::future::ready;
+
+/// A line of a token file that is not `PRINCIPAL TOKEN [SCOPE …]`.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the tokens: {reason}")]
+pub struct BadToken {
+    /// The number of the line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+/// What `main` shows when it returns this error.
+impl std::fmt::Debug for BadToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// A fixed list of bearer tokens, each with its principal and its scopes. Only digests of the tokens are kept.
+///
+/// ```
+/// # use refrain_server::BearerTokens;
+/// let tokens = BearerTokens::new()
+///     .with("alice", "s3cret-s3cret-s3cret")
+///     .with_scopes("bob", "t0ken-t0ken-t0ken", ["files:read"]);
+/// assert!(!format!("{tokens:?}").contains("s3cret"));
+/// ```
+#[derive(Clone, Default)]
+pub struct BearerTokens {
+    callers: HashMap<[u8; 32], Caller>,
+}
+
+impl BearerTokens {
+    /// An empty list: nobody may call.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets the bearer of `token` in as `principal`, without any scope.
+    pub fn with(self, principal: &str, token: &str) -> Self {
+        self.with_scopes(principal, token, [""; 0])
+    }
+
+    /// Lets the bearer of `token` in as `principal`, with these scopes.
+    pub fn with_scopes<S: Into<String>>(
+        mut self,
+        principal: &str,
+        token: &str,
+        scopes: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let caller = Caller {
+            principal: Principal::new(principal),
+            scopes: scopes.into_iter().collect(),
+        };
+        self.callers.insert(hash(token), caller);
+        self
+    }
+
+    /// Reads lines of `PRINCIPAL TOKEN [SCOPE …]`; empty lines and lines that start with `#` are passed over.
+    pub fn parse(text: &str) -> Result<Self, BadToken> {
+        let mut tokens = Self::new();
+        for (number, line) in text.lines().enumerate() {
+            let mut words = line.split_whitespace();
+            let Some(principal) = words.next().filter(|word| !word.starts_with('#')) else {
+                continue;
+            };
+            let bad = |reason| BadToken {
+                line: number + 1,
+                reason,
+            };
+            let token = words
+                .next()
+                .ok_or_else(|| bad("expected `PRINCIPAL TOKEN [SCOPE …]`"))?;
+            if token.len() < 16 {
+                return Err(bad("a token needs at least 16 characters"));
+            }
+            if tokens.callers.contains_key(&hash(token)) {
+                return Err(bad("this token is there twice"));
+            }
+            let scopes: Vec<&str> = words.collect();
+            for scope in &scopes {
+                check_scope(scope).map_err(bad)?;
+            }
+            tokens = tokens.with_scopes(principal, token, scopes);
+        }
+        Ok(tokens)
+    }
+
+    fn find(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+        let token = bearer_token(headers)?;
+        // Looked up by digest: how long it takes says nothing about the tokens.
+        self.callers
+            .get(&hash(token))
+            .cloned()
+            .ok_or(Refused::InvalidToken(
+                "the bearer token is not known".into(),
+            ))
+    }
+}
+
+impl std::fmt::Debug for BearerTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.callers.values()).finish()
+    }
+}
+
+impl Authenticator for BearerTokens {
+    fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
+        Box::pin(ready(self.find(headers)))
+    }
+}
+
+fn hash(token: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+    bytes
+}

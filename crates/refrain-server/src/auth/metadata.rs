@@ -1,0 +1,103 @@
+//! Where clients get their tokens: the protected resource metadata of RFC 9728.
+
+use super::web::{Web, web};
+use crate::builder::BuildError;
+use bytes::Bytes;
+use serde::Serialize;
+
+/// The path at which the metadata of a resource without a path are served; the path of another follows it.
+pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
+/// What clients may know about a server before they have a token: above all, which authorization servers give it out.
+///
+/// ```
+/// # use refrain_server::{ResourceMetadata, Server};
+/// let mut metadata = ResourceMetadata::new("https://mcp.example.com/mcp", ["https://login.example.com"]);
+/// metadata.resource_name = Some("The files of Example Ltd".into());
+/// let server = Server::builder("files", "1.0").resource_metadata(metadata).build()?;
+/// # Ok::<(), refrain_server::BuildError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ResourceMetadata {
+    /// The URL of the MCP endpoint as clients know it. Tokens are issued for it: it is their audience.
+    pub resource: String,
+    /// The issuers of the authorization servers: at least one.
+    pub authorization_servers: Vec<String>,
+    /// The scopes that a client should ask for to begin with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scopes_supported: Vec<String>,
+    /// A name to show to people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_name: Option<String>,
+    /// A page for developers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_documentation: Option<String>,
+}
+
+/// The metadata as they are served.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// Where clients find them.
+    pub(crate) url: String,
+    /// Their path in that URL.
+    pub(crate) path: String,
+    pub(crate) body: Bytes,
+}
+
+impl ResourceMetadata {
+    /// The metadata of the resource at this URL, for which these authorization servers issue tokens.
+    pub fn new<S: Into<String>>(
+        resource: impl Into<String>,
+        authorization_servers: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let servers = authorization_servers.into_iter().map(Into::into);
+        Self {
+            resource: resource.into(),
+            authorization_servers: servers.collect(),
+            scopes_supported: Vec::new(),
+            resource_name: None,
+            resource_documentation: None,
+        }
+    }
+
+    pub(super) fn publish(&self) -> Result<Published, BuildError> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            #[serde(flatten)]
+            metadata: &'a ResourceMetadata,
+            /// Tokens in a body or a query are not read.
+            bearer_methods_supported: [&'static str; 1],
+        }
+        let bad = |url: &str, reason| BuildError::Metadata {
+            url: url.to_owned(),
+            reason,
+        };
+        let identifier = |url: &str| {
+            let web = web(url).map_err(|reason| bad(url, reason))?;
+            match web.uri.query() {
+                None => Ok(web),
+                Some(_) => Err(bad(url, "it may not have a query")),
+            }
+        };
+        let Web { uri, origin, .. } = identifier(&self.resource)?;
+        for server in &self.authorization_servers {
+            identifier(server)?;
+        }
+        if self.authorization_servers.is_empty() {
+            let reason = "name at least one authorization server that issues tokens for it";
+            return Err(bad(&self.resource, reason));
+        }
+        let path = format!("{WELL_KNOWN}{}", uri.path().trim_end_matches('/'));
+        let document = Document {
+            metadata: self,
+            bearer_methods_supported: ["header"],
+        };
+        let body = serde_json::to_vec(&document).expect("strings and lists of them are JSON");
+        Ok(Published {
+            url: format!("{origin}{path}"),
+            path,
+            body: body.into(),
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! URLs that are safe to speak to: `https`, or plain `http` on this machine.
+
+use http::Uri;
+use std::net::IpAddr;
+
+/// A URL that was checked.
+#[derive(Clone, Debug)]
+pub(super) struct Web {
+    pub(super) uri: Uri,
+    pub(super) tls: bool,
+    /// The host, without the brackets of an IPv6 address.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Scheme, host and port as they are written.
+    pub(super) origin: String,
+}
+
+/// Checks a URL, or says what is wrong with it.
+pub(super) fn web(text: &str) -> Result<Web, &'static str> {
+    if text.contains('#') {
+        return Err("it may not have a fragment");
+    }
+    let uri: Uri = text.parse().map_err(|_| "it is not a URL")?;
+    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        return Err("it is not a URL with a scheme and a host");
+    };
+    if authority.as_str().contains('@') {
+        return Err("it may not have a user or a password");
+    }
+    let host = authority.host();
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    let tls = match scheme {
+        "https" => true,
+        "http" if is_loopback(host) => false,
+        "http" => return Err("plain http is for this machine only: use https"),
+        _ => return Err("it is not an https URL"),
+    };
+    if host.is_empty() {
+        return Err("it has no host");
+    }
+    Ok(Web {
+        tls,
+        host: host.to_owned(),
+        port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+        origin: format!("{scheme}://{authority}"),
+        uri,
+    })
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address: Option<IpAddr> = host.parse().ok();
+    host.eq_ignore_ascii_case("localhost") || address.is_some_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_safe_to_speak_to() {
+        for (good, tls, host, port) in [
+            (
+                "https://login.example.com/jwks.json?p=1",
+                true,
+                "login.example.com",
+                443,
+            ),
+            (
+                "https://login.example.com:8443",
+                true,
+                "login.example.com",
+                8443,
+            ),
+            ("HTTPS://[2001:db8::1]/x", true, "2001:db8::1", 443),
+            ("http://localhost:9000/x", false, "localhost", 9000),
+            ("http://127.0.0.1/", false, "127.0.0.1", 80),
+            ("http://[::1]:1/", false, "::1", 1),
+        ] {
+            let web = web(good).unwrap_or_else(|reason| panic!("{good}: {reason}"));
+            assert_eq!((web.tls, web.host.as_str(), web.port), (tls, host, port));
+        }
+        for bad in [
+            "",
+            "login.example.com",
+            "/jwks.json",
+            "http://login.example.com/",
+            "http://127.0.0.1.example.com/",
+            "http://localhost.example.com/",
+            "http://0.0.0.0/",
+            "ftp://localhost/",
+            "file:///etc/passwd",
+            "https://user:password@login.example.com/",
+            "https://login.example.com/#keys",
+            "https:///jwks.json",
+            "https://:443/",
+        ] {
+            assert!(web(bad).is_err(), "{bad} is taken");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The resource metadata, served.
+
+use super::{Body, JSON};
+use crate::auth::{Published, WELL_KNOWN};
+use crate::server::Server;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Response, StatusCode};
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Serves a server's [`ResourceMetadata`](crate::ResourceMetadata) as a tower service: to be mounted beside
+/// [`HttpService`](crate::HttpService). [`serve`](crate::serve) does that by itself.
+///
+/// ```
+/// # use refrain_server::{AllowedHosts, HttpService, MetadataService, ResourceMetadata, Server};
+/// # fn main() -> Result<(), refrain_server::BuildError> {
+/// let metadata = ResourceMetadata::new("https://mcp.example.com/mcp", ["https://login.example.com"]);
+/// let server = Server::builder("docs", "1.0").resource_metadata(metadata).build()?;
+/// let mut app: axum::Router = axum::Router::new();
+/// if let Some(metadata) = MetadataService::new(&server) {
+///     for path in metadata.paths() {
+///         app = app.route_service(path, metadata.clone());
+///     }
+/// }
+/// app = app.route_service("/mcp", HttpService::new(server, AllowedHosts::only(["mcp.example.com"])));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MetadataService(Arc<Published>);
+
+impl MetadataService {
+    /// The metadata of this server, if it has any.
+    pub fn new(server: &Server) -> Option<Self> {
+        server.0.access.metadata.clone().map(Self)
+    }
+
+    /// The paths at which clients look for them: the well-known one followed by that of the resource, and the
+    /// well-known one by itself.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        let own = Some(self.0.path.as_str()).filter(|path| *path != WELL_KNOWN);
+        own.into_iter().chain([WELL_KNOWN])
+    }
+
+    /// Answers one request. Whoever asks may know.
+    pub fn handle<B>(&self, request: &http::Request<B>) -> Response<Body> {
+        if request.method() != Method::GET {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            let get = HeaderValue::from_static("GET");
+            response.headers_mut().insert(ALLOW, get);
+            return response;
+        }
+        let mut response = Response::new(Body::full(self.0.body.clone()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, JSON);
+        let minutes = HeaderValue::from_static("public, max-age=300");
+        headers.insert(CACHE_CONTROL, minutes);
+        response
+    }
+
+    /// Is this a path of theirs, where the endpoint is `/mcp`? A proxy may know it by another path.
+    pub(super) fn is_at(&self, path: &str) -> bool {
+        let own = path.strip_prefix(WELL_KNOWN) == Some("/mcp");
+        own || self.paths().any(|known| known == path)
+    }
+}
+
+impl<B> tower_service::Service<http::Request<B>> for MetadataService {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        ready(Ok(self.handle(&request)))
+    }
+}

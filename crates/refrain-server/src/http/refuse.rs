@@ -1,0 +1,111 @@
+//! What a client is told that is not let in, or not to what it wants.
+
+use super::{Body, HttpService, JSON};
+use crate::auth::{Challenge, MissingScopes, Refused};
+use crate::metrics::Refusal;
+use crate::record;
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+use refrain_wire::{Id, Message, RpcError, parse, write_error};
+
+impl HttpService {
+    /// The answer to a request that is refused before a call begins.
+    pub(super) fn refuse(
+        &self,
+        refusal: Refusal,
+        status: StatusCode,
+        id: Option<Id<'_>>,
+        error: &RpcError,
+    ) -> Response<Body> {
+        self.server.0.metrics.request_refused(refusal);
+        self.error(status, id, error)
+    }
+
+    pub(super) fn error(
+        &self,
+        status: StatusCode,
+        id: Option<Id<'_>>,
+        error: &RpcError,
+    ) -> Response<Body> {
+        let mut out = Vec::with_capacity(256);
+        write_error(&mut out, id.as_ref().map(Id::as_json), error);
+        record::sent("", &out);
+        let mut response = Response::new(Body::full(out.into()));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+        response
+    }
+
+    /// The answer to a request with this body where it could not be found out who is calling.
+    pub(super) fn turn_away(&self, refused: &Refused, body: &[u8]) -> Response<Body> {
+        let (status, code) = match refused {
+            Refused::Missing(_) | Refused::Challenged { .. } => (StatusCode::UNAUTHORIZED, None),
+            Refused::InvalidToken(_) => (StatusCode::UNAUTHORIZED, Some("invalid_token")),
+            Refused::Malformed(_) => (StatusCode::BAD_REQUEST, Some("invalid_request")),
+            Refused::Forbidden(_) => (StatusCode::FORBIDDEN, None),
+            Refused::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, None),
+        };
+        let refusal = match refused {
+            Refused::Forbidden(_) => Refusal::Forbidden,
+            Refused::Unavailable { .. } => Refusal::Unavailable,
+            _ => Refusal::Unauthenticated,
+        };
+        let reason = refused.to_string();
+        let challenge = match refused {
+            Refused::Forbidden(_) | Refused::Unavailable { .. } => None,
+            Refused::Challenged { challenge, .. } => HeaderValue::from_str(challenge).ok(),
+            Refused::Missing(_) | Refused::InvalidToken(_) | Refused::Malformed(_) => {
+                let access = &self.server.0.access;
+                let challenge = Challenge {
+                    error: code,
+                    scope: &access.challenge,
+                    metadata: self.metadata_url(),
+                    description: code.map(|_| reason.as_str()),
+                };
+                Some(challenge.to_header())
+            }
+        };
+        let error = match refused {
+            Refused::Unavailable { .. } => RpcError::internal(reason),
+            _ => RpcError::invalid_request(reason),
+        };
+        let message = parse(body);
+        let id = match &message {
+            Ok(Message::Request { id, .. }) => Some(*id),
+            Ok(Message::Notification { .. }) => None,
+            Err(rejection) => rejection.id.as_deref().and_then(Id::from_raw),
+        };
+        let mut response = self.refuse(refusal, status, id, &error);
+        let headers = response.headers_mut();
+        if let Some(challenge) = challenge {
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+        if let Refused::Unavailable { retry_after, .. } = refused {
+            // Whole seconds, and never at once.
+            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
+            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+
+    /// The answer where it is known who is calling, and they may not.
+    pub(super) fn forbid(&self, id: Id<'_>, missing: MissingScopes) -> Response<Body> {
+        let challenge = Challenge {
+            error: Some("insufficient_scope"),
+            scope: &missing.0,
+            metadata: self.metadata_url(),
+            description: Some("the token lacks a scope that this needs"),
+        }
+        .to_header();
+        let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
+        let mut response = self.refuse(refusal, status, Some(id), &missing.into());
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        response
+    }
+
+    fn metadata_url(&self) -> Option<&str> {
+        let metadata = self.server.0.access.metadata.as_ref()?;
+        Some(&metadata.url)
+    }
+}

@@ -1,0 +1,515 @@
+//! Access tokens: which are accepted, which are not, and whom they make of a caller.
+
+use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
+use crate::support::{Instance, Request, Response, start, text, token};
+use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_server::{
+    Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError, ResourceMetadata, Server,
+    ServerBuilder, Tool,
+};
+use ring::hmac;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+
+async fn whoami(cx: Cx) -> Result<String> {
+    let login: crate::support::Login = cx.elicit("login", "Who?").await?;
+    let id = cx.principal().id().unwrap_or("nobody");
+    Ok(format!("{} is {id}", login.name))
+}
+
+fn server() -> ServerBuilder {
+    Server::builder("jwt", "1")
+        .tool(Tool::new("whoami", whoami))
+        .tool(Tool::new("write", whoami).scopes(["files:write"]))
+}
+
+/// A file with these keys in it; it goes away with the directory.
+fn file(keys: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("jwks.json");
+    std::fs::write(&path, keys).expect("a file");
+    (directory, path)
+}
+
+/// An instance that trusts these keys.
+async fn trusting(keys: &str, more: impl Fn(JwtVerifierBuilder) -> JwtVerifierBuilder) -> Instance {
+    let (_directory, path) = file(keys);
+    let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path));
+    let verifier = more(verifier).build().expect("a usable verifier");
+    start(server().authenticator(verifier)).await
+}
+
+async fn instance(signers: &[&Signer]) -> Instance {
+    trusting(&jwks(signers), |verifier| verifier).await
+}
+
+fn call(bearer: &str) -> Request {
+    Request::tool("whoami", json!({})).header("Authorization", &format!("Bearer {bearer}"))
+}
+
+fn answers() -> Value {
+    json!({"login": {"action": "accept", "content": {"name": "x"}}})
+}
+
+/// Who the bearer of this token is.
+async fn who(instance: &Instance, bearer: &str) -> String {
+    let request = call(bearer).param("inputResponses", answers());
+    let reply = instance.send(&request).await.reply();
+    let name = text(&reply).strip_prefix("x is ");
+    name.expect("a name").to_owned()
+}
+
+/// Checks that a token is refused, and that the client is told this much.
+#[track_caller]
+fn assert_refused(response: &Response, reason: &str) {
+    assert_eq!(response.error(401, -32600), reason);
+    let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{reason}\"");
+    assert_eq!(
+        response.header("www-authenticate"),
+        Some(challenge.as_str())
+    );
+}
+
+const UNVERIFIED: &str = "the token cannot be verified";
+
+#[tokio::test]
+async fn tokens_of_every_algorithm_are_accepted() {
+    let signers = [
+        (
+            Signer::rsa("r"),
+            &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"][..],
+        ),
+        (Signer::p256("e"), &["ES256"]),
+        (Signer::p384("f"), &["ES384"]),
+        (Signer::ed25519("o"), &["EdDSA", "Ed25519"]),
+    ];
+    let all: Vec<&Signer> = signers.iter().map(|(signer, _)| signer).collect();
+    let instance = instance(&all).await;
+    for (signer, algorithms) in &signers {
+        for algorithm in *algorithms {
+            let header = json!({"alg": algorithm, "kid": signer.jwk()["kid"], "typ": "at+jwt"});
+            let token = signer.token_with(&header, &claims("alice"));
+            let who = who(&instance, &token).await;
+            assert_eq!(who, "https://login.example.com#alice", "{algorithm}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_token_must_say() {
+    let signer = Signer::ed25519("1");
+    let instance = instance(&[&signer]).await;
+    let other_issuer = "the token is of another issuer";
+    let other_audience = "the token is not for this server";
+    for (claim, value, reason) in [
+        ("iss", json!("https://evil.example.com"), other_issuer),
+        ("iss", json!("https://login.example.com/"), other_issuer),
+        ("iss", Value::Null, UNVERIFIED),
+        ("aud", json!("https://mcp.example.com/"), other_audience),
+        (
+            "aud",
+            json!(["https://other.example.com", "refrain"]),
+            other_audience,
+        ),
+        ("aud", json!([]), other_audience),
+        ("aud", json!(5), UNVERIFIED),
+        ("exp", json!(now() - 31), "the token has expired"),
+        ("exp", json!(-1e300), "the token has expired"),
+        ("exp", json!("tomorrow"), UNVERIFIED),
+        ("exp", Value::Null, UNVERIFIED),
+        ("nbf", json!(now() + 60), "the token is not valid yet"),
+        ("nbf", json!("now"), UNVERIFIED),
+        ("sub", json!(""), "the token names no subject"),
+        ("sub", Value::Null, "the token names no subject"),
+        ("sub", json!(7), UNVERIFIED),
+        ("scope", json!({"files": "write"}), UNVERIFIED),
+    ] {
+        let mut claims = claims("alice");
+        claims[claim] = value.clone();
+        let response = instance.send(&call(&signer.token(&claims))).await;
+        assert_eq!(response.status, 401, "{claim}: {value}");
+        assert_refused(&response, reason);
+    }
+    for (absent, reason) in [
+        ("iss", UNVERIFIED),
+        ("aud", other_audience),
+        ("exp", UNVERIFIED),
+        ("sub", "the token names no subject"),
+    ] {
+        let mut claims = claims("alice");
+        claims.as_object_mut().expect("claims").remove(absent);
+        let response = instance.send(&call(&signer.token(&claims))).await;
+        assert_refused(&response, reason);
+    }
+    for (claim, value) in [
+        ("aud", json!(["https://other.example.com", AUDIENCE])),
+        ("exp", json!(now() as f64 + 60.5)),
+        // Within the leeway.
+        ("exp", json!(now() - 5)),
+        ("nbf", json!(now() + 5)),
+        ("nbf", Value::Null),
+    ] {
+        let mut claims = claims("alice");
+        claims[claim] = value;
+        who(&instance, &signer.token(&claims)).await;
+    }
+}
+
+#[tokio::test]
+async fn leeway_and_audiences_are_as_they_are_set() {
+    let signer = Signer::ed25519("1");
+    let keys = jwks(&[&signer]);
+    let strict = trusting(&keys, |verifier| {
+        verifier.leeway(Duration::ZERO).audience("api://refrain")
+    });
+    let strict = strict.await;
+    let mut old = claims("alice");
+    old["exp"] = json!(now());
+    let response = strict.send(&call(&signer.token(&old))).await;
+    assert_refused(&response, "the token has expired");
+    for audience in [AUDIENCE, "api://refrain"] {
+        let mut claims = claims("alice");
+        claims["aud"] = json!(audience);
+        who(&strict, &signer.token(&claims)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_signature_must_be_of_the_key_that_is_named() {
+    let (known, stranger) = (Signer::p256("known"), Signer::p256("known"));
+    let (rsa, other) = (Signer::rsa("rsa"), Signer::p256("other"));
+    let instance = instance(&[&known, &rsa, &other]).await;
+    let good = known.token(&claims("alice"));
+    who(&instance, &good).await;
+    let (message, signature) = good.rsplit_once('.').expect("three parts");
+    let (header, _) = message.split_once('.').expect("three parts");
+    let forged = encode(claims("root").to_string());
+    let key = |kid: &str, alg: &str| json!({"alg": alg, "kid": kid});
+    for (what, bad) in [
+        ("wrong key", stranger.token(&claims("alice"))),
+        ("other claims", format!("{header}.{forged}.{signature}")),
+        ("no signature", format!("{message}.")),
+        ("short signature", format!("{message}.{}", &signature[..40])),
+        (
+            "unknown kid",
+            known.token_with(&key("unknown", "ES256"), &claims("alice")),
+        ),
+        (
+            "kid of another",
+            known.token_with(&key("other", "ES256"), &claims("alice")),
+        ),
+        (
+            "kid of another kind",
+            known.token_with(&key("rsa", "ES256"), &claims("alice")),
+        ),
+        (
+            "other algorithm",
+            known.token_with(&key("known", "RS256"), &claims("alice")),
+        ),
+        (
+            "other curve",
+            known.token_with(&key("known", "ES384"), &claims("alice")),
+        ),
+        (
+            "not accepted",
+            known.token_with(&key("known", "ES256K"), &claims("alice")),
+        ),
+    ] {
+        let response = instance.send(&call(&bad)).await;
+        assert_eq!(response.status, 401, "{what}");
+        assert_refused(&response, UNVERIFIED);
+    }
+}
+
+/// The classics: no signature at all, and an HMAC whose key is the public one.
+#[tokio::test]
+async fn none_and_hmac_do_not_exist() {
+    let (rsa, ed25519) = (Signer::rsa("r"), Signer::ed25519("o"));
+    let set = jwks(&[&rsa, &ed25519]);
+    let secret = json!({"kty": "oct", "kid": "h", "alg": "HS256", "k": encode([7; 32])});
+    let mut keys: Value = serde_json::from_str(&set).expect("JSON");
+    keys["keys"].as_array_mut().expect("keys").push(secret);
+    let instance = trusting(&keys.to_string(), |verifier| verifier).await;
+    let payload = encode(claims("root").to_string());
+    for algorithm in ["none", "None", "NONE", ""] {
+        for kid in ["r", "o", "h"] {
+            let header = encode(json!({"alg": algorithm, "kid": kid}).to_string());
+            for signature in ["", "AAAA"] {
+                let token = format!("{header}.{payload}.{signature}");
+                let response = instance.send(&call(&token)).await;
+                assert_refused(&response, UNVERIFIED);
+            }
+        }
+    }
+    let modulus = rsa.jwk()["n"].as_str().expect("a modulus").to_owned();
+    let point = ed25519.jwk()["x"].as_str().expect("a point").to_owned();
+    for (kid, key) in [
+        ("r", decode(&modulus)),
+        ("r", modulus.into_bytes()),
+        ("r", rsa.jwk().to_string().into_bytes()),
+        ("o", decode(&point)),
+        ("h", vec![7; 32]),
+    ] {
+        for (name, algorithm) in [("HS256", hmac::HMAC_SHA256), ("HS512", hmac::HMAC_SHA512)] {
+            let header = encode(json!({"alg": name, "kid": kid}).to_string());
+            let message = format!("{header}.{payload}");
+            let tag = hmac::sign(&hmac::Key::new(algorithm, &key), message.as_bytes());
+            let token = format!("{message}.{}", encode(tag));
+            let response = instance.send(&call(&token)).await;
+            assert_refused(&response, UNVERIFIED);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_token_is_refused() {
+    let signer = Signer::ed25519("1");
+    let instance = instance(&[&signer]).await;
+    let good = signer.token(&claims("alice"));
+    let header = |header: Value| signer.token_with(&header, &claims("alice"));
+    let garbage = [
+        "x".to_owned(),
+        "..".into(),
+        "a.b.c".into(),
+        format!("{good}.{good}"),
+        format!("{good}="),
+        good.replace('.', "/"),
+        format!("{}.{good}", encode("{}")),
+        format!("{}.{}.", encode("[]"), encode("{}")),
+        format!("{}.{}.AA", encode(r#"{"alg":"EdDSA""#), encode("{}")),
+        format!("{}.{}.AA", encode([0xff, 0xfe]), encode("{}")),
+        format!("{good}{}", "A".repeat(17 * 1024)),
+        header(json!({"alg": "EdDSA", "kid": 1})),
+        header(json!({"alg": "EdDSA", "kid": "1", "crit": ["b64"], "b64": false})),
+        header(json!({"alg": "EdDSA", "kid": "1", "typ": "logout+jwt"})),
+        header(json!({"kid": "1"})),
+        signer.token(&json!([])),
+        signer.token(&json!("alice")),
+    ];
+    for bad in garbage {
+        let response = instance.send(&call(&bad)).await;
+        assert_eq!(response.status, 401, "{bad}");
+        assert_refused(&response, UNVERIFIED);
+    }
+    who(&instance, &good).await;
+}
+
+#[tokio::test]
+async fn a_key_is_only_for_what_it_is_published_for() {
+    let signer = Signer::rsa("r");
+    let refused = async |member: &str, value: Value, algorithm: &str| {
+        let mut jwk = signer.jwk();
+        jwk[member] = value;
+        // Another key keeps the set usable.
+        let keys = json!({"keys": [jwk, Signer::p256("e").jwk(), {"kty": "new"}, 5]});
+        let instance = trusting(&keys.to_string(), |verifier| verifier).await;
+        let header = json!({"alg": algorithm, "kid": "r"});
+        let token = signer.token_with(&header, &claims("alice"));
+        instance.send(&call(&token)).await.status == 401
+    };
+    for (member, value, algorithm) in [
+        ("alg", json!("RS256"), "PS256"),
+        ("alg", json!("RS256"), "RS512"),
+        ("alg", json!("RSA-OAEP"), "RS256"),
+        ("alg", json!("ES256"), "RS256"),
+        ("alg", json!("HS256"), "RS256"),
+        ("use", json!("enc"), "RS256"),
+        ("key_ops", json!(["encrypt"]), "RS256"),
+        ("kty", json!("EC"), "RS256"),
+        ("kid", json!(null), "RS256"),
+        ("n", json!("AAAA"), "RS256"),
+        ("n", json!("not base64url!"), "RS256"),
+    ] {
+        let shown = format!("{member} = {value}, {algorithm}");
+        assert!(refused(member, value, algorithm).await, "{shown}");
+    }
+    for (member, value, algorithm) in [
+        ("alg", json!("RS512"), "RS512"),
+        ("key_ops", json!(["verify"]), "RS256"),
+        ("x5t", json!("whatever"), "PS384"),
+        // Some servers send a zero too many.
+        ("n", json!(encode(padded(&signer))), "RS256"),
+    ] {
+        let shown = format!("{member} = {value}, {algorithm}");
+        assert!(!refused(member, value, algorithm).await, "{shown}");
+    }
+}
+
+fn padded(signer: &Signer) -> Vec<u8> {
+    let jwk = signer.jwk();
+    [vec![0], decode(jwk["n"].as_str().expect("a modulus"))].concat()
+}
+
+#[tokio::test]
+async fn without_a_key_id_the_one_key_that_fits_is_used() {
+    let (one, two) = (Signer::p256("1"), Signer::p256("2"));
+    let ed25519 = Signer::ed25519("3");
+    let unnamed =
+        |signer: &Signer, alg: &str| signer.token_with(&json!({"alg": alg}), &claims("alice"));
+    let alone = instance(&[&one, &ed25519]).await;
+    who(&alone, &unnamed(&one, "ES256")).await;
+    who(&alone, &unnamed(&ed25519, "EdDSA")).await;
+    let several = instance(&[&one, &two, &ed25519]).await;
+    for signer in [&one, &two] {
+        let response = several.send(&call(&unnamed(signer, "ES256"))).await;
+        assert_refused(&response, UNVERIFIED);
+    }
+    who(&several, &unnamed(&ed25519, "EdDSA")).await;
+    // Two keys of one name: it cannot be told which is meant.
+    let twins = instance(&[&Signer::p256("1"), &one]).await;
+    let response = twins.send(&call(&one.token(&claims("alice")))).await;
+    assert_refused(&response, UNVERIFIED);
+}
+
+#[tokio::test]
+async fn a_flow_belongs_to_the_issuer_and_the_subject() {
+    let signer = Signer::ed25519("1");
+    let (_directory, path) = file(&jwks(&[&signer]));
+    let keys = KeyRing::generate(&SystemSource::new());
+    let build = async |issuer: &str| {
+        let verifier = JwtVerifier::builder(issuer, AUDIENCE, Jwks::File(path.clone()));
+        let verifier = verifier.build().expect("a usable verifier");
+        start(server().keys(keys.clone()).authenticator(verifier)).await
+    };
+    let (ours, theirs) = (
+        build(ISSUER).await,
+        build("https://other.example.com").await,
+    );
+    let alice = signer.token(&claims("alice"));
+    let state = token(&ours.send(&call(&alice)).await.reply());
+
+    let bob = signer.token(&claims("bob"));
+    let stolen = ours.send(&call(&bob).again(&state, answers())).await;
+    stolen.error(200, -32602);
+    let nonsense = ours.send(&call(&bob).again("nonsense", answers())).await;
+    assert_eq!(stolen.json(), nonsense.json());
+
+    let mut other = claims("alice");
+    other["iss"] = json!("https://other.example.com");
+    let namesake = signer.token(&other);
+    assert_eq!(
+        who(&theirs, &namesake).await,
+        "https://other.example.com#alice"
+    );
+    let elsewhere = call(&namesake).again(&state, answers());
+    theirs.send(&elsewhere).await.error(200, -32602);
+
+    // A refreshed token, with other times and another id, goes on.
+    let mut refreshed = claims("alice");
+    refreshed["exp"] = json!(now() + 3600);
+    refreshed["jti"] = json!("another");
+    let refreshed = signer.token(&refreshed);
+    assert_ne!(refreshed, alice);
+    let done = ours.send(&call(&refreshed).again(&state, answers())).await;
+    assert_eq!(text(&done.reply()), "x is https://login.example.com#alice");
+}
+
+#[tokio::test]
+async fn scopes_are_read_in_every_form() {
+    let signer = Signer::ed25519("1");
+    let instance = instance(&[&signer]).await;
+    let status = async |claim: &str, value: Value| {
+        let mut claims = claims("alice");
+        claims[claim] = value;
+        let request = Request::tool("write", json!({}));
+        let bearer = format!("Bearer {}", signer.token(&claims));
+        instance
+            .send(&request.header("Authorization", &bearer))
+            .await
+            .status
+    };
+    for value in [json!("files:write"), json!("openid files:write")] {
+        assert_eq!(status("scope", value.clone()).await, 200);
+        assert_eq!(status("scp", value).await, 200);
+    }
+    assert_eq!(status("scp", json!(["openid", "files:write"])).await, 200);
+    for value in [json!(""), json!("files:writer files"), json!("FILES:WRITE")] {
+        assert_eq!(status("scope", value.clone()).await, 403);
+        assert_eq!(status("scp", value).await, 403);
+    }
+    assert_eq!(status("scp", json!([])).await, 403);
+    assert_eq!(status("other", json!("files:write")).await, 403);
+}
+
+#[tokio::test]
+async fn a_client_is_told_where_to_get_a_token() {
+    let signer = Signer::ed25519("1");
+    let (_directory, path) = file(&jwks(&[&signer]));
+    let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path));
+    let builder = server()
+        .authenticator(verifier.build().expect("a usable verifier"))
+        .scopes(["use"])
+        .resource_metadata(ResourceMetadata::new(AUDIENCE, [ISSUER]));
+    let instance = start(builder).await;
+    let known = "scope=\"use\", resource_metadata=\
+                 \"https://mcp.example.com/.well-known/oauth-protected-resource/mcp\"";
+    let plain = Request::tool("whoami", json!({}));
+    let missing = instance.send(&plain).await;
+    missing.error(401, -32600);
+    let challenge = missing.header("www-authenticate");
+    assert_eq!(challenge, Some(format!("Bearer {known}").as_str()));
+    let mut old = claims("alice");
+    old["exp"] = json!(5);
+    let expired = instance.send(&call(&signer.token(&old))).await;
+    expired.error(401, -32600);
+    let challenge = expired.header("www-authenticate");
+    let expected = format!(
+        "Bearer error=\"invalid_token\", {known}, error_description=\"the token has expired\""
+    );
+    assert_eq!(challenge, Some(expected.as_str()));
+    for value in ["Bearer", "Bearer  "] {
+        let empty = plain.clone().header("Authorization", value);
+        instance.send(&empty).await.error(400, -32600);
+    }
+}
+
+#[test]
+fn a_verifier_that_would_accept_anything_or_nothing_is_not_built() {
+    let (_directory, path) = file(&jwks(&[&Signer::ed25519("1")]));
+    let jwks = || Jwks::File(path.clone());
+    for issuer in ["", "https://login.example.com#x", "a b"] {
+        let error = JwtVerifier::builder(issuer, AUDIENCE, jwks()).build();
+        assert!(matches!(error, Err(JwtVerifierError::Issuer { .. })));
+    }
+    let error = JwtVerifier::builder(ISSUER, "", jwks()).build();
+    assert!(matches!(error, Err(JwtVerifierError::Audience)));
+    let error = JwtVerifier::builder(ISSUER, AUDIENCE, jwks()).audience("");
+    assert!(matches!(error.build(), Err(JwtVerifierError::Audience)));
+    for url in [
+        "http://login.example.com/jwks",
+        "ftp://127.0.0.1/jwks",
+        "jwks",
+        "https://user:hunter22@login.example.com/",
+    ] {
+        let built = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::Url(url.into())).build();
+        assert!(matches!(built, Err(JwtVerifierError::Url { .. })), "{url}");
+    }
+    let secret = json!({"keys": [{"kty": "oct", "k": "AAAA"}]}).to_string();
+    for bad in ["", "{}", "[]", r#"{"keys":{}}"#, r#"{"keys":[]}"#, &secret] {
+        let (_directory, path) = file(bad);
+        let built = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path.clone())).build();
+        let error = built.expect_err("no usable keys").to_string();
+        assert!(
+            error.contains(&path.display().to_string()),
+            "{bad}: {error}"
+        );
+    }
+    let absent = PathBuf::from("/no/such/jwks.json");
+    let built = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(absent)).build();
+    let error = built.expect_err("no file").to_string();
+    assert!(error.contains("/no/such/jwks.json"), "{error}");
+}
+
+#[test]
+fn what_is_shown_of_a_verifier() {
+    let signer = Signer::ed25519("1");
+    let (_directory, path) = file(&jwks(&[&signer]));
+    let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path)).build();
+    let shown = format!("{:?}", verifier.expect("a usable verifier"));
+    assert!(
+        shown.contains(ISSUER) && shown.contains(AUDIENCE),
+        "{shown}"
+    );
+}

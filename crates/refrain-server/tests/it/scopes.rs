@@ -1,0 +1,330 @@
+//! What callers may do: scopes of the server, of tools, prompts and resources.
+
+use crate::support::{
+    Instance, Request, Signals, greet, result, signals, start, text, token, within,
+};
+use refrain_core::{Cx, Principal, Result};
+use refrain_server::{
+    BearerTokens, BuildError, Caller, Prompt, Resource, ResourceMetadata, ResourceTemplate, Scopes,
+    Server, ServerBuilder, State, Tool, serve_stdio,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+const ALICE: &str = "alice-0123456789abcdef";
+const BOB: &str = "bob-0123456789abcdef";
+const CAROL: &str = "carol-0123456789abcdef";
+const METADATA: &str = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp";
+
+async fn write(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    signals.say("began");
+    greet(cx).await
+}
+
+async fn read(_: Cx) -> Result<String> {
+    Ok("read".into())
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Note {
+    name: String,
+}
+
+async fn read_note(_: Cx, note: Note) -> Result<String> {
+    Ok(note.name)
+}
+
+fn builder() -> ServerBuilder {
+    let tokens = BearerTokens::new()
+        .with_scopes("alice", ALICE, ["use", "files:write", "files:share"])
+        .with_scopes("bob", BOB, ["use", "files:share"])
+        .with("carol", CAROL);
+    let (state, _) = signals();
+    Server::builder("scopes", "1")
+        .state(state)
+        .tool(Tool::new("read", read))
+        .tool(Tool::new("write", write).scopes(["files:write", "files:share"]))
+        .prompt(Prompt::new("p", read).scopes(["files:read"]))
+        .resource(Resource::new("files://a", "a", read).scopes(["files:read"]))
+        .resource_template(
+            ResourceTemplate::new("notes://{name}", "n", read_note).scopes(["notes"]),
+        )
+        .authenticator(tokens)
+}
+
+fn metadata() -> ResourceMetadata {
+    ResourceMetadata::new("https://mcp.example.com/mcp", ["https://login.example.com"])
+}
+
+fn of(request: Request, bearer: &str) -> Request {
+    request.header("Authorization", &format!("Bearer {bearer}"))
+}
+
+fn answers() -> Value {
+    json!({"login": {"action": "accept", "content": {"name": "x"}}})
+}
+
+/// Sends a request that lacks scopes, and gives its challenge.
+async fn forbidden(instance: &Instance, request: &Request) -> String {
+    let response = instance.send(request).await;
+    response.error(403, -32600);
+    let challenge = response.header("www-authenticate");
+    challenge.expect("a challenge").to_owned()
+}
+
+#[tokio::test]
+async fn all_that_is_needed_is_said_together() {
+    let instance = start(builder().scopes(["use"]).resource_metadata(metadata())).await;
+    let write = || Request::tool("write", json!({})).id(json!("the id"));
+    let response = instance.send(&of(write(), BOB)).await;
+    let message = response.error(403, -32600);
+    assert_eq!(
+        message,
+        "the caller lacks a scope: this needs use, files:write, files:share"
+    );
+    let reply = response.json();
+    assert_eq!(reply["id"], "the id");
+    let needed = json!(["use", "files:write", "files:share"]);
+    assert_eq!(reply["error"]["data"]["requiredScopes"], needed);
+    assert_eq!(
+        response.header("www-authenticate"),
+        Some(
+            format!(
+                "Bearer error=\"insufficient_scope\", scope=\"use files:write files:share\", \
+                 resource_metadata=\"{METADATA}\", \
+                 error_description=\"the token lacks a scope that this needs\""
+            )
+            .as_str()
+        )
+    );
+    token(&instance.send(&of(write(), ALICE)).await.reply());
+}
+
+#[tokio::test]
+async fn prompts_and_resources_have_scopes_too() {
+    let instance = start(builder()).await;
+    for (request, scope) in [
+        (Request::prompt("p", json!({})), "files:read"),
+        (Request::read("files://a"), "files:read"),
+        (Request::read("notes://monday"), "notes"),
+    ] {
+        let challenge = forbidden(&instance, &of(request, ALICE)).await;
+        assert!(
+            challenge.contains(&format!("scope=\"{scope}\"")),
+            "{challenge}"
+        );
+    }
+    // What needs nothing is for everyone who is known, and what is not there is not there.
+    let free = of(Request::tool("read", json!({})), CAROL);
+    assert_eq!(text(&instance.send(&free).await.reply()), "read");
+    let unknown = of(Request::tool("no such tool", json!({})), CAROL);
+    instance.send(&unknown).await.error(200, -32602);
+}
+
+#[tokio::test]
+async fn what_every_request_needs() {
+    let instance = start(builder().scopes(["use"])).await;
+    let strangers = instance.send(&Request::tool("read", json!({}))).await;
+    strangers.error(401, -32600);
+    let expected = Some("Bearer scope=\"use\"");
+    assert_eq!(strangers.header("www-authenticate"), expected);
+    for request in [
+        Request::rpc("tools/list", json!({})),
+        Request::rpc("prompts/list", json!({})),
+        Request::rpc("server/discover", json!({})),
+        Request::tool("read", json!({})),
+        // Nobody who may not learns what there is.
+        Request::tool("no such tool", json!({})),
+        Request::read("nowhere://"),
+        Request::rpc(
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "?"}, "argument": {"name": "", "value": ""}}),
+        ),
+    ] {
+        let challenge = forbidden(&instance, &of(request.clone(), CAROL)).await;
+        assert!(challenge.contains("scope=\"use\""), "{challenge}");
+        let bobs = instance.send(&of(request, BOB)).await;
+        assert!(matches!(bobs.status, 200 | 404), "{}", bobs.status);
+    }
+}
+
+#[tokio::test]
+async fn suggestions_and_news_are_for_those_who_may() {
+    let template = ResourceTemplate::new("notes://{name}", "n", read_note);
+    let prompt = Prompt::new("n", read_note).suggest("name", ["secret"]);
+    let tokens = BearerTokens::new()
+        .with_scopes("alice", ALICE, ["use", "notes", "n"])
+        .with_scopes("bob", BOB, ["use"]);
+    let builder = Server::builder("guarded", "1")
+        .scopes(["use"])
+        .resource(Resource::new("files://a", "a", read).scopes(["notes"]))
+        .resource_template(template.suggest("name", ["secret"]).scopes(["notes"]))
+        .prompt(prompt.scopes(["n"]))
+        .authenticator(tokens);
+    let instance = start(builder).await;
+    let complete = |reference: Value| {
+        let argument = json!({"name": "name", "value": ""});
+        let params = json!({"ref": reference, "argument": argument});
+        Request::rpc("completion/complete", params)
+    };
+    let listen = |uris: Value| {
+        let filter = json!({"notifications": {"resourceSubscriptions": uris}});
+        Request::rpc("subscriptions/listen", filter)
+    };
+    for (request, needed) in [
+        (
+            complete(json!({"type": "ref/prompt", "name": "n"})),
+            "use n",
+        ),
+        (
+            complete(json!({"type": "ref/resource", "uri": "notes://{name}"})),
+            "use notes",
+        ),
+        (
+            complete(json!({"type": "ref/resource", "uri": "notes://monday"})),
+            "use notes",
+        ),
+        (listen(json!(["files://a"])), "use notes"),
+        (listen(json!(["other://", "notes://monday"])), "use notes"),
+    ] {
+        let challenge = forbidden(&instance, &of(request.clone(), BOB)).await;
+        assert!(
+            challenge.contains(&format!("scope=\"{needed}\"")),
+            "{challenge}"
+        );
+        let mut connection = instance.connect().await;
+        connection.send(&of(request, ALICE)).await;
+        assert_eq!(connection.head().await.status, 200);
+    }
+    let mut connection = instance.connect().await;
+    connection.send(&of(listen(json!(["other://"])), BOB)).await;
+    assert_eq!(connection.head().await.status, 200);
+}
+
+/// Who loses a scope between two rounds does not go on, and no handler runs.
+#[tokio::test]
+async fn every_round_is_checked_before_the_token_is_opened() {
+    let (state, mut heard) = signals();
+    let server = Server::builder("rounds", "1")
+        .state(state)
+        .tool(Tool::new("write", write).scopes(["files:write"]))
+        .build()
+        .expect("a usable server");
+    let caller = |scopes| Caller {
+        principal: Principal::new("alice"),
+        scopes: Scopes::parse(scopes),
+    };
+    let receive = async |request: &Request, scopes| {
+        let mut out = server
+            .receive(&request.message(), caller(scopes))
+            .expect("a response");
+        let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).unwrap();
+        assert_eq!(out.next().await, None);
+        reply
+    };
+    let plain = || Request::tool("write", json!({}));
+    let first = receive(&plain(), "files:write").await;
+    assert_eq!(heard.recv().await, Some("began"));
+    for again in [
+        plain().again(&token(&first), answers()),
+        plain().again("nonsense", answers()),
+        plain(),
+    ] {
+        let refused = receive(&again, "files:read").await;
+        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        assert_eq!(refused["id"], 1);
+    }
+    assert!(heard.try_recv().is_err(), "a handler ran");
+    let done = receive(&plain().again(&token(&first), answers()), "files:write").await;
+    assert_eq!(text(&done), "Hello, x!");
+}
+
+#[tokio::test]
+async fn a_broader_scope_is_enough() {
+    let rules = builder()
+        .scope_implies("files:admin", ["files:write"])
+        .scope_implies("files:write", ["files:read"])
+        // A circle is no trouble.
+        .scope_implies("files:read", ["files:admin"])
+        .scope_implies("other", ["notes"]);
+    let instance = start(rules).await;
+    let reply = instance.send(&of(Request::read("files://a"), ALICE)).await;
+    assert_eq!(result(&reply.reply())["contents"][0]["text"], "read");
+    forbidden(&instance, &of(Request::read("files://a"), BOB)).await;
+    forbidden(&instance, &of(Request::read("notes://x"), ALICE)).await;
+}
+
+#[tokio::test]
+async fn without_an_authenticator_nobody_has_scopes_and_over_stdio_everybody() {
+    let (state, _) = signals();
+    let build = || {
+        Server::builder("open", "1")
+            .state(state.clone())
+            .scopes(["use"])
+            .tool(Tool::new("write", write).scopes(["files:write"]))
+    };
+    let instance = start(build()).await;
+    let request = of(Request::tool("write", json!({})), ALICE);
+    let challenge = forbidden(&instance, &request).await;
+    assert!(
+        challenge.contains("scope=\"use files:write\""),
+        "{challenge}"
+    );
+
+    let server = build().build().expect("a usable server");
+    let (mut ours, theirs) = tokio::io::duplex(64 * 1024);
+    let (input, output) = tokio::io::split(theirs);
+    let never = std::future::pending();
+    let served = serve_stdio(server, BufReader::new(input), output, never);
+    let serving = tokio::spawn(served);
+    let mut line = request.message();
+    line.push(b'\n');
+    ours.write_all(&line).await.expect("the line is taken");
+    let mut reply = String::new();
+    let mut lines = BufReader::new(&mut ours);
+    within("a reply", lines.read_line(&mut reply))
+        .await
+        .expect("a line");
+    token(&serde_json::from_str(&reply).expect("a reply is JSON"));
+    drop(ours);
+    within("the end", serving)
+        .await
+        .expect("serving does not panic")
+        .expect("no I/O error");
+}
+
+#[test]
+fn scopes_that_cannot_be_asked_for_are_refused() {
+    for bad in [
+        "",
+        "two words",
+        "quo\"te",
+        "back\\slash",
+        "ü",
+        "offline_access",
+    ] {
+        let tool = Tool::new("t", read).scopes(["fine", bad]);
+        let prompt = Prompt::new("p", read).scopes([bad]);
+        let resource = Resource::new("r://", "r", read).scopes([bad]);
+        let template = ResourceTemplate::new("r://{name}", "r", read_note).scopes([bad]);
+        let mut listed = metadata();
+        listed.scopes_supported = vec![bad.to_owned()];
+        let plain = || Server::builder("bad", "1");
+        for (builder, named) in [
+            (plain().tool(tool), "t"),
+            (plain().prompt(prompt), "p"),
+            (plain().resource(resource), "r://"),
+            (plain().resource_template(template), "r://{name}"),
+            (plain().scopes([bad]), "the server"),
+            (plain().resource_metadata(listed), "the resource metadata"),
+        ] {
+            match builder.build() {
+                Err(BuildError::Scope { owner, scope, .. }) => {
+                    assert_eq!((owner.as_str(), scope.as_str()), (named, bad));
+                }
+                other => panic!("{bad:?} of {named}: {other:?}"),
+            }
+        }
+    }
+}
