@@ -2,12 +2,12 @@
 
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
 use crate::support::{Instance, Request, Response, start, text, token};
+use aws_lc_rs::hmac;
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{
     Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError, ResourceMetadata, Server,
     ServerBuilder, Tool,
 };
-use ring::hmac;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
