@@ -22,11 +22,16 @@ pub struct Trace {
     round: u32,
     /// What the flow's first round came with.
     pub(crate) origin: Option<Traceparent>,
-    /// What this round came with.
-    received: Option<Traceparent>,
+    /// What this round came with. In a box: most rounds come with nothing.
+    received: Option<Box<Received>>,
+    span_id: Option<SpanId>,
+}
+
+#[derive(Clone)]
+struct Received {
+    parent: Option<Traceparent>,
     tracestate: Option<Box<str>>,
     baggage: Option<Box<str>>,
-    span_id: Option<SpanId>,
 }
 
 impl Trace {
@@ -36,20 +41,20 @@ impl Trace {
             round,
             origin,
             received: None,
-            tracestate: None,
-            baggage: None,
             span_id: None,
         }
     }
 
     /// Takes in what the round's request says.
     pub(crate) fn receive(&mut self, context: &TraceContext<'_>) {
-        self.received = context.parent;
         if self.round == 1 {
             self.origin = context.parent;
         }
-        self.tracestate = context.state.as_deref().map(Into::into);
-        self.baggage = context.baggage.as_deref().map(Into::into);
+        self.received = Some(Box::new(Received {
+            parent: context.parent,
+            tracestate: context.state.as_deref().map(Into::into),
+            baggage: context.baggage.as_deref().map(Into::into),
+        }));
     }
 
     /// What to send to services that are called in this round, as `traceparent`: the flow's trace, and a span of this
@@ -80,18 +85,20 @@ impl Trace {
 
     /// The span that sent this round's request, where it is of another trace than the flow.
     pub fn link(&self) -> Option<Traceparent> {
-        self.received.filter(|_| self.of_the_flow().is_none())
+        let received = self.received.as_ref()?.parent;
+        received.filter(|_| self.of_the_flow().is_none())
     }
 
     /// What tracing systems added to this round's request, to be sent along with
     /// [`traceparent`](Self::traceparent). None where the request is of another trace than the flow.
     pub fn tracestate(&self) -> Option<&str> {
-        self.of_the_flow().and(self.tracestate.as_deref())
+        self.of_the_flow()?;
+        self.received.as_ref()?.tracestate.as_deref()
     }
 
     /// What the caller's application sends along with this round, as W3C Baggage. It is what the client says.
     pub fn baggage(&self) -> Option<&str> {
-        self.baggage.as_deref()
+        self.received.as_ref()?.baggage.as_deref()
     }
 
     /// Was the trace made here, since the flow's first request came without one?
@@ -107,8 +114,8 @@ impl Trace {
     /// What this round came with, if it is of the flow's trace.
     fn of_the_flow(&self) -> Option<Traceparent> {
         let origin = self.origin?;
-        self.received
-            .filter(|received| received.trace_id == origin.trace_id)
+        let received = self.received.as_ref()?.parent;
+        received.filter(|received| received.trace_id == origin.trace_id)
     }
 
     /// Ids that every instance makes of the same flow. Not the flow id itself: idempotency keys are made of that, and

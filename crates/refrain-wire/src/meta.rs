@@ -46,8 +46,8 @@ pub struct Meta<'a> {
     pub progress_token: Option<&'a RawValue>,
     /// The id that makes a repeated first request the same flow.
     pub call_id: Option<Cow<'a, str>>,
-    /// The trace the request belongs to.
-    pub trace: TraceContext<'a>,
+    /// The trace the request belongs to. In a box of its own: most requests say nothing of one.
+    pub trace: Option<Box<TraceContext<'a>>>,
 }
 
 /// What a client declared it can do.

@@ -156,7 +156,11 @@ pub(crate) struct RawTrace<'a> {
 }
 
 impl<'a> RawTrace<'a> {
-    pub(crate) fn read(self) -> TraceContext<'a> {
+    /// `None` where there is nothing to read.
+    pub(crate) fn read(self) -> Option<Box<TraceContext<'a>>> {
+        if self.parent.is_none() && self.state.is_none() && self.baggage.is_none() {
+            return None;
+        }
         let mut ignored = None;
         let mut judge = |key, given: Option<Loose<'a>>, most| {
             let text = given.map(|loose| loose.printable(most));
@@ -172,12 +176,12 @@ impl<'a> RawTrace<'a> {
         if parent.is_some() && read.is_none() {
             ignored = Some("traceparent");
         }
-        TraceContext {
+        Some(Box::new(TraceContext {
             parent: read,
             state: state.filter(|_| read.is_some()),
             baggage,
             ignored,
-        }
+        }))
     }
 }
 

@@ -213,17 +213,15 @@ fn meta_is_read_in_full() {
     assert_eq!(meta.log_level, Some(LogLevel::Warning));
     assert_eq!(meta.progress_token.unwrap().get(), "-4");
     assert!(matches!(meta.call_id, Some(Cow::Borrowed("c-1"))));
-    let parent = meta.trace.parent.unwrap();
+    let trace = meta.trace.unwrap();
+    let parent = trace.parent.unwrap();
     assert_eq!(
         parent.to_string(),
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     );
-    assert!(matches!(meta.trace.state, Some(Cow::Borrowed("a=1,b=2"))));
-    assert!(matches!(
-        meta.trace.baggage,
-        Some(Cow::Borrowed("user=alice"))
-    ));
-    assert_eq!(meta.trace.ignored, None);
+    assert!(matches!(trace.state, Some(Cow::Borrowed("a=1,b=2"))));
+    assert!(matches!(trace.baggage, Some(Cow::Borrowed("user=alice"))));
+    assert_eq!(trace.ignored, None);
 }
 
 #[test]

@@ -35,8 +35,9 @@ impl AllowedHosts {
 
     fn has(&self, host: &str) -> bool {
         let Some(hosts) = &self.0 else { return true };
-        let name = match host.rfind(':') {
-            Some(at) if !host[at..].contains(']') => &host[..at],
+        // The port is what comes after the last colon, unless that is one of an address in brackets.
+        let name = match host.bytes().rposition(|byte| matches!(byte, b':' | b']')) {
+            Some(at) if host.as_bytes()[at] == b':' => &host[..at],
             _ => host,
         };
         hosts
@@ -105,6 +106,14 @@ impl<'a> Heads<'a> {
     }
 
     pub(super) fn is_json(&self) -> bool {
+        // As almost every client writes it.
+        if self
+            .content_type
+            .value
+            .is_some_and(|value| value == "application/json")
+        {
+            return true;
+        }
         self.content_type
             .value
             .and_then(|value| value.to_str().ok())

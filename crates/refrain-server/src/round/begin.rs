@@ -166,13 +166,15 @@ fn try_begin(
         ),
         _ => (false, false, Arc::from("1"), None),
     };
-    if let Some(key) = call.meta.trace.ignored {
-        tracing::debug!(
-            key,
-            "a trace context is malformed or too long, and was ignored"
-        );
+    if let Some(trace) = &call.meta.trace {
+        if let Some(key) = trace.ignored {
+            tracing::debug!(
+                key,
+                "a trace context is malformed or too long, and was ignored"
+            );
+        }
+        start.receive_trace(trace);
     }
-    start.receive_trace(&call.meta.trace);
     let span = span::open(server, call, &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());

@@ -55,7 +55,9 @@ impl Watching {
 /// Watches the present thread, down to this level, until the guard is dropped.
 pub(crate) fn watch(level: LevelFilter) -> (Watching, DefaultGuard) {
     let watching = Watching::default();
-    let subscriber = tracing_subscriber::registry().with(watching.clone().with_filter(level));
+    // A filter for all of the subscriber: one for this layer would let spans be made for nobody.
+    let registry = tracing_subscriber::registry();
+    let subscriber = registry.with(level).with(watching.clone());
     (watching, tracing::subscriber::set_default(subscriber))
 }
 
