@@ -20,12 +20,12 @@ pub use keyring::{KeyId, KeyRing, KeyRingError, KeyState};
 
 use crate::journal::{Claims, FlowId, Snapshot};
 use crate::{Principal, Source};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hkdf;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keyring::Key;
 use refrain_wire::CallKind;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use ring::hkdf;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

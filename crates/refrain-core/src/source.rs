@@ -1,6 +1,6 @@
 //! Time and randomness, as they are handed in.
 
-use ring::rand::{SecureRandom, SystemRandom};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where a flow gets the time and random bytes from. Tests put a simulated one in its place.

@@ -11,8 +11,8 @@
 //! So only what the first round came with has to travel in the token, if it came with anything.
 
 use crate::journal::FlowId;
+use aws_lc_rs::digest::{Context, SHA256};
 use refrain_wire::{SpanId, TraceContext, TraceId, Traceparent};
-use ring::digest::{Context, SHA256};
 use std::fmt;
 
 /// The trace that a round belongs to, and the round's place in it.

@@ -227,7 +227,7 @@ fn read<T: DeserializeOwned>(key: &Key, held: &Held) -> Result<T> {
 
 /// The same for every run of one step in one flow, and for no other.
 pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
-    let mut hash = ring::digest::Context::new(&ring::digest::SHA256);
+    let mut hash = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
     hash.update(b"refrain idempotency key");
     hash.update(shared.flow.as_bytes());
     hash.update(key.unique().as_bytes());

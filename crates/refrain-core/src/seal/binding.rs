@@ -2,8 +2,8 @@
 
 use crate::Principal;
 use crate::journal::FlowId;
+use aws_lc_rs::digest::{Context, SHA256};
 use refrain_wire::{CallKind, write_canonical};
-use ring::digest::{Context, SHA256};
 use serde_json::Value;
 use std::fmt;
 

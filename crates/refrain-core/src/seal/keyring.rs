@@ -23,7 +23,7 @@ pub struct KeyId([u8; 4]);
 
 impl KeyId {
     fn of(secret: &[u8; SECRET]) -> Self {
-        let digest = ring::digest::digest(&ring::digest::SHA256, secret);
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, secret);
         Self::from_slice(&digest.as_ref()[..4])
     }
 

@@ -2,9 +2,9 @@
 
 use super::access::check_scope;
 use super::{AuthFuture, Authenticator, Caller, Refused, bearer_token};
+use aws_lc_rs::digest::{SHA256, digest};
 use http::HeaderMap;
 use refrain_core::Principal;
-use ring::digest::{SHA256, digest};
 use std::collections::HashMap;
 use std::future::ready;
 

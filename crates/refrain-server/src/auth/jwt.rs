@@ -9,13 +9,15 @@ use super::web::web;
 use super::{AuthFuture, Authenticator, Caller, Refused, Scopes, bearer_token};
 use fetch::Remote;
 use http::HeaderMap;
+use jsonwebtoken::crypto::aws_lc;
+use jsonwebtoken::{Algorithm, Validation, decode};
 use jwk::NoKey;
-use jws::{Bad, Claims, Unverified};
+use jws::{Bad, Claims};
 use keys::{Keys, Origin};
 use refrain_core::Principal;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How often a file is looked at.
 const FILE_LOOK: Duration = Duration::from_secs(1);
@@ -23,6 +25,8 @@ const FILE_LOOK: Duration = Duration::from_secs(1);
 const URL_AGE: Duration = Duration::from_secs(600);
 /// The least time between two fetches.
 const URL_INTERVAL: Duration = Duration::from_secs(5);
+/// The largest leeway: ten years. More would go back before 1970.
+const LARGEST_LEEWAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Where the public keys of an authorization server are: its JWK set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,16 +67,9 @@ pub enum Jwks {
 /// ```
 #[derive(Clone)]
 pub struct JwtVerifier {
-    rules: Arc<Rules>,
+    /// What a token must say.
+    validation: Arc<Validation>,
     keys: Arc<Keys>,
-}
-
-/// What a token must say.
-#[derive(Debug)]
-struct Rules {
-    issuer: String,
-    audiences: Vec<String>,
-    leeway: Duration,
 }
 
 /// Puts a [`JwtVerifier`] together.
@@ -152,47 +149,23 @@ impl JwtVerifier {
                         .into(),
                     retry_after: self.keys.interval(),
                 },
-                bad => Refused::InvalidToken(told(&bad).into()),
+                bad => Refused::InvalidToken(bad.told().into()),
             }
         })
     }
 
     async fn caller(&self, token: &str) -> Result<Caller, Bad> {
-        let token = Unverified::read(token)?;
-        let key = self.keys.find(token.key_id.as_deref(), token.algorithm);
-        let claims = token.verify(&*key.await?)?;
-        self.rules.caller(&claims)
-    }
-}
-
-impl Rules {
-    /// Who has a token with these claims, if it is good here and now.
-    fn caller(&self, claims: &Claims) -> Result<Caller, Bad> {
-        if claims.iss != self.issuer {
-            return Err(Bad::Issuer(claims.iss.clone()));
-        }
-        let audiences = claims.aud.as_slice();
-        if !audiences.iter().any(|aud| self.audiences.contains(aud)) {
-            return Err(Bad::Audience(audiences.to_vec()));
-        }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        // A clock before 1970 is wrong: nothing is valid by it.
-        let now = since.unwrap_or(Duration::MAX).as_secs_f64();
-        let leeway = self.leeway.as_secs_f64();
-        if now >= claims.exp + leeway {
-            return Err(Bad::Expired((now - claims.exp) as i64));
-        }
-        if let Some(nbf) = claims.nbf
-            && now + leeway < nbf
-        {
-            return Err(Bad::NotYet((nbf - now) as i64));
-        }
+        let header = jws::header(token)?;
+        let key = self.keys.find(header.kid.as_deref(), header.alg).await?;
+        let mut validation = Validation::clone(&self.validation);
+        validation.algorithms = vec![header.alg];
+        let claims = decode::<Claims>(token, &key.verifying, &validation)?.claims;
         let subject = claims.sub.as_deref().filter(|sub| !sub.is_empty());
         let subject = subject.ok_or(Bad::Subject)?;
         Ok(Caller {
             // The issuer has no # in it, so the first one ends it: no two subjects are the same principal.
-            principal: Principal::new(format!("{}#{subject}", self.issuer)),
-            scopes: scopes(claims),
+            principal: Principal::new(format!("{}#{subject}", claims.iss)),
+            scopes: scopes(&claims),
         })
     }
 }
@@ -205,18 +178,6 @@ fn scopes(claims: &Claims) -> Scopes {
         .collect()
 }
 
-/// What the client is told: enough to act on, and nothing about the keys.
-fn told(bad: &Bad) -> &'static str {
-    match bad {
-        Bad::Expired(_) => "the token has expired",
-        Bad::NotYet(_) => "the token is not valid yet",
-        Bad::Audience(_) => "the token is not for this server",
-        Bad::Issuer(_) => "the token is of another issuer",
-        Bad::Subject => "the token names no subject",
-        _ => "the token cannot be verified",
-    }
-}
-
 impl JwtVerifierBuilder {
     /// Another audience that tokens may be made out for.
     pub fn audience(mut self, audience: impl Into<String>) -> Self {
@@ -224,7 +185,8 @@ impl JwtVerifierBuilder {
         self
     }
 
-    /// How far the clocks of the authorization server and this one may be apart. Default 30 seconds.
+    /// How far the clocks of the authorization server and this one may be apart, in whole seconds up to ten years. Default
+    /// 30 seconds.
     pub fn leeway(mut self, leeway: Duration) -> Self {
         self.leeway = leeway;
         self
@@ -266,12 +228,20 @@ impl JwtVerifierBuilder {
             let reason = error.to_string();
             return Err(JwtVerifierError::File { path, reason });
         }
+        // Another crate of the program may have switched on a second implementation; without a choice there would be a
+        // panic. Whoever has chosen already is left alone.
+        let _ = aws_lc::DEFAULT_PROVIDER.install_default();
+        // The algorithm is that of the token, once a key was found that is for it.
+        let mut validation = Validation::new(Algorithm::default());
+        validation.set_issuer(&[issuer]);
+        validation.set_audience(&self.audiences);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        validation.validate_nbf = true;
+        validation.leeway = self.leeway.min(LARGEST_LEEWAY).as_secs();
+        // At the second of `exp` a token has expired.
+        validation.reject_tokens_expiring_in_less_than = 1;
         Ok(JwtVerifier {
-            rules: Arc::new(Rules {
-                issuer,
-                audiences: self.audiences,
-                leeway: self.leeway,
-            }),
+            validation: Arc::new(validation),
             keys: Arc::new(keys),
         })
     }
@@ -286,7 +256,7 @@ impl Authenticator for JwtVerifier {
 impl std::fmt::Debug for JwtVerifier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("JwtVerifier")
-            .field("rules", &self.rules)
+            .field("validation", &self.validation)
             .finish_non_exhaustive()
     }
 }

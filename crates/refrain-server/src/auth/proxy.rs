@@ -1,11 +1,11 @@
 //! Callers that a proxy vouches for.
 
 use super::{AuthFuture, Authenticator, Caller, Refused, Scopes, single};
+use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
+use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use http::{HeaderMap, HeaderName};
 use refrain_core::Principal;
-use ring::digest::SHA256_OUTPUT_LEN;
-use ring::hmac::{HMAC_SHA256, Key, sign, verify};
-use ring::rand::{SecureRandom, SystemRandom};
 use std::future::ready;
 
 /// The shortest secret.

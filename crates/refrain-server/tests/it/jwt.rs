@@ -2,12 +2,12 @@
 
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
 use crate::support::{Instance, Request, Response, start, text, token};
+use aws_lc_rs::hmac;
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{
     Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError, ResourceMetadata, Server,
     ServerBuilder, Tool,
 };
-use ring::hmac;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,7 +83,7 @@ async fn tokens_of_every_algorithm_are_accepted() {
         ),
         (Signer::p256("e"), &["ES256"]),
         (Signer::p384("f"), &["ES384"]),
-        (Signer::ed25519("o"), &["EdDSA", "Ed25519"]),
+        (Signer::ed25519("o"), &["EdDSA"]),
     ];
     let all: Vec<&Signer> = signers.iter().map(|(signer, _)| signer).collect();
     let instance = instance(&all).await;
@@ -107,6 +107,7 @@ async fn what_a_token_must_say() {
         ("iss", json!("https://evil.example.com"), other_issuer),
         ("iss", json!("https://login.example.com/"), other_issuer),
         ("iss", Value::Null, UNVERIFIED),
+        ("iss", json!([ISSUER]), UNVERIFIED),
         ("aud", json!("https://mcp.example.com/"), other_audience),
         (
             "aud",
@@ -116,11 +117,12 @@ async fn what_a_token_must_say() {
         ("aud", json!([]), other_audience),
         ("aud", json!(5), UNVERIFIED),
         ("exp", json!(now() - 31), "the token has expired"),
-        ("exp", json!(-1e300), "the token has expired"),
+        ("exp", json!(-1e300), UNVERIFIED),
         ("exp", json!("tomorrow"), UNVERIFIED),
         ("exp", Value::Null, UNVERIFIED),
         ("nbf", json!(now() + 60), "the token is not valid yet"),
         ("nbf", json!("now"), UNVERIFIED),
+        ("nbf", Value::Null, UNVERIFIED),
         ("sub", json!(""), "the token names no subject"),
         ("sub", Value::Null, "the token names no subject"),
         ("sub", json!(7), UNVERIFIED),
@@ -149,7 +151,6 @@ async fn what_a_token_must_say() {
         // Within the leeway.
         ("exp", json!(now() - 5)),
         ("nbf", json!(now() + 5)),
-        ("nbf", Value::Null),
     ] {
         let mut claims = claims("alice");
         claims[claim] = value;
@@ -487,7 +488,11 @@ fn a_verifier_that_would_accept_anything_or_nothing_is_not_built() {
         assert!(matches!(built, Err(JwtVerifierError::Url { .. })), "{url}");
     }
     let secret = json!({"keys": [{"kty": "oct", "k": "AAAA"}]}).to_string();
-    for bad in ["", "{}", "[]", r#"{"keys":{}}"#, r#"{"keys":[]}"#, &secret] {
+    // One bit less than the shortest that is accepted.
+    let weak = [vec![0, 0x7f], vec![0xff; 255]].concat();
+    let weak = json!({"keys": [{"kty": "RSA", "e": "AQAB", "n": encode(weak)}]}).to_string();
+    let none = ["", "{}", "[]", r#"{"keys":{}}"#, r#"{"keys":[]}"#];
+    for bad in none.into_iter().chain([&*secret, &*weak]) {
         let (_directory, path) = file(bad);
         let built = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path.clone())).build();
         let error = built.expect_err("no usable keys").to_string();

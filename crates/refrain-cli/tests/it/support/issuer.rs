@@ -1,9 +1,8 @@
 //! An authorization server, as far as an instance meets it: tokens, and a key that can be fetched over TLS.
 
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::SystemRandom;
-use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
 pub(crate) const ISSUER: &str = "https://login.example.com";
@@ -27,8 +26,7 @@ pub(crate) struct Issuer(Ed25519KeyPair);
 
 impl Issuer {
     pub(crate) fn new() -> Self {
-        let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
-        Self(Ed25519KeyPair::from_pkcs8(key.as_ref()).expect("a key"))
+        Self(Ed25519KeyPair::generate().expect("a key"))
     }
 
     /// The JWK set.

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
@@ -70,7 +70,7 @@ impl Remote {
         if roots.is_empty() {
             return Err("this machine trusts no certificates: install some, or set SSL_CERT_FILE");
         }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|_| "TLS cannot be set up")?
             .with_root_certificates(roots)

@@ -1,89 +1,22 @@
 //! The public keys of an authorization server (RFC 7517), and the algorithms they are for.
 //!
-//! Only asymmetric algorithms are known here: `none` and the HMACs do not exist.
+//! Only asymmetric algorithms are known here: there is no key for an HMAC.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
-    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
-    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents,
-    UnparsedPublicKey, VerificationAlgorithm,
-};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// How a token may be signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Algorithm {
-    Rs256,
-    Rs384,
-    Rs512,
-    Ps256,
-    Ps384,
-    Ps512,
-    Es256,
-    Es384,
-    Ed25519,
-}
-
-impl Algorithm {
-    pub(super) fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "RS256" => Self::Rs256,
-            "RS384" => Self::Rs384,
-            "RS512" => Self::Rs512,
-            "PS256" => Self::Ps256,
-            "PS384" => Self::Ps384,
-            "PS512" => Self::Ps512,
-            "ES256" => Self::Es256,
-            "ES384" => Self::Es384,
-            // The second is the name that RFC 9864 gives to the first.
-            "EdDSA" | "Ed25519" => Self::Ed25519,
-            _ => return None,
-        })
-    }
-
-    /// How signatures are checked, with the kind of key that it takes.
-    fn verification(self) -> Verification {
-        match self {
-            Self::Rs256 => Verification::Rsa(&RSA_PKCS1_2048_8192_SHA256),
-            Self::Rs384 => Verification::Rsa(&RSA_PKCS1_2048_8192_SHA384),
-            Self::Rs512 => Verification::Rsa(&RSA_PKCS1_2048_8192_SHA512),
-            Self::Ps256 => Verification::Rsa(&RSA_PSS_2048_8192_SHA256),
-            Self::Ps384 => Verification::Rsa(&RSA_PSS_2048_8192_SHA384),
-            Self::Ps512 => Verification::Rsa(&RSA_PSS_2048_8192_SHA512),
-            Self::Es256 => Verification::Curve(Curve::P256, &ECDSA_P256_SHA256_FIXED),
-            Self::Es384 => Verification::Curve(Curve::P384, &ECDSA_P384_SHA384_FIXED),
-            Self::Ed25519 => Verification::Curve(Curve::Ed25519, &ED25519),
-        }
-    }
-}
-
-enum Verification {
-    Rsa(&'static RsaParameters),
-    Curve(Curve, &'static dyn VerificationAlgorithm),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Curve {
-    P256,
-    P384,
-    Ed25519,
-}
+/// The shortest modulus of an RSA key.
+const LEAST_BITS: usize = 2048;
 
 /// One public key.
 pub(super) struct Key {
     id: Option<String>,
-    /// The only algorithm it is for, if it says so.
-    algorithm: Option<Algorithm>,
-    material: Material,
-}
-
-enum Material {
-    Rsa(RsaPublicKeyComponents<Vec<u8>>),
-    Curve(Curve, Vec<u8>),
+    /// The algorithms that it may have signed with.
+    algorithms: Vec<Algorithm>,
+    pub(super) verifying: DecodingKey,
 }
 
 /// Why there is no key for a token.
@@ -101,57 +34,57 @@ impl Key {
     /// Reads a key. `None`: it is not one that tokens of ours can be signed with.
     fn read(jwk: &Value) -> Option<Self> {
         let jwk = Jwk::deserialize(jwk).ok()?;
-        let for_signatures = jwk.usage.is_none_or(|usage| usage == "sig");
-        let verifies = jwk.key_ops.is_none_or(|ops| ops.contains(&"verify"));
-        if !for_signatures || !verifies {
+        let common = &jwk.common;
+        let signature = |usage: &PublicKeyUse| *usage == PublicKeyUse::Signature;
+        let verify = |ops: &Vec<KeyOperations>| ops.contains(&KeyOperations::Verify);
+        if !common.public_key_use.as_ref().is_none_or(signature)
+            || !common.key_operations.as_ref().is_none_or(verify)
+        {
             return None;
         }
-        let material = match (jwk.kty, jwk.crv) {
-            ("RSA", _) => Material::Rsa(RsaPublicKeyComponents {
-                n: number(jwk.n?)?,
-                e: number(jwk.e?)?,
-            }),
-            ("EC", Some("P-256")) => Material::Curve(Curve::P256, point(jwk.x?, jwk.y?, 32)?),
-            ("EC", Some("P-384")) => Material::Curve(Curve::P384, point(jwk.x?, jwk.y?, 48)?),
-            ("OKP", Some("Ed25519")) => Material::Curve(Curve::Ed25519, bytes(jwk.x?)?),
+        let mut algorithms = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => AlgorithmFamily::Rsa.algorithms().to_vec(),
+            AlgorithmParameters::EllipticCurve(key) => match key.curve {
+                EllipticCurve::P256 => vec![Algorithm::ES256],
+                EllipticCurve::P384 => vec![Algorithm::ES384],
+                _ => return None,
+            },
+            AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+                vec![Algorithm::EdDSA]
+            }
             _ => return None,
         };
-        let key = Self {
-            id: jwk.kid.map(str::to_owned),
-            algorithm: match jwk.alg {
-                Some(name) => Some(Algorithm::from_name(name)?),
-                None => None,
-            },
-            material,
-        };
-        // A key that names an algorithm of another kind of key is good for none.
-        let usable = key.algorithm.is_none_or(|algorithm| key.fits(algorithm));
-        usable.then_some(key)
-    }
-
-    fn fits(&self, algorithm: Algorithm) -> bool {
-        let kind = match (&self.material, algorithm.verification()) {
-            (Material::Rsa(_), Verification::Rsa(_)) => true,
-            (Material::Curve(own, _), Verification::Curve(curve, _)) => *own == curve,
-            _ => false,
-        };
-        kind && self.algorithm.is_none_or(|own| own == algorithm)
-    }
-
-    /// Is this the signature of the message?
-    pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
-        self.fits(algorithm)
-            && match (&self.material, algorithm.verification()) {
-                (Material::Rsa(key), Verification::Rsa(how)) => {
-                    key.verify(how, message, signature).is_ok()
-                }
-                (Material::Curve(_, key), Verification::Curve(_, how)) => {
-                    let key = UnparsedPublicKey::new(how, key);
-                    key.verify(message, signature).is_ok()
-                }
-                _ => false,
+        // A key that names an algorithm is for no other, and for none if it is one of another kind of key.
+        if let Some(own) = common.key_algorithm {
+            let own = Algorithm::try_from(own).ok()?;
+            algorithms.retain(|algorithm| *algorithm == own);
+        }
+        let mut verifying = DecodingKey::from_jwk(&jwk).ok()?;
+        if let DecodingKeyKind::RsaModulusExponent { n, e } = verifying.kind() {
+            let (n, e) = (number(n), number(e));
+            if bits(n) < LEAST_BITS {
+                return None;
             }
+            verifying = DecodingKey::from_rsa_raw_components(n, e);
+        }
+        (!algorithms.is_empty()).then_some(Self {
+            id: jwk.common.key_id,
+            algorithms,
+            verifying,
+        })
     }
+}
+
+/// A number without leading zeros, which some servers send.
+fn number(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    &bytes[zeros..]
+}
+
+/// How long a number without leading zeros is.
+fn bits(number: &[u8]) -> usize {
+    let unused = number.first().map_or(0, |byte| byte.leading_zeros());
+    number.len() * 8 - unused as usize
 }
 
 /// The keys of an authorization server that can be used here.
@@ -159,7 +92,7 @@ impl Key {
 pub(super) struct KeySet(Vec<Arc<Key>>);
 
 impl KeySet {
-    /// Reads a JWK set. Keys for other purposes are passed over.
+    /// Reads a JWK set. Keys for other purposes are passed over, and so is what is no key.
     pub(super) fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Set {
@@ -178,7 +111,7 @@ impl KeySet {
     pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, NoKey> {
         let mut fitting = self.0.iter().filter(|key| {
             let named = id.is_none() || id == key.id.as_deref();
-            named && key.fits(algorithm)
+            named && key.algorithms.contains(&algorithm)
         });
         match (fitting.next(), fitting.next()) {
             (Some(key), None) => Ok(key.clone()),
@@ -187,47 +120,4 @@ impl KeySet {
             (Some(_), Some(_)) => Err(NoKey::Ambiguous),
         }
     }
-}
-
-/// The members of a key that matter.
-#[derive(Deserialize)]
-struct Jwk<'a> {
-    kty: &'a str,
-    #[serde(default)]
-    kid: Option<&'a str>,
-    #[serde(default)]
-    alg: Option<&'a str>,
-    #[serde(default, rename = "use")]
-    usage: Option<&'a str>,
-    #[serde(default)]
-    key_ops: Option<Vec<&'a str>>,
-    #[serde(default)]
-    crv: Option<&'a str>,
-    #[serde(default)]
-    n: Option<&'a str>,
-    #[serde(default)]
-    e: Option<&'a str>,
-    #[serde(default)]
-    x: Option<&'a str>,
-    #[serde(default)]
-    y: Option<&'a str>,
-}
-
-fn bytes(text: &str) -> Option<Vec<u8>> {
-    URL_SAFE_NO_PAD.decode(text).ok()
-}
-
-/// A number without leading zeros, which some servers send.
-fn number(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = bytes(text)?;
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    bytes.drain(..zeros);
-    Some(bytes)
-}
-
-/// A point of a curve, uncompressed.
-fn point(x: &str, y: &str, size: usize) -> Option<Vec<u8>> {
-    let (x, y) = (bytes(x)?, bytes(y)?);
-    let whole = x.len() == size && y.len() == size;
-    whole.then(|| [&[4], &x[..], &y[..]].concat())
 }

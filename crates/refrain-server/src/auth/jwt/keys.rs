@@ -4,7 +4,8 @@
 //! not more often than the interval allows. When that fails the known keys stay.
 
 use super::fetch::{FetchError, Remote};
-use super::jwk::{Algorithm, Key, KeySet, NoKey};
+use super::jwk::{Key, KeySet, NoKey};
+use jsonwebtoken::Algorithm;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};

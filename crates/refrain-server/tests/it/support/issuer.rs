@@ -1,18 +1,18 @@
 //! An authorization server, as far as a resource server meets it: keys, tokens, and a JWK set that can be fetched.
 
 use super::within;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384,
+    RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
+};
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::SystemRandom;
-use ring::rsa::PublicKeyComponents;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
-    KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384,
-    RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
-};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -22,9 +22,6 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) const ISSUER: &str = "https://login.example.com";
 pub(crate) const AUDIENCE: &str = "https://mcp.example.com/mcp";
-
-/// Made for these tests, and used nowhere else: ring cannot make RSA keys.
-const RSA: &[u8] = include_bytes!("../fixtures/rsa-2048.pk8");
 
 /// A private key with its id.
 pub(crate) struct Signer {
@@ -41,29 +38,24 @@ enum Pair {
 
 impl Signer {
     pub(crate) fn rsa(id: &'static str) -> Self {
-        let pair = Pair::Rsa(RsaKeyPair::from_pkcs8(RSA).expect("a key"));
+        let pair = Pair::Rsa(RsaKeyPair::generate(KeySize::Rsa2048).expect("a key"));
         Self { id, pair }
     }
 
     pub(crate) fn p256(id: &'static str) -> Self {
-        let (random, kind) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
-        let key = EcdsaKeyPair::generate_pkcs8(kind, &random).expect("a key");
-        let pair = EcdsaKeyPair::from_pkcs8(kind, key.as_ref(), &random).expect("a key");
-        let pair = Pair::P256(pair);
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING);
+        let pair = Pair::P256(pair.expect("a key"));
         Self { id, pair }
     }
 
     pub(crate) fn p384(id: &'static str) -> Self {
-        let (random, kind) = (SystemRandom::new(), &ECDSA_P384_SHA384_FIXED_SIGNING);
-        let key = EcdsaKeyPair::generate_pkcs8(kind, &random).expect("a key");
-        let pair = EcdsaKeyPair::from_pkcs8(kind, key.as_ref(), &random).expect("a key");
-        let pair = Pair::P384(pair);
+        let pair = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING);
+        let pair = Pair::P384(pair.expect("a key"));
         Self { id, pair }
     }
 
     pub(crate) fn ed25519(id: &'static str) -> Self {
-        let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
-        let pair = Pair::Ed25519(Ed25519KeyPair::from_pkcs8(key.as_ref()).expect("a key"));
+        let pair = Pair::Ed25519(Ed25519KeyPair::generate().expect("a key"));
         Self { id, pair }
     }
 
@@ -76,7 +68,11 @@ impl Signer {
         };
         let mut jwk = match &self.pair {
             Pair::Rsa(pair) => {
-                let PublicKeyComponents::<Vec<u8>> { n, e } = pair.public().into();
+                let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
+                let (n, e) = (
+                    n.big_endian_without_leading_zero(),
+                    e.big_endian_without_leading_zero(),
+                );
                 json!({"kty": "RSA", "n": encode(n), "e": encode(e)})
             }
             Pair::P256(pair) => point(pair, "P-256"),
@@ -129,7 +125,7 @@ impl Signer {
                     "PS512" => &RSA_PSS_SHA512,
                     _ => &RSA_PKCS1_SHA256,
                 };
-                let mut signature = vec![0; pair.public().modulus_len()];
+                let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(encoding, &random, message, &mut signature)
                     .expect("a signature");
                 signature
