@@ -37,7 +37,7 @@ use refrain_core::Principal;
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Who is calling, and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Caller {
     pub principal: Principal,
     /// What they were granted.
     pub scopes: Scopes,
+    /// When that ends, if it does: what lasts longer than a request, a subscription, ends then.
+    pub expires: Option<SystemTime>,
 }
 
 /// A caller without any scope.
@@ -54,6 +56,7 @@ impl From<Principal> for Caller {
         Self {
             principal,
             scopes: Scopes::none(),
+            expires: None,
         }
     }
 }
@@ -109,7 +112,7 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Result<Caller, Refused>> +
 ///         Box::pin(async move {
 ///             let name = headers.get("x-user").and_then(|name| name.to_str().ok());
 ///             let name = name.ok_or(Refused::Missing("say who you are in X-User".into()))?;
-///             Ok(Caller { principal: Principal::new(name), scopes: ["notes:read"].into_iter().collect() })
+///             Ok(Caller { principal: Principal::new(name), scopes: ["notes:read"].into_iter().collect(), expires: None })
 ///         })
 ///     }
 /// }

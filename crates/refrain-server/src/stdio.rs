@@ -111,6 +111,7 @@ async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Rec
     let caller = Caller {
         principal: Principal::anonymous(),
         scopes: Scopes::everything(),
+        expires: None,
     };
     let Some(mut outgoing) = server.receive(&bytes, caller) else {
         return;

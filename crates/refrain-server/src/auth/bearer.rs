@@ -60,6 +60,7 @@ impl BearerTokens {
         let caller = Caller {
             principal: Principal::new(principal),
             scopes: scopes.into_iter().collect(),
+            expires: None,
         };
         self.callers.insert(hash(token), caller);
         self

@@ -166,6 +166,7 @@ impl JwtVerifier {
             // The issuer has no # in it, so the first one ends it: no two subjects are the same principal.
             principal: Principal::new(format!("{}#{subject}", claims.iss)),
             scopes: scopes(&claims),
+            expires: None,
         })
     }
 }

@@ -109,6 +109,7 @@ impl TrustedProxy {
         Ok(Caller {
             principal: Principal::new(user),
             scopes: scopes.unwrap_or(Scopes::none()),
+            expires: None,
         })
     }
 }

@@ -214,6 +214,7 @@ async fn every_round_is_checked_before_the_token_is_opened() {
     let caller = |scopes| Caller {
         principal: Principal::new("alice"),
         scopes: Scopes::parse(scopes),
+        expires: None,
     };
     let receive = async |request: &Request, scopes| {
         let mut out = server
