@@ -1,7 +1,8 @@
 //! Puts a server together, and says why it cannot be.
 
 use crate::auth::{AccessRules, Authenticator};
-use crate::catalog::{Caches, Catalog, Changes, Listing, Rules};
+use crate::catalog::{Caches, Catalog, Listing, Rules};
+use crate::changes::Changes;
 use crate::handler::States;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
@@ -19,7 +20,7 @@ use refrain_core::{
 use refrain_wire::{Cache, Icon, Implementation};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 /// Why a server cannot be built, or not changed.
@@ -352,7 +353,7 @@ impl ServerBuilder {
         }
         self.limits.check()?;
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
-        let hub = Hub::new(self.limits.subscriptions);
+        let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
         let metrics = Metrics::new(
             &self.info.name,
             &self.info.version,
@@ -366,7 +367,7 @@ impl ServerBuilder {
             caches: self.caches,
             metrics: metrics.clone(),
         };
-        let (catalog, _) = Catalog::default().with(self.registered, &rules)?;
+        let (catalog, _) = Catalog::default().with(&self.registered, &rules)?;
         let keys = self.keys.unwrap_or_else(|| {
             tracing::warn!(
                 "no keys are configured: using one made just now, which no other instance has; \
@@ -381,7 +382,6 @@ impl ServerBuilder {
             extensions: self.extensions,
             instance: self.instance,
             catalog: RwLock::new(Arc::new(catalog)),
-            changing: Mutex::new(()),
             rules,
             hub,
             sealer: Sealer::new(keys, self.sealing, self.source.clone()),

@@ -5,105 +5,20 @@
 
 use crate::auth::check_scopes;
 use crate::builder::BuildError;
+use crate::changes::Changes;
 use crate::handler::{Needs, States};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TargetCounts};
 use crate::param_headers::ParamHeader;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
+use crate::shelf::{Cursor, Shelf};
 use crate::template::{self, Pattern};
 use crate::tool::Tool;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonschema::Validator;
 use refrain_wire::{Cache, CallKind, ListResult, Listed, Reply, RpcError};
 use serde_json::Value;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
-
-/// What to add to a running server, and what to remove. Removals come first, so that removing and adding under one name
-/// replaces.
-///
-/// ```
-/// # use refrain_core::{Cx, Result};
-/// # use refrain_server::{Changes, Server, Tool};
-/// # async fn ping(_: Cx) -> Result<&'static str> { Ok("pong") }
-/// # fn main() -> Result<(), refrain_server::BuildError> {
-/// let server = Server::builder("docs", "1.0").build()?;
-/// server.change(Changes::new().tool(Tool::new("ping", ping)))?;
-/// server.change(Changes::new().remove_tool("ping"))?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Default)]
-#[must_use = "changes do nothing until they are given to Server::change"]
-pub struct Changes {
-    pub(crate) tools: Vec<Tool>,
-    pub(crate) prompts: Vec<Prompt>,
-    pub(crate) resources: Vec<Resource>,
-    pub(crate) templates: Vec<ResourceTemplate>,
-    gone_tools: Vec<String>,
-    gone_prompts: Vec<String>,
-    gone_resources: Vec<String>,
-    gone_templates: Vec<String>,
-}
-
-impl Changes {
-    /// No changes yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a tool.
-    pub fn tool(mut self, tool: Tool) -> Self {
-        self.tools.push(tool);
-        self
-    }
-
-    /// Adds a prompt.
-    pub fn prompt(mut self, prompt: Prompt) -> Self {
-        self.prompts.push(prompt);
-        self
-    }
-
-    /// Adds a resource.
-    pub fn resource(mut self, resource: Resource) -> Self {
-        self.resources.push(resource);
-        self
-    }
-
-    /// Adds a family of resources.
-    pub fn resource_template(mut self, template: ResourceTemplate) -> Self {
-        self.templates.push(template);
-        self
-    }
-
-    /// Removes the tool of this name, if there is one. Calls of it that run are finished; later rounds of its flows
-    /// find no tool.
-    pub fn remove_tool(mut self, name: impl Into<String>) -> Self {
-        self.gone_tools.push(name.into());
-        self
-    }
-
-    /// Removes the prompt of this name, if there is one.
-    pub fn remove_prompt(mut self, name: impl Into<String>) -> Self {
-        self.gone_prompts.push(name.into());
-        self
-    }
-
-    /// Removes the resource at this URI, if there is one.
-    pub fn remove_resource(mut self, uri: impl Into<String>) -> Self {
-        self.gone_resources.push(uri.into());
-        self
-    }
-
-    /// Removes the resource template of this form, if there is one.
-    pub fn remove_resource_template(mut self, uri_template: impl Into<String>) -> Self {
-        self.gone_templates.push(uri_template.into());
-        self
-    }
-}
 
 /// A list that a client can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +56,18 @@ pub(crate) struct Rules {
     pub(crate) metrics: Arc<Metrics>,
 }
 
+impl Rules {
+    /// Hands out the numbers of what is registered under this name.
+    fn count(&self, counts: &OnceLock<Arc<TargetCounts>>, kind: CallKind, name: &str) {
+        counts.get_or_init(|| self.metrics.target(kind, name));
+    }
+}
+
+/// The form under which a resource is kept and looked for. What is no URI finds nothing.
+pub(crate) fn normal(uri: &str) -> Cow<'_, str> {
+    template::normalise(uri).map_or(Cow::Borrowed(uri), Cow::Owned)
+}
+
 /// How long each list may be kept.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Caches {
@@ -157,14 +84,14 @@ pub(crate) struct Changed {
 }
 
 pub(crate) struct RegisteredTool {
-    pub(crate) tool: Tool,
+    pub(crate) tool: Arc<Tool>,
     pub(crate) arguments: Validator,
     pub(crate) output: Option<Arc<Validator>>,
     pub(crate) headers: Vec<ParamHeader>,
 }
 
 pub(crate) struct RegisteredTemplate {
-    pub(crate) template: ResourceTemplate,
+    pub(crate) template: Arc<ResourceTemplate>,
     pub(crate) pattern: Pattern,
 }
 
@@ -182,106 +109,11 @@ pub(crate) struct Catalog {
     pub(crate) discover: OnceLock<Reply>,
 }
 
-/// Things of one kind, by name and in the order they were registered.
-pub(crate) struct Shelf<T> {
-    by_name: HashMap<String, (u64, Arc<T>)>,
-    in_order: BTreeMap<u64, Arc<T>>,
-}
-
-impl<T> Default for Shelf<T> {
-    fn default() -> Self {
-        Self {
-            by_name: HashMap::new(),
-            in_order: BTreeMap::new(),
-        }
-    }
-}
-
-impl<T> Clone for Shelf<T> {
-    fn clone(&self) -> Self {
-        Self {
-            by_name: self.by_name.clone(),
-            in_order: self.in_order.clone(),
-        }
-    }
-}
-
-impl<T> Shelf<T> {
-    pub(crate) fn get(&self, name: &str) -> Option<&Arc<T>> {
-        self.by_name.get(name).map(|(_, item)| item)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
-        self.in_order.values()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.in_order.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.in_order.is_empty()
-    }
-
-    fn remove(&mut self, names: &[String]) -> bool {
-        let before = self.len();
-        for name in names {
-            if let Some((number, _)) = self.by_name.remove(name) {
-                self.in_order.remove(&number);
-            }
-        }
-        self.len() != before
-    }
-
-    fn add(
-        &mut self,
-        number: u64,
-        kind: &'static str,
-        name: String,
-        item: T,
-    ) -> Result<(), BuildError> {
-        match self.by_name.entry(name) {
-            Entry::Occupied(taken) => Err(BuildError::Duplicate {
-                kind,
-                name: taken.key().clone(),
-            }),
-            Entry::Vacant(free) => {
-                let item = Arc::new(item);
-                free.insert((number, item.clone()));
-                self.in_order.insert(number, item);
-                Ok(())
-            }
-        }
-    }
-
-    /// The things after the one of this number, as they are listed, and the number to go on after.
-    fn page<I>(
-        &self,
-        after: Option<u64>,
-        size: usize,
-        info: impl Fn(&T) -> &I,
-    ) -> (Vec<&I>, Option<u64>) {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rest = self.in_order.range((from, Bound::Unbounded));
-        let mut last = 0;
-        let items: Vec<&I> = rest
-            .by_ref()
-            .take(size)
-            .map(|(number, item)| {
-                last = *number;
-                info(item)
-            })
-            .collect();
-        let more = rest.next().is_some();
-        (items, more.then_some(last))
-    }
-}
-
 impl Catalog {
     /// The catalog after these changes, and what is different.
     pub(crate) fn with(
         &self,
-        changes: Changes,
+        changes: &Changes,
         rules: &Rules,
     ) -> Result<(Self, Changed), BuildError> {
         let mut new = Self {
@@ -292,35 +124,49 @@ impl Catalog {
             next: self.next,
             ..Self::default()
         };
-        let mut changed = Changed {
-            tools: new.tools.remove(&changes.gone_tools),
-            prompts: new.prompts.remove(&changes.gone_prompts),
-            resources: new.resources.remove(&changes.gone_resources)
-                | new.templates.remove(&changes.gone_templates),
+        for name in &changes.gone_tools {
+            new.tools.remove(name);
+        }
+        for name in &changes.gone_prompts {
+            new.prompts.remove(name);
+        }
+        for uri in &changes.gone_resources {
+            new.resources.remove(&normal(uri));
+        }
+        for uri in &changes.gone_templates {
+            new.templates.remove(uri);
+        }
+        let fewer_resources = new.resources.len() < self.resources.len()
+            || new.templates.len() < self.templates.len();
+        let changed = Changed {
+            tools: new.tools.len() < self.tools.len() || !changes.tools.is_empty(),
+            prompts: new.prompts.len() < self.prompts.len() || !changes.prompts.is_empty(),
+            resources: fewer_resources
+                || !changes.resources.is_empty()
+                || !changes.templates.is_empty(),
         };
-        changed.tools |= !changes.tools.is_empty();
-        changed.prompts |= !changes.prompts.is_empty();
-        changed.resources |= !changes.resources.is_empty() || !changes.templates.is_empty();
-        for tool in changes.tools {
+        for tool in &changes.tools {
             new.add_tool(tool, rules)?;
         }
-        for mut prompt in changes.prompts {
+        for prompt in &changes.prompts {
             has_states(rules, &prompt.info.name, &prompt.needs)?;
             check_scopes(&prompt.info.name, &prompt.scopes)?;
             prompt.check_completers()?;
-            let (number, name) = (new.number(), prompt.info.name.clone());
-            prompt.counts = Some(rules.metrics.target(CallKind::Prompt, &name));
-            new.prompts.add(number, "the prompt", name, prompt)?;
+            let (number, name) = (new.number(), &prompt.info.name);
+            rules.count(&prompt.counts, CallKind::Prompt, name);
+            new.prompts
+                .add(number, "the prompt", name, prompt.clone())?;
         }
-        for mut resource in changes.resources {
+        for resource in &changes.resources {
             has_states(rules, &resource.info.uri, &resource.needs)?;
             check_scopes(&resource.info.uri, &resource.scopes)?;
             check_uri(&resource.info.uri)?;
-            let (number, uri) = (new.number(), resource.info.uri.clone());
-            resource.counts = Some(rules.metrics.target(CallKind::Resource, &uri));
-            new.resources.add(number, "the resource", uri, resource)?;
+            let (number, uri) = (new.number(), &resource.info.uri);
+            rules.count(&resource.counts, CallKind::Resource, uri);
+            new.resources
+                .add(number, "the resource", &normal(uri), resource.clone())?;
         }
-        for template in changes.templates {
+        for template in &changes.templates {
             new.add_template(template, rules)?;
         }
         Ok((new, changed))
@@ -331,7 +177,7 @@ impl Catalog {
         self.next
     }
 
-    fn add_tool(&mut self, mut tool: Tool, rules: &Rules) -> Result<(), BuildError> {
+    fn add_tool(&mut self, tool: &Arc<Tool>, rules: &Rules) -> Result<(), BuildError> {
         let name = tool.info.name.clone();
         check_name(&name)?;
         has_states(rules, &name, &tool.needs)?;
@@ -364,20 +210,20 @@ impl Catalog {
                 reason,
             }
         })?;
-        tool.counts = Some(rules.metrics.target(CallKind::Tool, &name));
+        rules.count(&tool.counts, CallKind::Tool, &name);
         let tool = RegisteredTool {
-            tool,
+            tool: tool.clone(),
             arguments,
             output,
             headers,
         };
         let number = self.number();
-        self.tools.add(number, "the tool", name, tool)
+        self.tools.add(number, "the tool", &name, Arc::new(tool))
     }
 
     fn add_template(
         &mut self,
-        mut template: ResourceTemplate,
+        template: &Arc<ResourceTemplate>,
         rules: &Rules,
     ) -> Result<(), BuildError> {
         let uri = template.info.uri_template.clone();
@@ -391,11 +237,19 @@ impl Catalog {
                 name: uri,
             });
         }
-        template.counts = Some(rules.metrics.target(CallKind::Resource, &uri));
+        rules.count(&template.counts, CallKind::Resource, &uri);
         let number = self.number();
-        let template = RegisteredTemplate { template, pattern };
+        let known = RegisteredTemplate {
+            template: template.clone(),
+            pattern,
+        };
         self.templates
-            .add(number, "the resource template", uri, template)
+            .add(number, "the resource template", &uri, Arc::new(known))
+    }
+
+    /// The resource at a URI, however that is percent-encoded.
+    pub(crate) fn resource(&self, uri: &str) -> Option<&Arc<Resource>> {
+        self.resources.get(&normal(uri))
     }
 
     /// The resource template that a URI is of, and its variables.
@@ -408,7 +262,7 @@ impl Catalog {
 
     /// The scopes that a caller needs for the resource at this URI; none if there is no such resource.
     pub(crate) fn scopes_of_resource(&self, uri: &str) -> &[String] {
-        if let Some(resource) = self.resources.get(uri) {
+        if let Some(resource) = self.resource(uri) {
             return &resource.scopes;
         }
         let found = self.template_of(uri);
@@ -428,11 +282,17 @@ impl Catalog {
                 .get_or_init(|| self.render(listing, None, rules))
                 .clone());
         };
-        let after = read_cursor(listing, cursor).ok_or_else(|| {
+        let cursor = Cursor::read(listing as usize, cursor).ok_or_else(|| {
             RpcError::invalid_params(
                 "cursor: not one that this list gave out; ask for the list again without a cursor",
             )
         })?;
+        let after = match listing {
+            Listing::Tools => self.tools.after(&cursor),
+            Listing::Prompts => self.prompts.after(&cursor),
+            Listing::Resources => self.resources.after(&cursor),
+            Listing::ResourceTemplates => self.templates.after(&cursor),
+        };
         Ok(self.render(listing, Some(after), rules))
     }
 
@@ -468,29 +328,15 @@ impl Catalog {
 
 fn reply<I: Listed>(
     listing: Listing,
-    (items, next): (Vec<&I>, Option<u64>),
+    (items, next): (Vec<&I>, Option<Cursor>),
     cache: Cache,
 ) -> Reply {
-    let cursor = next.map(|number| write_cursor(listing, number));
+    let cursor = next.map(|cursor| cursor.write(listing as usize));
     Reply::complete(ListResult {
         items: &items,
         next_cursor: cursor.as_deref(),
         cache,
     })
-}
-
-/// A cursor holds the number of the last thing that was listed: what is added or removed in between moves nothing.
-fn write_cursor(listing: Listing, number: u64) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{}.{number}", listing as usize))
-}
-
-fn read_cursor(listing: Listing, cursor: &str) -> Option<u64> {
-    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
-    let (list, number) = text.split_once('.')?;
-    let number: u64 = number.parse().ok()?;
-    // Only what was written is read: no other spelling of the same number.
-    (list == (listing as usize).to_string() && write_cursor(listing, number) == cursor)
-        .then_some(number)
 }
 
 /// Some clients show names, others make functions of them: odd ones are taken, with a warning.

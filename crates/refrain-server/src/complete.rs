@@ -3,7 +3,7 @@
 use crate::auth::Caller;
 use crate::builder::BuildError;
 use crate::catalog::Catalog;
-use crate::dispatch::Begin;
+use crate::dispatch::{Begin, no_place};
 use crate::server::Server;
 use refrain_core::{Principal, Result};
 use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
@@ -96,10 +96,11 @@ pub(crate) fn complete(
     params: CompleteParams<'_>,
     caller: Caller,
 ) -> Result<Later, Begin> {
-    let place = server.0.load.enter().ok_or(Begin::Busy {
-        limit: server.0.limits.concurrent_calls,
-        of: "calls",
-    })?;
+    let place = server
+        .0
+        .load
+        .enter()
+        .ok_or_else(|| Begin::Busy(no_place(server.0.limits.concurrent_calls, "calls")))?;
     let completer = find(server, &params, &caller)?;
     let Some(completer) = completer else {
         let none = Reply::complete(CompleteResult {

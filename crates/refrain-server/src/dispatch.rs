@@ -3,8 +3,8 @@
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::complete::{Later, complete};
-use crate::listen::Subscription;
-use crate::metrics::{Label, Other};
+use crate::listen::{NoPlace, Subscription};
+use crate::metrics::{Label, Other, Refusal};
 use crate::round::{Round, begin};
 use crate::server::Server;
 use http::HeaderMap;
@@ -38,12 +38,8 @@ pub(crate) enum Begin {
     Listen(Subscription),
     /// The caller lacks a scope.
     Forbidden(MissingScopes),
-    /// All places are taken.
-    Busy {
-        /// How many there are, and of what.
-        limit: usize,
-        of: &'static str,
-    },
+    /// All places are taken, as the error says.
+    Busy(RpcError),
 }
 
 impl<'a> Request<'a> {
@@ -166,36 +162,63 @@ impl Server {
                     metrics.other(Other::Complete);
                     Begin::Later(later)
                 }
-                Err(refused) => refused,
+                Err(refused) => {
+                    if let Begin::Busy(_) = refused {
+                        metrics.request_refused(Refusal::Busy);
+                    }
+                    refused
+                }
             },
-            Request::Listen(params) => self.listen(params, &caller),
+            Request::Listen(params) => self.listen(params, caller),
         }
     }
 
-    fn listen(&self, params: ListenParams<'_>, caller: &Caller) -> Begin {
-        let most = self.0.limits.subscribed_resources;
-        if params.filter.uris.len() > most {
+    fn listen(&self, params: ListenParams<'_>, caller: Caller) -> Begin {
+        let limits = &self.0.limits;
+        let uris = &params.filter.uris;
+        let too_much = if uris.len() > limits.subscribed_resources {
+            Some((limits.subscribed_resources, "resources"))
+        } else if uris.iter().map(String::len).sum::<usize>() > limits.subscribed_bytes {
+            Some((limits.subscribed_bytes, "bytes of URIs"))
+        } else {
+            None
+        };
+        if let Some((most, what)) = too_much {
             return Begin::Refused(RpcError::invalid_params(format!(
-                "notifications.resourceSubscriptions: at most {most} resources in one subscription"
+                "notifications.resourceSubscriptions: at most {most} {what} in one subscription"
             )));
         }
         // Whoever may not read a resource is not told of its changes either.
-        let needed: Vec<String> = {
-            let catalog = self.catalog();
-            let uris = params.filter.uris.iter();
-            uris.flat_map(|uri| catalog.scopes_of_resource(uri).to_vec())
-                .collect()
-        };
-        if let Err(missing) = self.0.access.allow(caller, &needed) {
+        let catalog = self.catalog().clone();
+        let needed: Vec<String> = uris
+            .iter()
+            .flat_map(|uri| catalog.scopes_of_resource(uri).to_vec())
+            .collect();
+        if let Err(missing) = self.0.access.allow(&caller, &needed) {
             return Begin::Forbidden(missing);
         }
-        self.0.metrics.other(Other::Listen);
-        match self.0.hub.subscribe(params.filter) {
-            Some(subscription) => Begin::Listen(subscription),
-            None => Begin::Busy {
-                limit: self.0.limits.subscriptions,
-                of: "subscriptions",
-            },
+        match self.0.hub.subscribe(params.filter, caller) {
+            Ok(subscription) => {
+                self.0.metrics.other(Other::Listen);
+                Begin::Listen(subscription)
+            }
+            Err(none) => {
+                self.0.metrics.request_refused(Refusal::Busy);
+                Begin::Busy(match none {
+                    NoPlace::Full(limit) => no_place(limit, "subscriptions"),
+                    NoPlace::FullForCaller(limit) => no_place(limit, "subscriptions of one caller"),
+                    NoPlace::Closed => {
+                        RpcError::internal("this instance is stopping; listen to another one")
+                    }
+                })
+            }
         }
     }
+}
+
+/// The error for a request that found no place.
+pub(crate) fn no_place(limit: usize, of: &str) -> RpcError {
+    RpcError::internal(format!(
+        "this instance already has its limit of {limit} {of}; try again"
+    ))
 }

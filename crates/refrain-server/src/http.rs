@@ -19,7 +19,7 @@ pub use serve::{serve, serve_metrics};
 use crate::auth::Caller;
 use crate::dispatch::{Begin, Request};
 use crate::metrics::Refusal;
-use crate::outgoing::{Outgoing, no_place};
+use crate::outgoing::Outgoing;
 use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
@@ -208,8 +208,7 @@ impl HttpService {
                 let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
                 self.stream(listener, busy)
             }
-            Begin::Busy { limit, of } => {
-                let error = no_place(limit, of);
+            Begin::Busy(error) => {
                 let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
                 let second = HeaderValue::from_static("1");
                 response.headers_mut().insert(RETRY_AFTER, second);

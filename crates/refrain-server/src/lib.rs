@@ -7,7 +7,8 @@
 //! | `template` | URI templates, matched against URIs |
 //! | `texts` | arguments that come as text |
 //! | `builder` | puts a server together |
-//! | `catalog` | what is registered: found, listed, changed while running |
+//! | `catalog`, `shelf` | what is registered: found, listed in pages |
+//! | `changes` | what is added and removed while running |
 //! | `server` | what all rounds share |
 //! | `dispatch` | a request read, and answered or begun |
 //! | `complete` | suggestions for arguments that are being typed |
@@ -25,6 +26,7 @@
 mod auth;
 mod builder;
 mod catalog;
+mod changes;
 mod complete;
 mod dispatch;
 mod handler;
@@ -41,6 +43,7 @@ mod reply;
 mod resource;
 mod round;
 mod server;
+mod shelf;
 mod shown;
 mod stdio;
 mod template;
@@ -53,7 +56,8 @@ pub use auth::{
     TrustedProxyError,
 };
 pub use builder::{BuildError, ServerBuilder};
-pub use catalog::{Changes, Listing};
+pub use catalog::Listing;
+pub use changes::Changes;
 pub use complete::Typed;
 pub use handler::{Handler, State};
 pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics};

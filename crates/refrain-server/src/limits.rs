@@ -30,8 +30,12 @@ pub struct ServerLimits {
     pub page_size: usize,
     /// Clients that listen at the same time; one more is answered with HTTP 503. Default 1024.
     pub subscriptions: usize,
-    /// Resources that one client listens for. Default 256.
+    /// Subscriptions of one caller who is known by name. Default 64.
+    pub subscriptions_each: usize,
+    /// Resources in one subscription. Default 256.
     pub subscribed_resources: usize,
+    /// Bytes of their URIs together. Default 64 KiB.
+    pub subscribed_bytes: usize,
     /// Time without a message after which a stream says that it is still there. Default 15 seconds.
     pub keep_alive: Duration,
     /// The limits of one flow.
@@ -65,7 +69,9 @@ impl Default for ServerLimits {
             idle_time: Duration::from_secs(60),
             page_size: 100,
             subscriptions: 1024,
+            subscriptions_each: 64,
             subscribed_resources: 256,
+            subscribed_bytes: 64 * 1024,
             keep_alive: Duration::from_secs(15),
             flow: Limits::default(),
         }

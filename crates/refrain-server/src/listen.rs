@@ -3,20 +3,29 @@
 //! What always holds: what waits for a slow client is bounded by what it listens for. A change that it was not told of
 //! yet is not noted a second time, since one notification says as much as two.
 
-use crate::catalog::Changed;
+use crate::auth::Caller;
+use crate::catalog::{Changed, normal};
 use refrain_wire::{
     Change, Filter, Id, write_acknowledged, write_change, write_listen_cancelled, write_listen_end,
 };
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::SystemTime;
+use tokio::time::Sleep;
+
+const STOPPING: &str = "the server is stopping; listen again";
+const EXPIRED: &str = "the access token has expired; listen again with another";
 
 /// All clients that listen.
 #[derive(Debug)]
 pub(crate) struct Hub {
     listeners: Mutex<Listeners>,
     most: usize,
+    most_each: usize,
 }
 
 #[derive(Debug, Default)]
@@ -28,7 +37,10 @@ struct Listeners {
 /// One client that listens.
 #[derive(Debug)]
 struct Listener {
+    caller: Caller,
     filter: Filter,
+    /// The filter's URIs in their normal form, in its order.
+    uris: Vec<String>,
     news: Mutex<News>,
 }
 
@@ -40,37 +52,68 @@ struct News {
     resources: bool,
     /// Places in the filter's list of URIs, each at most once.
     uris: VecDeque<usize>,
-    ended: bool,
+    /// Why it is over, once it is.
+    ended: Option<&'static str>,
     waker: Option<Waker>,
 }
 
+/// Why nobody more may listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// As many listen as may.
+    Full(usize),
+    /// As many of this caller's listen as may.
+    FullForCaller(usize),
+    /// The server is on its way out.
+    Closed,
+}
+
 impl Hub {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
+    pub(crate) fn new(most: usize, most_each: usize) -> Arc<Self> {
         Arc::new(Self {
             listeners: Mutex::default(),
             most,
+            most_each,
         })
     }
 
-    /// Begins to note what this filter lets through. `None`: all places are taken.
-    pub(crate) fn subscribe(self: &Arc<Self>, filter: Filter) -> Option<Subscription> {
+    /// Begins to note what this filter lets through, for as long as the caller is known.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        filter: Filter,
+        caller: Caller,
+    ) -> Result<Subscription, NoPlace> {
         let mut listeners = lock(&self.listeners);
-        if listeners.open.len() >= self.most {
-            return None;
+        if listeners.closed {
+            return Err(NoPlace::Closed);
         }
-        let news = News {
-            ended: listeners.closed,
-            ..News::default()
-        };
+        if listeners.open.len() >= self.most {
+            return Err(NoPlace::Full(self.most));
+        }
+        // Callers without a name cannot be told apart.
+        if caller.principal.id().is_some() {
+            let same = |open: &&Arc<Listener>| open.caller.principal == caller.principal;
+            if listeners.open.iter().filter(same).count() >= self.most_each {
+                return Err(NoPlace::FullForCaller(self.most_each));
+            }
+        }
+        let left = caller.expires.map(|end| {
+            let left = end.duration_since(SystemTime::now());
+            Box::pin(tokio::time::sleep(left.unwrap_or_default()))
+        });
+        let uris = filter.uris.iter().map(|uri| normal(uri).into_owned());
         let listener = Arc::new(Listener {
+            uris: uris.collect(),
+            caller,
             filter,
-            news: Mutex::new(news),
+            news: Mutex::default(),
         });
         listeners.open.push(listener.clone());
-        Some(Subscription {
+        Ok(Subscription {
             hub: self.clone(),
             listener,
             stage: Stage::Open,
+            left,
         })
     }
 
@@ -79,46 +122,53 @@ impl Hub {
     }
 
     pub(crate) fn lists_changed(&self, changed: Changed) {
-        self.tell(|filter, news| {
-            news.tools |= changed.tools && filter.tools;
-            news.prompts |= changed.prompts && filter.prompts;
-            news.resources |= changed.resources && filter.resources;
-            (changed.tools && filter.tools)
-                || (changed.prompts && filter.prompts)
-                || (changed.resources && filter.resources)
+        self.tell(|listener, news| {
+            let filter = &listener.filter;
+            let tools = changed.tools && filter.tools;
+            let prompts = changed.prompts && filter.prompts;
+            let resources = changed.resources && filter.resources;
+            news.tools |= tools;
+            news.prompts |= prompts;
+            news.resources |= resources;
+            tools || prompts || resources
         });
     }
 
-    pub(crate) fn resource_updated(&self, uri: &str) {
-        self.tell(|filter, news| {
-            let Ok(place) = filter
-                .uris
-                .binary_search_by(|known| known.as_str().cmp(uri))
-            else {
+    /// The resource at this URI, in its normal form, changed; only those who may know are told.
+    pub(crate) fn resource_updated(&self, uri: &str, may: impl Fn(&Caller) -> bool) {
+        self.tell(|listener, news| {
+            let uris = listener.uris.iter().enumerate();
+            let places: Vec<usize> = uris
+                .filter(|(_, known)| *known == uri)
+                .map(|(place, _)| place)
+                .collect();
+            if places.is_empty() || !may(&listener.caller) {
                 return false;
-            };
-            if !news.uris.contains(&place) {
-                news.uris.push_back(place);
+            }
+            for place in places {
+                if !news.uris.contains(&place) {
+                    news.uris.push_back(place);
+                }
             }
             true
         });
     }
 
-    /// Ends every subscription, and those that begin later at once.
+    /// Ends every subscription, and lets none begin any more.
     pub(crate) fn close(&self) {
         lock(&self.listeners).closed = true;
         self.tell(|_, news| {
-            news.ended = true;
+            news.ended = Some(STOPPING);
             true
         });
     }
 
     /// Notes something for each listener that `note` says it concerns, and wakes it.
-    fn tell(&self, note: impl Fn(&Filter, &mut News) -> bool) {
+    fn tell(&self, note: impl Fn(&Listener, &mut News) -> bool) {
         let mut wakers = Vec::new();
         for listener in &lock(&self.listeners).open {
             let mut news = lock(&listener.news);
-            if note(&listener.filter, &mut news) {
+            if note(listener, &mut news) {
                 wakers.extend(news.waker.take());
             }
         }
@@ -138,6 +188,8 @@ pub(crate) struct Subscription {
     hub: Arc<Hub>,
     listener: Arc<Listener>,
     stage: Stage,
+    /// Until the caller is no longer known.
+    left: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +199,7 @@ enum Stage {
     Listening,
     /// The response was sent; that the stream is torn down is left to say. In this order: clients take whichever comes
     /// first for the end, and a cancelled subscription for one that was lost.
-    Ending,
+    Ending(&'static str),
     Over,
 }
 
@@ -166,30 +218,37 @@ impl Subscription {
                 write_acknowledged(&mut out, id, &self.listener.filter);
             }
             Stage::Listening => {
+                let left = self.left.as_mut().map(|left| left.as_mut().poll(cx));
                 let mut news = lock(&self.listener.news);
+                if let Some(Poll::Ready(())) = left {
+                    // What is left to tell is no longer theirs to know.
+                    *news = News::default();
+                    news.ended = Some(EXPIRED);
+                    self.left = None;
+                }
                 if let Some(change) = news.next(&self.listener.filter) {
                     write_change(&mut out, id, change);
-                } else if news.ended {
-                    self.stage = Stage::Ending;
+                } else if let Some(reason) = news.ended {
+                    self.stage = Stage::Ending(reason);
                     write_listen_end(&mut out, id, server_info);
                 } else {
                     news.waker = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
             }
-            Stage::Ending => {
+            Stage::Ending(reason) => {
                 self.stage = Stage::Over;
-                write_listen_cancelled(&mut out, id, "the server is stopping; listen again");
+                write_listen_cancelled(&mut out, id, reason);
             }
             Stage::Over => return Poll::Ready(None),
         }
         Poll::Ready(Some(out))
     }
 
-    /// Ends the stream from this side: what is left to tell is told, then the response.
+    /// Ends the stream from this side: what is left to tell is told, then that it is over.
     pub(crate) fn end(&self) {
         let mut news = lock(&self.listener.news);
-        news.ended = true;
+        news.ended = Some(STOPPING);
         let waker = news.waker.take();
         drop(news);
         waker.into_iter().for_each(Waker::wake);

@@ -10,7 +10,7 @@ use crate::round::{Round, RoundEvent};
 use crate::server::Server;
 use refrain_core::Note;
 use refrain_wire::{
-    Id, Message, Reply, RpcError, parse, write_error, write_log, write_progress, write_reply,
+    Id, Message, Reply, parse, write_error, write_log, write_progress, write_reply,
 };
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
@@ -115,18 +115,11 @@ impl Server {
                 self.0.metrics.request_refused(Refusal::InsufficientScope);
                 Reply::Error(missing.into())
             }
-            Begin::Busy { limit, of } => Reply::Error(no_place(limit, of)),
+            Begin::Busy(error) => Reply::Error(error),
         };
         outgoing.reply(&reply);
         Some(outgoing)
     }
-}
-
-/// The error for a request that found no place.
-pub(crate) fn no_place(limit: usize, of: &str) -> RpcError {
-    RpcError::internal(format!(
-        "this instance already has its limit of {limit} {of}; try again"
-    ))
 }
 
 impl Outgoing {

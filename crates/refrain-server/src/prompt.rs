@@ -11,7 +11,7 @@ use refrain_core::Result;
 use refrain_wire::{Completion, PromptArgument, PromptInfo};
 use serde_json::Value;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A prompt: a name, a description and a handler.
 pub struct Prompt {
@@ -22,7 +22,7 @@ pub struct Prompt {
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
     /// Handed out when it is registered.
-    pub(crate) counts: Option<Arc<TargetCounts>>,
+    pub(crate) counts: OnceLock<Arc<TargetCounts>>,
 }
 
 impl Prompt {
@@ -41,7 +41,7 @@ impl Prompt {
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
-            counts: None,
+            counts: OnceLock::new(),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::texts::Texts;
 use refrain_core::Result;
 use refrain_wire::{Annotations, Cache, Completion, ResourceInfo, ResourceTemplateInfo};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A resource: a URI, a name and a handler that reads it.
 pub struct Resource {
@@ -21,7 +21,7 @@ pub struct Resource {
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
     /// Handed out when it is registered.
-    pub(crate) counts: Option<Arc<TargetCounts>>,
+    pub(crate) counts: OnceLock<Arc<TargetCounts>>,
 }
 
 /// A family of resources: a URI with `{variables}` in it. They are the handler's arguments.
@@ -34,7 +34,7 @@ pub struct ResourceTemplate {
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
     /// Handed out when it is registered.
-    pub(crate) counts: Option<Arc<TargetCounts>>,
+    pub(crate) counts: OnceLock<Arc<TargetCounts>>,
 }
 
 impl Resource {
@@ -54,7 +54,7 @@ impl Resource {
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
-            counts: None,
+            counts: OnceLock::new(),
         }
     }
 
@@ -169,7 +169,7 @@ impl ResourceTemplate {
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
-            counts: None,
+            counts: OnceLock::new(),
         }
     }
 

@@ -1,8 +1,9 @@
 //! The server: what is registered, and what all its rounds share.
 
-use crate::auth::{Access, Authenticator};
+use crate::auth::{Access, Authenticator, Caller};
 use crate::builder::BuildError;
-use crate::catalog::{Catalog, Changes, Rules};
+use crate::catalog::{Catalog, Rules, normal};
+use crate::changes::Changes;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::load::Load;
@@ -14,7 +15,7 @@ use refrain_wire::{
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// A server with its handlers, ready to be served over HTTP or stdio. Cloning it is cheap.
 ///
@@ -29,8 +30,6 @@ pub(crate) struct Inner {
     pub(crate) extensions: Map<String, Value>,
     pub(crate) instance: Option<String>,
     pub(crate) catalog: RwLock<Arc<Catalog>>,
-    /// Held while a change is made, so that no two start from the same catalog.
-    pub(crate) changing: Mutex<()>,
     pub(crate) rules: Rules,
     pub(crate) hub: Arc<Hub>,
     pub(crate) sealer: Sealer,
@@ -50,25 +49,41 @@ impl Server {
     ///
     /// Each instance has a catalog of its own: a fleet whose lists are to be the same makes the same changes everywhere.
     pub fn change(&self, changes: Changes) -> Result<(), BuildError> {
-        let guard = self.0.changing.lock();
-        let _guard = guard.unwrap_or_else(PoisonError::into_inner);
-        let now = self.catalog().clone();
-        let (new, changed) = now.with(changes, &self.0.rules)?;
-        let mut place = self.0.catalog.write();
-        let old = std::mem::replace(
-            &mut **place.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut()),
-            Arc::new(new),
-        );
-        drop(place);
-        // Only now: what an author's handlers do when they are dropped is nobody's business here.
-        drop(old);
+        // What an author's handlers do when they are dropped is nobody's business here, so nothing that may hold one is
+        // dropped under a lock: neither a catalog nor the changes.
+        let (old, changed) = loop {
+            let now = self.catalog().clone();
+            let (new, changed) = now.with(&changes, &self.0.rules)?;
+            match self.replace(&now, new) {
+                Ok(old) => break (old, changed),
+                // Another change came first: this one is made upon it.
+                Err(_new) => {}
+            }
+        };
         self.0.hub.lists_changed(changed);
+        drop((old, changes));
         Ok(())
     }
 
+    /// Puts a catalog in the place of the one that it was made of. Gives back the one that is not needed.
+    fn replace(&self, made_of: &Arc<Catalog>, new: Catalog) -> Result<Arc<Catalog>, Box<Catalog>> {
+        let new = Box::new(new);
+        let place = self.0.catalog.write();
+        let mut place = place.unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&place, made_of) {
+            return Err(new);
+        }
+        Ok(std::mem::replace(&mut *place, Arc::from(new)))
+    }
+
     /// Tells clients that listen for it that the resource at this URI changed.
+    ///
+    /// Those who may not read it are not told, whatever they were allowed when they began to listen.
     pub fn resource_updated(&self, uri: &str) {
-        self.0.hub.resource_updated(uri);
+        let catalog = self.catalog().clone();
+        let needed = catalog.scopes_of_resource(uri);
+        let may = |caller: &Caller| self.0.access.allow(caller, needed).is_ok();
+        self.0.hub.resource_updated(&normal(uri), may);
     }
 
     /// How many clients listen.

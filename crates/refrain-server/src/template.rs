@@ -257,7 +257,7 @@ fn agree(mut found: Vec<(&Variable, Value)>) -> Option<Map<String, Value>> {
 /// The normal form of a URI or a part of one: letters, digits, `-._~` and the reserved characters as they are, hence
 /// decoded where they need not be encoded, and all else percent-encoded. An encoded reserved character stays encoded, since
 /// it means something else then. `None` if a `%` is not followed by two hexadecimal digits.
-fn normalise(text: &str) -> Option<String> {
+pub(crate) fn normalise(text: &str) -> Option<String> {
     let mut normal = String::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

@@ -6,7 +6,7 @@ use crate::reply::ToolCall;
 use crate::shown::shown;
 use refrain_wire::{ToolAnnotations, ToolInfo};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A tool: a name, a description and a handler.
 ///
@@ -29,7 +29,7 @@ pub struct Tool {
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
     /// Handed out when it is registered.
-    pub(crate) counts: Option<Arc<TargetCounts>>,
+    pub(crate) counts: OnceLock<Arc<TargetCounts>>,
 }
 
 impl Tool {
@@ -49,7 +49,7 @@ impl Tool {
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
-            counts: None,
+            counts: OnceLock::new(),
         }
     }
 

@@ -157,6 +157,8 @@ pub(crate) enum Refusal {
     HeaderMismatch,
     /// Another revision of the protocol (-32022).
     UnsupportedVersion,
+    /// No place for a subscription or for suggestions (503); a call is counted as a round.
+    Busy,
 }
 
 impl Refusal {
@@ -190,6 +192,7 @@ impl Label for Refusal {
         Self::InvalidParams,
         Self::HeaderMismatch,
         Self::UnsupportedVersion,
+        Self::Busy,
     ];
 
     fn index(self) -> usize {
@@ -213,6 +216,7 @@ impl Label for Refusal {
             Self::InvalidParams => "invalid_params",
             Self::HeaderMismatch => "header_mismatch",
             Self::UnsupportedVersion => "unsupported_version",
+            Self::Busy => "busy",
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Round, Stage, Tally, span};
 use crate::auth::Caller;
 use crate::catalog::{RegisteredTemplate, RegisteredTool};
-use crate::dispatch::Begin;
+use crate::dispatch::{Begin, no_place};
 use crate::handler::{Run, Start as StartHandler};
 use crate::metrics::TargetCounts;
 use crate::prompt::Prompt;
@@ -55,10 +55,10 @@ impl Target {
 
     fn counts(&self) -> Option<&Arc<TargetCounts>> {
         match self {
-            Self::Tool(tool) => tool.tool.counts.as_ref(),
-            Self::Prompt(prompt) => prompt.counts.as_ref(),
-            Self::Resource(resource) => resource.counts.as_ref(),
-            Self::Template(known) => known.template.counts.as_ref(),
+            Self::Tool(tool) => tool.tool.counts.get(),
+            Self::Prompt(prompt) => prompt.counts.get(),
+            Self::Resource(resource) => resource.counts.get(),
+            Self::Template(known) => known.template.counts.get(),
         }
     }
 
@@ -113,10 +113,11 @@ fn try_begin(
     headers: Option<&HeaderMap>,
     tally: &mut Tally,
 ) -> Result<Box<Round>, Begin> {
-    let place = server.0.load.enter().ok_or(Begin::Busy {
-        limit: server.0.limits.concurrent_calls,
-        of: "calls",
-    })?;
+    let place = server
+        .0
+        .load
+        .enter()
+        .ok_or_else(|| Begin::Busy(no_place(server.0.limits.concurrent_calls, "calls")))?;
     let found = find(server, call);
     let (counts, needed) = match &found {
         Ok((target, _)) => (target.counts().cloned(), target.scopes()),
@@ -248,7 +249,7 @@ fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), Rpc
             None => Err(unknown("prompt")),
         },
         CallKind::Resource => {
-            if let Some(resource) = catalog.resources.get(name) {
+            if let Some(resource) = catalog.resource(name) {
                 return Ok((Target::Resource(resource.clone()), None));
             }
             let Some((variables, template)) = catalog.template_of(name) else {

@@ -45,7 +45,7 @@ impl Tally {
         match begin {
             Begin::Reply(reply) => self.end(metrics, outcome(reply, self.kind), None),
             Begin::Forbidden(_) => self.end(metrics, Outcome::InsufficientScope, None),
-            Begin::Busy { .. } => self.end(metrics, Outcome::Busy, None),
+            Begin::Busy(_) => self.end(metrics, Outcome::Busy, None),
             // Counted by the transport that refuses, or no end at all.
             Begin::Refused(_) | Begin::Round(_) | Begin::Later(_) | Begin::Listen(_) => {}
         }

@@ -1,13 +1,14 @@
 //! Clients that listen: what they are told, in which order, and how it ends.
 
 use crate::support::{Connection, Instance, LOG_LEVEL, Request, names, start, text, within};
-use refrain_core::{Cx, Result};
+use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    Changes, Prompt, Resource, Server, ServerBuilder, ServerLimits, Tool, serve_stdio,
+    Caller, Changes, Prompt, Resource, Scopes, Server, ServerBuilder, ServerLimits, Tool,
+    serve_stdio,
 };
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, duplex, split};
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -46,6 +47,24 @@ async fn told(connection: &mut Connection) -> (String, Value) {
     let method = event["method"].as_str().expect("a notification");
     (method.to_owned(), event["params"].clone())
 }
+
+/// Stops the instance and gives the methods of all that was still told.
+async fn rest(mut instance: Instance, mut connection: Connection) -> Vec<String> {
+    instance.stop();
+    let mut methods = Vec::new();
+    while let Some(event) = within("the end", connection.event()).await {
+        methods.push(
+            event["method"]
+                .as_str()
+                .unwrap_or("the response")
+                .to_owned(),
+        );
+    }
+    methods
+}
+
+/// All that is told of a subscription without news when it ends.
+const NOTHING: [&str; 2] = ["the response", "notifications/cancelled"];
 
 fn add(name: &str) -> Changes {
     Changes::new().tool(Tool::new(name, word))
@@ -103,19 +122,10 @@ async fn every_list_has_its_own_news() {
     }
     // A change that changes nothing is no news; neither is one that failed.
     let nothing = Changes::new().remove_tool("never there");
+    let nothing = nothing.remove_prompt("p").remove_resource("x://never");
     instance.server.change(nothing).expect("no change");
     instance.server.change(add("b")).expect_err("b is there");
-    instance.server.change(add("c")).expect("a change");
-    told(&mut connection).await;
-    instance
-        .server
-        .change(Changes::new().remove_prompt("p"))
-        .expect("no change");
-    instance.server.change(add("d")).expect("a change");
-    assert_eq!(
-        told(&mut connection).await.0,
-        "notifications/tools/list_changed"
-    );
+    assert_eq!(rest(instance, connection).await, NOTHING);
 }
 
 #[tokio::test]
@@ -134,10 +144,24 @@ async fn several_listeners_each_hear_their_own() {
     instance.server.change(add("b")).expect("a change");
     let prompt = Changes::new().prompt(Prompt::new("q", word));
     instance.server.change(prompt).expect("a change");
-    assert_eq!(told(&mut tools).await.1["_meta"][ID], 1);
+    let (method, params) = told(&mut tools).await;
+    assert_eq!(method, "notifications/tools/list_changed");
+    assert_eq!(params["_meta"][ID], 1);
     let (method, params) = told(&mut prompts).await;
     assert_eq!(method, "notifications/prompts/list_changed");
     assert_eq!(params["_meta"][ID], 2);
+    // And nothing of the other's.
+    assert_eq!(rest(instance, tools).await, NOTHING);
+    let mut last = Vec::new();
+    while let Some(event) = within("the end", prompts.event()).await {
+        last.push(
+            event["method"]
+                .as_str()
+                .unwrap_or("the response")
+                .to_owned(),
+        );
+    }
+    assert_eq!(last, NOTHING);
 }
 
 #[tokio::test]
@@ -145,10 +169,7 @@ async fn nothing_is_told_before_the_acknowledgement() {
     let server = builder().build().expect("a usable server");
     let filter = json!({"toolsListChanged": true, "resourceSubscriptions": ["x://r"]});
     let mut stream = server
-        .receive(
-            &listen(json!(1), filter).message(),
-            refrain_core::Principal::anonymous(),
-        )
+        .receive(&listen(json!(1), filter).message(), Principal::anonymous())
         .expect("a stream");
     // It changes before the first message is taken.
     server.change(add("b")).expect("a change");
@@ -197,7 +218,7 @@ async fn a_slow_listener_is_told_once_of_many_changes() {
         json!({"toolsListChanged": true, "resourceSubscriptions": ["x://r"]}),
     );
     let mut slow = server
-        .receive(&request.message(), refrain_core::Principal::anonymous())
+        .receive(&request.message(), Principal::anonymous())
         .expect("a stream");
     slow.next().await.expect("an acknowledgement");
     for n in 0..1000 {
@@ -372,4 +393,138 @@ async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
         .await
         .expect("no panic")
         .expect("no I/O error");
+}
+
+#[tokio::test]
+async fn what_a_subscription_may_hold_is_bounded_in_bytes_too() {
+    let limits = ServerLimits {
+        subscribed_bytes: 100,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder().limits(limits)).await;
+    let long = json!({"resourceSubscriptions": [format!("x://{}", "a".repeat(97))]});
+    let message = instance.send(&listen(json!(1), long)).await;
+    names(
+        &message.error(400, -32602),
+        &["resourceSubscriptions", "100"],
+    );
+    let fitting = json!({"resourceSubscriptions": [format!("x://{}", "a".repeat(96))]});
+    listening(&instance, &listen(json!(1), fitting)).await;
+}
+
+#[tokio::test]
+async fn one_caller_does_not_take_all_places() {
+    let limits = ServerLimits {
+        subscriptions_each: 1,
+        ..ServerLimits::default()
+    };
+    let server = builder().limits(limits).build().expect("a usable server");
+    let request = listen(json!(1), json!({"toolsListChanged": true}));
+    let begin = async |principal: Principal| {
+        let mut out = server
+            .receive(&request.message(), principal)
+            .expect("a response");
+        let first = out.next().await.expect("a message");
+        let first: Value = serde_json::from_slice(&first).expect("JSON");
+        (out, first)
+    };
+    let (held, first) = begin(Principal::new("alice")).await;
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    let (_, second) = begin(Principal::new("alice")).await;
+    assert_eq!(second["error"]["code"], -32603);
+    let message = second["error"]["message"].as_str().expect("a message");
+    names(message, &["1 subscriptions of one caller"]);
+    let (_bob, first) = begin(Principal::new("bob")).await;
+    assert!(first.get("error").is_none());
+    // Callers without a name are not one caller.
+    let (_one, first) = begin(Principal::anonymous()).await;
+    let (_two, second) = begin(Principal::anonymous()).await;
+    assert!(first.get("error").is_none() && second.get("error").is_none());
+    // The place is free again.
+    drop(held);
+    let (_, again) = begin(Principal::new("alice")).await;
+    assert!(again.get("error").is_none());
+}
+
+#[tokio::test]
+async fn an_instance_that_stops_lets_nobody_listen_any_more() {
+    let instance = start(builder()).await;
+    instance.server.start_draining();
+    let response = instance.send(&listen(json!(1), json!({}))).await;
+    names(&response.error(503, -32603), &["stopping"]);
+    assert_eq!(response.header("retry-after"), Some("1"));
+    assert_eq!(instance.server.subscriptions(), 0);
+}
+
+/// A caller with these scopes, for so long.
+fn caller(scopes: &str, expires: Option<SystemTime>) -> Caller {
+    Caller {
+        principal: Principal::new("alice"),
+        scopes: Scopes::parse(scopes),
+        expires,
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_read_a_resource_is_not_told_of_it_whenever_it_was_registered() {
+    let server = builder().build().expect("a usable server");
+    let filter = json!({"resourceSubscriptions": ["x://late", "x://r"]});
+    let request = listen(json!(1), filter).message();
+    let mut without = server
+        .receive(&request, caller("", None))
+        .expect("a stream");
+    let mut with = server
+        .receive(&request, caller("admin", None))
+        .expect("a stream");
+    let late = Resource::new("x://late", "late", word).scopes(["admin"]);
+    let changes = Changes::new().resource(late);
+    for out in [&mut without, &mut with] {
+        out.next().await.expect("an acknowledgement");
+    }
+    server.change(changes).expect("a change");
+    server.resource_updated("x://late");
+    // The same resource, written differently.
+    server.resource_updated("x://%6cate");
+    server.resource_updated("x://r");
+    server.start_draining();
+    let mut heard = Vec::new();
+    for out in [&mut without, &mut with] {
+        let mut uris = Vec::new();
+        while let Some(message) = out.next().await {
+            let message: Value = serde_json::from_slice(&message).expect("JSON");
+            uris.extend(message["params"]["uri"].as_str().map(str::to_owned));
+        }
+        heard.push(uris);
+    }
+    assert_eq!(heard, [vec!["x://r"], vec!["x://late", "x://r"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_ends_with_what_lets_its_caller_in() {
+    let server = builder().build().expect("a usable server");
+    let request = listen(json!(1), json!({"toolsListChanged": true})).message();
+    let end = SystemTime::now() + Duration::from_secs(60);
+    let mut out = server
+        .receive(&request, caller("", Some(end)))
+        .expect("a stream");
+    out.next().await.expect("an acknowledgement");
+    server.change(add("b")).expect("a change");
+    let news = out.next().await.expect("news");
+    assert!(String::from_utf8_lossy(&news).contains("list_changed"));
+    // Nothing else happens, so the clock runs on to the end.
+    let response = out.next().await.expect("a response");
+    let response: Value = serde_json::from_slice(&response).expect("JSON");
+    assert_eq!(response["id"], 1);
+    let cancelled = out.next().await.expect("a reason");
+    names(&String::from_utf8_lossy(&cancelled), &["expired"]);
+    assert_eq!(out.next().await, None);
+    // One whose time is over already hears nothing but that.
+    let past = SystemTime::now() - Duration::from_secs(1);
+    let mut out = server
+        .receive(&request, caller("", Some(past)))
+        .expect("a stream");
+    out.next().await.expect("an acknowledgement");
+    server.change(add("c")).expect("a change");
+    let response = out.next().await.expect("a response");
+    assert!(String::from_utf8_lossy(&response).contains("\"id\":1"));
 }

@@ -1,13 +1,14 @@
 //! Lists: in pages, with caching hints, with what is shown of each thing, and changing while the server runs.
 
 use crate::support::{CAPABILITIES, Instance, Request, echo, names, result, start, text, token};
-use refrain_core::{Cx, Result};
+use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    BuildError, Changes, Listing, Prompt, Resource, ResourceTemplate, Server, ServerLimits, State,
-    Tool,
+    BuildError, Caller, Changes, Listing, Prompt, Resource, ResourceTemplate, Scopes, Server,
+    ServerLimits, State, Tool,
 };
 use refrain_wire::{Annotations, Cache, CacheScope, Icon, Role, Theme, ToolAnnotations};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 async fn word(_: Cx) -> Result<&'static str> {
@@ -364,4 +365,112 @@ async fn a_handler_sees_the_extensions_that_the_client_speaks() {
     );
     let message = instance.send(&declared(json!([]))).await.error(400, -32602);
     names(&message, &["clientCapabilities.extensions"]);
+}
+
+#[tokio::test]
+async fn a_cursor_of_one_instance_is_good_on_another() {
+    let names = ["b", "c", "d", "e", "f", "a"];
+    let with = |names: &[&str]| {
+        let builder = Server::builder("pages", "1").limits(paged(2));
+        names.iter().fold(builder, |builder, name| {
+            builder.tool(Tool::new(*name, word))
+        })
+    };
+    // The same list, come about differently: the things of the two have different numbers.
+    let one = start(with(&["a", "b", "c", "d", "e", "f"])).await;
+    let again = Changes::new().remove_tool("a").tool(Tool::new("a", word));
+    one.server.change(again).expect("a change");
+    let two = start(with(&names)).await;
+    let mut seen = Vec::new();
+    let mut cursor = None;
+    for instance in [&one, &two, &one] {
+        let page = page(instance, "tools/list", cursor.as_deref()).await;
+        seen.extend(listed(&page, "tools", "name"));
+        cursor = page["nextCursor"].as_str().map(str::to_owned);
+    }
+    assert_eq!(seen, names);
+    assert_eq!(cursor, None);
+}
+
+#[tokio::test]
+async fn a_resource_is_the_same_however_its_uri_is_encoded() {
+    async fn secret(_: Cx) -> Result<&'static str> {
+        Ok("secret")
+    }
+    let builder = Server::builder("encoded", "1")
+        .resource(Resource::new("notes://secret", "secret", secret).scopes(["admin"]))
+        .resource_template(ResourceTemplate::new("notes://{id}", "notes", word));
+    let server = builder.build().expect("a usable server");
+    let read = async |uri: &str, scopes: &str| {
+        let caller = Caller {
+            principal: Principal::new("alice"),
+            scopes: Scopes::parse(scopes),
+            expires: None,
+        };
+        let mut out = server
+            .receive(&Request::read(uri).message(), caller)
+            .expect("a response");
+        let reply = out.next().await.expect("a reply");
+        serde_json::from_slice::<Value>(&reply).expect("JSON")
+    };
+    for uri in ["notes://secret", "notes://secre%74", "notes://%73ecre%74"] {
+        let refused = read(uri, "").await;
+        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        let reply = read(uri, "admin").await;
+        assert_eq!(result(&reply)["contents"][0]["text"], "secret");
+    }
+    let reply = read("notes://other", "").await;
+    assert_eq!(result(&reply)["contents"][0]["text"], "word");
+    // There is one of it, and it can be removed.
+    let twice = Changes::new().resource(Resource::new("notes://s%65cret", "again", word));
+    assert!(matches!(
+        server.change(twice),
+        Err(BuildError::Duplicate { .. })
+    ));
+    let gone = Changes::new().remove_resource("notes://secr%65t");
+    server.change(gone).expect("a change");
+    let reply = read("notes://secret", "").await;
+    assert_eq!(result(&reply)["contents"][0]["text"], "word");
+}
+
+#[test]
+fn a_handler_may_change_the_server_when_it_is_dropped() {
+    struct Last(Server, &'static str);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let goodbye = Changes::new().tool(Tool::new(self.1, word));
+            self.0.change(goodbye).expect("a change");
+        }
+    }
+    let server = Server::builder("drop", "1")
+        .build()
+        .expect("a usable server");
+    let loud = |name: &'static str, last: &'static str| {
+        let last = Arc::new(Last(server.clone(), last));
+        Tool::new(name, move |_: Cx| {
+            let _last = last.clone();
+            async { Ok("loud") }
+        })
+    };
+    let (done, finished) = std::sync::mpsc::channel();
+    let changing = server.clone();
+    let (first, twice) = (
+        loud("a", "after a"),
+        [loud("b", "after b"), loud("b", "after c")],
+    );
+    std::thread::spawn(move || {
+        changing
+            .change(Changes::new().tool(first))
+            .expect("a change");
+        // Dropped because it is removed, and because it is refused.
+        changing
+            .change(Changes::new().remove_tool("a"))
+            .expect("a change");
+        let [one, other] = twice;
+        let refused = changing.change(Changes::new().tool(one).tool(other));
+        done.send(refused.is_err()).expect("somebody waits");
+    });
+    let refused = finished.recv_timeout(Duration::from_secs(20));
+    assert_eq!(refused, Ok(true), "it is stuck");
+    assert!(format!("{server:?}").contains("tools: 3"), "{server:?}");
 }
