@@ -107,8 +107,11 @@ impl Trace {
     }
 
     /// Has [`traceparent`](Self::traceparent) name this span: the one under which a tracing system records the round.
+    /// All zeros are no span, and leave it as it was: so they say that nothing is recorded.
     pub fn set_span_id(&mut self, id: SpanId) {
-        self.span_id = Some(id);
+        if id.0 != [0; 8] {
+            self.span_id = Some(id);
+        }
     }
 
     /// What this round came with, if it is of the flow's trace.
@@ -196,6 +199,9 @@ mod tests {
         trace.receive(&context(sent));
         assert_eq!(trace.parent().to_string(), sent);
         assert_eq!((trace.link(), trace.tracestate()), (None, Some("a=1")));
+        let made = trace.traceparent();
+        trace.set_span_id(SpanId([0; 8]));
+        assert_eq!(trace.traceparent(), made);
         trace.set_span_id(SpanId([7; 8]));
         let handed_on = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
         assert_eq!(trace.traceparent().to_string(), handed_on);

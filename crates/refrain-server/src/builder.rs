@@ -368,6 +368,12 @@ impl ServerBuilder {
             metrics: metrics.clone(),
         };
         let (catalog, _) = Catalog::default().with(&self.registered, &rules)?;
+        if self.authenticator.is_none() && catalog.needs_scopes() {
+            tracing::warn!(
+                "there are scopes that callers need and nothing that says who is calling: over HTTP nobody has \
+                 them; hand in an .authenticator(..)"
+            );
+        }
         let keys = self.keys.unwrap_or_else(|| {
             tracing::warn!(
                 "no keys are configured: using one made just now, which no other instance has; \

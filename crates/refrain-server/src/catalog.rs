@@ -319,6 +319,14 @@ impl Catalog {
         }
     }
 
+    /// Does anything need scopes of its own?
+    pub(crate) fn needs_scopes(&self) -> bool {
+        self.tools.iter().any(|tool| !tool.tool.scopes.is_empty())
+            || self.prompts.iter().any(|p| !p.scopes.is_empty())
+            || self.resources.iter().any(|r| !r.scopes.is_empty())
+            || (self.templates.iter()).any(|t| !t.template.scopes.is_empty())
+    }
+
     /// Does anything suggest values for its arguments?
     pub(crate) fn completes(&self) -> bool {
         self.prompts.iter().any(|p| !p.completers.is_empty())

@@ -42,7 +42,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             match read_to_string(&file).map(|text| text.parse()) {
-                Ok(Ok(ring)) => reloading.reload_keys(ring),
+                Ok(Ok(ring)) => {
+                    reloading.reload_keys(ring);
+                    tracing::info!("the keys were read again");
+                }
                 other => tracing::error!(?other, "the keys stay as they are"),
             }
         }

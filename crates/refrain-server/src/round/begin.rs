@@ -323,7 +323,10 @@ fn run_handler(target: &Target, name: &str, cx: Cx, run: Run<'_>) -> HandlerFutu
                 .map(Outcome::Complete)
                 .map_err(Error::internal)
         }
-        _ => Err(Error::invalid_params(format!("arguments: {reason}"))),
+        Target::Prompt(_) => Err(Error::invalid_params(format!("arguments: {reason}"))),
+        Target::Resource(_) | Target::Template(_) => Err(Error::invalid_params(format!(
+            "the variables of the URI: {reason}"
+        ))),
     };
     Box::pin(ready(outcome))
 }
