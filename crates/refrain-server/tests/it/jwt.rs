@@ -1,6 +1,7 @@
 //! Access tokens: which are accepted, which are not, and whom they make of a caller.
 
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
+use crate::support::watch::{Said, watch};
 use crate::support::{Instance, Request, Response, start, text, token};
 use aws_lc_rs::hmac;
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
+use tracing::level_filters::LevelFilter;
 
 async fn whoami(cx: Cx) -> Result<String> {
     let login: crate::support::Login = cx.elicit("login", "Who?").await?;
@@ -295,6 +297,32 @@ async fn what_is_no_token_is_refused() {
         assert_refused(&response, UNVERIFIED);
     }
     who(&instance, &good).await;
+}
+
+/// Whatever a token says, what is logged about it stays one line.
+#[tokio::test]
+async fn a_token_cannot_forge_a_line_of_the_log() {
+    let signer = Signer::ed25519("1");
+    let instance = instance(&[&signer]).await;
+    let (watching, _guard) = watch(LevelFilter::DEBUG);
+    let forged = "x\n2026-01-01T00:00:00Z ERROR all is lost\r\u{1b}[2J";
+    let mut bad = claims("alice");
+    bad["nbf"] = json!(forged);
+    for token in [
+        signer.token_with(&json!({"alg": forged, "kid": "1"}), &claims("alice")),
+        signer.token_with(&json!({"alg": "EdDSA", "kid": forged}), &claims("alice")),
+        signer.token_with(&json!({"alg": "EdDSA", "typ": forged}), &claims("alice")),
+        signer.token(&json!({forged: forged})),
+        signer.token(&bad),
+        signer.token(&json!(forged)),
+    ] {
+        instance.send(&call(&token)).await.error(401, -32600);
+        let seen = watching.take();
+        let refused = |said: &&Said| said.text == "an access token was refused";
+        let said = seen.events.iter().find(refused).expect("it is logged");
+        let reason = &said.fields["reason"];
+        assert!(!reason.contains(char::is_control), "{reason}");
+    }
 }
 
 #[tokio::test]

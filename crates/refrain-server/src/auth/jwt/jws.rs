@@ -21,7 +21,8 @@ pub(super) enum Bad {
     Secret,
     #[error(transparent)]
     Key(#[from] NoKey),
-    #[error("it is not valid: {0}")]
+    // Escaped: it may quote the token, and a line of the log must stay one.
+    #[error("it is not valid: {:?}", .0.kind())]
     Invalid(#[from] Error),
     #[error("it names no subject")]
     Subject,
