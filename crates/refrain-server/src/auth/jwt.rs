@@ -12,7 +12,7 @@ use http::HeaderMap;
 use jsonwebtoken::crypto::aws_lc;
 use jsonwebtoken::{Algorithm, Validation, decode};
 use jwk::NoKey;
-use jws::{Bad, Claims};
+use jws::{Bad, Claims, Texts};
 use keys::{Keys, Origin};
 use refrain_core::Principal;
 use std::path::PathBuf;
@@ -173,8 +173,9 @@ impl JwtVerifier {
 
 /// The scopes of a token, in any of the forms that authorization servers write them.
 fn scopes(claims: &Claims) -> Scopes {
-    let texts = claims.scope.iter().chain(claims.scp.as_slice());
+    let texts = claims.scope.iter().chain(&claims.scp);
     texts
+        .flat_map(Texts::as_slice)
         .flat_map(|text| text.split_ascii_whitespace())
         .collect()
 }

@@ -83,9 +83,9 @@ pub(super) struct Claims {
     #[serde(rename = "aud", default)]
     _aud: Texts,
     #[serde(default)]
-    pub(super) scope: Option<String>,
+    pub(super) scope: Option<Texts>,
     #[serde(default)]
-    pub(super) scp: Texts,
+    pub(super) scp: Option<Texts>,
 }
 
 /// A text, or a list of them.
