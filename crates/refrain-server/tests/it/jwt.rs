@@ -4,14 +4,16 @@ use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, j
 use crate::support::watch::{Said, watch};
 use crate::support::{Instance, Request, Response, start, text, token};
 use aws_lc_rs::hmac;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{
-    Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError, ResourceMetadata, Server,
-    ServerBuilder, Tool,
+    Authenticator, Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError, ResourceMetadata,
+    Server, ServerBuilder, Tool,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 use tracing::level_filters::LevelFilter;
 
@@ -178,6 +180,72 @@ async fn leeway_and_audiences_are_as_they_are_set() {
         claims["aud"] = json!(audience);
         who(&strict, &signer.token(&claims)).await;
     }
+}
+
+/// The scheme and the host of a URL mean the same in capitals; nothing else does.
+#[tokio::test]
+async fn an_audience_may_have_its_scheme_and_host_in_capitals() {
+    let signer = Signer::ed25519("1");
+    let keys = jwks(&[&signer]);
+    let instance = trusting(&keys, |verifier| {
+        let verifier = verifier.audience("https://MCP.example.org:8443?Q");
+        verifier
+            .audience("Files")
+            .audience("https://me@example.org")
+    });
+    let instance = instance.await;
+    for (audience, accepted) in [
+        ("HTTPS://MCP.Example.COM/mcp", true),
+        ("https://mcp.example.ORG:8443?Q", true),
+        ("Files", true),
+        ("https://me@example.org", true),
+        ("https://mcp.example.com/MCP", false),
+        ("https://mcp.example.com", false),
+        ("https://mcp.example.org:8443?q", false),
+        ("https://mcp.example.org:8444?Q", false),
+        ("http://mcp.example.com/mcp", false),
+        ("files", false),
+        ("https://Me@example.org", false),
+        ("https://mcp.example.co\u{212a}/mcp", false),
+        ("", false),
+    ] {
+        let mut claims = claims("alice");
+        claims["aud"] = json!(["other", audience]);
+        let response = instance.send(&call(&signer.token(&claims))).await;
+        let expected = if accepted { 200 } else { 401 };
+        assert_eq!(response.status, expected, "{audience}");
+        if !accepted {
+            assert_refused(&response, "the token is not for this server");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_caller_ends_with_its_token() {
+    let signer = Signer::ed25519("1");
+    let (_directory, path) = file(&jwks(&[&signer]));
+    let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path));
+    let verifier = verifier.leeway(Duration::from_secs(10)).build();
+    let verifier = verifier.expect("a usable verifier");
+    let expires = async |exp: Value| {
+        let mut claims = claims("alice");
+        claims["exp"] = exp;
+        let bearer = format!("Bearer {}", signer.token(&claims));
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, bearer.parse().expect("a header"));
+        let caller = verifier.authenticate(&headers).await;
+        let expires = caller.expect("a good token").expires;
+        expires.map(|end| end.duration_since(UNIX_EPOCH).expect("it is later"))
+    };
+    let soon = now() as u64 + 60;
+    // Until then the token is accepted.
+    let end = Duration::from_secs(soon + 10);
+    assert_eq!(expires(json!(soon)).await, Some(end));
+    let half = Duration::from_millis(500);
+    let fraction = json!(soon as f64 + 0.5);
+    assert_eq!(expires(fraction).await, Some(end + half));
+    assert_eq!(expires(json!(u64::MAX)).await, None);
+    assert_eq!(expires(json!(1e19)).await, None);
 }
 
 #[tokio::test]
