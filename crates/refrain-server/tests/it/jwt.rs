@@ -600,7 +600,24 @@ fn a_verifier_that_would_accept_anything_or_nothing_is_not_built() {
     let weak = [vec![0, 0x7f], vec![0xff; 255]].concat();
     let weak = json!({"keys": [{"kty": "RSA", "e": "AQAB", "n": encode(weak)}]}).to_string();
     let none = ["", "{}", "[]", r#"{"keys":{}}"#, r#"{"keys":[]}"#];
-    for bad in none.into_iter().chain([&*secret, &*weak]) {
+    let point = |member: &str, bytes: Vec<u8>| {
+        let mut jwk = Signer::p256("1").jwk();
+        jwk[member] = json!(encode(bytes));
+        json!({"keys": [jwk]}).to_string()
+    };
+    let mut other_curve = Signer::p384("1").jwk();
+    other_curve["crv"] = json!("P-256");
+    let short = json!({"kty": "OKP", "crv": "Ed25519", "x": encode([7; 31])});
+    let points = [
+        point("x", vec![7; 31]),
+        point("x", vec![7; 33]),
+        point("y", vec![]),
+        // Not on the curve.
+        point("y", vec![7; 32]),
+        json!({"keys": [other_curve, short]}).to_string(),
+    ];
+    let none = none.into_iter().chain([&*secret, &*weak]);
+    for bad in none.chain(points.iter().map(String::as_str)) {
         let (_directory, path) = file(bad);
         let built = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path.clone())).build();
         let error = built.expect_err("no usable keys").to_string();
