@@ -326,6 +326,8 @@ fn scopes_that_cannot_be_asked_for_are_refused() {
             (plain().resource(resource), "r://"),
             (plain().resource_template(template), "r://{name}"),
             (plain().scopes([bad]), "the server"),
+            (plain().scope_implies(bad, ["fine"]), "the server"),
+            (plain().scope_implies("fine", ["fine", bad]), "the server"),
             (plain().resource_metadata(listed), "the resource metadata"),
         ] {
             match builder.build() {
