@@ -130,8 +130,22 @@ impl AuthConfig {
             let hint = "nobody could have them: set tokens, [auth.jwt] or [auth.proxy]";
             mistakes.push(wrong("auth.scopes", hint));
         }
+        // Clients would be sent for tokens that nobody looks at.
+        let announced = match (&self.resource, &self.authorization_servers) {
+            (Some(_), _) => Some("auth.resource"),
+            (None, Some(_)) => Some(SERVERS),
+            (None, None) => None,
+        };
+        if let Some(place) = announced.filter(|_| nobody) {
+            let hint = "everybody is let in: set tokens, [auth.jwt] or [auth.proxy] too";
+            mistakes.push(wrong(place, hint));
+        }
         if let Err(error) = check(|builder| builder.scopes(&scopes)) {
             mistakes.push(wrong("auth.scopes", error));
+        }
+        let implies = self.implies.clone().unwrap_or_default();
+        if let Err(error) = check(|builder| imply(builder, &implies)) {
+            mistakes.push(wrong("auth.implies", error));
         }
         let metadata = self.metadata().unwrap_or_else(|mistake| {
             // An issuer that is none needs to be told once.
@@ -141,7 +155,6 @@ impl AuthConfig {
             None
         });
         if mistakes.is_empty() {
-            let implies = self.implies.clone().unwrap_or_default();
             return Ok(Auth {
                 scopes,
                 implies,
@@ -180,7 +193,6 @@ impl AuthConfig {
 
     /// What clients are told about where to get their tokens, if that is known.
     fn metadata(&self) -> Result<Option<ResourceMetadata>, AuthMistake> {
-        const SERVERS: &str = "auth.authorization_servers";
         let issuer = self.jwt.as_ref().and_then(|jwt| jwt.issuer.clone());
         let issuer = issuer.map(|issuer| vec![issuer]);
         let servers = self.authorization_servers.clone().or(issuer);
@@ -211,6 +223,7 @@ impl AuthConfig {
     }
 }
 
+const SERVERS: &str = "auth.authorization_servers";
 const JWT: &str = "auth.jwt";
 const PROXY: &str = "auth.proxy";
 
@@ -326,10 +339,7 @@ impl ProxyConfig {
 impl Auth {
     /// Has a server do what the configuration says.
     pub(crate) fn apply(self, mut builder: ServerBuilder) -> ServerBuilder {
-        builder = builder.scopes(self.scopes);
-        for (broad, narrow) in self.implies {
-            builder = builder.scope_implies(broad, narrow);
-        }
+        builder = imply(builder.scopes(self.scopes), &self.implies);
         if let Some(metadata) = self.metadata {
             builder = builder.resource_metadata(metadata);
         }
@@ -339,6 +349,14 @@ impl Auth {
             None => builder,
         }
     }
+}
+
+/// Has a server know which scopes include others.
+fn imply(builder: ServerBuilder, implies: &BTreeMap<String, Vec<String>>) -> ServerBuilder {
+    let imply = |builder: ServerBuilder, (broad, narrow): (&String, &Vec<String>)| {
+        builder.scope_implies(broad, narrow)
+    };
+    implies.iter().fold(builder, imply)
 }
 
 /// Has a builder look at one part by itself, so that what is wrong with it is known by its setting.

@@ -281,6 +281,18 @@ async fn a_mistake_is_told_with_its_key() {
             "[auth]\nauthorization_servers = []\n".into(),
             "auth.authorization_servers:",
         ),
+        (
+            "[auth]\nresource = \"https://x\"\nauthorization_servers = [\"https://y\"]\n".into(),
+            "auth.resource: everybody is let in",
+        ),
+        (
+            good.replace("admin = ", "\"two words\" = "),
+            "auth.implies: the server cannot need the scope \"two words\"",
+        ),
+        (
+            good.replace("admin = [", "admin = [\"quo\\\"te\", "),
+            "auth.implies:",
+        ),
         ("[auth.proxy]\n".into(), "auth.proxy.secret_file:"),
         (
             "[auth.proxy]\nsecret_file = \"/no/such\"\n".into(),

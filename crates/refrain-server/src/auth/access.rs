@@ -43,7 +43,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Says that whoever has the scope `broad` has these too.
+    /// Says that whoever has the scope `broad` has these too. Scopes that nobody can have are refused at build.
     ///
     /// ```
     /// # use refrain_server::Server;
@@ -73,6 +73,9 @@ impl ServerBuilder {
 impl AccessRules {
     pub(crate) fn build(self) -> Result<Access, BuildError> {
         check_scopes("the server", &self.scopes)?;
+        for (broad, narrow) in &self.implied {
+            check_scopes("the server", [broad].into_iter().chain(narrow))?;
+        }
         let metadata = match self.metadata {
             None => None,
             Some(mut metadata) => {
@@ -149,7 +152,10 @@ fn joined(first: &[String], second: &[String]) -> String {
 }
 
 /// Can callers be asked for these scopes?
-pub(crate) fn check_scopes(owner: &str, scopes: &[String]) -> Result<(), BuildError> {
+pub(crate) fn check_scopes<'a>(
+    owner: &str,
+    scopes: impl IntoIterator<Item = &'a String>,
+) -> Result<(), BuildError> {
     for scope in scopes {
         check_scope(scope).map_err(|reason| BuildError::Scope {
             owner: owner.to_owned(),

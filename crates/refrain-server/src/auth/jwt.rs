@@ -1,5 +1,6 @@
 //! Access tokens of an authorization server: JWTs, verified with its public keys.
 
+mod demands;
 mod fetch;
 mod jwk;
 mod jws;
@@ -7,12 +8,12 @@ mod keys;
 
 use super::web::web;
 use super::{AuthFuture, Authenticator, Caller, Refused, Scopes, bearer_token};
+use demands::Demands;
 use fetch::Remote;
 use http::HeaderMap;
 use jsonwebtoken::crypto::aws_lc;
-use jsonwebtoken::{Algorithm, Validation, decode};
 use jwk::NoKey;
-use jws::{Bad, Claims};
+use jws::{Bad, Claims, Texts};
 use keys::{Keys, Origin};
 use refrain_core::Principal;
 use std::path::PathBuf;
@@ -41,7 +42,8 @@ pub enum Jwks {
 ///
 /// The token is a JWT in the `Authorization` header. Its signature (RSA, ECDSA or Ed25519; never an HMAC), its issuer,
 /// its audience and its times are checked. The principal is made of the issuer and the subject, so a refreshed token
-/// goes on with the calls of the one before it. The scopes are those of its `scope` or `scp` claim.
+/// goes on with the calls of the one before it. The scopes are those of its `scope` or `scp` claim, and the caller ends
+/// when the token does, leeway included.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -67,8 +69,7 @@ pub enum Jwks {
 /// ```
 #[derive(Clone)]
 pub struct JwtVerifier {
-    /// What a token must say.
-    validation: Arc<Validation>,
+    demands: Arc<Demands>,
     keys: Arc<Keys>,
 }
 
@@ -156,25 +157,26 @@ impl JwtVerifier {
 
     async fn caller(&self, token: &str) -> Result<Caller, Bad> {
         let header = jws::header(token)?;
+        // Before a key is looked for: an unknown one is a reason to fetch the keys again.
+        let validation = self.demands.of(header.alg)?;
         let key = self.keys.find(header.kid.as_deref(), header.alg).await?;
-        let mut validation = Validation::clone(&self.validation);
-        validation.algorithms = vec![header.alg];
-        let claims = decode::<Claims>(token, &key.verifying, &validation)?.claims;
+        let claims = self.demands.check(token, &key, validation)?;
         let subject = claims.sub.as_deref().filter(|sub| !sub.is_empty());
         let subject = subject.ok_or(Bad::Subject)?;
         Ok(Caller {
             // The issuer has no # in it, so the first one ends it: no two subjects are the same principal.
             principal: Principal::new(format!("{}#{subject}", claims.iss)),
             scopes: scopes(&claims),
-            expires: None,
+            expires: self.demands.end(&claims),
         })
     }
 }
 
 /// The scopes of a token, in any of the forms that authorization servers write them.
 fn scopes(claims: &Claims) -> Scopes {
-    let texts = claims.scope.iter().chain(claims.scp.as_slice());
+    let texts = claims.scope.iter().chain(&claims.scp);
     texts
+        .flat_map(Texts::as_slice)
         .flat_map(|text| text.split_ascii_whitespace())
         .collect()
 }
@@ -208,6 +210,9 @@ impl JwtVerifierBuilder {
     }
 
     /// Checks what was given, and reads the keys if they are in a file. Those at a URL are fetched for the first request.
+    ///
+    /// The crate `jsonwebtoken` has one provider of cryptography for the whole process, and this makes it the one of
+    /// `aws-lc-rs` unless there is one already. A program that wants another installs it before.
     pub fn build(self) -> Result<JwtVerifier, JwtVerifierError> {
         let Self { issuer, .. } = self;
         if issuer.is_empty() || issuer.contains(|c: char| c == '#' || c.is_whitespace()) {
@@ -232,17 +237,9 @@ impl JwtVerifierBuilder {
         // Another crate of the program may have switched on a second implementation; without a choice there would be a
         // panic. Whoever has chosen already is left alone.
         let _ = aws_lc::DEFAULT_PROVIDER.install_default();
-        // The algorithm is that of the token, once a key was found that is for it.
-        let mut validation = Validation::new(Algorithm::default());
-        validation.set_issuer(&[issuer]);
-        validation.set_audience(&self.audiences);
-        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
-        validation.validate_nbf = true;
-        validation.leeway = self.leeway.min(LARGEST_LEEWAY).as_secs();
-        // At the second of `exp` a token has expired.
-        validation.reject_tokens_expiring_in_less_than = 1;
+        let leeway = self.leeway.min(LARGEST_LEEWAY).as_secs();
         Ok(JwtVerifier {
-            validation: Arc::new(validation),
+            demands: Arc::new(Demands::new(issuer, self.audiences, leeway)),
             keys: Arc::new(keys),
         })
     }
@@ -257,7 +254,8 @@ impl Authenticator for JwtVerifier {
 impl std::fmt::Debug for JwtVerifier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("JwtVerifier")
-            .field("validation", &self.validation)
+            .field("issuer", &self.demands.issuer)
+            .field("audiences", &self.demands.audiences)
             .finish_non_exhaustive()
     }
 }

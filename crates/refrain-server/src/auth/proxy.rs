@@ -60,6 +60,9 @@ impl std::fmt::Debug for TrustedProxyError {
 
 impl TrustedProxy {
     /// A proxy that sends this secret in the header `x-proxy-secret`, and the principal in `x-forwarded-user`.
+    ///
+    /// The principal is the header's text as it came, in UTF-8. One with white space in it other than plain spaces, or
+    /// with control characters, is refused.
     pub fn new(secret: &str) -> Result<Self, TrustedProxyError> {
         let visible = |c: char| matches!(c, ' '..='~');
         let trimmed = secret == secret.trim();
@@ -102,6 +105,12 @@ impl TrustedProxy {
         let user = text(headers, &self.user_header)?.filter(|user| !user.is_empty());
         let missing = || Refused::Missing("the proxy does not say who is calling".into());
         let user = user.ok_or_else(missing)?;
+        // What cannot be seen would make two principals look the same.
+        if user.contains(|c: char| c != ' ' && (c.is_whitespace() || c.is_control())) {
+            let name = &self.user_header;
+            let reason = format!("the {name} header has white space or control characters in it");
+            return Err(Refused::Malformed(reason.into()));
+        }
         let scopes = match &self.scopes_header {
             Some(name) => text(headers, name)?.map(Scopes::parse),
             None => None,
@@ -120,13 +129,13 @@ fn header(name: &str) -> Result<HeaderName, TrustedProxyError> {
     })
 }
 
-/// The text of a header, if it is there.
+/// The text of a header, if it is there, as it came: the spaces around it were no part of it.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refused> {
     let Some(value) = single(headers, name)? else {
         return Ok(None);
     };
     match std::str::from_utf8(value.as_bytes()) {
-        Ok(text) => Ok(Some(text.trim())),
+        Ok(text) => Ok(Some(text)),
         Err(_) => Err(Refused::Malformed(
             format!("the {name} header is not text").into(),
         )),

@@ -1,9 +1,12 @@
 //! Access tokens: which are accepted, which are not, and whom they make of a caller.
 
+mod claims;
+
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
-use crate::support::{Instance, Request, Response, start, text, token};
+use crate::support::watch::{Said, watch};
+use crate::support::{Instance, Request, Response, start, text};
 use aws_lc_rs::hmac;
-use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_core::{Cx, Result};
 use refrain_server::{
     Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError, ResourceMetadata, Server,
     ServerBuilder, Tool,
@@ -12,6 +15,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
+use tracing::level_filters::LevelFilter;
 
 async fn whoami(cx: Cx) -> Result<String> {
     let login: crate::support::Login = cx.elicit("login", "Who?").await?;
@@ -127,6 +131,7 @@ async fn what_a_token_must_say() {
         ("sub", Value::Null, "the token names no subject"),
         ("sub", json!(7), UNVERIFIED),
         ("scope", json!({"files": "write"}), UNVERIFIED),
+        ("scp", json!([["files:write"]]), UNVERIFIED),
     ] {
         let mut claims = claims("alice");
         claims[claim] = value.clone();
@@ -297,6 +302,32 @@ async fn what_is_no_token_is_refused() {
     who(&instance, &good).await;
 }
 
+/// Whatever a token says, what is logged about it stays one line.
+#[tokio::test]
+async fn a_token_cannot_forge_a_line_of_the_log() {
+    let signer = Signer::ed25519("1");
+    let instance = instance(&[&signer]).await;
+    let (watching, _guard) = watch(LevelFilter::DEBUG);
+    let forged = "x\n2026-01-01T00:00:00Z ERROR all is lost\r\u{1b}[2J";
+    let mut bad = claims("alice");
+    bad["nbf"] = json!(forged);
+    for token in [
+        signer.token_with(&json!({"alg": forged, "kid": "1"}), &claims("alice")),
+        signer.token_with(&json!({"alg": "EdDSA", "kid": forged}), &claims("alice")),
+        signer.token_with(&json!({"alg": "EdDSA", "typ": forged}), &claims("alice")),
+        signer.token(&json!({forged: forged})),
+        signer.token(&bad),
+        signer.token(&json!(forged)),
+    ] {
+        instance.send(&call(&token)).await.error(401, -32600);
+        let seen = watching.take();
+        let refused = |said: &&Said| said.text == "an access token was refused";
+        let said = seen.events.iter().find(refused).expect("it is logged");
+        let reason = &said.fields["reason"];
+        assert!(!reason.contains(char::is_control), "{reason}");
+    }
+}
+
 #[tokio::test]
 async fn a_key_is_only_for_what_it_is_published_for() {
     let signer = Signer::rsa("r");
@@ -365,76 +396,6 @@ async fn without_a_key_id_the_one_key_that_fits_is_used() {
 }
 
 #[tokio::test]
-async fn a_flow_belongs_to_the_issuer_and_the_subject() {
-    let signer = Signer::ed25519("1");
-    let (_directory, path) = file(&jwks(&[&signer]));
-    let keys = KeyRing::generate(&SystemSource::new());
-    let build = async |issuer: &str| {
-        let verifier = JwtVerifier::builder(issuer, AUDIENCE, Jwks::File(path.clone()));
-        let verifier = verifier.build().expect("a usable verifier");
-        start(server().keys(keys.clone()).authenticator(verifier)).await
-    };
-    let (ours, theirs) = (
-        build(ISSUER).await,
-        build("https://other.example.com").await,
-    );
-    let alice = signer.token(&claims("alice"));
-    let state = token(&ours.send(&call(&alice)).await.reply());
-
-    let bob = signer.token(&claims("bob"));
-    let stolen = ours.send(&call(&bob).again(&state, answers())).await;
-    stolen.error(200, -32602);
-    let nonsense = ours.send(&call(&bob).again("nonsense", answers())).await;
-    assert_eq!(stolen.json(), nonsense.json());
-
-    let mut other = claims("alice");
-    other["iss"] = json!("https://other.example.com");
-    let namesake = signer.token(&other);
-    assert_eq!(
-        who(&theirs, &namesake).await,
-        "https://other.example.com#alice"
-    );
-    let elsewhere = call(&namesake).again(&state, answers());
-    theirs.send(&elsewhere).await.error(200, -32602);
-
-    // A refreshed token, with other times and another id, goes on.
-    let mut refreshed = claims("alice");
-    refreshed["exp"] = json!(now() + 3600);
-    refreshed["jti"] = json!("another");
-    let refreshed = signer.token(&refreshed);
-    assert_ne!(refreshed, alice);
-    let done = ours.send(&call(&refreshed).again(&state, answers())).await;
-    assert_eq!(text(&done.reply()), "x is https://login.example.com#alice");
-}
-
-#[tokio::test]
-async fn scopes_are_read_in_every_form() {
-    let signer = Signer::ed25519("1");
-    let instance = instance(&[&signer]).await;
-    let status = async |claim: &str, value: Value| {
-        let mut claims = claims("alice");
-        claims[claim] = value;
-        let request = Request::tool("write", json!({}));
-        let bearer = format!("Bearer {}", signer.token(&claims));
-        instance
-            .send(&request.header("Authorization", &bearer))
-            .await
-            .status
-    };
-    for value in [json!("files:write"), json!("openid files:write")] {
-        assert_eq!(status("scope", value.clone()).await, 200);
-        assert_eq!(status("scp", value).await, 200);
-    }
-    assert_eq!(status("scp", json!(["openid", "files:write"])).await, 200);
-    for value in [json!(""), json!("files:writer files"), json!("FILES:WRITE")] {
-        assert_eq!(status("scope", value.clone()).await, 403);
-        assert_eq!(status("scp", value).await, 403);
-    }
-    assert_eq!(status("scp", json!([])).await, 403);
-    assert_eq!(status("other", json!("files:write")).await, 403);
-}
-
-#[tokio::test]
 async fn a_client_is_told_where_to_get_a_token() {
     let signer = Signer::ed25519("1");
     let (_directory, path) = file(&jwks(&[&signer]));
@@ -492,7 +453,24 @@ fn a_verifier_that_would_accept_anything_or_nothing_is_not_built() {
     let weak = [vec![0, 0x7f], vec![0xff; 255]].concat();
     let weak = json!({"keys": [{"kty": "RSA", "e": "AQAB", "n": encode(weak)}]}).to_string();
     let none = ["", "{}", "[]", r#"{"keys":{}}"#, r#"{"keys":[]}"#];
-    for bad in none.into_iter().chain([&*secret, &*weak]) {
+    let point = |member: &str, bytes: Vec<u8>| {
+        let mut jwk = Signer::p256("1").jwk();
+        jwk[member] = json!(encode(bytes));
+        json!({"keys": [jwk]}).to_string()
+    };
+    let mut other_curve = Signer::p384("1").jwk();
+    other_curve["crv"] = json!("P-256");
+    let short = json!({"kty": "OKP", "crv": "Ed25519", "x": encode([7; 31])});
+    let points = [
+        point("x", vec![7; 31]),
+        point("x", vec![7; 33]),
+        point("y", vec![]),
+        // Not on the curve.
+        point("y", vec![7; 32]),
+        json!({"keys": [other_curve, short]}).to_string(),
+    ];
+    let none = none.into_iter().chain([&*secret, &*weak]);
+    for bad in none.chain(points.iter().map(String::as_str)) {
         let (_directory, path) = file(bad);
         let built = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path.clone())).build();
         let error = built.expect_err("no usable keys").to_string();

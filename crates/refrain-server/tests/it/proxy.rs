@@ -44,6 +44,7 @@ async fn the_proxy_says_who_is_calling() {
         ("alice@example.com", "alice@example.com"),
         ("  alice  ", "alice"),
         ("zoë", "zoë"),
+        ("Alice  Smith", "Alice  Smith"),
     ] {
         let request = vouched(user).param("inputResponses", answers());
         let reply = instance.send(&request).await.reply();
@@ -121,6 +122,22 @@ async fn a_caller_without_a_name_is_told_to_get_one() {
     let at = bytes.windows(5).position(|window| window == b"alice");
     bytes[at.expect("a name")] = 0xff;
     instance.send_bytes(&bytes).await.error(400, -32600);
+}
+
+/// Nobody is made somebody else by what cannot be seen.
+#[tokio::test]
+async fn a_name_is_taken_as_it_came() {
+    let instance = instance().await;
+    for user in [
+        "alice\u{2003}",
+        "\u{a0}alice",
+        "\u{2003}",
+        "al\tice",
+        "alice\u{85}",
+    ] {
+        let message = instance.send(&vouched(user)).await.error(400, -32600);
+        assert!(message.contains("x-forwarded-user"), "{message}");
+    }
 }
 
 #[tokio::test]

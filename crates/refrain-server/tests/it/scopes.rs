@@ -132,6 +132,8 @@ async fn what_every_request_needs() {
     for request in [
         Request::rpc("tools/list", json!({})),
         Request::rpc("prompts/list", json!({})),
+        Request::rpc("resources/list", json!({})),
+        Request::rpc("resources/templates/list", json!({})),
         Request::rpc("server/discover", json!({})),
         Request::tool("read", json!({})),
         // Nobody who may not learns what there is.
@@ -147,6 +149,12 @@ async fn what_every_request_needs() {
         let bobs = instance.send(&of(request, BOB)).await;
         assert!(matches!(bobs.status, 200 | 404), "{}", bobs.status);
     }
+    let listen = Request::rpc("subscriptions/listen", json!({"notifications": {}}));
+    let challenge = forbidden(&instance, &of(listen.clone(), CAROL)).await;
+    assert!(challenge.contains("scope=\"use\""), "{challenge}");
+    let mut connection = instance.connect().await;
+    connection.send(&of(listen, BOB)).await;
+    assert_eq!(connection.head().await.status, 200);
 }
 
 #[tokio::test]
@@ -318,6 +326,8 @@ fn scopes_that_cannot_be_asked_for_are_refused() {
             (plain().resource(resource), "r://"),
             (plain().resource_template(template), "r://{name}"),
             (plain().scopes([bad]), "the server"),
+            (plain().scope_implies(bad, ["fine"]), "the server"),
+            (plain().scope_implies("fine", ["fine", bad]), "the server"),
             (plain().resource_metadata(listed), "the resource metadata"),
         ] {
             match builder.build() {

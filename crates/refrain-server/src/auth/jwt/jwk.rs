@@ -2,6 +2,10 @@
 //!
 //! Only asymmetric algorithms are known here: there is no key for an HMAC.
 
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, ParsedPublicKey,
+    VerificationAlgorithm,
+};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 use serde::Deserialize;
@@ -42,18 +46,19 @@ impl Key {
         {
             return None;
         }
-        let mut algorithms = match &jwk.algorithm {
-            AlgorithmParameters::RSA(_) => AlgorithmFamily::Rsa.algorithms().to_vec(),
-            AlgorithmParameters::EllipticCurve(key) => match key.curve {
-                EllipticCurve::P256 => vec![Algorithm::ES256],
-                EllipticCurve::P384 => vec![Algorithm::ES384],
+        let (mut algorithms, point): (_, Option<&'static dyn VerificationAlgorithm>) =
+            match &jwk.algorithm {
+                AlgorithmParameters::RSA(_) => (AlgorithmFamily::Rsa.algorithms().to_vec(), None),
+                AlgorithmParameters::EllipticCurve(key) => match key.curve {
+                    EllipticCurve::P256 => (vec![Algorithm::ES256], Some(&ECDSA_P256_SHA256_FIXED)),
+                    EllipticCurve::P384 => (vec![Algorithm::ES384], Some(&ECDSA_P384_SHA384_FIXED)),
+                    _ => return None,
+                },
+                AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+                    (vec![Algorithm::EdDSA], Some(&ED25519))
+                }
                 _ => return None,
-            },
-            AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
-                vec![Algorithm::EdDSA]
-            }
-            _ => return None,
-        };
+            };
         // A key that names an algorithm is for no other, and for none if it is one of another kind of key.
         if let Some(own) = common.key_algorithm {
             let own = Algorithm::try_from(own).ok()?;
@@ -66,6 +71,10 @@ impl Key {
                 return None;
             }
             verifying = DecodingKey::from_rsa_raw_components(n, e);
+        }
+        // The library would find out with the first token. That a key of Ed25519 is no point is found out then only.
+        if let Some(point) = point {
+            ParsedPublicKey::new(point, verifying.try_get_as_bytes().ok()?).ok()?;
         }
         (!algorithms.is_empty()).then_some(Self {
             id: jwk.common.key_id,

@@ -1,7 +1,8 @@
 //! The keys of an authorization server, kept and read again.
 //!
 //! They are read again when they are old, and when a token names a key that is not among them; never twice at once, and
-//! not more often than the interval allows. When that fails the known keys stay.
+//! not more often than the interval allows. When that fails the known keys stay. Only those wait for it whose key is not
+//! known.
 
 use super::fetch::{FetchError, Remote};
 use super::jwk::{Key, KeySet, NoKey};
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 
 /// Where the keys come from.
 pub(super) enum Origin {
@@ -101,43 +103,48 @@ impl Keys {
                 .is_none_or(|fresh| fresh.elapsed() >= self.max_age);
             (state.keys.find(id, algorithm), old, state.attempts)
         };
-        let reading = match &found {
-            Ok(key) if !old => return Ok(key.clone()),
-            // Old keys go on working while somebody else is at it.
-            Ok(_) => self.reading.clone().try_lock_owned().ok(),
-            Err(_) => Some(self.reading.clone().lock_owned().await),
-        };
-        if let Some(reading) = reading {
-            self.read_again(reading, attempts, found.is_err()).await;
+        match found {
+            Ok(key) => {
+                // Old keys go on working: nobody who has one waits for others, and one attempt at a time is enough.
+                if old && let Ok(reading) = self.reading.clone().try_lock_owned() {
+                    drop(self.read_again(reading, attempts, false));
+                }
+                Ok(key)
+            }
+            Err(_) => {
+                let reading = self.reading.clone().lock_owned().await;
+                if let Some(task) = self.read_again(reading, attempts, true)
+                    && let Err(error) = task.await
+                {
+                    tracing::error!(%error, "the keys could not be read");
+                }
+                self.state().keys.find(id, algorithm)
+            }
         }
-        self.state().keys.find(id, algorithm)
     }
 
-    /// Reads the keys, unless somebody did so meanwhile, or too short a time ago.
-    async fn read_again(
+    /// Has the keys read, unless somebody did so meanwhile, or too short a time ago.
+    fn read_again(
         self: &Arc<Self>,
         reading: OwnedMutexGuard<()>,
         attempts: u64,
         missed: bool,
-    ) {
+    ) -> Option<JoinHandle<()>> {
         {
             let mut state = self.state();
             let soon = |tried: Instant| tried.elapsed() < self.interval;
             if state.attempts != attempts || state.tried.is_some_and(soon) {
-                return;
+                return None;
             }
             state.tried = Some(Instant::now());
         }
         let this = self.clone();
         // A task of its own: a client that goes away must not take the keys of others with it.
-        let task = tokio::spawn(async move {
+        Some(tokio::spawn(async move {
             let _reading = reading;
             this.read(missed).await;
             this.state().attempts += 1;
-        });
-        if let Err(error) = task.await {
-            tracing::error!(%error, "the keys could not be read");
-        }
+        }))
     }
 
     async fn read(&self, missed: bool) {

@@ -28,6 +28,8 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) text: String,
+    /// What was said beside the text.
+    pub(crate) fields: HashMap<&'static str, String>,
     within: Option<&'static str>,
 }
 
@@ -87,6 +89,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Watching {
         event.record(&mut texts);
         self.0.lock().expect("unpoisoned").events.push(Said {
             text: texts.0.remove("message").unwrap_or_default(),
+            fields: texts.0,
             within: context.event_span(event).map(|span| span.name()),
         });
     }

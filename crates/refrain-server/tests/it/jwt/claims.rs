@@ -1,0 +1,158 @@
+//! What is made of the claims of a token: audiences, ends, principals and scopes.
+
+use super::{answers, assert_refused, call, file, instance, server, trusting, who};
+use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, jwks, now};
+use crate::support::{Request, start, text, token};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use refrain_core::{KeyRing, SystemSource};
+use refrain_server::{Authenticator, Jwks, JwtVerifier};
+use serde_json::{Value, json};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The scheme and the host of a URL mean the same in capitals; nothing else does.
+#[tokio::test]
+async fn an_audience_may_have_its_scheme_and_host_in_capitals() {
+    let signer = Signer::ed25519("1");
+    let keys = jwks(&[&signer]);
+    let instance = trusting(&keys, |verifier| {
+        let verifier = verifier.audience("https://MCP.example.org:8443?Q");
+        verifier
+            .audience("Files")
+            .audience("https://me@example.org")
+    });
+    let instance = instance.await;
+    for (audience, accepted) in [
+        ("HTTPS://MCP.Example.COM/mcp", true),
+        ("https://mcp.example.ORG:8443?Q", true),
+        ("Files", true),
+        ("https://me@example.org", true),
+        ("https://mcp.example.com/MCP", false),
+        ("https://mcp.example.com", false),
+        ("https://mcp.example.org:8443?q", false),
+        ("https://mcp.example.org:8444?Q", false),
+        ("http://mcp.example.com/mcp", false),
+        ("files", false),
+        ("https://Me@example.org", false),
+        ("https://mcp.example.co\u{212a}/mcp", false),
+        ("", false),
+    ] {
+        let mut claims = claims("alice");
+        claims["aud"] = json!(["other", audience]);
+        let response = instance.send(&call(&signer.token(&claims))).await;
+        let expected = if accepted { 200 } else { 401 };
+        assert_eq!(response.status, expected, "{audience}");
+        if !accepted {
+            assert_refused(&response, "the token is not for this server");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_caller_ends_with_its_token() {
+    let signer = Signer::ed25519("1");
+    let (_directory, path) = file(&jwks(&[&signer]));
+    let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path));
+    let verifier = verifier.leeway(Duration::from_secs(10)).build();
+    let verifier = verifier.expect("a usable verifier");
+    let expires = async |exp: Value| {
+        let mut claims = claims("alice");
+        claims["exp"] = exp;
+        let bearer = format!("Bearer {}", signer.token(&claims));
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, bearer.parse().expect("a header"));
+        let caller = verifier.authenticate(&headers).await;
+        let expires = caller.expect("a good token").expires;
+        expires.map(|end| end.duration_since(UNIX_EPOCH).expect("it is later"))
+    };
+    let soon = now() as u64 + 60;
+    // Until then the token is accepted.
+    let end = Duration::from_secs(soon + 10);
+    assert_eq!(expires(json!(soon)).await, Some(end));
+    let half = Duration::from_millis(500);
+    let fraction = json!(soon as f64 + 0.5);
+    assert_eq!(expires(fraction).await, Some(end + half));
+    assert_eq!(expires(json!(u64::MAX)).await, None);
+    assert_eq!(expires(json!(1e19)).await, None);
+}
+
+#[tokio::test]
+async fn scopes_are_read_in_every_form() {
+    let signer = Signer::ed25519("1");
+    let instance = instance(&[&signer]).await;
+    let status = async |claim: &str, value: Value| {
+        let mut claims = claims("alice");
+        claims[claim] = value;
+        let request = Request::tool("write", json!({}));
+        let bearer = format!("Bearer {}", signer.token(&claims));
+        instance
+            .send(&request.header("Authorization", &bearer))
+            .await
+            .status
+    };
+    for value in [json!("files:write"), json!("openid files:write")] {
+        assert_eq!(status("scope", value.clone()).await, 200);
+        assert_eq!(status("scp", value).await, 200);
+    }
+    for value in [
+        json!(["openid", "files:write"]),
+        json!(["openid files:write"]),
+    ] {
+        assert_eq!(status("scope", value.clone()).await, 200);
+        assert_eq!(status("scp", value).await, 200);
+    }
+    for value in [
+        json!(""),
+        json!("files:writer files"),
+        json!("FILES:WRITE"),
+        json!([]),
+        Value::Null,
+    ] {
+        assert_eq!(status("scope", value.clone()).await, 403);
+        assert_eq!(status("scp", value).await, 403);
+    }
+    assert_eq!(status("other", json!("files:write")).await, 403);
+}
+
+#[tokio::test]
+async fn a_flow_belongs_to_the_issuer_and_the_subject() {
+    let signer = Signer::ed25519("1");
+    let (_directory, path) = file(&jwks(&[&signer]));
+    let keys = KeyRing::generate(&SystemSource::new());
+    let build = async |issuer: &str| {
+        let verifier = JwtVerifier::builder(issuer, AUDIENCE, Jwks::File(path.clone()));
+        let verifier = verifier.build().expect("a usable verifier");
+        start(server().keys(keys.clone()).authenticator(verifier)).await
+    };
+    let (ours, theirs) = (
+        build(ISSUER).await,
+        build("https://other.example.com").await,
+    );
+    let alice = signer.token(&claims("alice"));
+    let state = token(&ours.send(&call(&alice)).await.reply());
+
+    let bob = signer.token(&claims("bob"));
+    let stolen = ours.send(&call(&bob).again(&state, answers())).await;
+    stolen.error(200, -32602);
+    let nonsense = ours.send(&call(&bob).again("nonsense", answers())).await;
+    assert_eq!(stolen.json(), nonsense.json());
+
+    let mut other = claims("alice");
+    other["iss"] = json!("https://other.example.com");
+    let namesake = signer.token(&other);
+    assert_eq!(
+        who(&theirs, &namesake).await,
+        "https://other.example.com#alice"
+    );
+    let elsewhere = call(&namesake).again(&state, answers());
+    theirs.send(&elsewhere).await.error(200, -32602);
+
+    // A refreshed token, with other times and another id, goes on.
+    let mut refreshed = claims("alice");
+    refreshed["exp"] = json!(now() + 3600);
+    refreshed["jti"] = json!("another");
+    let refreshed = signer.token(&refreshed);
+    assert_ne!(refreshed, alice);
+    let done = ours.send(&call(&refreshed).again(&state, answers())).await;
+    assert_eq!(text(&done.reply()), "x is https://login.example.com#alice");
+}
