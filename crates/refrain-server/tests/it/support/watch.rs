@@ -28,6 +28,9 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) text: String,
+    /// All that it says beside its text. Only shown.
+    #[allow(dead_code)]
+    fields: HashMap<&'static str, String>,
     within: Option<&'static str>,
 }
 
@@ -87,6 +90,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Watching {
         event.record(&mut texts);
         self.0.lock().expect("unpoisoned").events.push(Said {
             text: texts.0.remove("message").unwrap_or_default(),
+            fields: texts.0,
             within: context.event_span(event).map(|span| span.name()),
         });
     }
