@@ -50,6 +50,7 @@ fn annotations() -> Annotations {
 #[tool(name = "test_annotated_content")]
 async fn annotated(_cx: Cx) -> Result<Vec<Content>> {
     let mut link = ResourceLink::new("test://shown", "shown");
+    link.icons = vec![icon()];
     link.annotations = Some(annotations());
     link.meta = Some(json!({"com.example/group": "links"}));
     Ok(vec![

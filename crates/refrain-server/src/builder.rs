@@ -238,7 +238,18 @@ impl ServerBuilder {
         self
     }
 
-    /// Declares an extension that the server speaks, with its settings; `json!({})` if it has none.
+    /// Declares an extension that the server speaks, with its settings; an empty map if it has none.
+    ///
+    /// ```
+    /// # use refrain_server::Server;
+    /// use serde_json::Map;
+    ///
+    /// let server = Server::builder("docs", "1.0")
+    ///     .extension("com.example/plain", Map::new())
+    ///     .extension("com.example/tuned", Map::from_iter([("depth".to_owned(), 3.into())]))
+    ///     .build()?;
+    /// # Ok::<(), refrain_server::BuildError>(())
+    /// ```
     pub fn extension(mut self, name: impl Into<String>, settings: Map<String, Value>) -> Self {
         self.extensions.insert(name.into(), Value::Object(settings));
         self

@@ -57,19 +57,16 @@ pub(crate) fn from_list(values: Vec<String>) -> Completer {
 
 fn matching(values: &[String], typed: &str) -> Completion {
     let typed = typed.to_lowercase();
-    let rank = |value: &&String| {
-        let value = value.to_lowercase();
-        if value.starts_with(&typed) {
-            0
-        } else if value.contains(&typed) {
-            1
-        } else {
-            2
-        }
-    };
-    let mut fitting: Vec<&String> = values.iter().filter(|value| rank(value) < 2).collect();
-    fitting.sort_by_key(rank);
-    fitting.into_iter().cloned().collect()
+    let fits = |value: &String| value.to_lowercase().find(&typed);
+    let ranked = values
+        .iter()
+        .filter_map(|value| Some((fits(value)? > 0, value)));
+    let mut fitting: Vec<(bool, &String)> = ranked.collect();
+    fitting.sort_by_key(|(within, _)| *within);
+    fitting
+        .into_iter()
+        .map(|(_, value)| value.clone())
+        .collect()
 }
 
 /// Is every argument that is completed there?

@@ -1,14 +1,14 @@
 //! Prompts.
 
 use crate::builder::BuildError;
-use crate::complete::{self, Completers, Typed, completer, from_list};
+use crate::complete::{self, Completers, from_list};
 use crate::handler::{Handler, Needs, Start, erase};
 use crate::metrics::TargetCounts;
 use crate::reply::PromptCall;
-use crate::shown::shown;
+use crate::shown::{completed, scoped, shown};
 use crate::texts::Texts;
 use refrain_core::Result;
-use refrain_wire::{Completion, PromptArgument, PromptInfo};
+use refrain_wire::{PromptArgument, PromptInfo};
 use serde_json::Value;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -50,49 +50,6 @@ impl Prompt {
         &self.info
     }
 
-    /// Suggests values for an argument while it is typed. An argument whose type is an enum suggests its variants by
-    /// itself.
-    ///
-    /// ```
-    /// # use refrain_core::{Cx, Result};
-    /// # use refrain_server::{Prompt, Typed};
-    /// # #[derive(serde::Deserialize, schemars::JsonSchema)]
-    /// # struct Review { language: String }
-    /// # async fn review(_: Cx, _: Review) -> Result<&'static str> { Ok("Review this.") }
-    /// let prompt = Prompt::new("review", review).complete("language", async |typed: Typed| {
-    ///     let known = ["python", "rust"];
-    ///     let fitting = known.into_iter().filter(|name| name.starts_with(&typed.value));
-    ///     Ok(fitting.collect::<Vec<_>>())
-    /// });
-    /// ```
-    pub fn complete<F, Fut, C>(mut self, argument: impl Into<String>, suggest: F) -> Self
-    where
-        F: Fn(Typed) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<C>> + Send + 'static,
-        C: Into<Completion>,
-    {
-        self.completers.insert(argument.into(), completer(suggest));
-        self
-    }
-
-    /// Suggests values for an argument from a fixed list: those that begin as typed, then those that contain it.
-    pub fn suggest<S: Into<String>>(
-        mut self,
-        argument: impl Into<String>,
-        values: impl IntoIterator<Item = S>,
-    ) -> Self {
-        let values = values.into_iter().map(Into::into).collect();
-        self.completers.insert(argument.into(), from_list(values));
-        self
-    }
-
-    /// Scopes that a caller needs to get it, all of them; every round is checked. Over HTTP a caller who lacks one is
-    /// answered with 403 and told which are needed; over stdio they are not asked for.
-    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
-        self.scopes.extend(scopes.into_iter().map(Into::into));
-        self
-    }
-
     pub(crate) fn has_argument(&self, name: &str) -> bool {
         self.info.arguments.iter().any(|known| known.name == name)
     }
@@ -109,6 +66,25 @@ impl Prompt {
 }
 
 shown!(Prompt);
+scoped!(Prompt, "get it");
+completed! {
+    /// Suggests values for an argument while it is typed. An argument whose type is an enum suggests its variants by
+    /// itself.
+    ///
+    /// ```
+    /// # use refrain_core::{Cx, Result};
+    /// # use refrain_server::{Prompt, Typed};
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// # struct Review { language: String }
+    /// # async fn review(_: Cx, _: Review) -> Result<&'static str> { Ok("Review this.") }
+    /// let prompt = Prompt::new("review", review).complete("language", async |typed: Typed| {
+    ///     let known = ["python", "rust"];
+    ///     let fitting = known.into_iter().filter(|name| name.starts_with(&typed.value));
+    ///     Ok(fitting.collect::<Vec<_>>())
+    /// });
+    /// ```
+    Prompt, argument
+}
 
 impl std::fmt::Debug for Prompt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

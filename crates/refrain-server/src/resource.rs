@@ -1,15 +1,15 @@
 //! Resources and resource templates.
 
 use crate::builder::BuildError;
-use crate::complete::{self, Completers, Typed, completer, from_list};
+use crate::complete::{self, Completers};
 use crate::handler::{Handler, Needs, Start, erase};
 use crate::metrics::TargetCounts;
 use crate::reply::ReadCall;
-use crate::shown::shown;
+use crate::shown::{completed, content, scoped, shown};
 use crate::template::Pattern;
 use crate::texts::Texts;
 use refrain_core::Result;
-use refrain_wire::{Annotations, Cache, Completion, ResourceInfo, ResourceTemplateInfo};
+use refrain_wire::{Cache, ResourceInfo, ResourceTemplateInfo};
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
@@ -58,34 +58,9 @@ impl Resource {
         }
     }
 
-    /// The media type of its content.
-    pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
-        self.info.mime_type = Some(mime_type.into());
-        self
-    }
-
     /// Its size in bytes, as it is listed.
     pub fn size(mut self, bytes: u64) -> Self {
         self.info.size = Some(bytes);
-        self
-    }
-
-    /// Hints for the client: whom it is meant for, how much it matters, when it last changed.
-    pub fn annotations(mut self, annotations: Annotations) -> Self {
-        self.info.annotations = Some(annotations);
-        self
-    }
-
-    /// How long clients may keep what they read, and whether they may share it. Default: not at all.
-    pub fn cache(mut self, cache: Cache) -> Self {
-        self.cache = cache;
-        self
-    }
-
-    /// Scopes that a caller needs to read it, all of them; every round is checked. Over HTTP a caller who lacks one is
-    /// answered with 403 and told which are needed; over stdio they are not asked for.
-    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
-        self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 }
@@ -173,53 +148,6 @@ impl ResourceTemplate {
         }
     }
 
-    /// The media type of their content.
-    pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
-        self.info.mime_type = Some(mime_type.into());
-        self
-    }
-
-    /// Hints for the client: whom it is meant for, how much it matters, when it last changed.
-    pub fn annotations(mut self, annotations: Annotations) -> Self {
-        self.info.annotations = Some(annotations);
-        self
-    }
-
-    /// How long clients may keep what they read, and whether they may share it. Default: not at all.
-    pub fn cache(mut self, cache: Cache) -> Self {
-        self.cache = cache;
-        self
-    }
-
-    /// Suggests values for a variable while it is typed.
-    pub fn complete<F, Fut, C>(mut self, variable: impl Into<String>, suggest: F) -> Self
-    where
-        F: Fn(Typed) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<C>> + Send + 'static,
-        C: Into<Completion>,
-    {
-        self.completers.insert(variable.into(), completer(suggest));
-        self
-    }
-
-    /// Suggests values for a variable from a fixed list: those that begin as typed, then those that contain it.
-    pub fn suggest<S: Into<String>>(
-        mut self,
-        variable: impl Into<String>,
-        values: impl IntoIterator<Item = S>,
-    ) -> Self {
-        let values = values.into_iter().map(Into::into).collect();
-        self.completers.insert(variable.into(), from_list(values));
-        self
-    }
-
-    /// Scopes that a caller needs to read them, all of them; every round is checked. Over HTTP a caller who lacks one is
-    /// answered with 403 and told which are needed; over stdio they are not asked for.
-    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
-        self.scopes.extend(scopes.into_iter().map(Into::into));
-        self
-    }
-
     pub(crate) fn check_completers(&self, pattern: &Pattern) -> Result<(), BuildError> {
         let of = format!("the resource template {:?}", self.info.uri_template);
         complete::check(&of, &self.completers, &pattern.variables())
@@ -227,7 +155,15 @@ impl ResourceTemplate {
 }
 
 shown!(Resource);
+scoped!(Resource, "read it");
+content!(Resource);
 shown!(ResourceTemplate);
+scoped!(ResourceTemplate, "read them");
+content!(ResourceTemplate);
+completed! {
+    /// Suggests values for a variable while it is typed.
+    ResourceTemplate, variable
+}
 
 impl std::fmt::Debug for Resource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

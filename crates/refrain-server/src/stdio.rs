@@ -20,11 +20,12 @@ use tokio::task::{AbortHandle, JoinSet};
 /// Messages waiting to be written before handlers are held up.
 const QUEUE: usize = 64;
 
-/// Serves one client over a pair of streams, until the input ends or `shutdown` is done. Every caller is anonymous and
-/// has every scope: whoever started the process is the one who calls.
+/// Serves one client over a pair of streams, until the input ends, the client no longer takes what is written, or
+/// `shutdown` is done. Every caller is anonymous and has every scope: whoever started the process is the one who calls.
 ///
-/// What still runs when the input ends is given the drain grace; when told to stop, flows are handed on at their
-/// checkpoints and the rest is given the drain time. Subscriptions are told that they end.
+/// What still runs when the client leaves is given the drain grace; when told to stop, flows are handed on at their
+/// checkpoints and the rest is given the drain time. Subscriptions are told that they end. What is written by then has
+/// to be read within the drain time. A client that has gone is no error.
 pub async fn serve_stdio<R, W>(
     server: Server,
     input: R,
@@ -36,27 +37,50 @@ where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let writer = tokio::spawn(write_lines(receiver, output));
-    let mut lines = Lines {
-        input,
-        limit: server.limits().body,
-    };
-    let mut shutdown = std::pin::pin!(shutdown);
+    let mut writer = tokio::spawn(write_lines(receiver, output));
     let mut patience = server.limits().drain_grace;
     // Says so when no more is read.
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
-    let mut by_id: HashMap<String, Running> = HashMap::new();
-    loop {
-        let line = tokio::select! {
-            line = lines.next() => line?,
-            () = &mut shutdown => {
-                server.start_draining();
-                patience = server.limits().drain_time;
-                None
-            }
-        };
-        let Some(line) = line else { break };
+    let read = tokio::select! {
+        read = read_lines(&server, input, &sender, &closed, &mut running) => read,
+        () = sender.closed() => Ok(()),
+        () = shutdown => {
+            server.start_draining();
+            patience = server.limits().drain_time;
+            Ok(())
+        }
+    };
+    // Nothing more is read: nobody listens any longer, and what still runs is given a little time and then cancelled.
+    closing.send_replace(true);
+    let all = async { while running.join_next().await.is_some() {} };
+    if tokio::time::timeout(patience, all).await.is_err() {
+        running.shutdown().await;
+    }
+    drop(sender);
+    let written = tokio::time::timeout(server.limits().drain_time, &mut writer).await;
+    let written = written.unwrap_or_else(|_| {
+        tracing::warn!("the client did not read in time: what was left for it is dropped");
+        writer.abort();
+        Ok(Ok(()))
+    });
+    read.and(written.map_err(io::Error::other)?)
+}
+
+/// Reads until the input ends. Requests are answered side by side.
+async fn read_lines(
+    server: &Server,
+    input: impl AsyncBufRead + Unpin,
+    sender: &Sender,
+    closed: &watch::Receiver<bool>,
+    running: &mut JoinSet<()>,
+) -> io::Result<()> {
+    let mut lines = Lines {
+        input,
+        limit: server.limits().body,
+    };
+    let mut by_id: HashMap<RequestId, Running> = HashMap::new();
+    while let Some(line) = lines.next().await? {
         by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
         match line {
@@ -69,14 +93,15 @@ where
                 let mut out = Vec::new();
                 write_error(&mut out, None, &error);
                 record::sent("", &out);
-                Out::new(&sender).send(out).await;
+                Out::new(sender).send(out).await;
             }
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
             Line::Text(bytes) => match parse(&bytes) {
                 Ok(Message::Notification { method, params }) => {
                     if method == "notifications/cancelled"
                         && let Some(cancelled) = params.and_then(Cancelled::read)
-                        && let Some(request) = by_id.remove(cancelled.request_id.get())
+                        && let Some(request) =
+                            by_id.remove(&RequestId::read(cancelled.request_id.get()))
                     {
                         let reason = cancelled.reason.as_deref().unwrap_or("none given");
                         tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
@@ -85,26 +110,19 @@ where
                     }
                 }
                 Ok(Message::Request { id, .. }) => {
-                    let id = id.as_json().to_owned();
-                    let out = Out::new(&sender);
+                    let id = RequestId::read(id.as_json());
+                    let out = Out::new(sender);
                     let silent = out.silent.clone();
                     let handle = running.spawn(answer(server.clone(), bytes, out, closed.clone()));
                     by_id.insert(id, Running { handle, silent });
                 }
                 Err(_) => {
-                    answer(server.clone(), bytes, Out::new(&sender), closed.clone()).await;
+                    answer(server.clone(), bytes, Out::new(sender), closed.clone()).await;
                 }
             },
         }
     }
-    // Nothing more is read: nobody listens any longer, and what still runs is given a little time and then cancelled.
-    closing.send_replace(true);
-    let all = async { while running.join_next().await.is_some() {} };
-    if tokio::time::timeout(patience, all).await.is_err() {
-        running.shutdown().await;
-    }
-    drop(sender);
-    writer.await.map_err(io::Error::other)?
+    Ok(())
 }
 
 async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
@@ -133,21 +151,40 @@ async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Rec
     }
 }
 
+/// The id of a request as it is compared: a text, however it was escaped, or a number as it was written.
+#[derive(PartialEq, Eq, Hash)]
+enum RequestId {
+    Text(String),
+    Number(String),
+}
+
+impl RequestId {
+    fn read(json: &str) -> Self {
+        match serde_json::from_str(json) {
+            Ok(text) => Self::Text(text),
+            Err(_) => Self::Number(json.to_owned()),
+        }
+    }
+}
+
 /// A request that is being answered.
 struct Running {
     handle: AbortHandle,
     silent: Arc<AtomicBool>,
 }
 
+/// Messages for the writer, and whether they may still be sent.
+type Sender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
+
 /// Where the messages of one request go.
 struct Out {
-    sender: mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>,
+    sender: Sender,
     /// The request was cancelled: nothing more may be said, not even what is queued.
     silent: Arc<AtomicBool>,
 }
 
 impl Out {
-    fn new(sender: &mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>) -> Self {
+    fn new(sender: &Sender) -> Self {
         Self {
             sender: sender.clone(),
             silent: Arc::default(),
@@ -174,20 +211,27 @@ impl<'a> Cancelled<'a> {
     }
 }
 
-async fn write_lines<W>(
+/// Writes until there is no more to come, or nobody who takes it: that is how a client ends that does not wait.
+async fn write_lines(
     mut lines: mpsc::Receiver<(Vec<u8>, Arc<AtomicBool>)>,
-    mut output: W,
-) -> io::Result<()>
-where
-    W: AsyncWrite + Unpin,
-{
+    mut output: impl AsyncWrite + Unpin,
+) -> io::Result<()> {
     while let Some((mut line, silent)) = lines.recv().await {
         if silent.load(Ordering::Acquire) {
             continue;
         }
         line.push(b'\n');
-        output.write_all(&line).await?;
-        output.flush().await?;
+        let written = async {
+            output.write_all(&line).await?;
+            output.flush().await
+        };
+        match written.await {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                tracing::debug!("the client is gone");
+                return Ok(());
+            }
+            written => written?,
+        }
     }
     Ok(())
 }

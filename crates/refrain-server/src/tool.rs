@@ -3,7 +3,7 @@
 use crate::handler::{Handler, Needs, Start, erase};
 use crate::metrics::TargetCounts;
 use crate::reply::ToolCall;
-use crate::shown::shown;
+use crate::shown::{scoped, shown};
 use refrain_wire::{ToolAnnotations, ToolInfo};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
@@ -83,13 +83,6 @@ impl Tool {
         self
     }
 
-    /// Scopes that a caller needs to call it, all of them; every round is checked. Over HTTP a caller who lacks one is
-    /// answered with 403 and told which are needed; over stdio they are not asked for.
-    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
-        self.scopes.extend(scopes.into_iter().map(Into::into));
-        self
-    }
-
     /// The handler uses `cx.once(..)`: the server must have a replay log.
     pub fn once(mut self) -> Self {
         self.once = true;
@@ -105,6 +98,7 @@ impl Tool {
 }
 
 shown!(Tool);
+scoped!(Tool, "call it");
 
 impl std::fmt::Debug for Tool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

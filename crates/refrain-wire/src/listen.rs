@@ -205,7 +205,10 @@ pub fn write_change(out: &mut Vec<u8>, id: Id<'_>, change: Change<'_>) {
     });
 }
 
-/// Writes that the server ends the stream. The response comes after it.
+/// Writes that the server ends the stream: the last message of it, after the response.
+///
+/// The protocol wants both and gives no order. Clients take the first of them for the end, and this one for an unclean
+/// end; so it comes second, although the response should be the last message of a stream.
 pub fn write_listen_cancelled(out: &mut Vec<u8>, id: Id<'_>, reason: &str) {
     notification(out, id, "notifications/cancelled", |out| {
         out.extend_from_slice(b",\"requestId\":");
@@ -215,7 +218,8 @@ pub fn write_listen_cancelled(out: &mut Vec<u8>, id: Id<'_>, reason: &str) {
     });
 }
 
-/// Writes the response to `subscriptions/listen`, which is the last message of its stream.
+/// Writes the response to `subscriptions/listen`, which is how its stream ends. Only
+/// [`write_listen_cancelled`] comes after it.
 pub fn write_listen_end(out: &mut Vec<u8>, id: Id<'_>, server_info: &RawValue) {
     open(out, Some(id.as_json()));
     out.extend_from_slice(br#","result":{"resultType":"complete","_meta":{""#);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use refrain_wire::{
-    Annotations, Ask, Cache, Capability, Content, DiscoverResult, Empty, ErrorCode, Id,
+    Annotations, Ask, Cache, Capability, Content, DiscoverResult, Empty, ErrorCode, Icon, Id,
     Implementation, Incomplete, ListCapability, ListResult, LogLevel, PromptArgument, PromptInfo,
-    PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo,
+    PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo, ResourceLink,
     ResourceTemplateInfo, ResultBody, Role, RpcError, SamplingParams, ServerCapabilities,
     ToolAnnotations, ToolInfo, ToolResult, write_error, write_log, write_progress, write_reply,
 };
@@ -270,6 +270,17 @@ fn content_blocks_write_and_read_alike() {
         (
             Content::link("file:///m.rs", "m.rs"),
             json!({"type": "resource_link", "uri": "file:///m.rs", "name": "m.rs"}),
+        ),
+        (
+            ResourceLink {
+                icons: vec![Icon::new("https://example.com/m.png")],
+                ..ResourceLink::new("file:///m.rs", "m.rs")
+            }
+            .into(),
+            json!({
+                "type": "resource_link", "uri": "file:///m.rs", "name": "m.rs",
+                "icons": [{"src": "https://example.com/m.png"}],
+            }),
         ),
         (
             Content::resource(ResourceContents::text(

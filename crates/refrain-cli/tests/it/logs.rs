@@ -120,14 +120,18 @@ async fn each_round_is_one_event() {
     let files = Files::new();
     let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
     let serve = Serve::new().tokens(&tokens).args(["--log", "json"]);
-    let instance = serve.env("RUST_LOG", "debug").start().await;
+    let instance = serve.env("RUST_LOG", "trace").start().await;
     let alice = Client::new(instance.address).with_bearer("alice-alice-alice");
     let finished = alice.finish(Call::weather("Oslo-in-Norway")).await;
     assert!(matches!(finished.reply, Reply::Done(_)), "{finished:?}");
     let none = alice.round(&mut Call::new("no-such-tool", json!({}))).await;
     assert!(matches!(none, Reply::Refused { .. }), "{none:?}");
 
-    instance.log.wait_for("a round ended", 3).await;
+    let odd = json!({"location": ["Oslo-in-Norway"]});
+    let misfit = alice.round(&mut Call::new("get_weather", odd)).await;
+    assert!(format!("{misfit:?}").contains("Oslo-in-Norway"));
+
+    instance.log.wait_for("a round ended", 4).await;
     let events: Vec<Value> = instance
         .log
         .lines()
@@ -139,6 +143,7 @@ async fn each_round_is_one_event() {
         ("get_weather", json!(1), "input_required"),
         ("get_weather", json!(2), "complete"),
         ("", Value::Null, "invalid_params"),
+        ("get_weather", Value::Null, "tool_error"),
     ];
     assert_eq!(events.len(), expected.len());
     for (event, (target, round, outcome)) in events.iter().zip(expected) {

@@ -1,9 +1,11 @@
 //! The port that tells how an instance is doing.
 
-use crate::support::http::{status_of, text_of};
+use crate::support::http::{send, status_of, text_of};
 use crate::support::{
     Call, Client, Files, Instance, Reply, Serve, in_time, refrain, root, run_tool,
 };
+use http_body_util::Full;
+use hyper::Request;
 use rustix::process::Signal;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -55,6 +57,31 @@ async fn by_flag_and_by_file() {
         same.err.contains("metrics must be another port"),
         "{same:?}"
     );
+}
+
+/// A page whose name was made to lead here does not get to read it.
+#[tokio::test]
+async fn a_port_on_this_machine_answers_for_this_machine_only() {
+    let (_instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
+    let port = metrics.port();
+    for (host, status) in [
+        ("localhost".to_owned(), 200),
+        (format!("localhost:{port}"), 200),
+        (format!("127.0.0.1:{port}"), 200),
+        ("[::1]:9464".to_owned(), 200),
+        (format!("rebound.example:{port}"), 403),
+        ("rebound.example".to_owned(), 403),
+        ("localhost.rebound.example".to_owned(), 403),
+        (String::new(), 403),
+    ] {
+        for path in ["/metrics", "/healthz"] {
+            let request = Request::get(path).header("host", &host);
+            let request = request.body(Full::default()).expect("a plain request");
+            let response = in_time("a page", send(metrics, request)).await;
+            let response = response.expect("a page");
+            assert_eq!(response.status(), status, "{path} of {host:?}");
+        }
+    }
 }
 
 /// From the signal to the end, both ports say that the instance is on its way out.

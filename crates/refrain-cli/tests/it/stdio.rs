@@ -157,3 +157,28 @@ async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
             .success()
     );
 }
+
+/// The input stays open: that nobody reads is enough.
+#[tokio::test]
+async fn a_client_that_reads_no_more_is_a_good_end() {
+    let mut process = start();
+    let mut input = process.stdin.take().expect("a pipe");
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+    let mut stderr = process.stderr.take().expect("a pipe");
+    let log = tokio::spawn(async move {
+        let mut log = String::new();
+        stderr.read_to_string(&mut log).await.expect("text");
+        log
+    });
+    let slow = json!({"name": "sum", "arguments": {"to": 1000, "pause_ms": 5}});
+    let call = request(1, "tools/call", slow) + "\n";
+    input.write_all(call.as_bytes()).await.expect("taken");
+    let begun = in_time("progress", lines.next_line()).await.expect("text");
+    assert!(begun.expect("progress").contains("notifications/progress"));
+    drop(lines);
+    let ended = in_time("the end", process.wait()).await.expect("it ends");
+    let log = in_time("the log", log).await.expect("no panic");
+    assert!(ended.success(), "{log}");
+    assert!(log.contains("the client is gone"), "{log}");
+    drop(input);
+}

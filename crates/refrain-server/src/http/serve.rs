@@ -1,6 +1,7 @@
 //! The hyper fronts: they accept connections, route `/mcp` or `/metrics`, the resource metadata, `/healthz` and `/readyz`,
 //! and drain.
 
+use super::headers::Heads;
 use super::pulse::Pulse;
 use super::{Body, HttpService, MetadataService};
 use crate::server::Server;
@@ -15,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -65,12 +67,16 @@ pub async fn serve(
 
 /// Serves `/metrics`, `/healthz` and `/readyz` until `shutdown` is done, and no calls. For a port that only those who
 /// look after the fleet can reach: let it be open until [`serve`] is done, so that draining can be watched.
+///
+/// A port on a loopback address answers only for `localhost`, `127.0.0.1`, `[::1]` and the address itself, with any port:
+/// otherwise a web page could read it by DNS rebinding. Elsewhere any host will do, as whoever scrapes it names it.
 pub async fn serve_metrics(
     listener: TcpListener,
     server: Server,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let mut connections = Connections::new(Front::Metrics(server));
+    let hosts = metrics_hosts(listener.local_addr()?.ip()).map(Arc::new);
+    let mut connections = Connections::new(Front::Metrics(server, hosts));
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         tokio::select! {
@@ -80,18 +86,27 @@ pub async fn serve_metrics(
     }
 }
 
+/// The hosts that a port at this address answers for. `None`: any.
+fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
+    let address = address.to_canonical();
+    address.is_loopback().then(|| {
+        let local = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
+        AllowedHosts::only(local.into_iter().chain([address.to_string()]))
+    })
+}
+
 /// What a port answers.
 #[derive(Clone)]
 enum Front {
     Endpoint(HttpService),
-    Metrics(Server),
+    Metrics(Server, Option<Arc<AllowedHosts>>),
 }
 
 impl Front {
     fn server(&self) -> &Server {
         match self {
             Self::Endpoint(service) => &service.server,
-            Self::Metrics(server) => server,
+            Self::Metrics(server, _) => server,
         }
     }
 }
@@ -191,9 +206,14 @@ async fn route(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     pulse.beat();
+    if let Front::Metrics(_, Some(hosts)) = front
+        && let Err(reason) = hosts.admit(&Heads::read(request.headers()), request.uri())
+    {
+        return Ok(plain(StatusCode::FORBIDDEN, reason));
+    }
     Ok(match (request.uri().path(), front) {
         ("/mcp", Front::Endpoint(service)) => service.handle_with(request, Some(pulse)).await,
-        ("/metrics", Front::Metrics(server)) => {
+        ("/metrics", Front::Metrics(server, _)) => {
             let mut response = Response::new(Body::full(server.metrics_text().into()));
             let content_type = HeaderValue::from_static(METRICS_CONTENT_TYPE);
             response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -208,7 +228,7 @@ async fn route(
             Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
             _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
         },
-        (_, Front::Metrics(_)) => plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
+        (_, Front::Metrics(..)) => plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
     })
 }
 
@@ -216,4 +236,19 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::full(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metrics_port_asks_for_its_host_on_a_loopback_address_only() {
+        for local in ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(metrics_hosts(local.parse().unwrap()).is_some(), "{local}");
+        }
+        for open in ["0.0.0.0", "::", "10.0.0.7", "::ffff:10.0.0.7"] {
+            assert_eq!(metrics_hosts(open.parse().unwrap()), None, "{open}");
+        }
+    }
 }

@@ -62,6 +62,15 @@ impl Target {
         }
     }
 
+    /// The URI it was registered under; of a template that is its text.
+    fn uri(&self) -> Option<&str> {
+        match self {
+            Self::Tool(_) | Self::Prompt(_) => None,
+            Self::Resource(resource) => Some(&resource.info.uri),
+            Self::Template(known) => Some(&known.template.info.uri_template),
+        }
+    }
+
     /// What a reply to a call of it belongs to.
     fn reply_to(&self, name: &str) -> ReplyTo {
         let (mime_type, cache) = match self {
@@ -176,7 +185,7 @@ fn try_begin(
         }
         start.receive_trace(trace);
     }
-    let span = span::open(server, call, &mut start);
+    let span = span::open(server, call, target.uri(), &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
     let single_use = single_use.then(|| LogKey::round(start.flow(), number));

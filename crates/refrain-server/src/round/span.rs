@@ -5,7 +5,7 @@
 use super::tally::is_error;
 use crate::server::Server;
 use refrain_core::{Start, Trace};
-use refrain_wire::{Call, CallKind, Id, Reply};
+use refrain_wire::{Call, CallKind, ErrorCode, Id, Reply};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tracing::Span;
@@ -14,8 +14,9 @@ use tracing::field::{Empty, display};
 /// Told of every span of a round.
 pub(crate) type RoundHook = Arc<dyn Fn(&Span, &mut Trace) + Send + Sync>;
 
-/// Makes the span of a round that begins.
-pub(super) fn open(server: &Server, call: &Call<'_>, start: &mut Start) -> Span {
+/// Makes the span of a round that begins. The URI is that of the resource or the template as it was registered: the one
+/// that the caller sent may have arguments in it.
+pub(super) fn open(server: &Server, call: &Call<'_>, uri: Option<&str>, start: &mut Start) -> Span {
     let (flow, round) = (start.flow(), start.round());
     let trace = start.trace();
     let target = |kind| (call.kind == kind).then_some(&*call.target);
@@ -29,7 +30,7 @@ pub(super) fn open(server: &Server, call: &Call<'_>, start: &mut Start) -> Span 
         otel.status_description = Empty,
         mcp.method.name = call.kind.method(),
         mcp.protocol.version = &*call.meta.protocol_version,
-        mcp.resource.uri = target(CallKind::Resource),
+        mcp.resource.uri = uri,
         gen_ai.operation.name = tool.map(|_| "execute_tool"),
         gen_ai.tool.name = tool,
         gen_ai.prompt.name = prompt,
@@ -80,7 +81,10 @@ pub(super) fn record_reply(span: &Span, kind: CallKind, reply: &Reply) {
             span.record("rpc.response.status_code", display(code));
             span.record("error.type", display(code));
             span.record("otel.status_code", "ERROR");
-            span.record("otel.status_description", &*error.message);
+            // What is said of bad params may quote them.
+            if error.code != ErrorCode::InvalidParams {
+                span.record("otel.status_description", &*error.message);
+            }
         }
         Reply::Complete(body) if kind == CallKind::Tool && is_error(body) => {
             span.record("error.type", "tool_error");

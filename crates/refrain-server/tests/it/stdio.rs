@@ -61,6 +61,13 @@ struct Client {
 }
 
 fn client(grace: Duration) -> Client {
+    client_with(ServerLimits {
+        drain_grace: grace,
+        ..ServerLimits::default()
+    })
+}
+
+fn client_with(limits: ServerLimits) -> Client {
     let (signals, heard) = signals();
     let server = Server::builder("stdio", "1")
         .tool(Tool::new("echo", echo))
@@ -73,8 +80,7 @@ fn client(grace: Duration) -> Client {
         .state(signals.clone())
         .limits(ServerLimits {
             body: LINE,
-            drain_grace: grace,
-            ..ServerLimits::default()
+            ..limits
         })
         .build()
         .expect("a usable server");
@@ -259,6 +265,24 @@ async fn a_call_can_be_cancelled() {
     assert!(client.end().await.is_empty());
 }
 
+/// The id is the text or the number, not the way it is written.
+#[tokio::test]
+async fn a_call_is_cancelled_by_its_id_however_that_is_escaped() {
+    let mut client = client(GRACE);
+    let held = Request::tool("held", json!({})).id(json!("ID"));
+    let held = String::from_utf8(held.message()).expect("text");
+    let plain = "\"caf\u{e9}\"";
+    for (id, named) in [(plain, r#""caf\u00e9""#), (r#""c\u0061f\u00E9""#, plain)] {
+        client.line(held.replace(r#""ID""#, id)).await;
+        client.hears("begun").await;
+        let cancel =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":ID}}"#;
+        client.line(cancel.replace("ID", named)).await;
+        client.hears("dropped").await;
+    }
+    assert!(client.end().await.is_empty());
+}
+
 #[tokio::test]
 async fn a_cancellation_that_is_late_or_makes_no_sense_does_no_harm() {
     let mut client = client(GRACE);
@@ -437,6 +461,46 @@ async fn told_to_stop_it_ends_subscriptions_and_waits_for_what_runs() {
             break;
         }
     }
+    let end = within("the server to end", client.serving).await;
+    end.expect("no panic").expect("no error");
+}
+
+/// Lets all tasks of this thread go on until they wait for each other.
+async fn settle() {
+    for _ in 0..2000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn told_to_stop_it_ends_though_nobody_reads() {
+    let long = "x".repeat(LINE + 1);
+    for line in ["x", &long] {
+        let mut client = client_with(ServerLimits {
+            drain_time: Duration::from_millis(20),
+            ..ServerLimits::default()
+        });
+        // More errors than are queued and the stream holds. What the server does not take is not waited for.
+        let mut input = client.input.take().expect("the input is open");
+        let lines = format!("{line}\n").repeat(200);
+        let writing = tokio::spawn(async move { input.write_all(lines.as_bytes()).await });
+        settle().await;
+        let stop = client.stop.take().expect("it was not told before");
+        stop.send(()).expect("it is still there");
+        let end = within("the server to end", client.serving).await;
+        end.expect("no panic").expect("no error");
+        writing.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_it_is_written_to_is_no_error() {
+    let mut client = client(Duration::from_millis(20));
+    let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL, json!("info"));
+    client.send(&talk.id(json!("talk"))).await;
+    client.read().await;
+    settle().await;
+    drop((client.input, client.output));
     let end = within("the server to end", client.serving).await;
     end.expect("no panic").expect("no error");
 }

@@ -3,7 +3,9 @@
 use crate::support::watch::{Watch, watch};
 use crate::support::{Instance, Login, Request, asked, result, start, text, token};
 use refrain_core::{Cx, Error, KeyRing, Result, SystemSource};
-use refrain_server::{Json, Prompt, Resource, Server, ServerBuilder, Tool};
+use refrain_server::{Json, Prompt, Resource, ResourceTemplate, Server, ServerBuilder, Tool};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -257,7 +259,7 @@ async fn spans_say_how_a_round_ended() {
         ]),
         [
             ["tool_error", "", "ERROR", ""],
-            ["-32602", "-32602", "ERROR", "not like this"],
+            ["-32602", "-32602", "ERROR", ""],
             ["", "", "", ""],
             ["", "", "", ""],
         ]
@@ -276,6 +278,58 @@ async fn spans_say_how_a_round_ended() {
             ["resources/read", "", "", "x://r"],
         ]
     );
+}
+
+/// Whatever form they come in, and whatever is wrong with them.
+#[tokio::test]
+async fn arguments_are_in_no_span_and_no_event() {
+    const SAID: &str = "told-in-confidence";
+    #[derive(Deserialize, JsonSchema)]
+    struct Args {
+        #[allow(dead_code)]
+        number: u8,
+    }
+    #[derive(Deserialize, JsonSchema)]
+    struct Name {
+        name: String,
+    }
+    async fn count(_: Cx, _: Args) -> Result<&'static str> {
+        Ok("counted")
+    }
+    async fn named(_: Cx, name: Name) -> Result<String> {
+        Ok(name.name)
+    }
+    let one = start(
+        Server::builder("traces", "1")
+            .tool(Tool::new("count", count))
+            // The schema lets anything pass: the struct does not.
+            .tool(Tool::new("lax", count).input_schema(json!({"type": "object"})))
+            .prompt(Prompt::new("count", count))
+            .resource_template(ResourceTemplate::new("n://{name}", "named", named))
+            .resource_template(ResourceTemplate::new("c://{number}", "counted", count)),
+    )
+    .await;
+    let (seen, _guard) = watch(LevelFilter::TRACE);
+    let arguments = json!({"number": SAID});
+    for tool in ["count", "lax"] {
+        let misfit = one.send(&Request::tool(tool, arguments.clone())).await;
+        assert!(text(&misfit.reply()).starts_with("Invalid arguments"));
+    }
+    let prompt = one.send(&Request::prompt("count", arguments)).await;
+    let error = prompt.error(200, -32602);
+    assert!(error.contains(SAID), "the caller may see it: {error}");
+    let read = |scheme: &str| Request::read(&format!("{scheme}://{SAID}"));
+    one.send(&read("n")).await.reply();
+    one.send(&read("c")).await.error(200, -32602);
+    one.send(&read("unknown")).await.error(200, -32602);
+    let seen = seen.take();
+    let uris: Vec<_> = (0..4)
+        .map(|n| field(&seen, n, "mcp.resource.uri"))
+        .collect();
+    assert_eq!(uris, [None, None, Some("n://{name}"), Some("c://{number}")]);
+    assert_eq!(field(&seen, 1, "error.type"), Some("-32602"));
+    let all = format!("{seen:?}");
+    assert!(!all.contains(SAID), "{all}");
 }
 
 #[tokio::test]
