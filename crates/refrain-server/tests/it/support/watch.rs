@@ -28,8 +28,8 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) text: String,
-    /// All that it says beside its text. Only shown.
-    #[allow(dead_code)]
+    /// All that it says beside its text.
+    #[expect(dead_code, reason = "only looked at as it is shown")]
     fields: HashMap<&'static str, String>,
     within: Option<&'static str>,
 }
