@@ -8,6 +8,7 @@ use refrain_server::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 #[derive(Deserialize, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is looked at")]
@@ -217,7 +218,12 @@ async fn suggestions_take_places_like_calls() {
     assert_eq!(third.header("retry-after"), Some("1"));
     // Whoever goes away gives the place back.
     busy.pop();
-    signals.open();
+    let given_back = async {
+        while instance.server.running() > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within("the place", given_back).await;
     signals.open();
     for connection in &mut busy {
         let reply = connection.response().await.reply();

@@ -182,18 +182,28 @@ async fn the_most_literal_template_is_read_and_a_resource_before_any() {
     }
 }
 
+/// A server with a template of its own and another one.
+fn beside(template: &'static str) -> Result<Server, BuildError> {
+    builder()
+        .resource_template(named("n://{year}/{name}", "one"))
+        .resource_template(named(template, "other"))
+        .build()
+}
+
 #[test]
 fn templates_for_the_same_uris_are_duplicates() {
-    let of = |template: &'static str| {
-        builder()
-            .resource_template(named("n://{year}/{name}", "one"))
-            .resource_template(named(template, "other"))
-            .build()
-    };
-    let error = of("n://{a}/{b}").expect_err("the same URIs");
-    assert!(matches!(error, BuildError::Duplicate { name, .. } if name == "n://{a}/{b}"));
-    assert!(of("n://{a}/{b}/{c}").is_ok());
-    let error = of("n://{a}{b}").expect_err("no way to tell where a ends");
+    for same in ["n://{a}/{b}", "n://{year}/{name}"] {
+        let error = beside(same).expect_err("the same URIs");
+        assert!(matches!(error, BuildError::Duplicate { name, .. } if name == same));
+    }
+    for other in ["n://{a}/{b}/{c}", "n://{a}/{+b}", "m://{a}/{b}"] {
+        assert!(beside(other).is_ok(), "{other}");
+    }
+}
+
+#[test]
+fn a_template_that_can_be_read_in_two_ways_is_refused_and_told_where() {
+    let error = beside("n://{a}{b}").expect_err("no way to tell where a ends");
     let BuildError::Template(error) = error else {
         panic!("{error}");
     };

@@ -286,7 +286,7 @@ async fn arguments_are_in_no_span_and_no_event() {
     const SAID: &str = "told-in-confidence";
     #[derive(Deserialize, JsonSchema)]
     struct Args {
-        #[allow(dead_code)]
+        #[expect(dead_code, reason = "only read from the wire")]
         number: u8,
     }
     #[derive(Deserialize, JsonSchema)]
