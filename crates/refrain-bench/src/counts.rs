@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::load::{Workload, sequence};
 
 /// N.
-const REQUESTS: u64 = 200;
+const REQUESTS: u64 = 2000;
 /// Valgrind is some fifty times slower than the processor.
 const PATIENCE: Duration = Duration::from_secs(120);
 

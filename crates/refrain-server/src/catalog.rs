@@ -362,14 +362,26 @@ fn check_name(name: &str) -> Result<(), BuildError> {
     Ok(())
 }
 
+/// Is this a character that a URI must encode?
+fn is_odd(c: char) -> bool {
+    !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c)
+}
+
+/// A URI as it was sent, or with what it must encode encoded.
+pub(crate) fn written(uri: &str) -> Cow<'_, str> {
+    if uri.chars().any(is_odd) {
+        return normal(uri);
+    }
+    Cow::Borrowed(uri)
+}
+
 fn check_uri(uri: &str) -> Result<(), BuildError> {
     let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
     let in_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     let has_scheme = scheme.is_some_and(|scheme| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(in_scheme)
     });
-    let odd = |c: char| !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c);
-    let reason = match uri.chars().find(|c| odd(*c)) {
+    let reason = match uri.chars().find(|c| is_odd(*c)) {
         _ if !has_scheme => "it needs a scheme, as in notes://today".to_owned(),
         Some(c) => format!("{c:?} must be percent-encoded"),
         None => return Ok(()),

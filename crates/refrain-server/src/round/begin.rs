@@ -2,7 +2,7 @@
 
 use super::{Round, Stage, Tally, span};
 use crate::auth::Caller;
-use crate::catalog::{RegisteredTemplate, RegisteredTool};
+use crate::catalog::{RegisteredTemplate, RegisteredTool, written};
 use crate::dispatch::{Begin, no_place};
 use crate::handler::{Run, Start as StartHandler};
 use crate::metrics::TargetCounts;
@@ -79,7 +79,7 @@ impl Target {
             Self::Template(known) => (&known.template.info.mime_type, known.template.cache),
         };
         ReplyTo {
-            uri: name.to_owned(),
+            uri: written(name).into_owned(),
             mime_type: mime_type.clone(),
             cache,
         }

@@ -209,3 +209,17 @@ fn a_template_that_can_be_read_in_two_ways_is_refused_and_told_where() {
     };
     assert_eq!((error.at, error.flaw), (7, TemplateFlaw::Adjacent));
 }
+
+#[tokio::test]
+async fn the_uri_of_what_is_read_is_one_however_it_was_asked_for() {
+    let template = ResourceTemplate::new("notes://{day}", "notes", async |_: Cx| Ok("text"));
+    let instance = start(Server::builder("t", "1").resource_template(template)).await;
+    for (asked, written) in [
+        ("notes://%22monday%22", "notes://%22monday%22"),
+        ("notes://\"monday\"", "notes://%22monday%22"),
+        ("notes://mon%64ay", "notes://mon%64ay"),
+    ] {
+        let reply = instance.send(&Request::read(asked)).await.reply();
+        assert_eq!(result(&reply)["contents"][0]["uri"], written);
+    }
+}
