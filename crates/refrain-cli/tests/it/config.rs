@@ -2,9 +2,10 @@
 
 use crate::support::http::{send, status_of};
 use crate::support::terminal::Terminal;
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time, refrain, root};
+use crate::support::{
+    Call, Client, Files, Instance, Reply, Serve, in_time, program, refrain, root,
+};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 /// The same words from `config check`, with places that editors understand, and from `serve`, which does not start.
 #[tokio::test]
@@ -113,12 +114,9 @@ async fn check_is_coloured_on_a_terminal() {
         let mut terminal = Terminal::open();
         let theirs = terminal.theirs();
         let both = theirs.try_clone().expect("a second handle");
-        let mut check = Command::new(env!("CARGO_BIN_EXE_refrain"));
+        let mut check = program();
         check.args(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
-        check
-            .env("TERM", "xterm")
-            .env_remove("NO_COLOR")
-            .env_remove("CLICOLOR");
+        check.env("TERM", "xterm");
         let mut child = check
             .stdout(both)
             .stderr(theirs)

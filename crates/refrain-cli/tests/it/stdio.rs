@@ -1,11 +1,11 @@
 //! `refrain serve --stdio` as a process: what is on its standard output, and when it ends.
 
-use crate::support::in_time;
+use crate::support::{in_time, program};
 use refrain::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 fn request(id: u32, method: &str, mut params: Value) -> String {
     params["_meta"] = json!({
@@ -19,10 +19,9 @@ fn request(id: u32, method: &str, mut params: Value) -> String {
 
 /// The binary with everything in its log.
 fn start() -> Child {
-    Command::new(env!("CARGO_BIN_EXE_refrain"))
+    program()
         .args(["serve", "--stdio"])
         .env("RUST_LOG", "trace")
-        .env_remove("REFRAIN_KEYS")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -15,6 +15,25 @@ use tokio::task::JoinHandle;
 
 const LISTENING: &str = "listening on http://";
 
+/// What the program and its terminal output listen to; `CI` too makes for colours.
+const LISTENED_TO: [&str; 6] = [
+    "CI",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "NO_COLOR",
+    "REFRAIN_KEYS",
+    "RUST_LOG",
+];
+
+/// The program, with nothing of the tests' own environment that it listens to.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+    for name in LISTENED_TO {
+        command.env_remove(name);
+    }
+    command
+}
+
 /// How an instance is started.
 pub(crate) struct Serve(Command);
 
@@ -26,14 +45,9 @@ impl Serve {
 
     /// The same, without an address.
     pub(crate) fn without_address() -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+        let mut command = program();
         command
             .arg("serve")
-            .env_remove("RUST_LOG")
-            .env_remove("NO_COLOR")
-            .env_remove("CLICOLOR")
-            .env_remove("CLICOLOR_FORCE")
-            .env_remove("REFRAIN_KEYS")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -264,7 +278,8 @@ pub(crate) struct Said {
 
 /// Runs one of the commands that end by themselves.
 pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_refrain"))
+    let output = program()
+        .into_std()
         .args(args)
         .stdin(Stdio::null())
         .output()

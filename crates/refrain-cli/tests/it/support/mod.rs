@@ -11,7 +11,7 @@ pub(crate) mod tools;
 
 pub(crate) use balancer::Balancer;
 pub(crate) use client::{Call, Client, Finished, Reply};
-pub(crate) use instance::{Instance, Serve, refrain};
+pub(crate) use instance::{Instance, Serve, program, refrain};
 pub(crate) use issuer::Issuer;
 pub(crate) use ledger::Ledger;
 pub(crate) use tools::{run_tool, tool_fails};
