@@ -1,0 +1,16 @@
+//! Where a flow waits when it does not wait with its client: tasks, replay logs, and tokens that are too large to travel.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `task` | what a task is to a store |
+//! | `store` | the trait that every store implements |
+
+mod store;
+mod task;
+
+pub use refrain_core::{Keep, LogError, LogFuture, LogKey, Recorded, ReplayLog};
+pub use store::{StoreError, StoreFuture, TaskStore};
+pub use task::{
+    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
+    TaskId, TaskRow, TaskStatus,
+};
