@@ -33,6 +33,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 const VERSION: u8 = 1;
+/// The version of what is sealed to lie in a store. A token is none, whatever it is bound to.
+const AT_REST: u8 = 129;
 const SALT: usize = 16;
 const HEADER: usize = 1 + 4 + SALT + 4 + 8;
 const TAG: usize = 16;
@@ -248,6 +250,66 @@ impl Sealer {
         ring.minter.clone()
     }
 
+    /// Seals bytes that are to lie somewhere, for the place named by `place`: elsewhere they do not open.
+    pub fn seal_bytes(&self, place: &[u8], content: &[u8]) -> Vec<u8> {
+        let (minter, header) = self.header(AT_REST);
+        let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(content);
+        seal_in_place(&minter, &header, place, &mut bytes);
+        bytes
+    }
+
+    /// Opens what [`seal_bytes`](Self::seal_bytes) sealed for this place.
+    pub fn open_bytes(&self, place: &[u8], mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
+        let length = self.unseal(AT_REST, place, &mut sealed)?.len();
+        sealed.drain(..HEADER);
+        sealed.truncate(length);
+        Ok(sealed)
+    }
+
+    /// The minter, and the next header of its.
+    fn header(&self, version: u8) -> (Arc<Minter>, [u8; HEADER]) {
+        let now = self.source.unix_seconds();
+        let minter = self.minter(now);
+        let mut header = [0; HEADER];
+        header[0] = version;
+        header[1..5].copy_from_slice(minter.key_id.as_bytes());
+        header[5..5 + SALT].copy_from_slice(&minter.salt);
+        header[21..25].copy_from_slice(&second(now));
+        let count = minter.counter.fetch_add(1, Ordering::Relaxed);
+        header[25..].copy_from_slice(&count.to_be_bytes());
+        (minter, header)
+    }
+
+    /// Opens what was sealed in place, and gives the content.
+    fn unseal<'a>(
+        &self,
+        version: u8,
+        binding: &[u8],
+        bytes: &'a mut [u8],
+    ) -> Result<&'a [u8], OpenError> {
+        let header: [u8; HEADER] = bytes
+            .get(..HEADER)
+            .and_then(|header| header.try_into().ok())
+            .ok_or(OpenError::Length)?;
+        if header[0] != version {
+            return Err(OpenError::Version);
+        }
+        let (key_id, salt) = (
+            KeyId::from_slice(&header[1..5]),
+            header[5..5 + SALT].try_into().unwrap_or([0; SALT]),
+        );
+        let (key, cached) = self.key_for(key_id, &salt)?;
+        let plain = key
+            .open_in_place(nonce(&header), Aad::from(binding), &mut bytes[HEADER..])
+            .map_err(|_| OpenError::Seal)?;
+        if !cached {
+            self.remember(key_id, salt, key.clone());
+        }
+        Ok(plain)
+    }
+
     /// Seals a flow for the call it is bound to.
     pub fn seal(
         &self,
@@ -261,24 +323,9 @@ impl Sealer {
             expires: now.saturating_add(self.options.ttl.as_secs()),
             version,
         };
-        let minter = self.minter(now);
-        let mut header = [0; HEADER];
-        header[0] = VERSION;
-        header[1..5].copy_from_slice(minter.key_id.as_bytes());
-        header[5..5 + SALT].copy_from_slice(&minter.salt);
-        header[21..25].copy_from_slice(&second(now));
-        let count = minter.counter.fetch_add(1, Ordering::Relaxed);
-        header[25..].copy_from_slice(&count.to_be_bytes());
+        let (minter, header) = self.header(VERSION);
         let mut bytes = snapshot.encode(&claims, &header, TAG);
-        let tag = minter
-            .key
-            .seal_in_place_separate_tag(
-                nonce(&header),
-                Aad::from(binding.as_bytes()),
-                &mut bytes[HEADER..],
-            )
-            .expect("AES-GCM seals anything that fits in memory");
-        bytes.extend_from_slice(tag.as_ref());
+        seal_in_place(&minter, &header, binding.as_bytes(), &mut bytes);
         let size = bytes.len().div_ceil(3) * 4;
         if size > self.options.max_token {
             let largest = snapshot.largest().map_or_else(String::new, |(name, size)| {
@@ -301,28 +348,7 @@ impl Sealer {
         let mut bytes = URL_SAFE_NO_PAD
             .decode(token)
             .map_err(|_| OpenError::Encoding)?;
-        let header: [u8; HEADER] = bytes
-            .get(..HEADER)
-            .and_then(|header| header.try_into().ok())
-            .ok_or(OpenError::Length)?;
-        if header[0] != VERSION {
-            return Err(OpenError::Version);
-        }
-        let (key_id, salt) = (
-            KeyId::from_slice(&header[1..5]),
-            header[5..5 + SALT].try_into().unwrap_or([0; SALT]),
-        );
-        let (key, cached) = self.key_for(key_id, &salt)?;
-        let plain = key
-            .open_in_place(
-                nonce(&header),
-                Aad::from(binding.as_bytes()),
-                &mut bytes[HEADER..],
-            )
-            .map_err(|_| OpenError::Seal)?;
-        if !cached {
-            self.remember(key_id, salt, key.clone());
-        }
+        let plain = self.unseal(VERSION, binding.as_bytes(), &mut bytes)?;
         let (claims, snapshot) = Snapshot::decode(plain).ok_or(OpenError::Content)?;
         let now = self.source.unix_seconds();
         let skew = self.options.skew.as_secs();
@@ -362,6 +388,15 @@ impl Sealer {
         }
         ring.derived.insert((key_id, salt), key);
     }
+}
+
+/// Seals what comes after the header, and adds the tag.
+fn seal_in_place(minter: &Minter, header: &[u8; HEADER], binding: &[u8], bytes: &mut Vec<u8>) {
+    let tag = minter
+        .key
+        .seal_in_place_separate_tag(nonce(header), Aad::from(binding), &mut bytes[HEADER..])
+        .expect("AES-GCM seals anything that fits in memory");
+    bytes.extend_from_slice(tag.as_ref());
 }
 
 fn second(now: u64) -> [u8; 4] {

@@ -12,11 +12,13 @@ use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
 use crate::round::RoundHook;
 use crate::server::{Inner, Server};
+use crate::tasks::{TaskOptions, Tasks};
 use crate::template::TemplateError;
 use crate::tool::Tool;
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
+use refrain_store::TaskStore;
 use refrain_wire::{Cache, Icon, Implementation};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
@@ -150,6 +152,7 @@ pub struct ServerBuilder {
     authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: AccessRules,
     on_round: Option<RoundHook>,
+    tasks: Option<Tasks>,
 }
 
 impl Server {
@@ -179,6 +182,7 @@ impl Server {
             authenticator: None,
             access: AccessRules::default(),
             on_round: None,
+            tasks: None,
         }
     }
 }
@@ -346,6 +350,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Where tasks live, and how they are run. All instances of a fleet share the store.
+    pub fn tasks(mut self, store: Arc<dyn TaskStore>, options: TaskOptions) -> Self {
+        self.tasks = Some(Tasks { store, options });
+        self
+    }
+
     /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
     /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
     /// of the level debug are switched off.
@@ -363,6 +373,9 @@ impl ServerBuilder {
             return Err(BuildError::ExtensionName { name: name.clone() });
         }
         self.limits.check()?;
+        if let Some(tasks) = &self.tasks {
+            tasks.options.check()?;
+        }
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
         let metrics = Metrics::new(
@@ -410,6 +423,7 @@ impl ServerBuilder {
             authenticator: self.authenticator,
             access: self.access.build()?,
             on_round: self.on_round,
+            tasks: self.tasks,
         })))
     }
 }

@@ -21,6 +21,7 @@
 //! | `http` | the tower service and the hyper front |
 //! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
+//! | `tasks` | flows whose home is a store |
 //! | `auth` | who is calling, and what they may do |
 
 mod auth;
@@ -46,6 +47,7 @@ mod server;
 mod shelf;
 mod shown;
 mod stdio;
+mod tasks;
 mod template;
 mod texts;
 mod tool;
@@ -70,5 +72,6 @@ pub use resource::{Resource, ResourceTemplate};
 pub use round::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::serve_stdio;
+pub use tasks::TaskOptions;
 pub use template::{TemplateError, TemplateFlaw};
 pub use tool::Tool;

@@ -9,6 +9,7 @@ use crate::listen::Hub;
 use crate::load::Load;
 use crate::metrics::Metrics;
 use crate::round::RoundHook;
+use crate::tasks::Tasks;
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
     DiscoverResult, Empty, ListCapability, PROTOCOL_VERSION, Reply, ServerCapabilities,
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: Access,
     pub(crate) on_round: Option<RoundHook>,
+    pub(crate) tasks: Option<Tasks>,
 }
 
 impl Server {

@@ -127,6 +127,8 @@ pub enum Reply {
     Complete(ResultBody),
     /// The call needs answers, or to be sent again.
     Incomplete(Incomplete),
+    /// The call has become a task, described by these members.
+    Task(ResultBody),
     /// The call failed.
     Error(RpcError),
     /// A reply that was given before, as [`record_reply`](crate::record_reply) kept it.

@@ -213,7 +213,11 @@ pub fn record_reply(reply: &Reply, server_info: &RawValue) -> String {
 fn write_rest(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
     match reply {
         Reply::Complete(body) => {
-            write_complete(out, body);
+            write_result(out, "complete", body);
+            write_meta(out, body.meta(), server_info);
+        }
+        Reply::Task(body) => {
+            write_result(out, "task", body);
             write_meta(out, body.meta(), server_info);
         }
         Reply::Incomplete(incomplete) => {
@@ -291,8 +295,10 @@ pub(crate) fn open(out: &mut Vec<u8>, id: Option<&str>) {
     }
 }
 
-fn write_complete(out: &mut Vec<u8>, body: &ResultBody) {
-    out.extend_from_slice(br#","result":{"resultType":"complete""#);
+fn write_result(out: &mut Vec<u8>, kind: &str, body: &ResultBody) {
+    out.extend_from_slice(br#","result":{"resultType":""#);
+    out.extend_from_slice(kind.as_bytes());
+    out.push(b'"');
     if !body.members().is_empty() {
         out.push(b',');
         out.extend_from_slice(body.members().as_bytes());

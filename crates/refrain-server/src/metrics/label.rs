@@ -56,6 +56,8 @@ pub(crate) enum Outcome {
     InputRequired,
     /// The flow was handed on, without asks.
     HandedOn,
+    /// The flow became a task.
+    Task,
     /// A token that may be used once came again, and got the reply it had before.
     Repeated,
     /// The parameters, the answers or the token do not fit (-32602).
@@ -94,6 +96,7 @@ impl Label for Outcome {
         Self::ToolError,
         Self::InputRequired,
         Self::HandedOn,
+        Self::Task,
         Self::Repeated,
         Self::InvalidParams,
         Self::InternalError,
@@ -113,6 +116,7 @@ impl Label for Outcome {
             Self::ToolError => "tool_error",
             Self::InputRequired => "input_required",
             Self::HandedOn => "handed_on",
+            Self::Task => "task",
             Self::Repeated => "repeated",
             Self::InvalidParams => "invalid_params",
             Self::InternalError => "internal_error",

@@ -90,6 +90,6 @@ pub(super) fn record_reply(span: &Span, kind: CallKind, reply: &Reply) {
             span.record("error.type", "tool_error");
             span.record("otel.status_code", "ERROR");
         }
-        Reply::Complete(_) | Reply::Incomplete(_) | Reply::Recorded(_) => {}
+        Reply::Complete(_) | Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {}
     }
 }

@@ -108,6 +108,7 @@ fn outcome(reply: &Reply, kind: CallKind) -> Outcome {
         Reply::Complete(body) if kind == CallKind::Tool && is_error(body) => Outcome::ToolError,
         Reply::Complete(_) => Outcome::Complete,
         Reply::Incomplete(_) => Outcome::InputRequired,
+        Reply::Task(_) => Outcome::Task,
         Reply::Error(error) => Outcome::error(error.code),
         Reply::Recorded(_) => Outcome::Repeated,
     }
