@@ -237,6 +237,8 @@ impl Round {
                 ))
             }
             Event::Done(Ok(Outcome::Incomplete(_)))
+            | Event::Detach
+            | Event::Write(_)
             | Event::Notes(_)
             | Event::Settle
             | Event::Crashed => Reply::Error(RpcError::internal("Internal error")),

@@ -27,6 +27,8 @@ pub struct Env {
     pub pressure: Option<Arc<dyn Pressure>>,
     /// Where `once` records what it is about to do. Without one `once` is a fault.
     pub replay_log: Option<Arc<dyn ReplayLog>>,
+    /// Can the flow become a task? Where it cannot, `detach` changes nothing.
+    pub can_detach: bool,
 }
 
 /// Says whether an instance wants to be rid of work: it is draining, or has too much of it.

@@ -200,6 +200,7 @@ fn try_begin(
         limits: server.0.limits.flow.clone(),
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
         replay_log: server.0.replay_log.clone().filter(|_| once),
+        can_detach: false,
     };
     let mut arguments = arguments.unwrap_or_else(|| json!({}));
     target.read_texts(&mut arguments);
