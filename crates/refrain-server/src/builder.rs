@@ -19,7 +19,7 @@ use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::TaskStore;
-use refrain_wire::{Cache, Icon, Implementation};
+use refrain_wire::{Cache, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::{Arc, RwLock};
@@ -98,6 +98,14 @@ pub enum BuildError {
     ExtensionName {
         /// The name.
         name: String,
+    },
+    /// An extension that the server declares by itself.
+    #[error(
+        "the extension {name:?} cannot be declared by hand: hand in a store with .tasks(..), and it is declared"
+    )]
+    OwnExtension {
+        /// The name.
+        name: &'static str,
     },
     /// A limit is zero that cannot be.
     #[error("the limit {limit} must be at least 1")]
@@ -350,9 +358,10 @@ impl ServerBuilder {
         self
     }
 
-    /// Where tasks live, and how they are run. All instances of a fleet share the store.
+    /// Where tasks live, and how they are run. All instances of a fleet share the store. Clients are told that the server
+    /// speaks the extension for tasks.
     pub fn tasks(mut self, store: Arc<dyn TaskStore>, options: TaskOptions) -> Self {
-        self.tasks = Some(Tasks { store, options });
+        self.tasks = Some(Tasks::new(store, options));
         self
     }
 
@@ -368,13 +377,19 @@ impl ServerBuilder {
     }
 
     /// Checks everything that was registered and builds the server.
-    pub fn build(self) -> Result<Server, BuildError> {
+    pub fn build(mut self) -> Result<Server, BuildError> {
         if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
             return Err(BuildError::ExtensionName { name: name.clone() });
         }
         self.limits.check()?;
+        if self.extensions.contains_key(TASKS_EXTENSION) {
+            let name = TASKS_EXTENSION;
+            return Err(BuildError::OwnExtension { name });
+        }
         if let Some(tasks) = &self.tasks {
             tasks.options.check()?;
+            let settings = Value::Object(Map::new());
+            self.extensions.insert(TASKS_EXTENSION.into(), settings);
         }
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);

@@ -1,11 +1,11 @@
 //! Suggestions for the arguments of prompts and the variables of resource templates.
 
-use crate::auth::Caller;
+use crate::auth::{Caller, MissingScopes};
 use crate::builder::BuildError;
 use crate::catalog::Catalog;
 use crate::dispatch::{Begin, no_place};
 use crate::server::Server;
-use refrain_core::{Principal, Result};
+use refrain_core::Principal;
 use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -25,7 +25,7 @@ pub struct Typed {
     pub principal: Principal,
 }
 
-type Suggesting = Pin<Box<dyn Future<Output = Result<Completion>> + Send>>;
+type Suggesting = Pin<Box<dyn Future<Output = refrain_core::Result<Completion>> + Send>>;
 
 /// A function that suggests values.
 pub(crate) type Completer = Arc<dyn Fn(Typed) -> Suggesting + Send + Sync>;
@@ -37,7 +37,7 @@ pub(crate) type Completers = BTreeMap<String, Completer>;
 pub(crate) fn completer<F, Fut, C>(suggest: F) -> Completer
 where
     F: Fn(Typed) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<C>> + Send + 'static,
+    Fut: Future<Output = refrain_core::Result<C>> + Send + 'static,
     C: Into<Completion>,
 {
     Arc::new(move |typed| {
@@ -84,8 +84,8 @@ pub(crate) fn check(of: &str, completers: &Completers, known: &[&str]) -> Result
     }
 }
 
-/// A reply that takes its time.
-pub(crate) type Later = Pin<Box<dyn Future<Output = Reply> + Send>>;
+/// A reply that takes its time; or on the way it is found that the caller lacks a scope.
+pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, MissingScopes>> + Send>>;
 
 /// Finds who suggests values for what is typed, and lets them. That takes a place like a call.
 pub(crate) fn complete(
@@ -103,7 +103,7 @@ pub(crate) fn complete(
         let none = Reply::complete(CompleteResult {
             completion: Vec::<String>::new().into(),
         });
-        return Ok(Box::pin(std::future::ready(none)));
+        return Ok(Box::pin(std::future::ready(Ok(none))));
     };
     let owned = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
         (name.into_owned(), value.into_owned())
@@ -125,7 +125,7 @@ pub(crate) fn complete(
                 Err(_) => Poll::Ready(Err(Panicked)),
             }
         });
-        match tokio::time::timeout(time, suggesting).await {
+        Ok(match tokio::time::timeout(time, suggesting).await {
             Ok(Ok(Ok(completion))) => Reply::complete(CompleteResult {
                 completion: completion.bounded(),
             }),
@@ -138,7 +138,7 @@ pub(crate) fn complete(
                 Reply::Error(RpcError::internal("Internal error"))
             }
             Err(_) => Reply::Error(RpcError::internal("the suggestions took too long")),
-        }
+        })
     }))
 }
 

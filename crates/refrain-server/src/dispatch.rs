@@ -7,10 +7,12 @@ use crate::listen::{NoPlace, Subscription};
 use crate::metrics::{Label, Other, Refusal};
 use crate::round::{Round, begin};
 use crate::server::Server;
+use crate::tasks::{self, TaskNews};
 use http::HeaderMap;
 use refrain_wire::{
-    Call, CallKind, CompleteParams, ListParams, ListenParams, Meta, PROTOCOL_VERSION, Reply,
-    RpcError, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
+    Call, CallKind, Capability, CompleteParams, ListParams, ListenParams, Meta, PROTOCOL_VERSION,
+    Reply, RpcError, TaskMethod, TaskParams, decode_call, decode_complete, decode_list,
+    decode_listen, decode_meta, decode_task,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -22,6 +24,7 @@ pub(crate) enum Request<'a> {
     List(Listing, ListParams<'a>),
     Complete(CompleteParams<'a>),
     Listen(ListenParams<'a>),
+    Task(TaskParams<'a>),
 }
 
 /// How an answer begins.
@@ -45,17 +48,26 @@ pub(crate) enum Begin {
 impl<'a> Request<'a> {
     /// Reads the parameters of the method. What another revision means by them is not judged here: a request that says
     /// it is written in one is refused for that alone.
-    pub(crate) fn decode(method: &str, params: Option<&'a RawValue>) -> Result<Self, RpcError> {
-        Self::read(method, params).map_err(|error| match other_version(params) {
+    pub(crate) fn decode(
+        server: &Server,
+        method: &str,
+        params: Option<&'a RawValue>,
+    ) -> Result<Self, RpcError> {
+        Self::read(server, method, params).map_err(|error| match other_version(params) {
             Some(version) => unsupported(&version),
             None if method == "initialize" => RpcError::unknown_handshake(&[PROTOCOL_VERSION]),
             None => error,
         })
     }
 
-    fn read(method: &str, params: Option<&'a RawValue>) -> Result<Self, RpcError> {
+    fn read(server: &Server, method: &str, params: Option<&'a RawValue>) -> Result<Self, RpcError> {
         if let Some(kind) = CallKind::from_method(method) {
             return decode_call(kind, params).map(Self::Call);
+        }
+        if let Some(method) = TaskMethod::from_method(method)
+            && server.0.tasks.is_some()
+        {
+            return decode_task(method, params).map(Self::Task);
         }
         let listing = match method {
             "server/discover" => return decode_meta(params).map(Self::Discover),
@@ -77,6 +89,7 @@ impl<'a> Request<'a> {
             Self::List(_, params) => &params.meta,
             Self::Complete(params) => &params.meta,
             Self::Listen(params) => &params.meta,
+            Self::Task(params) => &params.meta,
         }
     }
 
@@ -87,13 +100,15 @@ impl<'a> Request<'a> {
             Self::List(listing, _) => listing.method(),
             Self::Complete(_) => Other::Complete.name(),
             Self::Listen(_) => Other::Listen.name(),
+            Self::Task(params) => params.method.as_str(),
         }
     }
 
-    /// The name or URI that the `Mcp-Name` header repeats.
+    /// The name, the URI or the id that the `Mcp-Name` header repeats.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Self::Call(call) => Some(&call.target),
+            Self::Task(params) => Some(&params.id),
             _ => None,
         }
     }
@@ -137,7 +152,7 @@ impl Server {
         headers: Option<&HeaderMap>,
     ) -> Begin {
         // What needs further scopes is checked where it is found, so that all of them are demanded together.
-        if let Request::Discover(_) | Request::List(..) = &request
+        if let Request::Discover(_) | Request::List(..) | Request::Task(_) = &request
             && let Err(missing) = self.0.access.allow(&caller, &[])
         {
             return Begin::Forbidden(missing);
@@ -157,23 +172,35 @@ impl Server {
                     Err(error) => Begin::Refused(error),
                 }
             }
-            Request::Complete(params) => match complete(self, params, caller) {
-                Ok(later) => {
-                    metrics.other(Other::Complete);
-                    Begin::Later(later)
-                }
-                Err(refused) => {
-                    if let Begin::Busy(_) = refused {
-                        metrics.request_refused(Refusal::Busy);
-                    }
-                    refused
-                }
-            },
+            Request::Complete(params) => {
+                self.later(Other::Complete, complete(self, params, caller))
+            }
             Request::Listen(params) => self.listen(params, caller),
+            Request::Task(params) => {
+                let method = params.method;
+                self.later(Other::Task(method), tasks::answer(self, params, caller))
+            }
         }
     }
 
-    fn listen(&self, params: ListenParams<'_>, caller: Caller) -> Begin {
+    /// Counts a request that is answered later, or refused.
+    fn later(&self, what: Other, answered: Result<Later, Begin>) -> Begin {
+        let metrics = &self.0.metrics;
+        match answered {
+            Ok(later) => {
+                metrics.other(what);
+                Begin::Later(later)
+            }
+            Err(refused) => {
+                if let Begin::Busy(_) = refused {
+                    metrics.request_refused(Refusal::Busy);
+                }
+                refused
+            }
+        }
+    }
+
+    fn listen(&self, mut params: ListenParams<'_>, caller: Caller) -> Begin {
         let limits = &self.0.limits;
         let uris = &params.filter.uris;
         let too_much = if uris.len() > limits.subscribed_resources {
@@ -197,7 +224,11 @@ impl Server {
         if let Err(missing) = self.0.access.allow(&caller, &needed) {
             return Begin::Forbidden(missing);
         }
-        match self.0.hub.subscribe(params.filter, caller) {
+        let tasks = match self.listen_for_tasks(&mut params, &caller) {
+            Ok(tasks) => tasks,
+            Err(error) => return Begin::Refused(error),
+        };
+        match self.0.hub.subscribe(params.filter, tasks, caller) {
             Ok(subscription) => {
                 self.0.metrics.other(Other::Listen);
                 Begin::Listen(subscription)
@@ -213,6 +244,29 @@ impl Server {
                 })
             }
         }
+    }
+
+    /// The news of the tasks that a client wants to hear of. To a server without tasks they are like any wish that it
+    /// does not know.
+    fn listen_for_tasks(
+        &self,
+        params: &mut ListenParams<'_>,
+        caller: &Caller,
+    ) -> Result<Option<Box<TaskNews>>, RpcError> {
+        let wanted = std::mem::take(&mut params.filter.tasks);
+        let Some(tasks) = self.0.tasks.as_ref().filter(|_| !wanted.is_empty()) else {
+            return Ok(None);
+        };
+        if !params.meta.capabilities.tasks {
+            return Err(RpcError::missing_capability(&[Capability::Tasks]));
+        }
+        let most = tasks.options.subscribed;
+        if wanted.len() > most {
+            return Err(RpcError::invalid_params(format!(
+                "notifications.taskIds: at most {most} tasks in one subscription"
+            )));
+        }
+        Ok(Some(Box::new(TaskNews::new(self, &wanted, caller))))
     }
 }
 

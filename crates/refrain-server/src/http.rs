@@ -201,7 +201,10 @@ impl HttpService {
                 let refusal = Refusal::error(error.code);
                 self.refuse(refusal, status(error.code), Some(id), &error)
             }
-            Begin::Later(later) => self.reply(method, id, &later.await, None),
+            Begin::Later(later) => match later.await {
+                Ok(reply) => self.reply(method, id, &reply, None),
+                Err(missing) => self.forbid(id, missing),
+            },
             Begin::Round(round) => self.run(id, round, busy).await,
             Begin::Forbidden(missing) => self.forbid(id, missing),
             Begin::Listen(subscription) => {
@@ -230,7 +233,7 @@ impl HttpService {
             }
             None => match parse(bytes) {
                 Ok(Message::Request { id, method, params }) => {
-                    let request = Request::decode(&method, params);
+                    let request = Request::decode(&self.server, &method, params);
                     (id, method, request)
                 }
                 Ok(Message::Notification { .. }) => {

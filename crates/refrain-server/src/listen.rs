@@ -5,15 +5,17 @@
 
 use crate::auth::Caller;
 use crate::catalog::{Changed, normal};
+use crate::tasks::TaskNews;
 use refrain_wire::{
-    Change, Filter, Id, write_acknowledged, write_change, write_listen_cancelled, write_listen_end,
+    Change, Filter, Id, RpcError, write_acknowledged, write_change, write_error,
+    write_listen_cancelled, write_listen_end, write_task_change,
 };
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::SystemTime;
 use tokio::time::Sleep;
 
@@ -81,6 +83,7 @@ impl Hub {
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         filter: Filter,
+        tasks: Option<Box<TaskNews>>,
         caller: Caller,
     ) -> Result<Subscription, NoPlace> {
         let mut listeners = lock(&self.listeners);
@@ -112,6 +115,7 @@ impl Hub {
         Ok(Subscription {
             hub: self.clone(),
             listener,
+            tasks,
             stage: Stage::Open,
             left,
         })
@@ -187,6 +191,8 @@ impl Hub {
 pub(crate) struct Subscription {
     hub: Arc<Hub>,
     listener: Arc<Listener>,
+    /// What becomes of the tasks that it is about.
+    tasks: Option<Box<TaskNews>>,
     stage: Stage,
     /// Until the caller is no longer known.
     left: Option<Pin<Box<Sleep>>>,
@@ -213,19 +219,29 @@ impl Subscription {
     ) -> Poll<Option<Vec<u8>>> {
         let mut out = Vec::with_capacity(256);
         match self.stage {
-            Stage::Open => {
-                self.stage = Stage::Listening;
-                write_acknowledged(&mut out, id, &self.listener.filter);
-            }
-            Stage::Listening => {
-                let left = self.left.as_mut().map(|left| left.as_mut().poll(cx));
-                let mut news = lock(&self.listener.news);
-                if let Some(Poll::Ready(())) = left {
-                    // What is left to tell is no longer theirs to know.
-                    *news = News::default();
-                    news.ended = Some(EXPIRED);
-                    self.left = None;
+            Stage::Open => match self.poll_open(cx) {
+                Poll::Ready(Ok(filter)) => {
+                    self.stage = Stage::Listening;
+                    write_acknowledged(&mut out, id, &filter);
                 }
+                Poll::Ready(Err(error)) => {
+                    self.stage = Stage::Over;
+                    write_error(&mut out, Some(id.as_json()), &error);
+                }
+                Poll::Pending => {
+                    self.expire(cx);
+                    let mut news = lock(&self.listener.news);
+                    let Some(reason) = news.ended else {
+                        news.waker = Some(cx.waker().clone());
+                        return Poll::Pending;
+                    };
+                    self.stage = Stage::Ending(reason);
+                    write_listen_end(&mut out, id, server_info);
+                }
+            },
+            Stage::Listening => {
+                self.expire(cx);
+                let mut news = lock(&self.listener.news);
                 if let Some(change) = news.next(&self.listener.filter) {
                     write_change(&mut out, id, change);
                 } else if let Some(reason) = news.ended {
@@ -233,7 +249,11 @@ impl Subscription {
                     write_listen_end(&mut out, id, server_info);
                 } else {
                     news.waker = Some(cx.waker().clone());
-                    return Poll::Pending;
+                    drop(news);
+                    let Some(tasks) = &mut self.tasks else {
+                        return Poll::Pending;
+                    };
+                    write_task_change(&mut out, id, &ready!(tasks.poll_next(cx)));
                 }
             }
             Stage::Ending(reason) => {
@@ -245,7 +265,30 @@ impl Subscription {
         Poll::Ready(Some(out))
     }
 
-    /// Ends the stream from this side: what is left to tell is told, then that it is over.
+    /// What of the client's wishes is acknowledged: of tasks, those that were found.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Filter, RpcError>> {
+        let mut filter = self.listener.filter.clone();
+        if let Some(tasks) = &mut self.tasks {
+            filter.tasks = ready!(tasks.poll_open(cx))?;
+        }
+        Poll::Ready(Ok(filter))
+    }
+
+    /// Ends it if the caller is no longer known. What is left to tell is then no longer theirs to know.
+    fn expire(&mut self, cx: &mut Context<'_>) {
+        if let Some(left) = &mut self.left
+            && left.as_mut().poll(cx).is_ready()
+        {
+            self.left = None;
+            *lock(&self.listener.news) = News {
+                ended: Some(EXPIRED),
+                ..News::default()
+            };
+        }
+    }
+
+    /// Ends the stream from this side: what is left to tell is told, then that it is over. What became of tasks is not
+    /// looked up any more: whoever listens again is told how they stand.
     pub(crate) fn end(&self) {
         let mut news = lock(&self.listener.news);
         news.ended = Some(STOPPING);

@@ -1,6 +1,6 @@
 //! One message in, and what goes out in response, without a transport.
 
-use crate::auth::Caller;
+use crate::auth::{Caller, MissingScopes};
 use crate::complete::Later;
 use crate::dispatch::{Begin, Request};
 use crate::listen::Subscription;
@@ -86,7 +86,7 @@ impl Server {
             }
         };
         let mut outgoing = Outgoing::new(self.clone(), id, "");
-        let begun = Request::decode(&method, params)
+        let begun = Request::decode(self, &method, params)
             .and_then(|request| request.check_version().map(|()| request))
             .map_or_else(Begin::Refused, |request| {
                 outgoing.method = request.method();
@@ -111,14 +111,17 @@ impl Server {
                 self.0.metrics.request_refused(Refusal::error(error.code));
                 Reply::Error(error)
             }
-            Begin::Forbidden(missing) => {
-                self.0.metrics.request_refused(Refusal::InsufficientScope);
-                Reply::Error(missing.into())
-            }
+            Begin::Forbidden(missing) => self.forbid(missing),
             Begin::Busy(error) => Reply::Error(error),
         };
         outgoing.reply(&reply);
         Some(outgoing)
+    }
+
+    /// The reply to a caller who lacks a scope.
+    fn forbid(&self, missing: MissingScopes) -> Reply {
+        self.0.metrics.request_refused(Refusal::InsufficientScope);
+        Reply::Error(missing.into())
     }
 }
 
@@ -173,7 +176,10 @@ impl Outgoing {
             let event = match &mut self.work {
                 _ if self.over => return Poll::Ready(None),
                 Work::None => return Poll::Ready(None),
-                Work::Later(later) => RoundEvent::Reply(ready!(later.as_mut().poll(cx))),
+                Work::Later(later) => {
+                    let reply = ready!(later.as_mut().poll(cx));
+                    RoundEvent::Reply(reply.unwrap_or_else(|missing| self.server.forbid(missing)))
+                }
                 Work::Round(round) => ready!(round.poll(cx)),
                 Work::Listen(subscription) => {
                     let Some(id) = self.id.as_deref().and_then(Id::from_raw) else {

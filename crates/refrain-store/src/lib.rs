@@ -4,13 +4,20 @@
 //! | --- | --- |
 //! | `task` | what a task is to a store |
 //! | `store` | the trait that every store implements |
+//! | `memory` | a store in the memory of one process |
 
+mod memory;
 mod store;
 mod task;
+mod time;
 
+pub use memory::MemoryStore;
 pub use refrain_core::{Keep, LogError, LogFuture, LogKey, Recorded, ReplayLog};
-pub use store::{StoreError, StoreFuture, TaskStore};
+pub use store::{Store, StoreError, StoreFuture, TaskStore};
 pub use task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
     TaskId, TaskRow, TaskStatus,
 };
+
+/// Hints that wait for a slow listener before it loses the oldest.
+const HINTS: usize = 1024;

@@ -25,6 +25,13 @@ pub enum StoreError {
     Failed(String),
 }
 
+impl StoreError {
+    /// Ids are random: two tasks of one id mean that their maker's randomness is none.
+    pub(crate) fn id_in_use() -> Self {
+        Self::Failed("the id of the new task is another task's".to_owned())
+    }
+}
+
 /// A future of a store.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
@@ -99,3 +106,8 @@ pub trait TaskStore: Send + Sync + 'static {
     /// task as it is then; `None`: there is no such task.
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>>;
 }
+
+/// A store of everything: tasks, and the replay log.
+pub trait Store: TaskStore + refrain_core::ReplayLog {}
+
+impl<S: TaskStore + refrain_core::ReplayLog> Store for S {}

@@ -244,6 +244,15 @@ pub struct Commit {
     pub next: Next,
 }
 
+impl Commit {
+    /// Is there something in it that whoever looks after the task can see?
+    pub(crate) fn is_seen(&self) -> bool {
+        let asks = !self.publish.is_empty() || !self.withdrawn.is_empty();
+        asks || self.status_message.is_some()
+            || matches!(self.next, Next::Complete(_) | Next::Fail(_))
+    }
+}
+
 /// How a task goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Next {

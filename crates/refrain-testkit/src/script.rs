@@ -3,7 +3,7 @@
 use refrain::{Caller, Principal};
 use refrain_wire::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capability, LOG_LEVEL_KEY, LogLevel,
-    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
+    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
 };
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -249,6 +249,10 @@ impl Script {
                     sampling.insert("tools".into(), json!({}));
                 }
                 Capability::Roots => drop(declared.insert("roots".into(), json!({}))),
+                Capability::Tasks => {
+                    let tasks = json!({TASKS_EXTENSION: {}});
+                    declared.insert("extensions".into(), tasks);
+                }
             }
         }
         if !elicitation.is_empty() {

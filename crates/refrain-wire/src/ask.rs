@@ -8,10 +8,11 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::decode::Text;
 use crate::meta::Capability;
 use crate::sampling::SamplingParams;
 
@@ -137,6 +138,41 @@ impl AskKind {
             Self::Form | Self::Url => "elicitation/create",
             Self::Sampling => "sampling/createMessage",
             Self::Roots => "roots/list",
+        }
+    }
+
+    /// The kind of an ask that was written as JSON. `None` if it is none.
+    ///
+    /// ```
+    /// # use refrain_wire::{Ask, AskKind};
+    /// let kept = serde_json::to_string(&Ask::Roots)?;
+    /// assert_eq!(AskKind::of_request(&kept), Some(AskKind::Roots));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn of_request(json: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Request<'a> {
+            #[serde(borrow)]
+            method: Text<'a>,
+            #[serde(borrow)]
+            params: Option<Params<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow)]
+            mode: Option<Text<'a>>,
+        }
+        let request: Request<'_> = serde_json::from_str(json).ok()?;
+        let mode = request.params.and_then(|params| params.mode);
+        match (
+            request.method.0.as_ref(),
+            mode.as_ref().map(|mode| mode.0.as_ref()),
+        ) {
+            ("elicitation/create", None | Some("form")) => Some(Self::Form),
+            ("elicitation/create", Some("url")) => Some(Self::Url),
+            ("sampling/createMessage", _) => Some(Self::Sampling),
+            ("roots/list", _) => Some(Self::Roots),
+            _ => None,
         }
     }
 }

@@ -177,8 +177,13 @@ impl ResultBody {
         out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
         write::text(&mut out, text);
         out.extend_from_slice(br#"}],"isError":false}"#);
+        Self::from_object(out)
+    }
+
+    /// The members of an object that was written as text of one line.
+    pub(crate) fn from_object(members: Vec<u8>) -> Self {
         Self {
-            members: String::from_utf8(out).expect("only whole strings were written"),
+            members: String::from_utf8(members).expect("only whole strings were written"),
             meta: None,
         }
     }

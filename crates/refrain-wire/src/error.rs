@@ -137,6 +137,7 @@ impl RpcError {
                 }),
             },
             roots: has(Capability::Roots).then_some(Empty {}),
+            extensions: has(Capability::Tasks).then_some(Extensions { tasks: Empty {} }),
         };
         let mut message = String::from("this request needs a client that declares ");
         for (i, capability) in missing.iter().enumerate() {
@@ -207,6 +208,8 @@ struct Required {
     sampling: Option<Sampling>,
     #[serde(skip_serializing_if = "Option::is_none")]
     roots: Option<Empty>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<Extensions>,
 }
 
 #[derive(Serialize)]
@@ -221,6 +224,12 @@ struct Elicitation {
 struct Sampling {
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<Empty>,
+}
+
+#[derive(Serialize)]
+struct Extensions {
+    #[serde(rename = "io.modelcontextprotocol/tasks")]
+    tasks: Empty,
 }
 
 /// Writes `{}`.

@@ -47,6 +47,7 @@ mod meta;
 mod ratified;
 mod sampling;
 mod strict;
+mod tasks;
 mod trace;
 mod write;
 
@@ -70,11 +71,12 @@ pub use list::{
 };
 pub use listen::{
     Change, Filter, ListenParams, decode_listen, write_acknowledged, write_change,
-    write_listen_cancelled, write_listen_end,
+    write_listen_cancelled, write_listen_end, write_task_change,
 };
 pub use meta::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
     LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY,
+    TASKS_EXTENSION,
 };
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,
@@ -85,4 +87,7 @@ pub use sampling::{
     SamplingParams, ToolChoice, ToolUse, ToolUseResult,
 };
 pub use strict::{parse_value, write_canonical};
+pub use tasks::{
+    TaskInfo, TaskMethod, TaskParams, TaskState, decode_task, error_at_rest, result_at_rest,
+};
 pub use trace::{SpanId, TraceContext, TraceId, Traceparent};

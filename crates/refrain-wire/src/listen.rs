@@ -8,6 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
+use crate::call::ResultBody;
 use crate::decode::{Text, once, once_nested, params as read_params, skip};
 use crate::envelope::Id;
 use crate::error::RpcError;
@@ -35,6 +36,8 @@ pub struct Filter {
     pub resources: bool,
     /// The resources at these URIs changed; each is there once.
     pub uris: Vec<String>,
+    /// The tasks of these ids changed; each is there once.
+    pub tasks: Vec<String>,
 }
 
 /// Something a subscription tells.
@@ -106,6 +109,7 @@ enum FilterKey {
     PromptsListChanged,
     ResourcesListChanged,
     ResourceSubscriptions,
+    TaskIds,
     #[serde(other)]
     Other,
 }
@@ -122,8 +126,10 @@ impl<'de> Deserialize<'de> for Filter {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Filter, A::Error> {
                 const BOOL: &str = "true or false";
+                const TEXTS: &str = "an array of strings";
                 let (mut tools, mut prompts, mut resources) = (None, None, None);
                 let mut uris: Option<Vec<Text<'de>>> = None;
+                let mut tasks: Option<Vec<Text<'de>>> = None;
                 while let Some(key) = map.next_key()? {
                     match key {
                         FilterKey::ToolsListChanged => {
@@ -139,28 +145,34 @@ impl<'de> Deserialize<'de> for Filter {
                         }
                         FilterKey::ResourceSubscriptions => {
                             let name = "notifications.resourceSubscriptions";
-                            once(&mut map, &mut uris, name, "an array of strings")?;
+                            once(&mut map, &mut uris, name, TEXTS)?;
+                        }
+                        FilterKey::TaskIds => {
+                            once(&mut map, &mut tasks, "notifications.taskIds", TEXTS)?;
                         }
                         FilterKey::Other => skip(&mut map)?,
                     }
                 }
-                let mut uris: Vec<String> = uris
-                    .unwrap_or_default()
-                    .into_iter()
-                    .map(|Text(uri)| uri.into_owned())
-                    .collect();
-                uris.sort_unstable();
-                uris.dedup();
                 Ok(Filter {
                     tools: tools.unwrap_or_default(),
                     prompts: prompts.unwrap_or_default(),
                     resources: resources.unwrap_or_default(),
-                    uris,
+                    uris: each_once(uris),
+                    tasks: each_once(tasks),
                 })
             }
         }
         deserializer.deserialize_map(FilterVisitor)
     }
+}
+
+/// These texts in order, each of them once.
+fn each_once(texts: Option<Vec<Text<'_>>>) -> Vec<String> {
+    let texts = texts.unwrap_or_default().into_iter();
+    let mut texts: Vec<String> = texts.map(|Text(text)| text.into_owned()).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    texts
 }
 
 impl Serialize for Filter {
@@ -176,6 +188,9 @@ impl Serialize for Filter {
         }
         if !self.uris.is_empty() {
             map.serialize_entry("resourceSubscriptions", &self.uris)?;
+        }
+        if !self.tasks.is_empty() {
+            map.serialize_entry("taskIds", &self.tasks)?;
         }
         map.end()
     }
@@ -202,6 +217,14 @@ pub fn write_change(out: &mut Vec<u8>, id: Id<'_>, change: Change<'_>) {
             out.extend_from_slice(b",\"uri\":");
             write::text(out, uri);
         }
+    });
+}
+
+/// Writes that a task changed, with all that [`TaskInfo::to_detailed`](crate::TaskInfo::to_detailed) says of it.
+pub fn write_task_change(out: &mut Vec<u8>, id: Id<'_>, detailed: &ResultBody) {
+    notification(out, id, "notifications/tasks", |out| {
+        out.push(b',');
+        out.extend_from_slice(detailed.members().as_bytes());
     });
 }
 

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::decode::{Object, RawObject, Text, is_string_or_integer, once, once_nested, skip};
+use crate::decode::{
+    Object, RawObject, Text, is_string_or_integer, once, once_nested, reason, skip,
+};
 use crate::trace::{RawTrace, TraceContext};
 
 /// The protocol version this crate speaks.
@@ -23,6 +25,8 @@ pub const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
 pub const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 /// The `_meta` key of the request that opened the stream a notification belongs to.
 pub const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
+/// The name of the extension that tasks belong to.
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// The `_meta` key of an id that makes a repeated first request the same flow.
 pub const CALL_ID_KEY: &str = "refrain/callId";
 
@@ -65,6 +69,8 @@ pub struct Capabilities {
     pub sampling_context: bool,
     /// It can list its roots.
     pub roots: bool,
+    /// It can look after a task.
+    pub tasks: bool,
 }
 
 impl Capabilities {
@@ -76,11 +82,12 @@ impl Capabilities {
             Capability::Sampling => self.sampling,
             Capability::SamplingTools => self.sampling && self.sampling_tools,
             Capability::Roots => self.roots,
+            Capability::Tasks => self.tasks,
         }
     }
 }
 
-/// One thing an ask may need from a client.
+/// One thing that a client must have declared to be asked for it, or answered with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Capability {
     /// Showing a form.
@@ -93,6 +100,8 @@ pub enum Capability {
     SamplingTools,
     /// Listing roots.
     Roots,
+    /// Looking after a task.
+    Tasks,
 }
 
 impl Capability {
@@ -104,6 +113,7 @@ impl Capability {
             Self::Sampling => "sampling",
             Self::SamplingTools => "sampling.tools",
             Self::Roots => "roots",
+            Self::Tasks => "extensions.io.modelcontextprotocol/tasks",
         }
     }
 }
@@ -300,7 +310,7 @@ struct Flags<const N: usize> {
     names: [&'static str; N],
 }
 
-impl<'de, const N: usize> serde::de::DeserializeSeed<'de> for Flags<N> {
+impl<'de, const N: usize> DeserializeSeed<'de> for Flags<N> {
     type Value = [bool; N];
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<[bool; N], D::Error> {
         deserializer.deserialize_map(self)
@@ -415,9 +425,24 @@ impl<'de> Visitor<'de> for CapabilitiesVisitor {
                 CapabilityKey::Other => skip(&mut map)?,
             }
         }
+        let extensions = extensions.map(|raw| raw.0);
+        if let Some(raw) = extensions {
+            found.tasks = has_tasks(raw).map_err(|error| Error::custom(reason(&error)))?;
+        }
         Ok(Declared {
             capabilities: found,
-            extensions: extensions.map(|raw| raw.0),
+            extensions,
         })
     }
+}
+
+/// Are tasks among the extensions that a client speaks?
+fn has_tasks(extensions: &RawValue) -> Result<bool, serde_json::Error> {
+    let flags = Flags {
+        path: ".extensions",
+        names: [TASKS_EXTENSION],
+    };
+    let mut deserializer = serde_json::Deserializer::from_str(extensions.get());
+    let [tasks] = flags.deserialize(&mut deserializer)?;
+    Ok(tasks)
 }

@@ -236,7 +236,13 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
 }
 
 fn write_error_member(out: &mut Vec<u8>, error: &RpcError) {
-    out.extend_from_slice(b",\"error\":{\"code\":");
+    out.extend_from_slice(b",\"error\":");
+    write_error_object(out, error);
+    out.push(b'}');
+}
+
+pub(crate) fn write_error_object(out: &mut Vec<u8>, error: &RpcError) {
+    out.extend_from_slice(b"{\"code\":");
     write::json(out, &error.code.as_i32());
     out.extend_from_slice(b",\"message\":");
     write::text(out, error.message.as_ref());
@@ -244,7 +250,7 @@ fn write_error_member(out: &mut Vec<u8>, error: &RpcError) {
         out.extend_from_slice(b",\"data\":");
         out.extend_from_slice(data.get().as_bytes());
     }
-    out.extend_from_slice(b"}}");
+    out.push(b'}');
 }
 
 /// Writes a progress notification.

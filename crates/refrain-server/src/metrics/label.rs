@@ -3,7 +3,7 @@
 use crate::catalog::Listing;
 use prometheus_client::metrics::counter::Counter;
 use refrain_core::OpenError;
-use refrain_wire::{AskKind, CallKind, ErrorCode};
+use refrain_wire::{AskKind, CallKind, ErrorCode, TaskMethod};
 use std::marker::PhantomData;
 
 /// The methods of calls.
@@ -252,6 +252,8 @@ pub(crate) enum Other {
     Complete,
     /// A subscription.
     Listen,
+    /// About a task.
+    Task(TaskMethod),
 }
 
 impl Label for Other {
@@ -263,6 +265,9 @@ impl Label for Other {
         Self::Discover,
         Self::Complete,
         Self::Listen,
+        Self::Task(TaskMethod::Get),
+        Self::Task(TaskMethod::Update),
+        Self::Task(TaskMethod::Cancel),
     ];
 
     fn index(self) -> usize {
@@ -271,6 +276,7 @@ impl Label for Other {
             Self::Discover => 4,
             Self::Complete => 5,
             Self::Listen => 6,
+            Self::Task(method) => 7 + method as usize,
         }
     }
 
@@ -280,6 +286,7 @@ impl Label for Other {
             Self::Discover => "server/discover",
             Self::Complete => "completion/complete",
             Self::Listen => "subscriptions/listen",
+            Self::Task(method) => method.as_str(),
         }
     }
 }

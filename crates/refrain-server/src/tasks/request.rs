@@ -1,0 +1,248 @@
+//! What clients ask about their tasks: how one stands, to take in answers, to call it off.
+//!
+//! What always holds: a task of somebody else's is not there, in the same words as one that never was.
+
+use crate::auth::{Caller, MissingScopes};
+use crate::complete::Later;
+use crate::dispatch::{Begin, no_place};
+use crate::server::Server;
+use crate::tasks::Tasks;
+use crate::tasks::vault::Part;
+use refrain_store::{StoreError, Task, TaskId, TaskStatus};
+use refrain_wire::{
+    AskKind, Capability, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
+    check_answer_shape,
+};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+/// For an id that is none, that nobody's task has, that another's has, and that of a task which is gone.
+const UNKNOWN: &str = "taskId: there is no such task, or no longer";
+const UNREACHABLE: &str = "the task store cannot be reached; try again";
+
+/// Answers by key, as they were sent.
+type Given = Vec<(String, Box<RawValue>)>;
+
+/// Why a request about a task is not done.
+pub(super) enum NotDone {
+    /// There is no such task of this caller's.
+    Unknown,
+    /// The caller lacks a scope that the task's tool needs.
+    Forbidden(MissingScopes),
+    /// An answer is none.
+    Malformed(String),
+    /// The store did not do it.
+    Store(StoreError),
+    /// What the task holds does not open; the log says why.
+    Unreadable,
+}
+
+impl From<StoreError> for NotDone {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl NotDone {
+    /// What the client is told.
+    pub(super) fn told(self) -> Result<RpcError, MissingScopes> {
+        Ok(match self {
+            Self::Unknown => RpcError::invalid_params(UNKNOWN),
+            Self::Forbidden(missing) => return Err(missing),
+            Self::Malformed(reason) => RpcError::invalid_params(reason),
+            Self::Unreadable => RpcError::internal("Internal error"),
+            Self::Store(error) => store_error(&error),
+        })
+    }
+}
+
+/// What a client is told of a store that did not do what it was asked; the log has the rest.
+pub(crate) fn store_error(error: &StoreError) -> RpcError {
+    match error {
+        StoreError::Unavailable(_) => {
+            tracing::warn!(%error, "a request about a task was not done");
+            RpcError::internal(UNREACHABLE)
+        }
+        _ => {
+            tracing::error!(%error, "a request about a task was not done");
+            RpcError::internal("Internal error")
+        }
+    }
+}
+
+/// Begins to do what is asked about a task. That takes a place like a call.
+pub(crate) fn answer(
+    server: &Server,
+    params: TaskParams<'_>,
+    caller: Caller,
+) -> Result<Later, Begin> {
+    if !params.meta.capabilities.tasks {
+        let missing = RpcError::missing_capability(&[Capability::Tasks]);
+        return Err(Begin::Refused(missing));
+    }
+    let place = server
+        .0
+        .load
+        .enter()
+        .ok_or_else(|| Begin::Busy(no_place(server.0.limits.concurrent_calls, "calls")))?;
+    let (server, method) = (server.clone(), params.method);
+    let id = TaskId::parse(&params.id);
+    let given = params.answers.0.into_iter();
+    let given: Given = given
+        .map(|(key, answer)| (key.into_owned(), answer.to_owned()))
+        .collect();
+    Ok(Box::pin(async move {
+        let _place = place;
+        let time = server.limits().round_time;
+        let doing = server.task_request(method, id, given, &caller);
+        let done = tokio::time::timeout(time, doing).await;
+        let done = done.unwrap_or_else(|_| Err(slow(time)));
+        match done {
+            Ok(reply) => Ok(reply),
+            Err(not_done) => not_done.told().map(Reply::Error),
+        }
+    }))
+}
+
+/// The store took longer than a request may.
+pub(super) fn slow(time: std::time::Duration) -> NotDone {
+    NotDone::Store(StoreError::Unavailable(format!(
+        "no answer within {time:?}"
+    )))
+}
+
+impl Server {
+    async fn task_request(
+        &self,
+        method: TaskMethod,
+        id: Option<TaskId>,
+        given: Given,
+        caller: &Caller,
+    ) -> Result<Reply, NotDone> {
+        let (Some(id), Some(tasks)) = (id, &self.0.tasks) else {
+            return Err(NotDone::Unknown);
+        };
+        let task = self.task(tasks, &id, caller).await?;
+        let owner = &caller.principal;
+        let there = match method {
+            TaskMethod::Get => {
+                let info = self.task_info(task).ok_or(NotDone::Unreadable)?;
+                return Ok(Reply::Complete(info.to_detailed()));
+            }
+            TaskMethod::Update => {
+                let answers = self.answers(task, given)?;
+                // Nothing to take in: the task was there a moment ago, which will do.
+                answers.is_empty() || tasks.store.answer(&id, owner, answers).await?
+            }
+            TaskMethod::Cancel => tasks.store.cancel(&id, owner).await?,
+        };
+        if there {
+            Ok(Reply::complete(json!({})))
+        } else {
+            Err(NotDone::Unknown)
+        }
+    }
+
+    /// A task of the caller's, if they may still call its tool.
+    pub(super) async fn task(
+        &self,
+        tasks: &Tasks,
+        id: &TaskId,
+        caller: &Caller,
+    ) -> Result<Task, NotDone> {
+        let task = tasks.store.get(id, &caller.principal).await?;
+        let task = task.ok_or(NotDone::Unknown)?;
+        let catalog = self.catalog().clone();
+        // A tool that is gone needs nothing any more.
+        let tool = catalog.tools.get(&task.tool);
+        let needed = tool.map_or(&[][..], |tool| &tool.tool.scopes);
+        let allowed = self.0.access.allow(caller, needed);
+        allowed.map_err(NotDone::Forbidden)?;
+        Ok(task)
+    }
+
+    /// Those of the answers that the task waits for, as they are stored. All of them are well formed, or none is taken.
+    fn answers(&self, task: Task, given: Given) -> Result<Vec<(String, Vec<u8>)>, NotDone> {
+        let id = task.id;
+        let mut open = task.asks;
+        let mut answers = Vec::new();
+        for (key, answer) in given {
+            let Some(at) = open.iter().position(|(asked, _)| *asked == key) else {
+                continue;
+            };
+            let (_, ask) = open.swap_remove(at);
+            let ask = self.json(&id, Part::Ask(&key), ask);
+            let ask = ask.ok_or(NotDone::Unreadable)?;
+            let kind = AskKind::of_request(ask.get()).ok_or_else(|| {
+                tracing::error!(task = ?id, key, "what a task asks is of no known kind");
+                NotDone::Unreadable
+            })?;
+            check_answer_shape(kind, &answer).map_err(|reason| {
+                NotDone::Malformed(format!("inputResponses[{key:?}]: {reason}"))
+            })?;
+            let answer = self.shut(&id, Part::Answer(&key), answer.get().as_bytes());
+            answers.push((key, answer));
+        }
+        Ok(answers)
+    }
+
+    /// A task as clients see it. `None` if what it holds does not open; the log says why.
+    pub(crate) fn task_info(&self, task: Task) -> Option<TaskInfo> {
+        let Task { id, outcome, .. } = task;
+        let outcome = || {
+            let stored = outcome.or_else(|| {
+                tracing::error!(task = ?id, "a task that is over has no outcome");
+                None
+            })?;
+            self.json(&id, Part::Outcome, stored)
+        };
+        let mut status_message = task.status_message;
+        let state = match task.status {
+            TaskStatus::Working => TaskState::Working,
+            TaskStatus::Cancelled => TaskState::Cancelled,
+            TaskStatus::Completed => TaskState::Completed(outcome()?),
+            TaskStatus::Failed => {
+                let error = outcome()?;
+                status_message = status_message.or_else(|| message(&error));
+                TaskState::Failed(error)
+            }
+            TaskStatus::InputRequired => {
+                let asks = task.asks.into_iter().map(|(key, ask)| {
+                    let ask = self.json(&id, Part::Ask(&key), ask)?;
+                    Some((key, ask))
+                });
+                TaskState::InputRequired(asks.collect::<Option<_>>()?)
+            }
+        };
+        Some(TaskInfo {
+            id: id.to_string(),
+            state,
+            status_message,
+            created_at: task.created,
+            updated_at: task.updated,
+            ttl: task.ttl,
+            poll_interval: task.poll_interval,
+        })
+    }
+
+    /// A part of a task that is JSON.
+    fn json(&self, task: &TaskId, part: Part<'_>, stored: Vec<u8>) -> Option<Box<RawValue>> {
+        let content = String::from_utf8(self.unshut(task, part, stored)?).ok();
+        let json = content.and_then(|text| RawValue::from_string(text).ok());
+        if json.is_none() {
+            tracing::error!(?task, ?part, "what a task holds is not JSON");
+        }
+        json
+    }
+}
+
+/// What an error says.
+fn message(error: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Message {
+        message: String,
+    }
+    let error: Message = serde_json::from_str(error.get()).ok()?;
+    Some(error.message)
+}
