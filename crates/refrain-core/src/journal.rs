@@ -246,6 +246,11 @@ impl Snapshot {
         self.round
     }
 
+    /// The keys of the asks that have no answer.
+    pub fn asked(&self) -> impl Iterator<Item = &str> {
+        self.asked.iter().map(|asked| &*asked.wire_key)
+    }
+
     /// How many entries the journal has.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -1,12 +1,13 @@
 //! How a flow is set down: what goes out, under which keys, and what is kept of it.
 
 use super::driver::Event;
-use super::env::{Env, Limits};
+use super::env::{Env, Limits, Pressure};
 use super::reply::{Cut, Incomplete, is_url, no_url};
 use super::state::{Phase, Slot, SlotId, State};
 use crate::journal::{Asked, FlowId, Key, Snapshot};
 use crate::{AskError, Error};
 use refrain_wire::{Ask, AskKind};
+use std::sync::Arc;
 
 impl State {
     /// The key the client will answer under: the author's name where it is free, else `scope/name#n`.
@@ -58,8 +59,13 @@ impl State {
 
     /// Asks the environment once whether to hand the flow on, and stays by a yes.
     pub(crate) fn should_shed(&mut self, env: &Env) -> bool {
-        if !self.shedding && (self.is_task() || self.sheds < env.limits.sheds) {
-            self.shedding = env.pressure.as_ref().is_some_and(|p| p.hand_on());
+        let is_task = self.is_task();
+        if !self.shedding && (is_task || self.sheds < env.limits.sheds) {
+            let hand_on = |pressure: &Arc<dyn Pressure>| match is_task {
+                true => pressure.hand_task_on(),
+                false => pressure.hand_on(),
+            };
+            self.shedding = env.pressure.as_ref().is_some_and(hand_on);
         }
         self.shedding
     }

@@ -35,6 +35,11 @@ pub struct Env {
 pub trait Pressure: Send + Sync {
     /// Should a flow be handed on at its next checkpoint?
     fn hand_on(&self) -> bool;
+
+    /// Should a task be handed on at its next checkpoint? Where it would be taken up again at once, that is of no use.
+    fn hand_task_on(&self) -> bool {
+        self.hand_on()
+    }
 }
 
 /// How far one flow may go. Every limit can be set; passing one ends the call with a message that names it.
