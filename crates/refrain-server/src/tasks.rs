@@ -23,6 +23,7 @@ mod worker;
 pub use options::TaskOptions;
 pub(crate) use request::answer;
 pub(crate) use watch::TaskNews;
+pub(crate) use worker::Worker;
 
 pub(crate) use create::{Creating, Made, Seed, cannot_create};
 
@@ -42,7 +43,11 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    pub(crate) fn new(store: Arc<dyn TaskStore>, options: TaskOptions, source: &dyn Source) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn TaskStore>,
+        options: TaskOptions,
+        source: &dyn Source,
+    ) -> Self {
         let mut random = [0; 4];
         source.fill(&mut random);
         Self {

@@ -10,8 +10,8 @@ use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
 use crate::server::Server;
-use http::HeaderMap;
 use crate::tasks::Seed;
+use http::HeaderMap;
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start, Stats,
 };

@@ -81,7 +81,12 @@ pub(crate) struct Made {
 
 impl Server {
     /// The journal of a task as it is kept.
-    pub(super) fn shut_journal(&self, task: &TaskId, snapshot: &Snapshot, version: &str) -> Vec<u8> {
+    pub(super) fn shut_journal(
+        &self,
+        task: &TaskId,
+        snapshot: &Snapshot,
+        version: &str,
+    ) -> Vec<u8> {
         let issued = self.0.source.unix_seconds();
         let claims = Claims {
             issued,
@@ -127,18 +132,25 @@ impl Server {
     }
 
     /// The reply to a call that has become a task. If it runs here, it goes on here.
-    pub(crate) fn begin_task(&self, made: Made, seed: Seed, flow: Flow) -> Reply {
+    pub(crate) fn begin_task(&self, made: Made, seed: Seed, mut flow: Flow) -> Reply {
         let task = match made.created {
             Created::New(task, Some(lease)) => {
                 let left = task.ttl;
-                self.run_here(Running::begun(seed.tool, flow, left), lease, task.revision, made.asked);
+                let now = self.0.source.unix_seconds();
+                flow.become_task(now.saturating_add(left.as_secs()));
+                self.run_here(
+                    Running::begun(seed.tool, flow, left),
+                    lease,
+                    task.revision,
+                    made.asked,
+                );
                 task
             }
             Created::New(task, None) | Created::Before(task) => task,
         };
-        match self.shown(task) {
-            Ok(info) => Reply::Task(info.to_created()),
-            Err(error) => Reply::Error(error),
+        match self.task_info(task) {
+            Some(info) => Reply::Task(info.to_created()),
+            None => Reply::Error(RpcError::internal("Internal error")),
         }
     }
 }

@@ -50,7 +50,13 @@ impl Crew {
     }
 
     /// Begins to hold a lease that was asked for at `asked`.
-    pub(super) fn hold(&self, lease: Lease, revision: u64, asked: Instant, time: Duration) -> Arc<Hold> {
+    pub(super) fn hold(
+        &self,
+        lease: Lease,
+        revision: u64,
+        asked: Instant,
+        time: Duration,
+    ) -> Arc<Hold> {
         let hold = Arc::new(Hold {
             lost: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
@@ -67,11 +73,23 @@ impl Crew {
     pub(super) fn release(&self, hold: &Arc<Hold>) {
         let mut running = lock(&self.running);
         // The same task may have been taken anew by this instance.
-        if running.get(&hold.lease.task).is_some_and(|held| Arc::ptr_eq(held, hold)) {
+        if running
+            .get(&hold.lease.task)
+            .is_some_and(|held| Arc::ptr_eq(held, hold))
+        {
             running.remove(&hold.lease.task);
         }
         drop(running);
         self.room.notify_waiters();
+    }
+
+    /// Waits until nothing runs here.
+    pub(super) async fn empty(&self) {
+        while self.len() > 0 {
+            let room = self.room.notified();
+            // A task may have ended before we listened.
+            let _ = tokio::time::timeout(Duration::from_millis(50), room).await;
+        }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Hold>> {

@@ -10,9 +10,7 @@ use super::vault::Part;
 use crate::catalog::RegisteredTool;
 use crate::round::{Target, outcome_of, run_handler};
 use crate::server::Server;
-use refrain_core::{
-    Env, Error, ErrorKind, Event, Flow, Pressure, Snapshot, Start, Then, Trace, Write,
-};
+use refrain_core::{Env, ErrorKind, Event, Flow, Pressure, Snapshot, Start, Then, Trace, Write};
 use refrain_store::{Claimed, Commit, Committed, Lease, Next, StoreError, TaskId};
 use refrain_wire::{CallKind, Reply, RpcError, error_at_rest, parse_value, result_at_rest};
 use serde_json::json;
@@ -104,7 +102,9 @@ impl Server {
                 match tasks.store.commit(&lease, commit).await {
                     Ok(_) | Err(StoreError::Lost) => {}
                     // Another worker takes it when the lease has run out.
-                    Err(error) => tracing::warn!(task = ?lease.task, %error, "a task could not be written"),
+                    Err(error) => {
+                        tracing::warn!(task = ?lease.task, %error, "a task could not be written")
+                    }
                 }
             }
         }
@@ -130,16 +130,19 @@ impl Server {
         let Some(tool) = self.catalog().tools.get(&claimed.tool).cloned() else {
             return Err(retry("no instance has the tool"));
         };
-        let opened = |part, stored| self.unshut(id, part, stored);
-        let (Some(snapshot), Some(call)) = (snapshot, opened(Part::Call, claimed.call)) else {
-            return Err(retry("what the task holds does not open; were the keys changed?"));
+        let call = self.unshut(id, Part::Call, claimed.call);
+        let (Some(snapshot), Some(call)) = (snapshot, call) else {
+            return Err(retry(
+                "what the task holds does not open; were the keys changed?",
+            ));
         };
         let Ok(call) = serde_json::from_slice::<StoredCall<'_>>(&call) else {
             return Err(retry("the call was kept in a form that is not known here"));
         };
         let mut answers = Vec::new();
         for (key, stored) in claimed.answers {
-            let answer = opened(Part::Answer(&key), stored).and_then(|it| String::from_utf8(it).ok());
+            let opened = self.unshut(id, Part::Answer(&key), stored);
+            let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
             let Some(answer) = answer else {
                 return Err(retry("an answer does not open; were the keys changed?"));
             };
@@ -148,7 +151,9 @@ impl Server {
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
         let Ok(arguments) = arguments else {
-            return Err(retry("the arguments were kept in a form that is not known here"));
+            return Err(retry(
+                "the arguments were kept in a form that is not known here",
+            ));
         };
         let once = tool.tool.once;
         let env = Env {
@@ -193,7 +198,9 @@ impl Server {
 
     /// The wait before another attempt: longer each time, and never the same for two tasks.
     fn wait_before(&self, attempt: u32, options: &TaskOptions) -> Duration {
-        let doubled = 1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
+        let doubled = 1_u32
+            .checked_shl(attempt.saturating_sub(1))
+            .unwrap_or(u32::MAX);
         let wait = options.retry_after.saturating_mul(doubled);
         let wait = wait.min(options.retry_at_most);
         let mut random = [0; 2];
@@ -449,9 +456,9 @@ impl Worked {
                 Next::Complete(self.server.shut(task, Part::Outcome, result.as_bytes()))
             }
             Reply::Error(error) => self.server.fail(task, &error),
-            Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {
-                self.server.fail(task, &RpcError::internal("Internal error"))
-            }
+            Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => self
+                .server
+                .fail(task, &RpcError::internal("Internal error")),
         }
     }
 

@@ -5,12 +5,17 @@ use super::crew::lock;
 use crate::server::Server;
 use refrain_store::{Claim, Lease, TaskId};
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
 
 /// Tasks taken at a time.
 const BATCH: usize = 16;
+/// How long it may take to write that tasks are given up.
+const GIVING_UP: Duration = Duration::from_secs(5);
 /// What is thrown away at a time.
 const SWEPT: usize = 500;
 
@@ -39,25 +44,31 @@ impl Server {
     }
 
     async fn hand_tasks_on(&self, tasks: &Tasks) {
-        let gone = || async {
-            while tasks.crew.len() > 0 {
-                let room = tasks.crew.room.notified();
-                // A task may have ended before we listened.
-                let _ = tokio::time::timeout(Duration::from_millis(50), room).await;
-            }
-        };
         for hold in tasks.crew.all() {
             hold.look();
         }
-        if tokio::time::timeout(self.limits().drain_time, gone()).await.is_ok() {
-            return;
+        let drain_time = self.limits().drain_time;
+        if tokio::time::timeout(drain_time, tasks.crew.empty())
+            .await
+            .is_err()
+        {
+            self.give_tasks_up().await;
         }
+    }
+
+    /// Lets go of what runs, whatever it is doing.
+    async fn give_tasks_up(&self) {
+        let Some(tasks) = &self.0.tasks else { return };
         let running = tasks.crew.len();
-        tracing::warn!(running, "the drain time is over: running tasks are given up");
+        tracing::warn!(
+            running,
+            "the drain time is over: running tasks are given up"
+        );
         for hold in tasks.crew.all() {
             hold.give_up();
         }
-        let _ = tokio::time::timeout(tasks.options.lease, gone()).await;
+        // What cannot be written in time is taken by others when its lease has run out.
+        let _ = tokio::time::timeout(GIVING_UP, tasks.crew.empty()).await;
     }
 
     /// Takes what is due, for as long as there is room.
@@ -103,7 +114,11 @@ impl Server {
         }
         let tools: Vec<String> = {
             let catalog = self.catalog();
-            catalog.tools.iter().map(|tool| tool.tool.info.name.clone()).collect()
+            catalog
+                .tools
+                .iter()
+                .map(|tool| tool.tool.info.name.clone())
+                .collect()
         };
         let claim = Claim {
             worker: &tasks.crew.worker,
@@ -132,6 +147,39 @@ impl Server {
         let Some(tasks) = &self.0.tasks else { return };
         if !tasks.crew.kept.swap(true, Ordering::AcqRel) {
             tokio::spawn(keep(self.clone()));
+        }
+    }
+}
+
+/// A worker that runs beside something else. It is gone with this value.
+pub(crate) struct Worker {
+    server: Server,
+    stop: Arc<Notify>,
+    work: JoinSet<()>,
+}
+
+impl Worker {
+    pub(crate) fn start(server: &Server) -> Self {
+        let stop = Arc::new(Notify::new());
+        let mut work = JoinSet::new();
+        if server.0.tasks.is_some() {
+            let (server, stop) = (server.clone(), stop.clone());
+            work.spawn(async move { server.work(stop.notified()).await });
+        }
+        let server = server.clone();
+        Self { server, stop, work }
+    }
+
+    /// Has it take nothing more, and hand on what runs.
+    pub(crate) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Waits until what ran is handed on, for no longer than this; then it is given up.
+    pub(crate) async fn stopped(mut self, patience: Duration) {
+        let stopped = async { while self.work.join_next().await.is_some() {} };
+        if tokio::time::timeout(patience, stopped).await.is_err() {
+            self.server.give_tasks_up().await;
         }
     }
 }
@@ -178,6 +226,7 @@ async fn keep(server: Server) {
                 look(tasks).await;
             }
             hint = hints.recv() => match hint {
+                Ok(hint) if hint.own => {}
                 Ok(hint) => {
                     if let Some(hold) = tasks.crew.get(&hint.task) {
                         look_at(tasks, &[hold.lease.task.clone()]).await;
@@ -213,7 +262,12 @@ async fn extend(tasks: &Tasks) {
 }
 
 async fn look(tasks: &Tasks) {
-    let ids: Vec<TaskId> = tasks.crew.all().iter().map(|h| h.lease.task.clone()).collect();
+    let ids: Vec<TaskId> = tasks
+        .crew
+        .all()
+        .iter()
+        .map(|h| h.lease.task.clone())
+        .collect();
     if !ids.is_empty() {
         look_at(tasks, &ids).await;
     }
