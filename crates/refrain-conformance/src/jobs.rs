@@ -94,18 +94,13 @@ struct Name {
     name: String,
 }
 
-#[derive(Deserialize, Elicit)]
-struct Age {
-    age: u32,
-}
-
 /// Asks two things at once.
 #[tool(task)]
 async fn multi_input(cx: Cx) -> Result<String> {
-    let name = cx.elicit::<Name>("name", "What is your name?");
-    let age = cx.elicit::<Age>("age", "How old are you?");
-    let (name, age) = tokio::try_join!(name, age)?;
-    Ok(format!("{} is {}", name.name, age.age))
+    let first = cx.elicit::<Name>("first", "Who comes first?");
+    let second = cx.elicit::<Name>("second", "Who comes second?");
+    let (first, second) = tokio::try_join!(first, second)?;
+    Ok(format!("{}, then {}", first.name, second.name))
 }
 
 /// Asks first, and becomes a task then.
