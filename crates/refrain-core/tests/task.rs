@@ -334,7 +334,7 @@ async fn an_ask_that_a_replay_makes_again_keeps_its_key() {
     }
     assert!(store.answer("item#3", &num(1)) && store.answer("s/item", &num(10)));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 13);
-    assert_eq!(store.all_keys(), ["item", "s/item", "item#2", "item#3"]);
+    assert_eq!(store.all_keys(), ["s/item", "item", "item#2", "item#3"]);
     assert_eq!(store.withdrawn, [""; 0]);
 }
 
@@ -603,6 +603,34 @@ async fn a_sleep_ends_when_it_was_to_end_wherever_the_task_is() {
 }
 
 #[tokio::test]
+async fn a_sleep_that_is_polled_again_is_not_written_again() {
+    let (world, mut store) = (World::new(), Store::new());
+    let (go, wait) = watch::channel(0);
+    let handler = handler(move |cx| {
+        let mut wait = wait.clone();
+        async move {
+            let ticks = async {
+                for tick in 1..5 {
+                    wait.wait_for(|now| *now >= tick).await.unwrap();
+                }
+                std::future::pending::<()>().await;
+            };
+            select(pin!(cx.sleep(Duration::from_secs(9))), pin!(ticks)).await;
+            ok(1)
+        }
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    let first = instance.next_write(&mut store).await.unwrap();
+    assert!(first.rests(), "{first:?}");
+    for tick in 1..4 {
+        go.send(tick).unwrap();
+        assert_eq!(instance.next_write(&mut store).await, None);
+    }
+    world.clock.advance(9);
+    assert_eq!(instance.run(&mut store).await.out(), 1);
+}
+
+#[tokio::test]
 async fn a_sleep_and_an_ask_race_by_what_is_written_first() {
     for answer_first in [true, false] {
         let (world, mut store) = (World::new(), Store::new());
@@ -677,13 +705,26 @@ async fn what_was_done_before_a_retry_is_written_first() {
                         false => ok(1),
                     }
                 };
-                let work = cx.step("done", noted(&book, "done"));
+                let work = async {
+                    tokio::task::yield_now().await;
+                    noted(&book, "done").await
+                };
+                let work = cx.step("done", work);
                 if by_a_step {
+                    // Both are done in the same poll.
+                    let other = async {
+                        tokio::task::yield_now().await;
+                        other.await
+                    };
                     let (done, other) = join(work, cx.step("other", other)).await;
                     return ok(done? + other?);
                 }
-                let done = work.await?;
-                ok(done + other.await?)
+                // The ask that is dropped will be made again.
+                let asked = pin!(cx.elicit::<Num>("n", "?"));
+                let Either::Right((done, _)) = select(asked, pin!(work)).await else {
+                    panic!("nobody answers");
+                };
+                ok(done? + other.await?)
             }
         });
         let stop = run(&world, &mut store, &handler).await;
@@ -692,6 +733,76 @@ async fn what_was_done_before_a_retry_is_written_first() {
         assert_eq!(book.count("done"), 1, "{by_a_step}: {:?}", book.lines());
         assert_eq!(book.count("tried"), 2);
     }
+}
+
+#[tokio::test]
+async fn what_was_done_before_a_panic_is_written_first() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            let done = cx.step("done", noted(&book, "done")).await?;
+            book.write("tried");
+            assert!(book.count("tried") > 1, "not yet");
+            ok(done)
+        }
+    });
+    let stop = run(&world, &mut store, &handler).await;
+    assert!(
+        matches!(&stop, Stop::Panicked(why) if why == "not yet"),
+        "{stop:?}"
+    );
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 4);
+    assert_eq!(book.lines(), ["done", "tried", "tried"]);
+}
+
+#[tokio::test]
+async fn an_attempt_that_fails_leaves_its_asks_as_they_are() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let (go, wait) = gate();
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let (book, wait) = (keep.clone(), wait.clone());
+        async move {
+            let work = async {
+                let done = cx.step("done", noted(&book, "done")).await?;
+                pass(&wait).await;
+                cx.random();
+                book.write("tried");
+                match book.count("tried") {
+                    1 => Err(Error::retry("busy")),
+                    _ => ok(done),
+                }
+            };
+            let ask = async { ok(cx.elicit::<Num>("n", "?").await?.v) };
+            let (work, n) = futures_util::future::try_join(work, ask).await?;
+            ok(work as i64 + n)
+        }
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    while store.open.is_empty() {
+        instance.next_write(&mut store).await.unwrap();
+    }
+    go.send(true).unwrap();
+    loop {
+        match instance.run(&mut store).await {
+            Stop::Rests { .. } => {}
+            stop => {
+                assert!(matches!(stop.error().kind(), ErrorKind::Retry), "{stop:?}");
+                break;
+            }
+        }
+    }
+    assert_eq!(store.open_keys(), ["n"]);
+    run(&world, &mut store, &handler).await.is_at_rest();
+    store.answer("n", &num(1));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 5);
+    assert_eq!(
+        (store.all_keys(), &store.withdrawn[..]),
+        (vec!["n"], &[][..])
+    );
+    assert_eq!(book.count("done"), 1);
 }
 
 #[tokio::test]
@@ -740,6 +851,26 @@ async fn a_checkpoint_is_written_when_a_second_has_gone_by() {
     let mut instance = Instance::new(&world, &store, &handler);
     assert_eq!(instance.run(&mut store).await.out(), 100);
     assert_eq!(instance.writes.len(), 3, "at 51, at 75 and at 100");
+}
+
+#[tokio::test]
+async fn a_checkpoint_takes_no_name_from_a_step() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            if cx.resume::<u32>("c")?.is_none() {
+                cx.checkpoint("c", &1).await?;
+            }
+            cx.step("", noted(&book, "nameless")).await?;
+            ok(cx.elicit::<Num>("n", "?").await?.v)
+        }
+    });
+    run(&world, &mut store, &handler).await.is_at_rest();
+    store.answer("n", &num(1));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
+    assert_eq!(book.lines(), ["nameless"]);
 }
 
 #[tokio::test]
@@ -1062,6 +1193,27 @@ async fn too_many_asks_at_once_are_a_fault() {
     });
     let stop = run(&world, &mut store, &many).await;
     assert!(stop.fault().message.contains("3 asks"), "{stop:?}");
+    // Nor may their answers be more than the journal holds.
+    world.limits.entries = 3;
+    let long = handler(|cx| async move {
+        loop {
+            cx.elicit::<Num>("n", "?").await?;
+        }
+        #[allow(unreachable_code)] // it gives the block its type
+        ok(0)
+    });
+    let mut store = Store::new();
+    for _ in 0..3 {
+        run(&world, &mut store, &long).await.is_at_rest();
+        let key = store.open_keys()[0].to_owned();
+        store.answer(&key, &num(1));
+    }
+    let stop = run(&world, &mut store, &long).await;
+    assert!(
+        stop.fault().message.contains("journal is full: 3"),
+        "{stop:?}"
+    );
+    world.limits.entries = 100;
     // A task has no rounds that could be too many.
     let long = handler(|cx| async move {
         let mut sum = 0;

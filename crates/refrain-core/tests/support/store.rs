@@ -9,8 +9,9 @@ use refrain_core::{
 use refrain_wire::Ask;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::poll_fn;
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Passes in which nothing moves, after which a flow counts as waiting.
@@ -246,16 +247,21 @@ impl Instance {
     /// Goes on to the next event that has to be dealt with. `None`: the flow waits.
     pub(crate) async fn event(&mut self) -> Option<Event> {
         let begun = Instant::now();
+        let woken = Arc::new(Woken::default());
         let mut still = 0;
         while still < STILL {
             assert!(begun.elapsed() < Duration::from_secs(20), "the flow hangs");
-            match poll_fn(|cx| Poll::Ready(self.flow.poll(cx))).await {
+            let waker = Waker::from(woken.clone());
+            match self.flow.poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(Event::Settle) => {}
                 Poll::Ready(Event::Notes(notes)) => self.notes.extend(notes),
                 Poll::Ready(event) => return Some(event),
                 Poll::Pending => still += 1,
             }
             tokio::task::yield_now().await;
+            if woken.0.swap(false, Ordering::SeqCst) {
+                still = 0;
+            }
         }
         None
     }
@@ -298,6 +304,16 @@ impl Instance {
     pub(crate) fn answer(&mut self, store: &mut Store, key: &str, answer: &Value) {
         assert!(store.answer(key, answer), "{key} is not open");
         self.flow.answer(key, &answer.to_string());
+    }
+}
+
+/// Remembers that it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
