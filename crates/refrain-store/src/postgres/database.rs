@@ -237,13 +237,16 @@ async fn pass_on(listener: &mut PgListener, hints: &broadcast::Sender<Hint>) -> 
     }
 }
 
-/// `+` and the id of a task that is due, `-` and the id of one that is not.
+/// `+` for a task that is due or `-` for one that is not, `w` if its worker wrote it or `o` if another did, and the id.
 fn hint(said: &str) -> Option<Hint> {
-    let (due, id) = match said.split_at_checked(1)? {
-        ("+", id) => (true, id),
-        ("-", id) => (false, id),
+    let (what, id) = said.split_at_checked(2)?;
+    let (due, own) = match what {
+        "+w" => (true, true),
+        "+o" => (true, false),
+        "-w" => (false, true),
+        "-o" => (false, false),
         _ => return None,
     };
     let task = TaskId::parse(id)?;
-    Some(Hint { task, due })
+    Some(Hint { task, due, own })
 }

@@ -46,7 +46,7 @@ const REQUEUE: &str = concat!(
         WHERE id = $1 AND status NOT IN ('completed', 'cancelled')
         RETURNING id
     )
-    SELECT pg_notify('refrain', '+' || id) IS NULL FROM requeued"
+    SELECT pg_notify('refrain', '+o' || id) IS NULL FROM requeued"
 );
 
 const SWEEP: &str = concat!(

@@ -31,7 +31,7 @@ const CREATE: &str = concat!(
         ON CONFLICT DO NOTHING
         RETURNING id, created, worker
     )
-    SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+' || id) IS NULL END FROM made"
+    SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+w' || id) IS NULL END FROM made"
 );
 
 const BEFORE: &str = concat!(
@@ -72,7 +72,7 @@ const ANSWER: &str = concat!(
         RETURNING t.id, t.worker IS NULL AS due
     )
     SELECT EXISTS (SELECT 1 FROM held),
-        (SELECT pg_notify('refrain', CASE WHEN due THEN '+' ELSE '-' END || id) IS NULL FROM answered)"
+        (SELECT pg_notify('refrain', CASE WHEN due THEN '+o' ELSE '-o' END || id) IS NULL FROM answered)"
 );
 
 const CANCEL: &str = concat!(
@@ -90,7 +90,7 @@ const CANCEL: &str = concat!(
         RETURNING id
     )
     SELECT EXISTS (SELECT 1 FROM there),
-        (SELECT pg_notify('refrain', '-' || id) IS NULL FROM cancelled)"
+        (SELECT pg_notify('refrain', '-o' || id) IS NULL FROM cancelled)"
 );
 
 /// What is due is found in the index of what is due. With 100,000 tasks that wait and ten that are due, `EXPLAIN
@@ -177,8 +177,8 @@ macro_rules! commit_set {
 macro_rules! commit_said {
     () => {
         "SELECT revision, unread, CASE
-            WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND unread > 0) THEN pg_notify('refrain', '+' || id) IS NULL
-            WHEN $10 THEN pg_notify('refrain', '-' || id) IS NULL
+            WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND unread > 0) THEN pg_notify('refrain', '+w' || id) IS NULL
+            WHEN $10 THEN pg_notify('refrain', '-w' || id) IS NULL
         END FROM written"
     };
 }
