@@ -71,6 +71,7 @@ impl Setting {
             limits: self.limits(),
             pressure: self.has(0).then(|| Arc::new(Always) as _),
             replay_log: (!self.has(1)).then(|| Arc::new(MemoryReplayLog::new()) as _),
+            can_detach: false,
         }
     }
 }
@@ -146,6 +147,7 @@ fn ended(event: Event, began: u32, setting: Setting) -> Option<Cut> {
             assert!(!fault.message.is_empty());
             None
         }
+        Event::Detach | Event::Write(_) => panic!("only tasks do that"),
         Event::Crashed => {
             assert!(setting.has(3), "only a round that was told to crashes");
             None

@@ -14,6 +14,7 @@
 mod client;
 mod extras;
 mod features;
+mod jobs;
 mod messages;
 mod prompts;
 mod resources;
@@ -124,6 +125,7 @@ fn server(page_size: usize) -> Result<Server, BuildError> {
     let server = tools::register(server);
     let server = rounds::register(server);
     let server = features::register(server);
+    let server = jobs::register(server);
     let server = prompts::register(server);
     let server = resources::register(server);
     // After those of the suite, which takes the first of a list for a plain one.

@@ -5,10 +5,14 @@
 
 mod ask;
 mod checkpoint;
+mod detach;
+mod sleep;
 mod step;
 
 pub use ask::{Answer, AskFuture};
 pub use checkpoint::{Cancelled, CheckpointFuture};
+pub use detach::DetachFuture;
+pub use sleep::SleepFuture;
 pub use step::StepFuture;
 
 use crate::flow::{Note, Shared, in_step, is_url, no_url};
@@ -242,6 +246,38 @@ impl Cx {
         Ok(json.map(|json| serde_json::from_str(&json)).transpose()?)
     }
 
+    /// Makes the call a task from here on: the client is told so, and the handler goes on where it is. From then on its
+    /// journal is in the server's store, and whichever instance is alive carries it on.
+    ///
+    /// Where the client does not know tasks, or the server has no store, nothing changes: the call goes on as it is.
+    pub fn detach(&self) -> DetachFuture<'_> {
+        DetachFuture::new(self)
+    }
+
+    /// Is this call a task?
+    pub fn is_task(&self) -> bool {
+        self.shared.lock().is_task()
+    }
+
+    /// Sleeps. When it ends is journaled: in a task the handler leaves memory meanwhile, and is taken up again by
+    /// whichever instance is alive.
+    #[track_caller]
+    pub fn sleep(&self, time: Duration) -> SleepFuture<'_> {
+        SleepFuture::new(self, time)
+    }
+
+    /// Says what the call is doing, for those who look after its task. Silent while earlier work is replayed.
+    pub fn status(&self, message: impl Into<String>) {
+        {
+            let mut state = self.shared.lock();
+            if !state.live || state.ended {
+                return;
+            }
+            state.status = Some(message.into());
+        }
+        self.shared.kick();
+    }
+
     /// The same call, with names of its own: two parts of a handler can use one name in two scopes.
     pub fn scope(&self, name: impl AsRef<str>) -> Self {
         let scope = match &self.scope {
@@ -296,7 +332,8 @@ impl Cx {
     fn note(&self, note: Note) {
         {
             let mut state = self.shared.lock();
-            if !state.live || state.ended {
+            // What a task has to say, its status says.
+            if !state.live || state.ended || state.is_task() {
                 return;
             }
             if state.notes.len() >= self.shared.env.limits.notes {
@@ -385,7 +422,7 @@ impl Cx {
     }
 
     /// A value that is drawn once and then read from the journal. Within a step it is the step that is journaled.
-    fn value(&self, kind: Kind, draw: impl FnOnce() -> u64) -> u64 {
+    pub(super) fn value(&self, kind: Kind, draw: impl FnOnce() -> u64) -> u64 {
         let drawn = draw();
         if in_step(&self.shared) {
             return drawn;

@@ -67,6 +67,8 @@ pub enum ErrorKind {
     Internal,
     /// An ask has no usable answer.
     Ask(AskError),
+    /// The work failed, and may well succeed later: a task tries again, everyone else is answered as by `Failed`.
+    Retry,
 }
 
 /// An error a handler returns. Any `std::error::Error` becomes one through `?`.
@@ -102,6 +104,12 @@ impl Error {
     /// The fault is the server's own. The client is told only that; the message goes to the log.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Internal, message)
+    }
+
+    /// The work failed for now. In a task it is tried again after a while: what is in the journal is not repeated, and a
+    /// step that failed so is not journaled. Elsewhere this is an error like any other.
+    pub fn retry(message: impl fmt::Display) -> Self {
+        Self::with_kind(ErrorKind::Retry, message)
     }
 
     pub(crate) fn with_kind(kind: ErrorKind, message: impl fmt::Display) -> Self {

@@ -11,6 +11,9 @@
 //! | the flow is to be handed on, and a checkpoint or a step boundary is reached | cut, without asks |
 //! | an ask is open | let others settle, then cut with all open asks |
 //! | nothing of the above | wait: the handler awaits something of its own |
+//!
+//! In a task the last rows are others: what is new is written, and asks are published, before it waits; it rests, to be
+//! taken up again later, when nothing but asks and sleeps is left. See [`task`].
 
 mod cut;
 mod driver;
@@ -20,14 +23,16 @@ mod reply;
 mod signal;
 mod start;
 mod state;
+mod task;
 mod waker;
 
 pub use driver::{Event, Flow, HandlerFuture};
 pub use env::{Env, Limits, Pressure};
-pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats};
+pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats, Then, Write};
 pub use start::{Start, StartError};
 
 pub(crate) use mark::{Mark, end_quietly, in_step, is_driving};
 pub(crate) use reply::{is_url, no_url};
 pub(crate) use signal::StepSignal;
 pub(crate) use state::{Phase, Shared, SlotId, State};
+pub(crate) use task::micros;

@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     Check,
     Now,
     Random,
+    Sleep,
+    Woke,
 }
 
 impl Kind {
@@ -64,6 +66,8 @@ impl Kind {
             Self::Check => "check",
             Self::Now => "now",
             Self::Random => "random",
+            Self::Sleep => "sleep",
+            Self::Woke => "woke",
         }
     }
 
@@ -210,6 +214,8 @@ pub struct Snapshot {
     pub(crate) state: Option<Box<str>>,
     /// The trace context that the first round came with.
     pub(crate) trace: Option<Traceparent>,
+    /// In a task, every key that was asked under.
+    pub(crate) used: Vec<Box<str>>,
 }
 
 impl Snapshot {
@@ -226,6 +232,7 @@ impl Snapshot {
             saved: Vec::new(),
             state: None,
             trace: None,
+            used: Vec::new(),
         }
     }
 
@@ -237,6 +244,11 @@ impl Snapshot {
     /// The number of the round that this snapshot starts, counted from 1.
     pub fn round(&self) -> u32 {
         self.round
+    }
+
+    /// The keys of the asks that have no answer.
+    pub fn asked(&self) -> impl Iterator<Item = &str> {
+        self.asked.iter().map(|asked| &*asked.wire_key)
     }
 
     /// How many entries the journal has.
@@ -286,6 +298,7 @@ impl Snapshot {
             saved: &self.saved,
             state: &self.state,
             trace: self.trace,
+            used: &self.used,
         };
         let held: usize = self.entries.iter().map(|e| e.held.json().len() + 32).sum();
         let mut bytes = Vec::with_capacity(prefix.len() + 128 + held + spare);
@@ -315,6 +328,7 @@ impl Snapshot {
             saved: wire.saved,
             state: wire.state,
             trace: wire.trace,
+            used: wire.used,
         };
         Some((claims, snapshot))
     }
@@ -333,7 +347,7 @@ pub struct Claims<'a> {
 
 /// The binary form. The order of the fields is the token's format.
 #[derive(Serialize, Deserialize)]
-struct Wire<'a, Asks, Entries, Retries, States, Own> {
+struct Wire<'a, Asks, Entries, Retries, States, Own, Used> {
     flow: FlowId,
     issued: u64,
     expires: u64,
@@ -347,10 +361,12 @@ struct Wire<'a, Asks, Entries, Retries, States, Own> {
     saved: States,
     state: Own,
     trace: Option<Traceparent>,
+    used: Used,
 }
 
 /// As it is read.
-type OwnedWire<'a> = Wire<'a, Vec<Asked>, Vec<Entry>, Vec<Retry>, Vec<Saved>, Option<Box<str>>>;
+type OwnedWire<'a> =
+    Wire<'a, Vec<Asked>, Vec<Entry>, Vec<Retry>, Vec<Saved>, Option<Box<str>>, Vec<Box<str>>>;
 
 /// The fingerprint under which the answer to an ask is kept.
 pub(crate) fn fingerprint(form: Option<&Form>) -> u64 {
@@ -373,11 +389,13 @@ mod tests {
             Kind::Check,
             Kind::Now,
             Kind::Random,
+            Kind::Sleep,
+            Kind::Woke,
         ];
         for (number, kind) in (0u8..).zip(kinds) {
             assert_eq!(postcard::to_allocvec(&kind).unwrap(), [number]);
             assert_eq!(postcard::from_bytes::<Kind>(&[number]).unwrap(), kind);
         }
-        assert!(postcard::from_bytes::<Kind>(&[9]).is_err());
+        assert!(postcard::from_bytes::<Kind>(&[11]).is_err());
     }
 }

@@ -24,11 +24,13 @@ mod seal;
 mod source;
 mod trace;
 
-pub use cx::{Answer, AskFuture, Cancelled, CheckpointFuture, Cx, StepFuture};
+pub use cx::{
+    Answer, AskFuture, Cancelled, CheckpointFuture, Cx, DetachFuture, SleepFuture, StepFuture,
+};
 pub use error::{AskError, Error, ErrorKind, Result, ok};
 pub use flow::{
     Cut, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome, Pressure,
-    Start, StartError, Stats,
+    Start, StartError, Stats, Then, Write,
 };
 pub use form::{Choice, Elicit, ElicitEnum, Field, Form};
 pub use journal::{Claims, FlowId, Snapshot};

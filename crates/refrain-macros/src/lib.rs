@@ -63,6 +63,8 @@ use proc_macro::TokenStream;
 /// | `version = ".."` | the tool's version, kept in its tokens | `"1"` |
 /// | `once` | the tool uses `cx.once(..)`, and needs a replay log | it does not |
 /// | `single_use` | each of its tokens is taken once | tokens may come again |
+/// | `task` | a call becomes a task at once, where it can | only if the handler calls `cx.detach()` |
+/// | `task_required` | the same, and where it cannot the call is refused | it runs as any other call |
 ///
 /// # What stays where
 ///

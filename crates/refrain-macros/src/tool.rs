@@ -6,13 +6,15 @@ use crate::keys::Keys;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 8] = [
     "name",
     "title",
     "description",
     "version",
     "once",
     "single_use",
+    "task",
+    "task_required",
 ];
 
 pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -30,6 +32,10 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let single_use = keys
         .flag("single_use", &mut errors)
         .then(|| quote!(.single_use()));
-    let calls = quote!(#about #version #once #single_use);
+    let task = keys.flag("task", &mut errors).then(|| quote!(.task()));
+    let required = keys
+        .flag("task_required", &mut errors)
+        .then(|| quote!(.task_required()));
+    let calls = quote!(#about #version #once #single_use #task #required);
     handler.expand("Tool", &quote!(#name), &calls, errors)
 }

@@ -54,6 +54,12 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
+    /// A tool's calls must be tasks, and there is nowhere to keep them.
+    #[error("the tool {tool:?} needs a task store: hand one in with .tasks(..)")]
+    NeedsTaskStore {
+        /// The tool.
+        tool: String,
+    },
     /// A tool's schema is not a JSON schema.
     #[error("the {which} schema of {tool:?} is not usable: {reason}")]
     Schema {
@@ -160,7 +166,7 @@ pub struct ServerBuilder {
     authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: AccessRules,
     on_round: Option<RoundHook>,
-    tasks: Option<Tasks>,
+    tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
 }
 
 impl Server {
@@ -361,7 +367,7 @@ impl ServerBuilder {
     /// Where tasks live, and how they are run. All instances of a fleet share the store. Clients are told that the server
     /// speaks the extension for tasks.
     pub fn tasks(mut self, store: Arc<dyn TaskStore>, options: TaskOptions) -> Self {
-        self.tasks = Some(Tasks::new(store, options));
+        self.tasks = Some((store, options));
         self
     }
 
@@ -386,8 +392,8 @@ impl ServerBuilder {
             let name = TASKS_EXTENSION;
             return Err(BuildError::OwnExtension { name });
         }
-        if let Some(tasks) = &self.tasks {
-            tasks.options.check()?;
+        if let Some((_, options)) = &self.tasks {
+            options.check()?;
             let settings = Value::Object(Map::new());
             self.extensions.insert(TASKS_EXTENSION.into(), settings);
         }
@@ -402,6 +408,7 @@ impl ServerBuilder {
         let rules = Rules {
             states: self.states,
             once: self.replay_log.is_some(),
+            tasks: self.tasks.is_some(),
             page_size: self.limits.page_size,
             caches: self.caches,
             metrics: metrics.clone(),
@@ -430,6 +437,9 @@ impl ServerBuilder {
             rules,
             hub,
             sealer: Sealer::new(keys, self.sealing, self.source.clone()),
+            tasks: self
+                .tasks
+                .map(|(store, options)| Tasks::new(store, options, &*self.source)),
             source: self.source,
             limits: self.limits,
             load,
@@ -438,7 +448,6 @@ impl ServerBuilder {
             authenticator: self.authenticator,
             access: self.access.build()?,
             on_round: self.on_round,
-            tasks: self.tasks,
         })))
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Rules {
     pub(crate) states: States,
     /// Can a tool's work and tokens be used once?
     pub(crate) once: bool,
+    /// Is there a task store?
+    pub(crate) tasks: bool,
     /// Things on one page of a list.
     pub(crate) page_size: usize,
     pub(crate) caches: Caches,
@@ -182,6 +184,10 @@ impl Catalog {
         check_name(&name)?;
         has_states(rules, &name, &tool.needs)?;
         check_scopes(&name, &tool.scopes)?;
+        if tool.task.required && !rules.tasks {
+            let tool = name.to_owned();
+            return Err(BuildError::NeedsTaskStore { tool });
+        }
         if (tool.once || tool.single_use) && !rules.once {
             return Err(BuildError::NeedsReplayLog { tool: name });
         }

@@ -47,6 +47,10 @@ impl Pressure for Load {
     fn hand_on(&self) -> bool {
         self.is_draining() || self.running() > self.shed_above
     }
+
+    fn hand_task_on(&self) -> bool {
+        self.is_draining()
+    }
 }
 
 /// The place of one running call, given back when it is dropped.

@@ -4,16 +4,18 @@ mod begin;
 mod span;
 mod tally;
 
-pub(crate) use begin::begin;
+pub(crate) use begin::{Target, begin, run_handler};
 pub(crate) use span::RoundHook;
 
 use crate::load::Place;
 use crate::server::Server;
+use crate::tasks::{Creating, Made, Seed, cannot_create};
 use jsonschema::Validator;
 use refrain_core::{
     AskError, Binding, Cut, Error, ErrorKind, Event, Flow, LogError, LogKey, Note, Outcome,
     Recorded, Stats,
 };
+use refrain_store::StoreError;
 use refrain_wire::{
     CallKind, ErrorCode, Id, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
 };
@@ -24,8 +26,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tally::Tally;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tracing::Span;
 
 type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
@@ -34,7 +37,8 @@ type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// One round of a call at work. Dropping it cancels the handler.
 pub struct Round {
     server: Server,
-    flow: Flow,
+    /// `None` once it has become a task.
+    flow: Option<Flow>,
     stage: Stage,
     binding: Binding,
     kind: CallKind,
@@ -44,7 +48,11 @@ pub struct Round {
     number: u32,
     progress_token: Option<Box<RawValue>>,
     single_use: Option<LogKey>,
-    limit: Option<Pin<Box<Sleep>>>,
+    timer: Option<Timer>,
+    /// What a task is made of, where the call may become one.
+    seed: Option<Seed>,
+    /// What the round did, once it is over.
+    stats: Stats,
     /// Was the flow handed on?
     handed_on: bool,
     /// `None` once the round was counted.
@@ -57,10 +65,32 @@ enum Stage {
     /// Asks the replay log whether this token was used before.
     Claim(Claimed),
     Run,
+    /// The flow is becoming a task.
+    Create(Creating, Why),
     /// The handler is done, and what it said last goes out first.
     Last(Box<Event>),
     /// Records the reply for when it is asked for again.
     Keep(Kept, Option<Reply>),
+}
+
+/// Why a flow becomes a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// Its tool says so.
+    Tool,
+    /// Its handler asked for it.
+    Handler,
+    /// It has run for long enough.
+    Time,
+}
+
+/// The clock of a round, for handlers that wait.
+struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    /// When the round must be over.
+    limit: Instant,
+    /// When the flow becomes a task.
+    task: Option<Instant>,
 }
 
 /// What a round reports.
@@ -95,7 +125,7 @@ impl Round {
 
     /// What the round did so far.
     pub fn stats(&self) -> Stats {
-        self.flow.stats()
+        self.flow.as_ref().map_or(self.stats, Flow::stats)
     }
 
     /// The token that progress reports carry, if the client wants any.
@@ -105,7 +135,9 @@ impl Round {
 
     /// Makes the round crash after this many polls of its operations. For tests of what survives.
     pub fn crash_after(&mut self, polls: u32) {
-        self.flow.crash_after(polls);
+        if let Some(flow) = &mut self.flow {
+            flow.crash_after(polls);
+        }
     }
 
     /// Goes on until there is something to send.
@@ -137,9 +169,8 @@ impl Round {
             match &mut self.stage {
                 Stage::Claim(claim) => {
                     let claimed = ready!(claim.as_mut().poll(cx));
-                    self.stage = Stage::Run;
                     match claimed {
-                        Ok(Recorded::Fresh) => {}
+                        Ok(Recorded::Fresh) => self.start(),
                         Ok(Recorded::Done(reply)) => {
                             return Poll::Ready(RoundEvent::Reply(Reply::Recorded(reply)));
                         }
@@ -151,20 +182,33 @@ impl Round {
                     }
                 }
                 Stage::Run => {
-                    let Some(event) = ready!(self.poll_flow(cx)) else {
-                        // Let other tasks run: they may have asks for this round.
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
+                    let event = match ready!(self.poll_flow(cx)) {
+                        Polled::Event(event) => event,
+                        Polled::Settle => {
+                            // Let other tasks run: they may have asks for this round.
+                            cx.waker().wake_by_ref();
+                            return Poll::Pending;
+                        }
+                        Polled::Detach(why) => {
+                            self.create(why);
+                            continue;
+                        }
                     };
                     if let Event::Notes(notes) = event {
                         return Poll::Ready(RoundEvent::Notes(notes));
                     }
-                    let notes = self.flow.take_notes();
+                    let notes = self.flow.as_mut().map_or_else(Vec::new, Flow::take_notes);
                     if !notes.is_empty() {
                         self.stage = Stage::Last(Box::new(event));
                         return Poll::Ready(RoundEvent::Notes(notes));
                     }
                     if let Some(done) = self.finish(event) {
+                        return Poll::Ready(done);
+                    }
+                }
+                Stage::Create(creating, why) => {
+                    let (made, why) = (ready!(creating.as_mut().poll(cx)), *why);
+                    if let Some(done) = self.created(made, why) {
                         return Poll::Ready(done);
                     }
                 }
@@ -192,6 +236,10 @@ impl Round {
             return Some(RoundEvent::Crashed);
         }
         let reply = self.reply(event);
+        self.finish_with(reply)
+    }
+
+    fn finish_with(&mut self, reply: Reply) -> Option<RoundEvent> {
         match self.keep(&reply) {
             Some(kept) => {
                 self.stage = Stage::Keep(kept, Some(reply));
@@ -201,61 +249,104 @@ impl Round {
         }
     }
 
-    /// `None`: others should be let run first.
-    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        match self.flow.poll(cx) {
-            Poll::Ready(Event::Settle) => Poll::Ready(None),
-            Poll::Ready(event) => Poll::Ready(Some(event)),
-            Poll::Pending => {
-                // The clock of the round is only set up for handlers that wait.
-                let time = self.server.0.limits.round_time;
-                let limit = self
-                    .limit
-                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
-                ready!(limit.as_mut().poll(cx));
-                Poll::Ready(Some(self.flow.expire()))
+    /// Begins to run the handler, or to make a task of it if its tool says so.
+    fn start(&mut self) {
+        self.stage = Stage::Run;
+        let at_once = |seed: &Seed| seed.tool.tool.task.at_once;
+        if self.seed.as_ref().is_some_and(at_once) {
+            self.create(Why::Tool);
+        }
+    }
+
+    /// Begins to make the flow a task. One that has begun goes on here, whether there is room or not.
+    fn create(&mut self, why: Why) {
+        let here = why != Why::Tool || self.server.has_room_for_task();
+        if let (Some(seed), Some(flow)) = (&self.seed, &mut self.flow)
+            && let Some(creating) = self.server.create_task(seed, flow, here)
+        {
+            self.stage = Stage::Create(creating, why);
+        }
+    }
+
+    /// The flow has become a task, or could not. `None`: it goes on.
+    fn created(&mut self, made: Result<Made, StoreError>, why: Why) -> Option<RoundEvent> {
+        self.stage = Stage::Run;
+        match made {
+            Ok(made) => {
+                let (seed, flow) = (self.seed.take()?, self.flow.take()?);
+                self.stats = flow.stats();
+                let reply = self.server.begin_task(made, seed, flow);
+                self.finish_with(reply)
+            }
+            Err(failed) => {
+                let error = cannot_create(&failed);
+                match why {
+                    Why::Tool => self.finish_with(Reply::Error(error)),
+                    Why::Handler => {
+                        self.flow.as_mut()?.stay(error.message.into_owned());
+                        None
+                    }
+                    // It goes on as it is.
+                    Why::Time => {
+                        self.timer.as_mut()?.task = None;
+                        None
+                    }
+                }
             }
         }
+    }
+
+    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
+        let Some(flow) = &mut self.flow else {
+            let error = Error::internal("a flow that became a task was polled");
+            return Poll::Ready(Polled::Event(Event::Done(Err(error))));
+        };
+        match flow.poll(cx) {
+            Poll::Ready(Event::Settle) => return Poll::Ready(Polled::Settle),
+            Poll::Ready(Event::Detach) => return Poll::Ready(Polled::Detach(Why::Handler)),
+            Poll::Ready(event) => return Poll::Ready(Polled::Event(event)),
+            Poll::Pending => {}
+        }
+        // The clock of the round is only set up for handlers that wait.
+        let seed = self.seed.as_ref();
+        let timer = self.timer.get_or_insert_with(|| {
+            let now = Instant::now();
+            let after = seed.and_then(|seed| seed.tool.tool.task.after);
+            Timer {
+                limit: now + self.server.0.limits.round_time,
+                task: after.map(|after| now + after),
+                sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            }
+        });
+        let now = Instant::now();
+        if timer.task.is_some_and(|at| at <= now) {
+            return Poll::Ready(Polled::Detach(Why::Time));
+        }
+        if timer.limit <= now {
+            return Poll::Ready(Polled::Event(flow.expire()));
+        }
+        let source = &self.server.0.source;
+        let wake = flow.wake_at().map(|at| {
+            let wait = at.duration_since(source.now());
+            now + wait.unwrap_or_default()
+        });
+        let first = [Some(timer.limit), timer.task, wake];
+        let first = first.into_iter().flatten().min().unwrap_or(now);
+        if timer.sleep.deadline() != first {
+            timer.sleep.as_mut().reset(first);
+        }
+        if timer.sleep.as_mut().poll(cx).is_ready() {
+            // It was due at once: look again.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 
     fn reply(&mut self, event: Event) -> Reply {
         match event {
             Event::Cut(cut) => self.incomplete(cut),
-            Event::Done(Ok(Outcome::Complete(body))) => self.complete(body),
-            Event::Done(Err(failed)) => self.failed(&failed),
-            Event::Fault(fault) if fault.bad_answer => {
-                Reply::Error(RpcError::invalid_params(fault.message))
-            }
-            Event::Fault(fault) => {
-                tracing::error!(fault = %fault.message, "a handler made a mistake");
-                Reply::Error(RpcError::internal(fault.message))
-            }
-            Event::Panicked(message) => {
-                tracing::error!(panic = %message, "a handler panicked");
-                Reply::Error(RpcError::internal(
-                    "the handler panicked; the server's log says where",
-                ))
-            }
-            Event::Done(Ok(Outcome::Incomplete(_)))
-            | Event::Notes(_)
-            | Event::Settle
-            | Event::Crashed => Reply::Error(RpcError::internal("Internal error")),
+            event => outcome_of(event, self.kind, self.output.as_deref()),
         }
-    }
-
-    /// A result leaves only if it fits what the tool promised.
-    fn complete(&self, body: ResultBody) -> Reply {
-        let misfit = self
-            .output
-            .as_ref()
-            .and_then(|output| misfit(output, &body).err());
-        let Some(reason) = misfit else {
-            return Reply::Complete(body);
-        };
-        tracing::error!(%reason, "a result does not fit the tool's output schema");
-        Reply::Error(RpcError::internal(format!(
-            "the tool's result does not fit its output schema: {reason}"
-        )))
     }
 
     fn incomplete(&mut self, cut: Cut) -> Reply {
@@ -274,25 +365,6 @@ impl Round {
                 Reply::Error(RpcError::internal(error.to_string()))
             }
         }
-    }
-
-    fn failed(&self, failed: &Error) -> Reply {
-        let rpc = match failed.kind() {
-            ErrorKind::Ask(AskError::Unsupported { capability, .. }) => {
-                RpcError::missing_capability(&[*capability])
-            }
-            ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
-            ErrorKind::Internal => {
-                tracing::error!(error = %failed, "a handler failed");
-                RpcError::internal("Internal error")
-            }
-            _ if self.kind == CallKind::Tool => {
-                return Reply::complete(ToolResult::error(failed.to_string()));
-            }
-            ErrorKind::Ask(_) => RpcError::invalid_params(failed.to_string()),
-            _ => RpcError::internal(failed.to_string()),
-        };
-        Reply::Error(rpc)
     }
 
     /// Records the reply of a token that may be used once. A client that lacks a capability has not used it: it may come
@@ -326,9 +398,79 @@ impl Drop for Round {
     fn drop(&mut self) {
         let span = self.span.clone();
         let _inside = span.enter();
-        self.flow.cancel();
+        if let Some(flow) = &mut self.flow {
+            flow.cancel();
+        }
         self.count_cancelled();
     }
+}
+
+/// What a poll of a flow comes to.
+enum Polled {
+    Event(Event),
+    /// Others should be let run first.
+    Settle,
+    /// The flow is to become a task.
+    Detach(Why),
+}
+
+/// What a call comes to, by the last event of its flow.
+pub(crate) fn outcome_of(event: Event, kind: CallKind, output: Option<&Validator>) -> Reply {
+    match event {
+        Event::Done(Ok(Outcome::Complete(body))) => complete(body, output),
+        Event::Done(Err(error)) => failed(&error, kind),
+        Event::Fault(fault) if fault.bad_answer => {
+            Reply::Error(RpcError::invalid_params(fault.message))
+        }
+        Event::Fault(fault) => {
+            tracing::error!(fault = %fault.message, "a handler made a mistake");
+            Reply::Error(RpcError::internal(fault.message))
+        }
+        Event::Panicked(message) => {
+            tracing::error!(panic = %message, "a handler panicked");
+            Reply::Error(RpcError::internal(
+                "the handler panicked; the server's log says where",
+            ))
+        }
+        Event::Done(Ok(Outcome::Incomplete(_)))
+        | Event::Cut(_)
+        | Event::Detach
+        | Event::Write(_)
+        | Event::Notes(_)
+        | Event::Settle
+        | Event::Crashed => Reply::Error(RpcError::internal("Internal error")),
+    }
+}
+
+/// A result leaves only if it fits what the tool promised.
+fn complete(body: ResultBody, output: Option<&Validator>) -> Reply {
+    let misfit = output.and_then(|output| misfit(output, &body).err());
+    let Some(reason) = misfit else {
+        return Reply::Complete(body);
+    };
+    tracing::error!(%reason, "a result does not fit the tool's output schema");
+    Reply::Error(RpcError::internal(format!(
+        "the tool's result does not fit its output schema: {reason}"
+    )))
+}
+
+fn failed(failed: &Error, kind: CallKind) -> Reply {
+    let rpc = match failed.kind() {
+        ErrorKind::Ask(AskError::Unsupported { capability, .. }) => {
+            RpcError::missing_capability(&[*capability])
+        }
+        ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
+        ErrorKind::Internal => {
+            tracing::error!(error = %failed, "a handler failed");
+            RpcError::internal("Internal error")
+        }
+        _ if kind == CallKind::Tool => {
+            return Reply::complete(ToolResult::error(failed.to_string()));
+        }
+        ErrorKind::Ask(_) => RpcError::invalid_params(failed.to_string()),
+        _ => RpcError::internal(failed.to_string()),
+    };
+    Reply::Error(rpc)
 }
 
 /// Does the structured content fit the schema? A failure needs none.

@@ -4,6 +4,7 @@ use crate::auth::{Caller, Scopes};
 use crate::metrics::Refusal;
 use crate::record;
 use crate::server::Server;
+use crate::tasks::Worker;
 use refrain_core::Principal;
 use refrain_wire::{Message, RpcError, parse, write_error};
 use serde::Deserialize;
@@ -39,6 +40,7 @@ where
     let (sender, receiver) = mpsc::channel(QUEUE);
     let mut writer = tokio::spawn(write_lines(receiver, output));
     let mut patience = server.limits().drain_grace;
+    let worker = Worker::start(&server);
     // Says so when no more is read.
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
@@ -58,6 +60,8 @@ where
         running.shutdown().await;
     }
     drop(sender);
+    worker.stop();
+    worker.stopped(patience).await;
     let written = tokio::time::timeout(server.limits().drain_time, &mut writer).await;
     let written = written.unwrap_or_else(|_| {
         tracing::warn!("the client did not read in time: what was left for it is dropped");

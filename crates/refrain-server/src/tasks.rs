@@ -3,19 +3,33 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `options` | how tasks are run and kept |
+//! | `create` | a flow becomes a task |
+//! | `crew` | the tasks that an instance runs |
+//! | `run` | one task at work |
+//! | `worker` | what takes tasks that are due and looks after those that run |
 //! | `request` | what clients ask about their tasks |
 //! | `vault` | what tasks hold, as it lies in the store |
 //! | `watch` | clients that listen for what becomes of their tasks |
 
+mod create;
+mod crew;
 mod options;
 mod request;
+mod run;
 mod vault;
 mod watch;
+mod worker;
 
 pub use options::TaskOptions;
 pub(crate) use request::answer;
 pub(crate) use watch::TaskNews;
+pub(crate) use worker::Worker;
 
+pub(crate) use create::{Creating, Made, Seed, cannot_create};
+
+use crate::server::Server;
+use crew::Crew;
+use refrain_core::Source;
 use refrain_store::TaskStore;
 use std::sync::Arc;
 use watch::Watch;
@@ -24,15 +38,34 @@ use watch::Watch;
 pub(crate) struct Tasks {
     pub(crate) store: Arc<dyn TaskStore>,
     pub(crate) options: TaskOptions,
+    pub(crate) crew: Crew,
     watch: Watch,
 }
 
 impl Tasks {
-    pub(crate) fn new(store: Arc<dyn TaskStore>, options: TaskOptions) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn TaskStore>,
+        options: TaskOptions,
+        source: &dyn Source,
+    ) -> Self {
+        let mut random = [0; 4];
+        source.fill(&mut random);
         Self {
             store,
             options,
+            crew: Crew::new(random),
             watch: Watch::default(),
         }
+    }
+
+    /// Is there room here for one task more?
+    fn has_room(&self) -> bool {
+        self.crew.len() < self.options.concurrent
+    }
+}
+
+impl Server {
+    pub(crate) fn has_room_for_task(&self) -> bool {
+        self.0.tasks.as_ref().is_some_and(Tasks::has_room)
     }
 }

@@ -7,6 +7,7 @@ use crate::shown::{scoped, shown};
 use refrain_wire::{ToolAnnotations, ToolInfo};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A tool: a name, a description and a handler.
 ///
@@ -25,6 +26,7 @@ pub struct Tool {
     pub(crate) version: Arc<str>,
     pub(crate) once: bool,
     pub(crate) single_use: bool,
+    pub(crate) task: AsTask,
     pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
@@ -46,6 +48,7 @@ impl Tool {
             version: "1".into(),
             once: false,
             single_use: false,
+            task: AsTask::default(),
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
@@ -95,6 +98,50 @@ impl Tool {
         self.single_use = true;
         self
     }
+
+    /// A call of this tool becomes a task at once, where the client knows tasks and the server has a task store; elsewhere
+    /// it runs like any other.
+    pub fn task(mut self) -> Self {
+        self.task.at_once = true;
+        self
+    }
+
+    /// The same, and a client that does not know tasks is refused: error -32021. The server must have a task store.
+    pub fn task_required(mut self) -> Self {
+        self.task.at_once = true;
+        self.task.required = true;
+        self
+    }
+
+    /// A call of this tool becomes a task when a round of it has run for so long, where the client knows tasks and the
+    /// server has a task store. The handler notices nothing.
+    pub fn task_after(mut self, time: Duration) -> Self {
+        self.task.after = Some(time);
+        self
+    }
+
+    /// How long a task of this tool may live; otherwise as the server's [`TaskOptions`](crate::TaskOptions) say.
+    pub fn task_ttl(mut self, ttl: Duration) -> Self {
+        self.task.ttl = Some(ttl);
+        self
+    }
+
+    /// How often clients should look after a task of this tool; otherwise as the server's
+    /// [`TaskOptions`](crate::TaskOptions) say.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.task.poll_interval = Some(interval);
+        self
+    }
+}
+
+/// When a call of a tool becomes a task by itself, and what becomes of it then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AsTask {
+    pub(crate) at_once: bool,
+    pub(crate) required: bool,
+    pub(crate) after: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) poll_interval: Option<Duration>,
 }
 
 shown!(Tool);

@@ -6,6 +6,8 @@
 //! | `store` | the trait that every store implements |
 //! | `memory` | a store in the memory of one process |
 
+#[cfg(feature = "contract")]
+pub mod contract;
 mod memory;
 mod store;
 mod task;

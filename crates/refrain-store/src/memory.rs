@@ -74,10 +74,10 @@ impl MemoryStore {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hint(&self, task: &TaskId, due: bool) {
+    fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
         // An error means that nobody listens.
-        let _ = self.hints.send(Hint { task, due });
+        let _ = self.hints.send(Hint { task, due, own });
     }
 
     fn create_now(&self, new: NewTask) -> Result<Created, StoreError> {
@@ -99,7 +99,7 @@ impl MemoryStore {
         inner.flows.insert(key, id.clone());
         inner.tasks.insert(id.clone(), entry);
         if lease.is_none() {
-            self.hint(&id, true);
+            self.hint(&id, true, true);
         }
         Ok(Created::New(task, lease))
     }
@@ -111,7 +111,7 @@ impl MemoryStore {
             return false;
         };
         if entry.answer(answers, now) {
-            self.hint(id, entry.worker.is_none());
+            self.hint(id, entry.worker.is_none(), false);
         }
         true
     }
@@ -124,7 +124,7 @@ impl MemoryStore {
         };
         if entry.due.is_some() {
             entry.cancel(now);
-            self.hint(id, false);
+            self.hint(id, false, false);
         }
         true
     }
@@ -154,7 +154,7 @@ impl MemoryStore {
         let committed = entry.commit(commit, now);
         let due = handed_on && entry.due.is_some_and(|due| due <= now);
         if seen || due {
-            self.hint(&lease.task, due);
+            self.hint(&lease.task, due, true);
         }
         Ok(committed)
     }
@@ -221,7 +221,7 @@ impl MemoryStore {
         let entry = inner.tasks.get_mut(id)?;
         if !matches!(entry.status, TaskStatus::Completed | TaskStatus::Cancelled) {
             entry.requeue(now);
-            self.hint(id, true);
+            self.hint(id, true, false);
         }
         Some(entry.row())
     }

@@ -298,6 +298,8 @@ pub struct Hint {
     pub task: TaskId,
     /// May a worker take it?
     pub due: bool,
+    /// Was it written by the worker that has it? If not, that worker should look.
+    pub own: bool,
 }
 
 /// What a sweep has thrown away.

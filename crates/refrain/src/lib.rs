@@ -98,10 +98,11 @@
 //! callers who have them.
 
 pub use refrain_core::{
-    Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, Elicit, ElicitEnum,
-    Error, ErrorKind, Field, FlowId, Form, Incomplete, Keep, KeyId, KeyRing, KeyRingError,
-    KeyState, Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note, Outcome, Principal,
-    Recorded, ReplayLog, Result, SealerOptions, Source, StepFuture, SystemSource, Trace, ok,
+    Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, DetachFuture, Elicit,
+    ElicitEnum, Error, ErrorKind, Field, FlowId, Form, Incomplete, Keep, KeyId, KeyRing,
+    KeyRingError, KeyState, Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note, Outcome,
+    Principal, Recorded, ReplayLog, Result, SealerOptions, SleepFuture, Source, StepFuture,
+    SystemSource, Trace, ok,
 };
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
@@ -109,8 +110,9 @@ pub use refrain_server::{
     Changes, Handler, HttpService, IntoReply, Json, Jwks, JwtVerifier, JwtVerifierBuilder,
     JwtVerifierError, Listing, METRICS_CONTENT_TYPE, MetadataService, Outgoing, Prompt, PromptCall,
     ReadCall, Refused, Reply, ReplyTo, Resource, ResourceMetadata, ResourceTemplate, Round,
-    RoundEvent, Scopes, Server, ServerBuilder, ServerLimits, State, TemplateError, TemplateFlaw,
-    Tool, ToolCall, TrustedProxy, TrustedProxyError, Typed, serve, serve_metrics, serve_stdio,
+    RoundEvent, Scopes, Server, ServerBuilder, ServerLimits, State, TaskOptions, TemplateError,
+    TemplateFlaw, Tool, ToolCall, TrustedProxy, TrustedProxyError, Typed, serve, serve_metrics,
+    serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
@@ -119,6 +121,9 @@ pub use refrain_wire::{
     ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult, TraceId,
     Traceparent,
 };
+
+/// Where tasks live: the stores, and what one of your own needs to be.
+pub use refrain_store as store;
 
 /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`
 /// needs `serde` (with its `derive` feature) and `schemars` among its own dependencies as well.

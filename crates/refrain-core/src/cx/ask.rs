@@ -198,8 +198,8 @@ impl<'a, T> AskFuture<'a, T> {
         let ask = self
             .question
             .to_ask(state.refusal(&self.key, self.fingerprint));
-        let wire_key = state.wire_key(self.id, &self.key).into();
         let fingerprint = self.fingerprint;
+        let wire_key = state.wire_key(self.id, &self.key, fingerprint);
         let phase = Phase::Open {
             ask,
             wire_key,

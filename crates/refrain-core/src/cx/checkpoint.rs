@@ -58,8 +58,15 @@ impl Future for CheckpointFuture<'_> {
             }
             return Poll::Pending;
         }
-        if this.id.is_some() {
-            // Parked to be handed on: the driver is about to cut.
+        if let Some(id) = this.id {
+            if state
+                .slot(id)
+                .is_some_and(|slot| matches!(slot.phase, Phase::Idle))
+            {
+                // It is written.
+                return Poll::Ready(Ok(()));
+            }
+            // Parked to be handed on or to be written: the driver is about to do it.
             return Poll::Pending;
         }
         let Some(json) = this.json.take() else {
@@ -86,10 +93,19 @@ impl Future for CheckpointFuture<'_> {
                 state.saved.push(Saved { scope, name, json });
             }
         }
+        let write = state.keep_checkpoint(&shared.env);
         if state.should_shed(&shared.env) {
-            let id = state.new_slot_for_checkpoint();
+            let id = state.new_slot_for_wait();
             this.id = Some(id);
             state.park(id, Phase::Parked, task.waker(), outside);
+            drop(state);
+            shared.kick();
+            return Poll::Pending;
+        }
+        if write {
+            let id = state.new_slot_for_wait();
+            this.id = Some(id);
+            state.park(id, Phase::Saving, task.waker(), outside);
             drop(state);
             shared.kick();
             return Poll::Pending;

@@ -5,7 +5,7 @@ use crate::error::StoredError;
 use crate::flow::{Mark, Phase, Shared, SlotId, StepSignal, end_quietly, is_driving};
 use crate::journal::{Entry, FlowId, Held, Key, Kind};
 use crate::replay::{Keep, LogKey, Recorded, ReplayLog};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use pin_project_lite::pin_project;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -158,7 +158,7 @@ fn before(
         return Go::Run;
     }
     let begun = signal.is_some();
-    if !begun && (!state.live || state.should_shed(&shared.env)) {
+    if !begun && (!state.live || state.is_unwritten() || state.should_shed(&shared.env)) {
         state.park(id, Phase::Held, waker, outside);
         return Go::Wait;
     }
@@ -186,6 +186,12 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
         slot.phase = Phase::Idle;
         state.running -= 1;
     }
+    if state.is_task()
+        && let Some(error) = to_be_repeated(&held)
+    {
+        state.retry = Some(error);
+        return Go::Stop { ended: false };
+    }
     let entry = Entry::new(key.clone(), 0, held);
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
         return Go::Stop { ended: false };
@@ -196,6 +202,15 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
         state.park(id, Phase::Waiting(index), waker, outside);
     }
     Go::Wait
+}
+
+/// The error of a step that may well succeed later.
+fn to_be_repeated(held: &Held) -> Option<Error> {
+    let Held::Failure(json) = held else {
+        return None;
+    };
+    let error = Error::from(serde_json::from_str::<StoredError>(json).ok()?);
+    matches!(error.kind(), ErrorKind::Retry).then_some(error)
 }
 
 fn to_held<T: Serialize>(done: Result<T>) -> Held {

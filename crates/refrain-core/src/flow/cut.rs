@@ -1,15 +1,25 @@
 //! How a flow is set down: what goes out, under which keys, and what is kept of it.
 
-use super::env::{Env, Limits};
+use super::driver::Event;
+use super::env::{Env, Limits, Pressure};
 use super::reply::{Cut, Incomplete, is_url, no_url};
 use super::state::{Phase, Slot, SlotId, State};
 use crate::journal::{Asked, FlowId, Key, Snapshot};
 use crate::{AskError, Error};
 use refrain_wire::{Ask, AskKind};
+use std::sync::Arc;
 
 impl State {
     /// The key the client will answer under: the author's name where it is free, else `scope/name#n`.
-    pub(crate) fn wire_key(&self, id: SlotId, key: &Key) -> String {
+    pub(crate) fn wire_key(&mut self, id: SlotId, key: &Key, fingerprint: u64) -> Box<str> {
+        let plain = self.plain_wire_key(id, key);
+        match &mut self.task {
+            Some(task) => task.wire_key(key, fingerprint, plain),
+            None => plain.into(),
+        }
+    }
+
+    fn plain_wire_key(&self, id: SlotId, key: &Key) -> String {
         let other_kind_or_scope = |k: &Key| {
             k.name == key.name
                 && k.kind.ask().is_some()
@@ -49,8 +59,13 @@ impl State {
 
     /// Asks the environment once whether to hand the flow on, and stays by a yes.
     pub(crate) fn should_shed(&mut self, env: &Env) -> bool {
-        if !self.shedding && self.sheds < env.limits.sheds {
-            self.shedding = env.pressure.as_ref().is_some_and(|p| p.hand_on());
+        let is_task = self.is_task();
+        if !self.shedding && (is_task || self.sheds < env.limits.sheds) {
+            let hand_on = |pressure: &Arc<dyn Pressure>| match is_task {
+                true => pressure.hand_task_on(),
+                false => pressure.hand_on(),
+            };
+            self.shedding = env.pressure.as_ref().is_some_and(hand_on);
         }
         self.shedding
     }
@@ -82,16 +97,22 @@ impl State {
 
     /// Would a round with this many asks pass a limit? That is a fault.
     pub(crate) fn passes_limit(&mut self, asks: usize, limits: &Limits) -> bool {
+        if !self.passes_limit_of_asks(asks, limits) && self.round >= limits.rounds {
+            let limit = limits.rounds;
+            self.set_fault(
+                format!("the call needs another round, and its limit is {limit} rounds"),
+                false,
+            );
+        }
+        self.fault_is_set()
+    }
+
+    /// Are there more asks than may be? That is a fault.
+    pub(super) fn passes_limit_of_asks(&mut self, asks: usize, limits: &Limits) -> bool {
         if asks > limits.asks {
             let limit = limits.asks;
             self.set_fault(
                 format!("{asks} asks are open at once, and the limit of a round is {limit}"),
-                false,
-            );
-        } else if self.round >= limits.rounds {
-            let limit = limits.rounds;
-            self.set_fault(
-                format!("the call needs another round, and its limit is {limit} rounds"),
                 false,
             );
         }
@@ -104,7 +125,7 @@ impl State {
         env: &Env,
         flow: FlowId,
         reply: Incomplete,
-    ) -> Result<Cut, Error> {
+    ) -> Result<Event, Error> {
         if reply.asks.is_empty() && reply.state.is_none() {
             return Err(Error::internal(
                 "an incomplete reply needs at least one ask or a state",
@@ -154,7 +175,12 @@ impl State {
             });
         }
         self.own_state = reply.state;
-        Ok(self.set_down(flow, asks, asked))
+        if self.is_task() {
+            self.ended = true;
+            let now = env.source.now();
+            return Ok(Event::Write(self.write_explicit(flow, now, asked, asks)));
+        }
+        Ok(Event::Cut(self.set_down(flow, asks, asked)))
     }
 
     fn set_down(&mut self, flow: FlowId, asks: Vec<(String, Ask)>, asked: Vec<Asked>) -> Cut {
@@ -176,6 +202,7 @@ impl State {
                 saved: std::mem::take(&mut self.saved),
                 state: self.own_state.take(),
                 trace: self.trace,
+                used: Vec::new(),
             },
         }
     }

@@ -3,7 +3,7 @@
 use super::mark::Mark;
 use super::state::{Phase, Shared, Slot, State};
 use super::waker::FlowWaker;
-use super::{Cut, Env, Fault, Note, Outcome, Start, Stats};
+use super::{Cut, Env, Fault, Note, Outcome, Start, Stats, Then, Write};
 use crate::{Cx, Error};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +23,11 @@ pub enum Event {
     Settle,
     /// The flow was set down: seal its snapshot and send its asks. The flow is over.
     Cut(Cut),
+    /// The handler wants to become a task: put [`Flow::snapshot`] into a store, then call [`Flow::become_task`] or
+    /// [`Flow::stay`], and poll again.
+    Detach,
+    /// In a task: write this before anything else. What comes next is said in it.
+    Write(Write),
     /// The handler returned. The flow is over.
     Done(Result<Outcome, Error>),
     /// A mistake of the author, or a limit passed. The flow is over.
@@ -42,12 +47,12 @@ const SETTLE_IN_ALL: u32 = 256;
 
 /// One run of a handler, from the top: one round of a call.
 pub struct Flow {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     waker: Arc<FlowWaker>,
     handler_waker: Waker,
     handler: Option<HandlerFuture>,
     /// The handler is to be polled, woken or not.
-    due: bool,
+    pub(super) due: bool,
     /// Polls since the handler was last at rest.
     restless: u32,
     settle: Settle,
@@ -64,6 +69,8 @@ enum Decision {
     Again,
     Wait,
     Settle,
+    Detach,
+    Write(Then),
     Cut(Cut),
     Over(Event),
 }
@@ -140,6 +147,8 @@ impl Flow {
                 Decision::Again => {}
                 Decision::Wait => return Poll::Pending,
                 Decision::Settle => return Poll::Ready(Event::Settle),
+                Decision::Detach => return Poll::Ready(Event::Detach),
+                Decision::Write(then) => return Poll::Ready(Event::Write(self.write(then))),
                 Decision::Cut(cut) => {
                     self.end();
                     return Poll::Ready(Event::Cut(cut));
@@ -181,9 +190,18 @@ impl Flow {
         }
     }
 
+    fn write(&mut self, then: Then) -> Write {
+        let now = self.shared.env.source.now();
+        let write = self.shared.lock().write(self.shared.flow, now, then);
+        if then == Then::HandOn {
+            self.end();
+        }
+        write
+    }
+
     fn must_stop(&self) -> bool {
         let state = self.shared.lock();
-        state.fault.is_some() || state.crashed
+        state.fault.is_some() || state.crashed || state.retry.is_some()
     }
 
     fn poll_handler(&mut self) -> Poll<Event> {
@@ -227,10 +245,9 @@ impl Flow {
                 {
                     return event;
                 }
-                match state.cut_explicit(&self.shared.env, self.shared.flow, reply) {
-                    Ok(cut) => Event::Cut(cut),
-                    Err(error) => Event::Done(Err(error)),
-                }
+                state
+                    .cut_explicit(&self.shared.env, self.shared.flow, reply)
+                    .unwrap_or_else(|error| Event::Done(Err(error)))
             }
             done => Event::Done(done),
         }
@@ -260,7 +277,7 @@ impl Flow {
     }
 
     /// Ends the flow: nothing can ask any more, the handler is dropped, and whoever waits is told.
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         let mut wake = Vec::new();
         {
             let mut state = self.shared.lock();
@@ -301,11 +318,18 @@ impl Rest<'_> {
         if let Some(event) = over(state) {
             return Decision::Over(event);
         }
+        let detaching = |slot: &Slot| matches!(slot.phase, Phase::Detaching);
+        if state.slots.iter().any(detaching) {
+            return Decision::Detach;
+        }
         if let Some(decision) = self.go_on(state) {
             return decision;
         }
-        if self.forget_abandoned(state) {
+        if self.forget_abandoned(state) || self.rise(state) {
             return Decision::Again;
+        }
+        if state.is_task() {
+            return self.decide_task(state);
         }
         if state.running > 0 {
             return Decision::Wait;
@@ -325,6 +349,47 @@ impl Rest<'_> {
             return Decision::Again;
         }
         Decision::Cut(state.cut(self.shared.flow))
+    }
+
+    /// The same for a task, which is written before it waits, and goes on while it asks.
+    fn decide_task(&mut self, state: &mut State) -> Decision {
+        let parked = |slot: &Slot| matches!(slot.phase, Phase::Parked | Phase::Held);
+        if state.running == 0 && state.shedding && state.slots.iter().any(parked) {
+            return Decision::Write(Then::HandOn);
+        }
+        let waits = |slot: &Slot| matches!(slot.phase, Phase::Open { .. } | Phase::Asleep(_));
+        let then = if state.running == 0 && state.slots.iter().any(waits) {
+            if self.should_settle(state) {
+                return Decision::Settle;
+            }
+            Some(Then::Rest {
+                wake: state.wake_at(),
+                perhaps_more: self.others_hold_waker(state),
+            })
+        } else {
+            None
+        };
+        if state.passes_limit_of_asks(state.open_asks(), &self.shared.env.limits) {
+            return Decision::Again;
+        }
+        let rests_anew = then.is_some() && state.rests_anew();
+        if rests_anew || state.is_unwritten() || state.asks_changed() {
+            return Decision::Write(then.unwrap_or(Then::GoOn));
+        }
+        Decision::Wait
+    }
+
+    /// Has those who have slept long enough polled.
+    fn rise(&mut self, state: &mut State) -> bool {
+        if state.wake_at().is_none() {
+            return false;
+        }
+        let risen = state.take_risen(self.shared.env.source.now());
+        let any = !risen.is_empty();
+        for waker in risen {
+            self.call(waker);
+        }
+        any
     }
 
     /// Lets whoever awaits the earliest entry have it. If none is awaited, new steps may start.
@@ -361,6 +426,10 @@ impl Rest<'_> {
         state.live = true;
         if state.shedding {
             return None;
+        }
+        let held = |slot: &Slot| matches!(slot.phase, Phase::Held);
+        if state.is_unwritten() && state.slots.iter().any(held) {
+            return Some(Decision::Write(Then::GoOn));
         }
         let mut any = false;
         for slot in &mut state.slots {
@@ -424,19 +493,23 @@ impl Rest<'_> {
         if self.settle.passes >= SETTLE || self.settle.in_all >= SETTLE_IN_ALL {
             return false;
         }
-        // This flow and the handler's own Cx; this flow, its waker and the shared state's copy.
+        // This flow and the handler's own Cx.
         let others_hold_cx = Arc::strong_count(self.shared) > 2;
-        let own = state
-            .slots
-            .iter()
-            .filter_map(|slot| slot.waker.as_ref())
-            .filter(|waker| waker.will_wake(self.handler_waker))
-            .count();
-        let others_hold_waker = Arc::strong_count(self.waker) > 3 + own;
-        let settle = others_hold_cx || others_hold_waker;
+        let settle = others_hold_cx || self.others_hold_waker(state);
         self.settle.passes += u32::from(settle);
         self.settle.in_all += u32::from(settle);
         settle
+    }
+
+    /// Does the handler await something of its own?
+    fn others_hold_waker(&self, state: &State) -> bool {
+        let slots = state.slots.iter().filter_map(|slot| slot.waker.as_ref());
+        let own = slots
+            .chain(&state.cancelled)
+            .filter(|waker| waker.will_wake(self.handler_waker))
+            .count();
+        // This flow, its waker and the shared state's copy.
+        Arc::strong_count(self.waker) > 3 + own
     }
 }
 
@@ -449,6 +522,9 @@ impl Drop for Flow {
 fn over(state: &mut State) -> Option<Event> {
     if state.crashed {
         return Some(Event::Crashed);
+    }
+    if let Some(error) = state.retry.take() {
+        return Some(Event::Done(Err(error)));
     }
     state.fault.take().map(Event::Fault)
 }

@@ -27,12 +27,19 @@ pub struct Env {
     pub pressure: Option<Arc<dyn Pressure>>,
     /// Where `once` records what it is about to do. Without one `once` is a fault.
     pub replay_log: Option<Arc<dyn ReplayLog>>,
+    /// Can the flow become a task? Where it cannot, `detach` changes nothing.
+    pub can_detach: bool,
 }
 
 /// Says whether an instance wants to be rid of work: it is draining, or has too much of it.
 pub trait Pressure: Send + Sync {
     /// Should a flow be handed on at its next checkpoint?
     fn hand_on(&self) -> bool;
+
+    /// Should a task be handed on at its next checkpoint? Where it would be taken up again at once, that is of no use.
+    fn hand_task_on(&self) -> bool {
+        self.hand_on()
+    }
 }
 
 /// How far one flow may go. Every limit can be set; passing one ends the call with a message that names it.

@@ -4,6 +4,7 @@ use crate::Form;
 use crate::journal::Snapshot;
 use refrain_wire::{Ask, LogLevel, ResultBody, SamplingParams};
 use std::borrow::Cow;
+use std::time::SystemTime;
 
 /// A mistake of the author, or a limit passed: it ends the call, and the handler cannot swallow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +124,37 @@ pub struct Cut {
     pub snapshot: Snapshot,
     /// Was the flow handed on because the instance wanted to be rid of it?
     pub shed: bool,
+}
+
+/// What a task has come to, to be written into its store. All of it or nothing is to be written.
+#[derive(Debug)]
+pub struct Write {
+    /// The flow as it is to be taken up again.
+    pub snapshot: Snapshot,
+    /// Asks that are new, under keys that were never used in this task.
+    pub asks: Vec<(String, Ask)>,
+    /// Keys whose answers are in the snapshot.
+    pub taken: Vec<String>,
+    /// Keys that need no answer any more.
+    pub withdrawn: Vec<String>,
+    /// How the task goes on.
+    pub then: Then,
+}
+
+/// How a task goes on after a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// The handler has more to do: call [`Flow::written`](crate::Flow::written) and poll again.
+    GoOn,
+    /// Nothing but asks and sleeps is left. The flow can be dropped, until an answer comes or the time of the first sleep.
+    Rest {
+        /// When the first sleep ends.
+        wake: Option<SystemTime>,
+        /// May something else still be at work, that cannot be seen from here?
+        perhaps_more: bool,
+    },
+    /// The flow was set down to be handed on, and is over here.
+    HandOn,
 }
 
 /// What one round did.

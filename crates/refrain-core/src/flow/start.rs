@@ -1,5 +1,6 @@
 //! What a round begins with: a snapshot, and the answers the client sent.
 
+use super::task::{TaskState, fits};
 use crate::Trace;
 use crate::journal::{Entry, FlowId, Held, Snapshot};
 use refrain_wire::{Answers, TraceContext, check_answer_shape};
@@ -12,6 +13,8 @@ pub struct Start {
     /// Answers to a first request, which no token speaks of: used where an ask of that name is made.
     pub(crate) loose: Vec<(Box<str>, Arc<str>)>,
     pub(crate) trace: Trace,
+    /// There if the flow's home is a store.
+    pub(crate) task: Option<Box<TaskState>>,
 }
 
 /// Why a round cannot begin.
@@ -57,6 +60,35 @@ impl Start {
             snapshot,
             loose,
             trace,
+            task: None,
+        }
+    }
+
+    /// A task taken up again, with the answers that are not in its journal yet, in the order in which they were asked for.
+    /// Keys that were not asked are ignored.
+    pub fn task(mut snapshot: Snapshot, answers: &[(String, String)]) -> Self {
+        let kept = snapshot.entries.len();
+        let (mut open, mut taken) = (Vec::new(), Vec::new());
+        for asked in std::mem::take(&mut snapshot.asked) {
+            let answered = answers.iter().find(|(key, _)| **key == *asked.wire_key);
+            let Some((key, json)) = answered else {
+                open.push(asked);
+                continue;
+            };
+            taken.push(key.clone());
+            if fits(&asked, json) {
+                let held = Held::Value(json.as_str().into());
+                let entry = Entry::new(asked.key, asked.fingerprint, held);
+                snapshot.entries.push(entry);
+            }
+        }
+        let used = std::mem::take(&mut snapshot.used);
+        let trace = Trace::new(snapshot.flow, snapshot.round, snapshot.trace);
+        Self {
+            snapshot,
+            loose: Vec::new(),
+            trace,
+            task: Some(Box::new(TaskState::resumed(kept, open, taken, used))),
         }
     }
 
@@ -86,6 +118,7 @@ impl Start {
             snapshot,
             loose: Vec::new(),
             trace,
+            task: None,
         })
     }
 

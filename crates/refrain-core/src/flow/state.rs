@@ -8,9 +8,10 @@ use super::env::Env;
 use super::mark::{in_step, is_driving};
 use super::reply::{Fault, Note, Stats};
 use super::signal::{PassCounter, StepSignal};
+use super::task::TaskState;
 use super::waker::FlowWaker;
-use crate::Trace;
 use crate::journal::{Entry, FlowId, Held, Key, Kind, Retry, Saved};
+use crate::{Error, Trace};
 use refrain_wire::{Ask, Traceparent};
 use std::borrow::Cow;
 use std::panic::Location;
@@ -40,6 +41,22 @@ pub(crate) enum Phase {
     Running(Arc<StepSignal>),
     /// Reached a point where the flow can be handed on, and waits for that.
     Parked,
+    /// A checkpoint of a task that waits to be written.
+    Saving,
+    /// Waits to become a task.
+    Detaching,
+    /// Sleeps until this time, in microseconds since 1970.
+    Asleep(u64),
+}
+
+impl Phase {
+    /// The key that an open ask goes out under.
+    pub(super) fn open_key(&self) -> Option<&str> {
+        match self {
+            Self::Open { wire_key, .. } => Some(wire_key),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) struct Slot {
@@ -88,6 +105,14 @@ pub(crate) struct State {
     pub(super) sheds: u32,
     pub(super) deadline: u64,
     pub(super) trace: Option<Traceparent>,
+    /// What the handler says of how it stands, and nobody has taken yet.
+    pub(crate) status: Option<String>,
+    /// There in a flow whose home is a store.
+    pub(super) task: Option<Box<TaskState>>,
+    /// Why the flow could not be made a task.
+    pub(crate) no_task: Option<String>,
+    /// The attempt at the task failed of this, and is to be repeated.
+    pub(crate) retry: Option<Error>,
 }
 
 /// A flow's state, and what never changes while it runs.
@@ -140,6 +165,10 @@ impl Shared {
                 sheds: snapshot.sheds,
                 deadline: snapshot.deadline,
                 trace: origin,
+                status: None,
+                task: start.task,
+                no_task: None,
+                retry: None,
             }),
         })
     }
@@ -234,13 +263,34 @@ impl State {
         self.fault.is_some()
     }
 
-    /// A slot for a checkpoint that waits to be handed on. It has no entry, and no name that could collide.
-    pub(crate) fn new_slot_for_checkpoint(&mut self) -> SlotId {
+    /// A slot for what only waits. It has no entry, and no name that could collide.
+    pub(crate) fn new_slot_for_wait(&mut self) -> SlotId {
         let key = self.take_key(None, Kind::Step);
         self.push_slot(key)
     }
 
-    fn push_slot(&mut self, key: Key) -> SlotId {
+    /// Has whatever is in such a phase polled again.
+    pub(super) fn take_all(&mut self, phase: impl Fn(&Phase) -> bool) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for slot in self.slots.iter_mut().filter(|slot| phase(&slot.phase)) {
+            slot.phase = Phase::Idle;
+            wakers.extend(slot.waker.take());
+        }
+        wakers
+    }
+
+    /// Notes a checkpoint. In a task: is it to be written now?
+    pub(crate) fn keep_checkpoint(&mut self, env: &Env) -> bool {
+        match &mut self.task {
+            Some(task) => {
+                task.keep_checkpoint();
+                task.wants_checkpoint(&*env.source)
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn push_slot(&mut self, key: Key) -> SlotId {
         let id = self.next_slot;
         self.next_slot += 1;
         self.slots.push(Slot {
@@ -299,7 +349,7 @@ impl State {
                 None => self.crashed = true,
             }
         }
-        !self.ended && !self.crashed && self.fault.is_none()
+        !self.ended && !self.crashed && self.fault.is_none() && self.retry.is_none()
     }
 
     /// Puts an operation to sleep in this phase.

@@ -289,6 +289,7 @@ impl World {
             limits: self.limits.clone(),
             pressure: self.pressure.clone(),
             replay_log: self.replay_log.clone(),
+            can_detach: false,
         }
     }
 
@@ -390,6 +391,7 @@ impl World {
             Event::Fault(fault) => End::Fault(fault),
             Event::Panicked(message) => End::Panicked(message),
             Event::Crashed => End::Crashed,
+            Event::Detach | Event::Write(_) => unreachable!("only tasks do that"),
             Event::Notes(_) | Event::Settle => unreachable!("drive goes on after these"),
         };
         Round {

@@ -5,6 +5,7 @@ use super::headers::Heads;
 use super::pulse::Pulse;
 use super::{Body, HttpService, MetadataService};
 use crate::server::Server;
+use crate::tasks::Worker;
 use crate::{AllowedHosts, METRICS_CONTENT_TYPE};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -33,6 +34,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let front = Front::Endpoint(HttpService::new(server.clone(), hosts));
     let mut connections = Connections::new(front);
+    let worker = Worker::start(&server);
     let mut shutdown = std::pin::pin!(shutdown);
     let grace = tokio::time::sleep(Duration::ZERO);
     let mut grace = std::pin::pin!(grace);
@@ -44,6 +46,7 @@ pub async fn serve(
             () = &mut shutdown, if !stopping => {
                 stopping = true;
                 server.start_draining();
+                worker.stop();
                 let end = tokio::time::Instant::now() + server.limits().drain_grace;
                 grace.as_mut().reset(end);
                 tracing::info!(running = server.running(), "draining");
@@ -62,6 +65,7 @@ pub async fn serve(
         let running = server.running();
         tracing::warn!(running, "the drain time is over: running calls are dropped");
     }
+    worker.stopped(server.limits().drain_time).await;
     Ok(())
 }
 

@@ -10,9 +10,14 @@ use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::tasks::Seed;
 use http::HeaderMap;
-use refrain_core::{Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Start};
-use refrain_wire::{Call, CallKind, Reply, ResultBody, RpcError, ToolResult, parse_value};
+use refrain_core::{
+    Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start, Stats,
+};
+use refrain_wire::{
+    Call, CallKind, Capability, Reply, ResultBody, RpcError, ToolResult, parse_value,
+};
 use serde_json::{Value, json};
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,7 +31,7 @@ impl From<RpcError> for Begin {
 }
 
 /// What a call is aimed at.
-enum Target {
+pub(crate) enum Target {
     Tool(Arc<RegisteredTool>),
     Prompt(Arc<Prompt>),
     Resource(Arc<Resource>),
@@ -189,6 +194,10 @@ fn try_begin(
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
     let single_use = single_use.then(|| LogKey::round(start.flow(), number));
+    let seed = match &target {
+        Target::Tool(tool) => seed(server, call, tool, &principal)?,
+        _ => None,
+    };
     let env = Env {
         principal,
         uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
@@ -200,16 +209,11 @@ fn try_begin(
         limits: server.0.limits.flow.clone(),
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
         replay_log: server.0.replay_log.clone().filter(|_| once),
+        can_detach: seed.is_some(),
     };
-    let mut arguments = arguments.unwrap_or_else(|| json!({}));
-    target.read_texts(&mut arguments);
-    let run = Run {
-        server,
-        arguments,
-        to: target.reply_to(&call.target),
-    };
-    let flow =
-        span.in_scope(|| Flow::new(env, start, |cx| run_handler(&target, &call.target, cx, run)));
+    let arguments = arguments.unwrap_or_else(|| json!({}));
+    let handler = |cx| run_handler(server, &target, &call.target, cx, arguments);
+    let flow = span.in_scope(|| Flow::new(env, start, handler));
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
@@ -217,9 +221,10 @@ fn try_begin(
         }
         _ => Stage::Run,
     };
-    Ok(Box::new(Round {
+    let claims = matches!(stage, Stage::Claim(_));
+    let mut round = Box::new(Round {
         server: server.clone(),
-        flow,
+        flow: Some(flow),
         stage,
         binding,
         kind: call.kind,
@@ -228,11 +233,39 @@ fn try_begin(
         number,
         progress_token: call.meta.progress_token.map(ToOwned::to_owned),
         single_use,
-        limit: None,
+        timer: None,
+        seed,
+        stats: Stats::default(),
         handed_on: false,
         tally: None,
         span,
         _place: place,
+    });
+    if !claims {
+        round.start();
+    }
+    Ok(round)
+}
+
+/// What a task is made of, if the client knows tasks and the server has a store for them.
+fn seed(
+    server: &Server,
+    call: &Call<'_>,
+    tool: &Arc<RegisteredTool>,
+    owner: &Principal,
+) -> Result<Option<Seed>, RpcError> {
+    if server.0.tasks.is_none() || !call.meta.capabilities.has(Capability::Tasks) {
+        if tool.tool.task.required {
+            return Err(RpcError::missing_capability(&[Capability::Tasks]));
+        }
+        return Ok(None);
+    }
+    Ok(Some(Seed {
+        tool: tool.clone(),
+        owner: owner.clone(),
+        arguments: call.arguments.map(ToOwned::to_owned),
+        capabilities: call.meta.capabilities,
+        extensions: call.meta.extensions.map(ToOwned::to_owned),
     }))
 }
 
@@ -317,7 +350,20 @@ fn misfit(tool: &str, reason: &str) -> Reply {
     )))
 }
 
-fn run_handler(target: &Target, name: &str, cx: Cx, run: Run<'_>) -> HandlerFuture {
+/// Starts the handler of a call.
+pub(crate) fn run_handler(
+    server: &Server,
+    target: &Target,
+    name: &str,
+    cx: Cx,
+    mut arguments: Value,
+) -> HandlerFuture {
+    target.read_texts(&mut arguments);
+    let run = Run {
+        server,
+        arguments,
+        to: target.reply_to(name),
+    };
     let started = catch_unwind(AssertUnwindSafe(|| target.handler()(cx, run)));
     let reason = match started {
         Ok(Ok(future)) => return future,

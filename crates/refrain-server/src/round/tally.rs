@@ -89,7 +89,7 @@ impl Round {
         if let Reply::Incomplete(incomplete) = reply {
             metrics.incomplete(incomplete);
         }
-        metrics.work(self.flow.stats());
+        metrics.work(self.stats());
         tally.end(metrics, outcome, Some(self.number));
     }
 
@@ -97,7 +97,7 @@ impl Round {
     pub(super) fn count_cancelled(&mut self) {
         if let Some(tally) = self.tally.take() {
             let metrics = &self.server.0.metrics;
-            metrics.work(self.flow.stats());
+            metrics.work(self.stats());
             tally.end(metrics, Outcome::Cancelled, Some(self.number));
         }
     }

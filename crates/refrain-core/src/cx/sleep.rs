@@ -1,0 +1,99 @@
+//! Sleeps that are journaled.
+
+use super::Cx;
+use crate::flow::{Phase, Shared, SlotId, State, end_quietly, in_step, is_driving, micros};
+use crate::journal::{Entry, Held, Key, Kind};
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// A sleep. When it ends was settled when it was made, once and for all.
+#[must_use = "a sleep does nothing until it is awaited"]
+pub struct SleepFuture<'a> {
+    cx: &'a Cx,
+    id: SlotId,
+    key: Key,
+    until: u64,
+}
+
+impl<'a> SleepFuture<'a> {
+    #[track_caller]
+    pub(super) fn new(cx: &'a Cx, time: Duration) -> Self {
+        let shared = &cx.shared;
+        if in_step(shared) {
+            shared.fault(
+                "cx.sleep(..) was called inside a step; a step is run as a whole".into(),
+                Some(Location::caller()),
+            );
+        }
+        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let until = cx.value(Kind::Sleep, || {
+            micros(shared.env.source.now()).saturating_add(time)
+        });
+        let mut state = shared.lock();
+        let key = state.take_key(cx.scope.as_ref(), Kind::Woke);
+        let id = state.push_slot(key.clone());
+        Self { cx, id, key, until }
+    }
+
+    /// Is it over? The end is an entry like any other, and has its turn.
+    fn is_over(&self, state: &mut State, task: &mut Context<'_>, outside: bool) -> bool {
+        let env = &self.cx.shared.env;
+        let woke = state.find(&self.key).or_else(|| {
+            if micros(env.source.now()) < self.until {
+                return None;
+            }
+            let entry = Entry::new(self.key.clone(), 0, Held::Value("null".into()));
+            state.append(entry, env.limits.entries)
+        });
+        match woke {
+            Some(index) => {
+                let turn = state.take_turn(self.id, index, task.waker(), outside);
+                if turn {
+                    state.deliver(index);
+                }
+                turn
+            }
+            None => {
+                let asleep = Phase::Asleep(self.until);
+                state.park(self.id, asleep, task.waker(), outside);
+                false
+            }
+        }
+    }
+}
+
+impl Future for SleepFuture<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
+        let shared: &Arc<Shared> = &self.cx.shared;
+        let outside = !is_driving(shared);
+        let mut state = shared.lock();
+        if !state.may_go_on() {
+            let ended = state.ended;
+            drop(state);
+            shared.kick();
+            if ended {
+                end_quietly(shared);
+            }
+            return Poll::Pending;
+        }
+        let over = self.is_over(&mut state, task, outside);
+        drop(state);
+        if over {
+            shared.close_slot(self.id);
+        }
+        shared.kick();
+        if over { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for SleepFuture<'_> {
+    fn drop(&mut self) {
+        self.cx.shared.close_slot(self.id);
+    }
+}

@@ -1,0 +1,410 @@
+//! A flow whose home is a store.
+//!
+//! What always holds: before anything leaves the flow (a new step starts, an ask is published, the flow rests or ends),
+//! all that the handler has seen is written. A crash between two writes loses only what nobody else has seen.
+//!
+//! Asks are published as soon as they are made, and other branches go on. A key is used for one ask in a task's life:
+//! one that is asked again gets another key.
+
+use super::driver::Flow;
+use super::reply::{Then, Write};
+use super::state::{Phase, State};
+use crate::Source;
+use crate::journal::{Asked, Entry, FlowId, Held, Key, Snapshot};
+use refrain_wire::{Ask, check_answer_shape};
+use serde_json::value::RawValue;
+use std::task::Waker;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a computation goes on between two checkpoints that are written.
+const BETWEEN_CHECKPOINTS: Duration = Duration::from_secs(1);
+
+/// What a flow knows of its store.
+#[derive(Debug, Default)]
+pub(crate) struct TaskState {
+    /// Entries that are written.
+    kept: usize,
+    /// Asks that are published and have no answer.
+    published: Vec<Published>,
+    /// Keys whose answers came in and are not written yet.
+    taken: Vec<String>,
+    /// Every key that was asked under.
+    used: Vec<Box<str>>,
+    /// A checkpoint was made and is not written yet.
+    checkpoint: bool,
+    /// When the last write was made, in microseconds since 1970.
+    wrote_at: u64,
+    /// The write that is under way.
+    under_way: Option<UnderWay>,
+    /// How much had happened when rest was last reported.
+    rested_at: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Published {
+    asked: Asked,
+    /// Was it made by this run of the handler, and not only by an earlier one?
+    made_here: bool,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    entries: usize,
+    taken: usize,
+    published: Vec<Published>,
+}
+
+impl TaskState {
+    /// A task that goes on from what was written. Those of its asks that are answered are not among `open`.
+    pub(super) fn resumed(
+        kept: usize,
+        open: Vec<Asked>,
+        taken: Vec<String>,
+        used: Vec<Box<str>>,
+    ) -> Self {
+        let published = open.into_iter().map(|asked| Published {
+            asked,
+            made_here: false,
+        });
+        Self {
+            kept,
+            published: published.collect(),
+            taken,
+            used,
+            ..Self::default()
+        }
+    }
+
+    /// The key that an ask is or will be published under; `plain` is the one it would have elsewhere.
+    pub(super) fn wire_key(&mut self, key: &Key, fingerprint: u64, plain: String) -> Box<str> {
+        let same = |p: &&mut Published| p.asked.key == *key && p.asked.fingerprint == fingerprint;
+        if let Some(known) = self.published.iter_mut().find(same) {
+            known.made_here = true;
+            return known.asked.wire_key.clone();
+        }
+        let free = |wire: &str| self.used.iter().all(|used| **used != *wire);
+        let numbered = (2..).map(|number| format!("{plain}.{number}"));
+        let wire: Box<str> = std::iter::once(plain.clone())
+            .chain(numbered)
+            .find(|wire| free(wire))
+            .unwrap_or(plain)
+            .into();
+        self.used.push(wire.clone());
+        wire
+    }
+
+    pub(super) fn keep_checkpoint(&mut self) {
+        self.checkpoint = true;
+    }
+
+    /// Was the last write so long ago that a checkpoint is worth another?
+    pub(super) fn wants_checkpoint(&self, source: &dyn Source) -> bool {
+        let since = micros(source.now()).abs_diff(self.wrote_at);
+        u128::from(since) >= BETWEEN_CHECKPOINTS.as_micros()
+    }
+}
+
+impl State {
+    pub(crate) fn is_task(&self) -> bool {
+        self.task.is_some()
+    }
+
+    /// Has the handler seen or done anything that is not written?
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| {
+            self.entries.len() > task.kept || task.checkpoint || !task.taken.is_empty()
+        })
+    }
+
+    /// Is there an ask to publish, or one to withdraw?
+    pub(super) fn asks_changed(&self) -> bool {
+        let Some(task) = &self.task else {
+            return false;
+        };
+        let open = || self.slots.iter().filter_map(|slot| slot.phase.open_key());
+        let known = |wire: &str| task.published.iter().any(|p| *p.asked.wire_key == *wire);
+        let is_open = |wire: &str| open().any(|key| key == wire);
+        open().any(|wire| !known(wire))
+            || task
+                .published
+                .iter()
+                .any(|p| p.made_here && !is_open(&p.asked.wire_key))
+    }
+
+    /// Nothing but asks and sleeps is left. Is that news?
+    pub(super) fn rests_anew(&mut self) -> bool {
+        let moves = self.moves;
+        self.task
+            .as_mut()
+            .is_some_and(|task| task.rested_at.replace(moves) != Some(moves))
+    }
+
+    /// The asks that are open, to be written, and those that need no answer any more.
+    fn asks_to_write(&self, then: Then) -> (Vec<Published>, Vec<(String, Ask)>, Vec<String>) {
+        let (mut published, mut new, mut withdrawn) = (Vec::new(), Vec::new(), Vec::new());
+        let Some(task) = &self.task else {
+            return (published, new, withdrawn);
+        };
+        let resting = matches!(then, Then::Rest { .. });
+        for known in &task.published {
+            let wire = &*known.asked.wire_key;
+            let open = self.slots.iter().any(|s| s.phase.open_key() == Some(wire));
+            // What only an earlier run has asked may still be asked again, until the handler rests.
+            if open || (!known.made_here && !resting) {
+                published.push(Published {
+                    asked: known.asked.clone(),
+                    made_here: known.made_here,
+                });
+            } else {
+                withdrawn.push(wire.to_owned());
+            }
+        }
+        for slot in &self.slots {
+            let Phase::Open {
+                ask,
+                wire_key,
+                fingerprint,
+            } = &slot.phase
+            else {
+                continue;
+            };
+            if task.published.iter().all(|p| p.asked.wire_key != *wire_key) {
+                new.push((wire_key.to_string(), ask.clone()));
+                published.push(Published {
+                    asked: Asked {
+                        wire_key: wire_key.clone(),
+                        key: slot.key.clone(),
+                        fingerprint: *fingerprint,
+                    },
+                    made_here: true,
+                });
+            }
+        }
+        (published, new, withdrawn)
+    }
+
+    /// All that is to be written.
+    pub(super) fn write(&mut self, flow: FlowId, now: SystemTime, then: Then) -> Write {
+        let (published, asks, withdrawn) = self.asks_to_write(then);
+        let asked = published.iter().map(|p| p.asked.clone()).collect();
+        let snapshot = self.snapshot(flow, asked);
+        let entries = self.entries.len();
+        let mut taken = Vec::new();
+        if let Some(task) = &mut self.task {
+            taken.clone_from(&task.taken);
+            task.wrote_at = micros(now);
+            task.checkpoint = false;
+            task.under_way = Some(UnderWay {
+                entries,
+                taken: taken.len(),
+                published,
+            });
+        }
+        Write {
+            snapshot,
+            asks,
+            taken,
+            withdrawn,
+            then,
+        }
+    }
+
+    /// The write of an incomplete reply in the explicit style: its asks under keys of their own.
+    pub(super) fn write_explicit(
+        &mut self,
+        flow: FlowId,
+        now: SystemTime,
+        asked: Vec<Asked>,
+        asks: Vec<(String, Ask)>,
+    ) -> Write {
+        let mut new = Vec::new();
+        let mut open = Vec::new();
+        for (mut asked, (plain, ask)) in asked.into_iter().zip(asks) {
+            let Some(task) = &mut self.task else { break };
+            let known = |p: &Published| {
+                p.asked.key == asked.key && p.asked.fingerprint == asked.fingerprint
+            };
+            let is_new = !task.published.iter().any(known);
+            asked.wire_key = task.wire_key(&asked.key, asked.fingerprint, plain);
+            if is_new {
+                new.push((asked.wire_key.to_string(), ask));
+            }
+            open.push(asked);
+        }
+        let then = if open.is_empty() {
+            Then::HandOn
+        } else {
+            Then::Rest {
+                wake: None,
+                perhaps_more: false,
+            }
+        };
+        let mut write = self.write(flow, now, then);
+        let is_open = |wire: &str| open.iter().any(|asked| *asked.wire_key == *wire);
+        let before = self.task.iter().flat_map(|task| &task.published);
+        write.withdrawn = before
+            .map(|p| p.asked.wire_key.to_string())
+            .filter(|wire| !is_open(wire))
+            .collect();
+        write.asks = new;
+        write.snapshot.asked = open;
+        write.snapshot.round += 1;
+        write
+    }
+
+    /// The flow as it is, for whoever takes it up again.
+    fn snapshot(&self, flow: FlowId, asked: Vec<Asked>) -> Snapshot {
+        let entries = self.entries.iter().filter(|entry| !entry.void);
+        Snapshot {
+            flow,
+            round: self.round,
+            sheds: self.sheds,
+            deadline: self.deadline,
+            asked,
+            entries: entries.cloned().collect(),
+            retries: self.retries.clone(),
+            saved: self.saved.clone(),
+            state: self.own_state.clone(),
+            trace: self.trace,
+            used: self.task.as_ref().map_or_else(Vec::new, |t| t.used.clone()),
+        }
+    }
+
+    /// When the first sleep ends.
+    pub(super) fn wake_at(&self) -> Option<SystemTime> {
+        let until = self.slots.iter().filter_map(|slot| match slot.phase {
+            Phase::Asleep(until) => Some(until),
+            _ => None,
+        });
+        until.min().map(|at| UNIX_EPOCH + Duration::from_micros(at))
+    }
+
+    /// Has those who have slept long enough woken.
+    pub(super) fn take_risen(&mut self, now: SystemTime) -> Vec<Option<Waker>> {
+        let now = micros(now);
+        let risen = |phase: &Phase| matches!(phase, Phase::Asleep(until) if *until <= now);
+        let mut wakers = Vec::new();
+        for slot in self.slots.iter_mut().filter(|slot| risen(&slot.phase)) {
+            slot.phase = Phase::Idle;
+            wakers.push(slot.waker.take());
+        }
+        wakers
+    }
+
+    fn take_in(&mut self, wire_key: &str, json: &str) -> Option<Waker> {
+        let task = self.task.as_mut()?;
+        let known = |p: &Published| *p.asked.wire_key == *wire_key;
+        let at = task.published.iter().position(known)?;
+        let asked = task.published.remove(at).asked;
+        task.taken.push(wire_key.to_owned());
+        if fits(&asked, json) {
+            let held = Held::Value(json.into());
+            self.entries
+                .push(Entry::new(asked.key, asked.fingerprint, held));
+        }
+        self.moves += 1;
+        let open = |phase: &Phase| phase.open_key() == Some(wire_key);
+        let slot = self.slots.iter_mut().find(|slot| open(&slot.phase))?;
+        slot.phase = Phase::Idle;
+        slot.waker.take()
+    }
+}
+
+/// Has the answer the shape that its ask calls for? One that has not is asked for again.
+pub(super) fn fits(asked: &Asked, json: &str) -> bool {
+    let raw: Option<&RawValue> = serde_json::from_str(json).ok();
+    let kind = asked.key.kind.ask();
+    let checked = raw
+        .zip(kind)
+        .map(|(raw, kind)| check_answer_shape(kind, raw));
+    checked.is_some_and(|checked| checked.is_ok())
+}
+
+impl Flow {
+    /// The flow as it is now, to be made a task of.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.lock().snapshot(self.shared.flow, Vec::new())
+    }
+
+    /// Makes the flow a task, once its snapshot is in a store: from here on it reports [`Event::Write`](super::Event::Write).
+    /// `deadline` is the end of the task's life, in seconds since 1970.
+    pub fn become_task(&mut self, deadline: u64) {
+        let wake = {
+            let mut state = self.shared.lock();
+            state.deadline = state.deadline.max(deadline);
+            let wrote_at = micros(self.shared.env.source.now());
+            state.task = Some(Box::new(TaskState {
+                wrote_at,
+                ..TaskState::default()
+            }));
+            state.notes.clear();
+            state.take_all(|phase| matches!(phase, Phase::Detaching))
+        };
+        self.due = true;
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// The flow could not be made a task: `detach` fails with this.
+    pub fn stay(&mut self, reason: String) {
+        let wake = {
+            let mut state = self.shared.lock();
+            state.no_task = Some(reason);
+            state.take_all(|phase| matches!(phase, Phase::Detaching))
+        };
+        self.due = true;
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// What was reported as [`Event::Write`](super::Event::Write) is written.
+    pub fn written(&mut self) {
+        let wake = {
+            let mut state = self.shared.lock();
+            if let Some(task) = &mut state.task
+                && let Some(done) = task.under_way.take()
+            {
+                task.kept = done.entries;
+                task.taken.drain(..done.taken);
+                task.published = done.published;
+            }
+            state.take_all(|phase| matches!(phase, Phase::Saving))
+        };
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// An answer came for the task, under this key. It is not asked for any more, whatever it says.
+    pub fn answer(&mut self, wire_key: &str, json: &str) {
+        let wake = self.shared.lock().take_in(wire_key, json);
+        self.due = true;
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// Sets the task down as it is: whatever is at work is dropped. The flow is over.
+    pub fn set_down(&mut self) -> Write {
+        let write = {
+            let mut state = self.shared.lock();
+            let wake = state.wake_at();
+            let then = Then::Rest {
+                wake,
+                perhaps_more: false,
+            };
+            state.write(self.shared.flow, self.shared.env.source.now(), then)
+        };
+        self.end();
+        write
+    }
+
+    /// When the handler wants to be polled again because of the time.
+    pub fn wake_at(&self) -> Option<SystemTime> {
+        self.shared.lock().wake_at()
+    }
+
+    /// What the handler has said of how it stands, since this was last called.
+    pub fn take_status(&mut self) -> Option<String> {
+        self.shared.lock().status.take()
+    }
+}
+
+pub(crate) fn micros(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

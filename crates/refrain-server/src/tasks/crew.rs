@@ -1,0 +1,161 @@
+//! The tasks that an instance runs: whose leases it holds, and who must be told what.
+
+use refrain_store::{Lease, TaskId};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// The tasks that run here.
+pub(crate) struct Crew {
+    /// What this instance is called in the store.
+    pub(crate) worker: String,
+    running: Mutex<HashMap<TaskId, Arc<Hold>>>,
+    /// Is somebody holding the leases?
+    pub(super) kept: AtomicBool,
+    /// A task has ended here: there may be room for another.
+    pub(super) room: Notify,
+    /// A task was set down here, to be taken up again at this time.
+    pub(super) wakes: Mutex<Vec<Instant>>,
+}
+
+/// What an instance knows of a task that it runs.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) lease: Lease,
+    lost: AtomicBool,
+    dropped: AtomicBool,
+    revision: AtomicU64,
+    news: AtomicBool,
+    /// Until when the lease is sure to be held.
+    until: Mutex<Instant>,
+    changed: Notify,
+}
+
+impl Crew {
+    pub(crate) fn new(random: [u8; 4]) -> Self {
+        let random = u32::from_be_bytes(random);
+        Self {
+            worker: format!("{}-{random:08x}", std::process::id()),
+            running: Mutex::default(),
+            kept: AtomicBool::new(false),
+            room: Notify::new(),
+            wakes: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.running).len()
+    }
+
+    /// Begins to hold a lease that was asked for at `asked`.
+    pub(super) fn hold(
+        &self,
+        lease: Lease,
+        revision: u64,
+        asked: Instant,
+        time: Duration,
+    ) -> Arc<Hold> {
+        let hold = Arc::new(Hold {
+            lost: AtomicBool::new(false),
+            dropped: AtomicBool::new(false),
+            revision: AtomicU64::new(revision),
+            news: AtomicBool::new(false),
+            until: Mutex::new(asked + time),
+            changed: Notify::new(),
+            lease,
+        });
+        lock(&self.running).insert(hold.lease.task.clone(), hold.clone());
+        hold
+    }
+
+    pub(super) fn release(&self, hold: &Arc<Hold>) {
+        let mut running = lock(&self.running);
+        // The same task may have been taken anew by this instance.
+        if running
+            .get(&hold.lease.task)
+            .is_some_and(|held| Arc::ptr_eq(held, hold))
+        {
+            running.remove(&hold.lease.task);
+        }
+        drop(running);
+        self.room.notify_waiters();
+    }
+
+    /// Waits until nothing runs here.
+    pub(super) async fn empty(&self) {
+        while self.len() > 0 {
+            let room = self.room.notified();
+            // A task may have ended before we listened.
+            let _ = tokio::time::timeout(Duration::from_millis(50), room).await;
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Hold>> {
+        lock(&self.running).values().cloned().collect()
+    }
+
+    pub(super) fn get(&self, task: &TaskId) -> Option<Arc<Hold>> {
+        lock(&self.running).get(task).cloned()
+    }
+}
+
+impl Hold {
+    pub(super) fn extended(&self, asked: Instant, time: Duration) {
+        *lock(&self.until) = asked + time;
+    }
+
+    /// Is the lease sure to be held now?
+    pub(super) fn is_sure(&self) -> bool {
+        Instant::now() < *lock(&self.until)
+    }
+
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// The instance gives the task up, whatever it is doing.
+    pub(super) fn give_up(&self) {
+        self.dropped.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// The task has this revision now. Has somebody else changed it?
+    pub(super) fn seen(&self, revision: u64) {
+        if revision > self.revision.load(Ordering::Acquire) {
+            self.look();
+        }
+    }
+
+    /// There may be news of the task.
+    pub(super) fn look(&self) {
+        self.news.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn take_news(&self) -> bool {
+        self.news.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn wrote(&self, revision: u64) {
+        self.revision.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,577 @@
+//! One task at work: its flow driven, what it comes to written, its lease watched.
+//!
+//! What always holds: the handler is polled only while the lease is sure to be held, and once it is lost nothing is
+//! written any more.
+
+use super::TaskOptions;
+use super::create::StoredCall;
+use super::crew::{Hold, lock};
+use super::vault::Part;
+use crate::catalog::RegisteredTool;
+use crate::round::{Target, outcome_of, run_handler};
+use crate::server::Server;
+use refrain_core::{Env, ErrorKind, Event, Flow, Pressure, Snapshot, Start, Then, Trace, Write};
+use refrain_store::{Claimed, Commit, Committed, Lease, Next, StoreError, TaskId};
+use refrain_wire::{CallKind, Reply, RpcError, error_at_rest, parse_value, result_at_rest};
+use serde_json::json;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::time::Sleep;
+use tracing::Instrument;
+
+/// A sleep shorter than this is not worth leaving memory for.
+const SHORT_SLEEP: Duration = Duration::from_secs(1);
+/// How long a task stays in memory where something may be at work that cannot be seen.
+const LINGER: Duration = Duration::from_secs(30);
+/// How often what a handler says of how it stands is written, if nothing else is.
+const STATUS_EVERY: Duration = Duration::from_millis(200);
+
+/// A task that runs here.
+pub(crate) struct Running {
+    tool: Arc<RegisteredTool>,
+    flow: Flow,
+    attempt: u32,
+    /// When its life is over.
+    ends: Option<Instant>,
+    ttl: Duration,
+}
+
+impl Running {
+    /// A task that a call has just become.
+    pub(super) fn begun(tool: Arc<RegisteredTool>, flow: Flow, ttl: Duration) -> Self {
+        Self {
+            tool,
+            flow,
+            attempt: 1,
+            ends: Instant::now().checked_add(ttl),
+            ttl,
+        }
+    }
+}
+
+/// The task is no longer ours: whatever is to be done is done elsewhere.
+struct Gone;
+
+/// What a task at work has come to.
+enum Turn {
+    Event(Event),
+    /// Something changed about the hold of it.
+    Hold,
+    /// The lease may have run out.
+    Doubt,
+    /// Its life is over.
+    Expired,
+    /// It has waited long enough for what cannot be seen.
+    Lingered,
+    /// What the handler says of how it stands is to be written.
+    Status,
+}
+
+impl Server {
+    /// Runs a task of this instance, in a tokio task of its own.
+    pub(crate) fn run_here(&self, running: Running, lease: Lease, revision: u64, asked: Instant) {
+        let Some(tasks) = &self.0.tasks else { return };
+        let hold = tasks.crew.hold(lease, revision, asked, tasks.options.lease);
+        self.keep_leases();
+        let server = self.clone();
+        let span = tracing::debug_span!("task", task = ?hold.lease.task, tool = running.tool.tool.info.name);
+        let work = async move {
+            let mut worked = Worked {
+                server: server.clone(),
+                hold,
+            };
+            worked.run(running).await;
+        };
+        tokio::spawn(work.instrument(span));
+    }
+
+    /// Takes up a task that was claimed, or says at once why it cannot go on.
+    pub(super) async fn take_up(&self, claimed: Claimed, asked: Instant) {
+        let Some(tasks) = &self.0.tasks else { return };
+        let (lease, revision) = (claimed.lease.clone(), claimed.revision);
+        match self.resume(claimed, &tasks.options) {
+            Ok(running) => self.run_here(running, lease, revision, asked),
+            Err(next) => {
+                let commit = Commit {
+                    next,
+                    ..Commit::default()
+                };
+                match tasks.store.commit(&lease, commit).await {
+                    Ok(_) | Err(StoreError::Lost) => {}
+                    // Another worker takes it when the lease has run out.
+                    Err(error) => {
+                        tracing::warn!(task = ?lease.task, %error, "a task could not be written")
+                    }
+                }
+            }
+        }
+    }
+
+    fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Next> {
+        let id = &claimed.lease.task;
+        let last = claimed.last_error.as_deref();
+        let journal = self.unshut(id, Part::Journal, claimed.journal);
+        let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
+        if claimed.left.is_zero() {
+            let open = snapshot.iter().flat_map(Snapshot::asked);
+            return Err(self.fail(id, &too_old(claimed.ttl, &open.collect::<Vec<_>>(), last)));
+        }
+        if claimed.attempt > options.attempts {
+            return Err(self.fail(id, &too_often(claimed.attempt - 1, last)));
+        }
+        let retry = |reason: &str| {
+            let wait = self.wait_before(claimed.attempt, options);
+            Next::Retry(wait, reason.to_owned())
+        };
+        // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
+        let Some(tool) = self.catalog().tools.get(&claimed.tool).cloned() else {
+            return Err(retry("no instance has the tool"));
+        };
+        let call = self.unshut(id, Part::Call, claimed.call);
+        let (Some(snapshot), Some(call)) = (snapshot, call) else {
+            return Err(retry(
+                "what the task holds does not open; were the keys changed?",
+            ));
+        };
+        let Ok(call) = serde_json::from_slice::<StoredCall<'_>>(&call) else {
+            return Err(retry("the call was kept in a form that is not known here"));
+        };
+        let mut answers = Vec::new();
+        for (key, stored) in claimed.answers {
+            let opened = self.unshut(id, Part::Answer(&key), stored);
+            let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
+            let Some(answer) = answer else {
+                return Err(retry("an answer does not open; were the keys changed?"));
+            };
+            answers.push((key, answer));
+        }
+        let arguments = call.arguments.as_deref();
+        let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
+        let Ok(arguments) = arguments else {
+            return Err(retry(
+                "the arguments were kept in a form that is not known here",
+            ));
+        };
+        let once = tool.tool.once;
+        let env = Env {
+            principal: claimed.owner,
+            uri: None,
+            capabilities: call.capabilities.into(),
+            extensions: call.extensions,
+            log_level: None,
+            wants_progress: false,
+            source: self.0.source.clone(),
+            limits: self.0.limits.flow.clone(),
+            pressure: Some(self.0.load.clone() as Arc<dyn Pressure>),
+            replay_log: self.0.replay_log.clone().filter(|_| once),
+            can_detach: true,
+        };
+        let mut start = Start::task(snapshot, &answers);
+        self.trace_task(start.trace());
+        let target = Target::Tool(tool.clone());
+        let flow = Flow::new(env, start, |cx| {
+            run_handler(self, &target, &claimed.tool, cx, arguments)
+        });
+        Ok(Running {
+            tool,
+            flow,
+            attempt: claimed.attempt,
+            ends: Instant::now().checked_add(claimed.left),
+            ttl: claimed.ttl,
+        })
+    }
+
+    /// Lets whoever follows traces know of the task.
+    fn trace_task(&self, trace: &mut Trace) {
+        if let Some(hook) = &self.0.on_round {
+            hook(&tracing::Span::current(), trace);
+        }
+    }
+
+    fn fail(&self, id: &TaskId, error: &RpcError) -> Next {
+        tracing::warn!(task = ?id, error = %error.message, "a task failed");
+        Next::Fail(self.shut(id, Part::Outcome, error_at_rest(error).as_bytes()))
+    }
+
+    /// The wait before another attempt: longer each time, and never the same for two tasks.
+    fn wait_before(&self, attempt: u32, options: &TaskOptions) -> Duration {
+        let doubled = 1_u32
+            .checked_shl(attempt.saturating_sub(1))
+            .unwrap_or(u32::MAX);
+        let wait = options.retry_after.saturating_mul(doubled);
+        let wait = wait.min(options.retry_at_most);
+        let mut random = [0; 2];
+        self.0.source.fill(&mut random);
+        let jitter = f64::from(u16::from_be_bytes(random)) / f64::from(u16::MAX);
+        wait.mul_f64(0.5 + jitter / 2.0)
+    }
+}
+
+/// The worker of one task.
+struct Worked {
+    server: Server,
+    hold: Arc<Hold>,
+}
+
+/// Whatever becomes of the task, this instance runs it no longer.
+impl Drop for Worked {
+    fn drop(&mut self) {
+        if let Some(tasks) = &self.server.0.tasks {
+            tasks.crew.release(&self.hold);
+        }
+    }
+}
+
+/// When a task is to be looked after, beside what its flow says.
+#[derive(Default)]
+struct Clocks {
+    linger: Option<Instant>,
+    /// What the handler says of how it stands, and when it is to be written.
+    status: Option<(String, Instant)>,
+    status_written: Option<Instant>,
+}
+
+impl Worked {
+    async fn run(&mut self, mut running: Running) {
+        if let Err(Gone) = self.drive(&mut running).await {
+            tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
+        }
+        running.flow.cancel();
+    }
+
+    async fn drive(&mut self, running: &mut Running) -> Result<(), Gone> {
+        let mut clocks = Clocks::default();
+        if running.ends.is_none() {
+            tracing::debug!("a task that lives longer than clocks go");
+        }
+        loop {
+            match self.turn(running, &mut clocks).await {
+                Turn::Event(Event::Settle) => tokio::task::yield_now().await,
+                Turn::Event(Event::Notes(_) | Event::Detach) => {}
+                Turn::Event(Event::Crashed) => return Ok(()),
+                Turn::Event(Event::Write(write)) => {
+                    if self.write(running, &mut clocks, write).await? {
+                        return Ok(());
+                    }
+                }
+                Turn::Event(event) => {
+                    let next = self.ended(running, event);
+                    let status_message = clocks.status.take().map(|said| said.0);
+                    let commit = Commit {
+                        status_message: running.flow.take_status().or(status_message),
+                        next,
+                        ..Commit::default()
+                    };
+                    self.commit(&commit).await?;
+                    return Ok(());
+                }
+                Turn::Hold => self.look(running).await?,
+                Turn::Doubt => self.make_sure().await?,
+                Turn::Expired => {
+                    let write = running.flow.set_down();
+                    let open: Vec<&str> = write.snapshot.asked().collect();
+                    let error = too_old(running.ttl, &open, None);
+                    let next = self.server.fail(&self.hold.lease.task, &error);
+                    let commit = Commit {
+                        next,
+                        ..Commit::default()
+                    };
+                    self.commit(&commit).await?;
+                    return Ok(());
+                }
+                Turn::Lingered => {
+                    let write = running.flow.set_down();
+                    self.write(running, &mut clocks, write).await?;
+                    return Ok(());
+                }
+                Turn::Status => {
+                    let Some((message, _)) = clocks.status.take() else {
+                        continue;
+                    };
+                    clocks.status_written = Some(Instant::now());
+                    let commit = Commit {
+                        status_message: Some(message),
+                        ..Commit::default()
+                    };
+                    self.commit(&commit).await?;
+                }
+            }
+        }
+    }
+
+    /// Goes on until there is something to do.
+    async fn turn(&self, running: &mut Running, clocks: &mut Clocks) -> Turn {
+        let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
+        let mut changed = pin!(self.hold.changed());
+        poll_fn(|cx| {
+            let hold = &self.hold;
+            if changed.as_mut().poll(cx).is_ready() || hold.is_lost() || hold.is_given_up() {
+                return Poll::Ready(Turn::Hold);
+            }
+            if !hold.is_sure() {
+                return Poll::Ready(Turn::Doubt);
+            }
+            let polled = running.flow.poll(cx);
+            if let Some(message) = running.flow.take_status() {
+                let soonest = clocks.status_written.map(|at| at + STATUS_EVERY);
+                let at = soonest.unwrap_or_else(Instant::now);
+                clocks.status = Some((message, at));
+            }
+            match polled {
+                Poll::Ready(event) => Poll::Ready(Turn::Event(event)),
+                Poll::Pending => self.poll_clocks(cx, running, clocks, timer.as_mut()),
+            }
+        })
+        .await
+    }
+
+    fn poll_clocks(
+        &self,
+        cx: &mut Context<'_>,
+        running: &Running,
+        clocks: &Clocks,
+        mut timer: Pin<&mut Sleep>,
+    ) -> Poll<Turn> {
+        let now = Instant::now();
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let status = clocks.status.as_ref().map(|said| said.1);
+        if due(running.ends) {
+            return Poll::Ready(Turn::Expired);
+        }
+        if due(status) {
+            return Poll::Ready(Turn::Status);
+        }
+        if due(clocks.linger) {
+            return Poll::Ready(Turn::Lingered);
+        }
+        let wake = running.flow.wake_at().map(|at| now + self.until(at));
+        let first = [running.ends, status, clocks.linger, wake];
+        let Some(first) = first.into_iter().flatten().min() else {
+            return Poll::Pending;
+        };
+        timer.as_mut().reset(first.into());
+        if timer.poll(cx).is_ready() {
+            // It may have been due at once: look again.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// How long until this time.
+    fn until(&self, at: SystemTime) -> Duration {
+        let now = self.server.0.source.now();
+        at.duration_since(now).unwrap_or_default()
+    }
+
+    /// Writes what the task has come to. `true`: it has left memory.
+    async fn write(
+        &self,
+        running: &mut Running,
+        clocks: &mut Clocks,
+        write: Write,
+    ) -> Result<bool, Gone> {
+        let task = &self.hold.lease.task;
+        let server = &self.server;
+        let journal = server.shut_journal(task, &write.snapshot, &running.tool.tool.version);
+        let limit = server.0.tasks.as_ref().map_or(0, |t| t.options.journal);
+        if journal.len() > limit {
+            let commit = Commit {
+                next: server.fail(task, &too_large(&write.snapshot, journal.len(), limit)),
+                ..Commit::default()
+            };
+            self.commit(&commit).await?;
+            return Ok(true);
+        }
+        clocks.linger = None;
+        let next = match write.then {
+            Then::GoOn => Next::Keep,
+            Then::HandOn => Next::HandOn,
+            Then::Rest { wake, perhaps_more } => {
+                let wake = wake.map(|at| self.until(at));
+                if wake.is_some_and(|wake| wake < SHORT_SLEEP) {
+                    Next::Keep
+                } else if perhaps_more {
+                    clocks.linger = Some(Instant::now() + LINGER);
+                    Next::Keep
+                } else {
+                    Next::SetDown(wake)
+                }
+            }
+        };
+        let publish = write.asks.iter().map(|(key, ask)| {
+            let json = serde_json::to_vec(ask).expect("an ask can be written");
+            (key.clone(), server.shut(task, Part::Ask(key), &json))
+        });
+        let keep = next == Next::Keep;
+        if let Next::SetDown(Some(wake)) = next
+            && let Some(tasks) = &server.0.tasks
+        {
+            lock(&tasks.crew.wakes).push(Instant::now() + wake);
+        }
+        let commit = Commit {
+            journal: Some(journal),
+            publish: publish.collect(),
+            taken: write.taken,
+            withdrawn: write.withdrawn,
+            status_message: clocks.status.take().map(|said| said.0),
+            next,
+        };
+        let committed = self.commit(&commit).await?;
+        if !keep {
+            return Ok(true);
+        }
+        running.attempt = 1;
+        running.flow.written();
+        if committed.answers {
+            self.take_answers(running).await?;
+        }
+        Ok(false)
+    }
+
+    /// How the task ends, or is tried again.
+    fn ended(&self, running: &Running, event: Event) -> Next {
+        let task = &self.hold.lease.task;
+        let again = match &event {
+            Event::Done(Err(error)) if matches!(error.kind(), ErrorKind::Retry) => {
+                Some(error.to_string())
+            }
+            Event::Panicked(message) => Some(format!("the handler panicked: {message}")),
+            _ => None,
+        };
+        if let (Some(reason), Some(tasks)) = (again, &self.server.0.tasks) {
+            let (attempt, options) = (running.attempt, &tasks.options);
+            if attempt >= options.attempts {
+                return self.server.fail(task, &too_often(attempt, Some(&reason)));
+            }
+            let wait = self.server.wait_before(attempt, options);
+            tracing::warn!(?task, attempt, %reason, "an attempt at a task failed");
+            return Next::Retry(wait, reason);
+        }
+        match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
+            Reply::Complete(body) => {
+                let result = result_at_rest(&body);
+                Next::Complete(self.server.shut(task, Part::Outcome, result.as_bytes()))
+            }
+            Reply::Error(error) => self.server.fail(task, &error),
+            Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => self
+                .server
+                .fail(task, &RpcError::internal("Internal error")),
+        }
+    }
+
+    /// Something changed about the task: is it still ours, and are there answers?
+    async fn look(&self, running: &mut Running) -> Result<(), Gone> {
+        if self.hold.is_lost() {
+            return Err(Gone);
+        }
+        if self.hold.is_given_up() {
+            let commit = Commit {
+                next: Next::HandOn,
+                ..Commit::default()
+            };
+            self.commit(&commit).await?;
+            return Err(Gone);
+        }
+        if self.hold.take_news() {
+            self.take_answers(running).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_answers(&self, running: &mut Running) -> Result<(), Gone> {
+        let Some(tasks) = &self.server.0.tasks else {
+            return Err(Gone);
+        };
+        let lease = &self.hold.lease;
+        let answers = self.until_done(|| tasks.store.answers(lease)).await?;
+        for (key, stored) in answers {
+            let opened = self.server.unshut(&lease.task, Part::Answer(&key), stored);
+            if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
+                running.flow.answer(&key, &json);
+            }
+        }
+        Ok(())
+    }
+
+    /// The lease may have run out while nobody looked: is the task still ours?
+    async fn make_sure(&self) -> Result<(), Gone> {
+        let Some(tasks) = &self.server.0.tasks else {
+            return Err(Gone);
+        };
+        let leases = std::slice::from_ref(&self.hold.lease);
+        let time = tasks.options.lease;
+        let asked = Instant::now();
+        let held = self.until_done(|| tasks.store.extend(leases, time)).await?;
+        if held.is_empty() {
+            return Err(Gone);
+        }
+        self.hold.extended(asked, time);
+        Ok(())
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<Committed, Gone> {
+        let Some(tasks) = &self.server.0.tasks else {
+            return Err(Gone);
+        };
+        let lease = &self.hold.lease;
+        let committed = self
+            .until_done(|| tasks.store.commit(lease, commit.clone()))
+            .await?;
+        self.hold.wrote(committed.revision);
+        Ok(committed)
+    }
+
+    /// Does something with the store, again and again while it cannot be reached, until the lease is lost.
+    async fn until_done<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Gone>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut wait = Duration::from_millis(50);
+        loop {
+            let error = match work().await {
+                Ok(done) => return Ok(done),
+                Err(StoreError::Lost) => return Err(Gone),
+                Err(error) => error,
+            };
+            let task = &self.hold.lease.task;
+            tracing::warn!(?task, %error, "the task store failed");
+            if !matches!(error, StoreError::Unavailable(_)) || self.hold.is_lost() {
+                return Err(Gone);
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_secs(2));
+        }
+    }
+}
+
+fn too_old(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcError {
+    let mut message = format!("the task was not finished within its time to live of {ttl:?}");
+    if !open.is_empty() {
+        message.push_str("; it was waiting for answers to: ");
+        message.push_str(&open.join(", "));
+    }
+    if let Some(last) = last {
+        message.push_str("; the last attempt failed: ");
+        message.push_str(last);
+    }
+    RpcError::internal(message)
+}
+
+fn too_often(attempts: u32, last: Option<&str>) -> RpcError {
+    let last = last.unwrap_or("its worker was lost");
+    RpcError::internal(format!(
+        "the task was tried {attempts} times and did not get on; the last time: {last}"
+    ))
+}
+
+fn too_large(snapshot: &Snapshot, size: usize, limit: usize) -> RpcError {
+    let largest = snapshot.largest().map_or_else(String::new, |(name, size)| {
+        format!("; the largest entry is {name} with {size} bytes")
+    });
+    RpcError::internal(format!(
+        "the journal of the task has {size} bytes and the limit is {limit}{largest}"
+    ))
+}

@@ -1,0 +1,287 @@
+//! Workers: they take tasks that are due, hold the leases of those that run, and throw away what is over.
+
+use super::Tasks;
+use super::crew::lock;
+use crate::server::Server;
+use refrain_store::{Claim, Lease, TaskId};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
+
+/// Tasks taken at a time.
+const BATCH: usize = 16;
+/// How long it may take to write that tasks are given up.
+const GIVING_UP: Duration = Duration::from_secs(5);
+/// What is thrown away at a time.
+const SWEPT: usize = 500;
+
+impl Server {
+    /// Runs tasks that are due until `shutdown` is done; then those that run are handed on, as soon as they can be or at
+    /// the end of the drain time. [`serve`](crate::serve) and [`serve_stdio`](crate::serve_stdio) do this by themselves;
+    /// whoever mounts the service elsewhere, or wants a process that only works, calls it.
+    ///
+    /// Without a task store there is nothing to do, and this only waits.
+    pub async fn work(&self, shutdown: impl Future<Output = ()>) {
+        let Some(tasks) = &self.0.tasks else {
+            return shutdown.await;
+        };
+        tokio::select! {
+            () = shutdown => {}
+            () = self.claim(tasks) => {}
+            () = sweep(tasks) => {}
+        }
+        self.start_draining();
+        self.hand_tasks_on(tasks).await;
+    }
+
+    /// How many tasks run here.
+    pub fn running_tasks(&self) -> usize {
+        self.0.tasks.as_ref().map_or(0, |tasks| tasks.crew.len())
+    }
+
+    async fn hand_tasks_on(&self, tasks: &Tasks) {
+        for hold in tasks.crew.all() {
+            hold.look();
+        }
+        let drain_time = self.limits().drain_time;
+        if tokio::time::timeout(drain_time, tasks.crew.empty())
+            .await
+            .is_err()
+        {
+            self.give_tasks_up().await;
+        }
+    }
+
+    /// Lets go of what runs, whatever it is doing.
+    async fn give_tasks_up(&self) {
+        let Some(tasks) = &self.0.tasks else { return };
+        let running = tasks.crew.len();
+        tracing::warn!(
+            running,
+            "the drain time is over: running tasks are given up"
+        );
+        for hold in tasks.crew.all() {
+            hold.give_up();
+        }
+        // What cannot be written in time is taken by others when its lease has run out.
+        let _ = tokio::time::timeout(GIVING_UP, tasks.crew.empty()).await;
+    }
+
+    /// Takes what is due, for as long as there is room.
+    async fn claim(&self, tasks: &Tasks) {
+        let mut hints = tasks.store.hints();
+        loop {
+            let all = self.claim_some(tasks).await;
+            let wait = if all {
+                Duration::ZERO
+            } else {
+                tasks.until_wake().min(tasks.options.look)
+            };
+            let full = !tasks.has_room();
+            let look = tokio::time::sleep(wait);
+            tokio::pin!(look);
+            loop {
+                tokio::select! {
+                    () = &mut look, if !full => break,
+                    () = tasks.crew.room.notified(), if full => break,
+                    hint = hints.recv() => match hint {
+                        Ok(hint) if hint.due && !full => break,
+                        Ok(_) => {}
+                        // Some were missed.
+                        Err(RecvError::Lagged(_)) if !full => break,
+                        Err(RecvError::Lagged(_)) => {}
+                        // There are none from this store.
+                        Err(RecvError::Closed) => {
+                            tokio::time::sleep(tasks.options.look).await;
+                            break;
+                        }
+                    },
+                }
+            }
+        }
+    }
+
+    /// Takes some of what is due. `true`: there may be more.
+    async fn claim_some(&self, tasks: &Tasks) -> bool {
+        let room = tasks.options.concurrent.saturating_sub(tasks.crew.len());
+        let most = room.min(BATCH);
+        if most == 0 {
+            return false;
+        }
+        let tools: Vec<String> = {
+            let catalog = self.catalog();
+            catalog
+                .tools
+                .iter()
+                .map(|tool| tool.tool.info.name.clone())
+                .collect()
+        };
+        let claim = Claim {
+            worker: &tasks.crew.worker,
+            tools: &tools,
+            lease: tasks.options.lease,
+            most,
+        };
+        let asked = Instant::now();
+        match tasks.store.claim(claim).await {
+            Ok(claimed) => {
+                let all = claimed.len() == most;
+                for claimed in claimed {
+                    self.take_up(claimed, asked).await;
+                }
+                all
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no tasks could be taken");
+                false
+            }
+        }
+    }
+
+    /// Has somebody hold the leases of what runs here, for as long as anything does.
+    pub(super) fn keep_leases(&self) {
+        let Some(tasks) = &self.0.tasks else { return };
+        if !tasks.crew.kept.swap(true, Ordering::AcqRel) {
+            tokio::spawn(keep(self.clone()));
+        }
+    }
+}
+
+/// A worker that runs beside something else. It is gone with this value.
+pub(crate) struct Worker {
+    server: Server,
+    stop: Arc<Notify>,
+    work: JoinSet<()>,
+}
+
+impl Worker {
+    pub(crate) fn start(server: &Server) -> Self {
+        let stop = Arc::new(Notify::new());
+        let mut work = JoinSet::new();
+        if server.0.tasks.is_some() {
+            let (server, stop) = (server.clone(), stop.clone());
+            work.spawn(async move { server.work(stop.notified()).await });
+        }
+        let server = server.clone();
+        Self { server, stop, work }
+    }
+
+    /// Has it take nothing more, and hand on what runs.
+    pub(crate) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Waits until what ran is handed on, for no longer than this; then it is given up.
+    pub(crate) async fn stopped(mut self, patience: Duration) {
+        let stopped = async { while self.work.join_next().await.is_some() {} };
+        if tokio::time::timeout(patience, stopped).await.is_err() {
+            self.server.give_tasks_up().await;
+        }
+    }
+}
+
+impl Tasks {
+    /// How long until the first task that was set down here wants to be taken up again.
+    fn until_wake(&self) -> Duration {
+        let now = Instant::now();
+        let mut wakes = lock(&self.crew.wakes);
+        wakes.retain(|at| *at > now);
+        let first = wakes.iter().min();
+        first.map_or(Duration::MAX, |at| *at - now)
+    }
+}
+
+async fn sweep(tasks: &Tasks) {
+    loop {
+        tokio::time::sleep(tasks.options.sweep).await;
+        match tasks.store.sweep(tasks.options.keep, SWEPT).await {
+            Ok(swept) => tracing::debug!(?swept, "what is over was thrown away"),
+            Err(error) => tracing::warn!(%error, "what is over could not be thrown away"),
+        }
+    }
+}
+
+/// Holds the leases of what runs here, and looks for what became of it elsewhere.
+async fn keep(server: Server) {
+    let Some(tasks) = &server.0.tasks else { return };
+    let mut hints = tasks.store.hints();
+    let beat = tasks.options.lease / 3;
+    let mut beats = tokio::time::interval_at(tokio::time::Instant::now() + beat, beat);
+    let mut looks = tokio::time::interval(tasks.options.look);
+    loop {
+        tokio::select! {
+            _ = beats.tick() => extend(tasks).await,
+            _ = looks.tick() => {
+                if tasks.crew.len() == 0 {
+                    tasks.crew.kept.store(false, Ordering::Release);
+                    // One may have begun just now.
+                    if tasks.crew.len() == 0 || tasks.crew.kept.swap(true, Ordering::AcqRel) {
+                        return;
+                    }
+                }
+                look(tasks).await;
+            }
+            hint = hints.recv() => match hint {
+                Ok(hint) if hint.own => {}
+                Ok(hint) => {
+                    if let Some(hold) = tasks.crew.get(&hint.task) {
+                        look_at(tasks, &[hold.lease.task.clone()]).await;
+                    }
+                }
+                Err(RecvError::Lagged(_)) => look(tasks).await,
+                Err(RecvError::Closed) => tokio::time::sleep(tasks.options.look).await,
+            },
+        }
+    }
+}
+
+async fn extend(tasks: &Tasks) {
+    let holds = tasks.crew.all();
+    let leases: Vec<Lease> = holds.iter().map(|hold| hold.lease.clone()).collect();
+    if leases.is_empty() {
+        return;
+    }
+    let time = tasks.options.lease;
+    let asked = Instant::now();
+    match tasks.store.extend(&leases, time).await {
+        Ok(held) => {
+            for hold in holds {
+                if held.contains(&hold.lease) {
+                    hold.extended(asked, time);
+                } else {
+                    hold.lose();
+                }
+            }
+        }
+        Err(error) => tracing::warn!(%error, "leases could not be held for longer"),
+    }
+}
+
+async fn look(tasks: &Tasks) {
+    let ids: Vec<TaskId> = tasks
+        .crew
+        .all()
+        .iter()
+        .map(|h| h.lease.task.clone())
+        .collect();
+    if !ids.is_empty() {
+        look_at(tasks, &ids).await;
+    }
+}
+
+async fn look_at(tasks: &Tasks, ids: &[TaskId]) {
+    match tasks.store.revisions(ids).await {
+        Ok(revisions) => {
+            for (id, revision) in revisions {
+                if let Some(hold) = tasks.crew.get(&id) {
+                    hold.seen(revision);
+                }
+            }
+        }
+        Err(error) => tracing::warn!(%error, "running tasks could not be looked after"),
+    }
+}
