@@ -4,12 +4,12 @@ mod begin;
 mod span;
 mod tally;
 
-pub(crate) use begin::{Target, begin, run_handler};
+pub(crate) use begin::{Target, Token, begin, run_handler};
 pub(crate) use span::RoundHook;
 
 use crate::load::Place;
 use crate::server::Server;
-use crate::tasks::{Creating, Made, Seed, cannot_create};
+use crate::tasks::{Creating, Made, Seed, Spilling, cannot_create};
 use jsonschema::Validator;
 use refrain_core::{
     AskError, Binding, Cut, Error, ErrorKind, Event, Flow, LogError, LogKey, Note, Outcome,
@@ -17,7 +17,7 @@ use refrain_core::{
 };
 use refrain_store::StoreError;
 use refrain_wire::{
-    CallKind, ErrorCode, Id, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
+    Ask, CallKind, ErrorCode, Id, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -69,6 +69,8 @@ enum Stage {
     Create(Creating, Why),
     /// The handler is done, and what it said last goes out first.
     Last(Box<Event>),
+    /// The token is too large to travel, and is put into the store; then these asks go out.
+    Spill(Spilling, Vec<(String, Ask)>),
     /// Records the reply for when it is asked for again.
     Keep(Kept, Option<Reply>),
 }
@@ -212,6 +214,25 @@ impl Round {
                         return Poll::Ready(done);
                     }
                 }
+                Stage::Spill(spilling, asks) => {
+                    let spilled = ready!(spilling.as_mut().poll(cx));
+                    let asks = std::mem::take(asks);
+                    let reply = spilled.map_or_else(
+                        |error| {
+                            tracing::error!(%error, "a token could not be put into the store");
+                            Reply::Error(RpcError::internal("Internal error"))
+                        },
+                        |token| {
+                            Reply::Incomplete(Incomplete {
+                                asks,
+                                state: Some(token),
+                            })
+                        },
+                    );
+                    if let Some(done) = self.finish_with(reply) {
+                        return Poll::Ready(done);
+                    }
+                }
                 Stage::Last(event) => {
                     let event = std::mem::replace(&mut **event, Event::Settle);
                     if let Some(done) = self.finish(event) {
@@ -235,7 +256,10 @@ impl Round {
         if let Event::Crashed = event {
             return Some(RoundEvent::Crashed);
         }
-        let reply = self.reply(event);
+        let reply = match event {
+            Event::Cut(cut) => self.incomplete(cut)?,
+            event => outcome_of(event, self.kind, self.output.as_deref()),
+        };
         self.finish_with(reply)
     }
 
@@ -342,27 +366,34 @@ impl Round {
         Poll::Pending
     }
 
-    fn reply(&mut self, event: Event) -> Reply {
-        match event {
-            Event::Cut(cut) => self.incomplete(cut),
-            event => outcome_of(event, self.kind, self.output.as_deref()),
-        }
-    }
-
-    fn incomplete(&mut self, cut: Cut) -> Reply {
+    /// `None`: the token has to be put into the store first.
+    fn incomplete(&mut self, cut: Cut) -> Option<Reply> {
         self.handed_on = cut.shed;
         if cut.shed {
             tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
         }
         let sealer = &self.server.0.sealer;
-        match sealer.seal(&self.binding, &cut.snapshot, &self.version) {
-            Ok(token) => Reply::Incomplete(Incomplete {
-                asks: cut.asks,
-                state: Some(token),
-            }),
+        let sealed = sealer.seal(&self.binding, &cut.snapshot, &self.version);
+        let spilled = match sealed {
+            Ok(token) => {
+                return Some(Reply::Incomplete(Incomplete {
+                    asks: cut.asks,
+                    state: Some(token),
+                }));
+            }
+            Err(too_large) => {
+                let server = &self.server;
+                server.spill(&self.binding, &cut.snapshot, &self.version, too_large)
+            }
+        };
+        match spilled {
+            Ok(spilling) => {
+                self.stage = Stage::Spill(spilling, cut.asks);
+                None
+            }
             Err(error) => {
                 tracing::error!(%error, "a flow could not be sealed");
-                Reply::Error(RpcError::internal(error.to_string()))
+                Some(Reply::Error(RpcError::internal(error.to_string())))
             }
         }
     }
