@@ -9,6 +9,7 @@ macro_rules! now {
     };
 }
 
+mod connections;
 mod database;
 mod log;
 mod operators;

@@ -313,6 +313,12 @@ async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
     let wire = Wire::to(&url).await;
     let store = open(&wire.url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
+    let journal = |text: &str| Commit {
+        journal: Some(text.as_bytes().to_vec()),
+        ..Commit::default()
+    };
+    // The statement is known to the server then, and goes out whole the next time.
+    store.commit(&lease, journal("first")).await.unwrap();
     let mut looking = connect(&url).await;
     let held_up: Vec<i32> = sqlx::query_scalar(
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
@@ -323,10 +329,6 @@ async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
     .unwrap();
     assert_eq!(held_up.len(), 1, "the connection that will be cut");
     wire.cut.store(true, Ordering::SeqCst);
-    let journal = |text: &str| Commit {
-        journal: Some(text.as_bytes().to_vec()),
-        ..Commit::default()
-    };
     let calls = async {
         let refused = store.commit(&lease, journal("held up")).await;
         assert!(
