@@ -26,7 +26,8 @@ async fn schema(url: &str) -> String {
     static SCHEMAS: AtomicU32 = AtomicU32::new(0);
     let name = format!("schema{}", SCHEMAS.fetch_add(1, Ordering::SeqCst));
     let create = AssertSqlSafe(format!("CREATE SCHEMA {name}"));
-    connect(url).await.execute(create).await.unwrap();
+    let created = connect(url).await.execute(create).await;
+    created.expect("the schema is made");
     let join = if url.contains('?') { '&' } else { '?' };
     format!("{url}{join}options=-c%20search_path%3D{name}")
 }
@@ -268,15 +269,18 @@ struct Wire {
 
 impl Wire {
     async fn to(url: &str) -> Self {
-        let (before, server) = url.split_once('@').unwrap();
-        let (server, after) = server.split_once('/').unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("{before}@{}/{after}", listener.local_addr().unwrap());
+        let (before, server) = url.split_once('@').expect("a user");
+        let (server, after) = server.split_once('/').expect("a database");
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port is free");
+        let place = listener.local_addr().expect("it has one");
+        let url = format!("{before}@{place}/{after}");
         let cut = Arc::new(AtomicBool::new(false));
         let (server, held) = (server.to_owned(), cut.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(&server).await.unwrap();
+                let server = TcpStream::connect(&server).await;
+                let server = server.expect("the server is there");
                 let (client_in, client_out) = client.into_split();
                 let (server_in, server_out) = server.into_split();
                 tokio::spawn(carry(client_in, server_out, held.clone()));
