@@ -31,6 +31,8 @@ mod stateless;
 mod stdio;
 mod streams;
 mod support;
+mod task_news;
+mod task_requests;
 mod templates;
 mod traces;
 mod versions;

@@ -5,6 +5,7 @@ mod handlers;
 pub(crate) mod issuer;
 mod request;
 mod scrape;
+pub(crate) mod tasks;
 pub(crate) mod watch;
 
 pub(crate) use client::{Connection, Response};
