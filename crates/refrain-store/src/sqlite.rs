@@ -42,10 +42,10 @@ impl SqliteStore {
         })
     }
 
-    fn hint(&self, task: &TaskId, due: bool) {
+    fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
         // An error means that nobody listens.
-        let _ = self.hints.send(Hint { task, due });
+        let _ = self.hints.send(Hint { task, due, own });
     }
 }
 

@@ -87,7 +87,7 @@ impl SqliteStore {
             .await?;
         tx.commit().await?;
         if requeued.rows_affected() > 0 {
-            self.hint(id, true);
+            self.hint(id, true, false);
         }
         Ok(tasks(records, text)?.pop())
     }

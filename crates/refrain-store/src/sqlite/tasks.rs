@@ -134,7 +134,7 @@ impl SqliteStore {
             fence: 1,
         });
         if lease.is_none() {
-            self.hint(&new.id, true);
+            self.hint(&new.id, true, true);
         }
         Ok(Created::New(made(new, created), lease))
     }
@@ -198,7 +198,7 @@ impl SqliteStore {
             .fetch_one(&mut *tx)
             .await?;
         tx.commit().await?;
-        self.hint(id, due);
+        self.hint(id, due, false);
         Ok(true)
     }
 
@@ -212,7 +212,7 @@ impl SqliteStore {
             .await?;
         drop(writer);
         if cancelled.rows_affected() > 0 {
-            self.hint(id, false);
+            self.hint(id, false, false);
             return Ok(true);
         }
         let there = self.get_task(id, owner).await?;
@@ -310,7 +310,7 @@ impl SqliteStore {
         drop(writer);
         let due = handed_on || (set_down && committed.answers);
         if seen || due {
-            self.hint(&lease.task, due);
+            self.hint(&lease.task, due, true);
         }
         Ok(committed)
     }
