@@ -33,6 +33,7 @@ mod streams;
 mod support;
 mod task_news;
 mod task_requests;
+mod task_runs;
 mod templates;
 mod traces;
 mod versions;

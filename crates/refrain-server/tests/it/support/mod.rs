@@ -106,6 +106,12 @@ impl Instance {
             .expect("no I/O error");
     }
 
+    /// Has it stop, and waits until it has.
+    pub(crate) async fn stopped_now(mut self) {
+        self.stop();
+        self.stopped().await;
+    }
+
     /// Waits until no call is running any more.
     pub(crate) async fn at_rest(&self) {
         let rest = async {
