@@ -185,13 +185,13 @@ impl Round {
                 }
                 Stage::Run => {
                     let event = match ready!(self.poll_flow(cx)) {
-                        Polled::Event(event) => event,
-                        Polled::Settle => {
+                        Ok(event) => event,
+                        Err(Instead::Settle) => {
                             // Let other tasks run: they may have asks for this round.
                             cx.waker().wake_by_ref();
                             return Poll::Pending;
                         }
-                        Polled::Detach(why) => {
+                        Err(Instead::Detach(why)) => {
                             self.create(why);
                             continue;
                         }
@@ -320,15 +320,15 @@ impl Round {
         }
     }
 
-    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
+    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Instead>> {
         let Some(flow) = &mut self.flow else {
             let error = Error::internal("a flow that became a task was polled");
-            return Poll::Ready(Polled::Event(Event::Done(Err(error))));
+            return Poll::Ready(Ok(Event::Done(Err(error))));
         };
         match flow.poll(cx) {
-            Poll::Ready(Event::Settle) => return Poll::Ready(Polled::Settle),
-            Poll::Ready(Event::Detach) => return Poll::Ready(Polled::Detach(Why::Handler)),
-            Poll::Ready(event) => return Poll::Ready(Polled::Event(event)),
+            Poll::Ready(Event::Settle) => return Poll::Ready(Err(Instead::Settle)),
+            Poll::Ready(Event::Detach) => return Poll::Ready(Err(Instead::Detach(Why::Handler))),
+            Poll::Ready(event) => return Poll::Ready(Ok(event)),
             Poll::Pending => {}
         }
         // The clock of the round is only set up for handlers that wait.
@@ -344,10 +344,10 @@ impl Round {
         });
         let now = Instant::now();
         if timer.task.is_some_and(|at| at <= now) {
-            return Poll::Ready(Polled::Detach(Why::Time));
+            return Poll::Ready(Err(Instead::Detach(Why::Time)));
         }
         if timer.limit <= now {
-            return Poll::Ready(Polled::Event(flow.expire()));
+            return Poll::Ready(Ok(flow.expire()));
         }
         let source = &self.server.0.source;
         let wake = flow.wake_at().map(|at| {
@@ -436,9 +436,8 @@ impl Drop for Round {
     }
 }
 
-/// What a poll of a flow comes to.
-enum Polled {
-    Event(Event),
+/// What is to be done instead of dealing with an event.
+enum Instead {
     /// Others should be let run first.
     Settle,
     /// The flow is to become a task.

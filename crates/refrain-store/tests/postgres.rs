@@ -141,7 +141,11 @@ async fn a_hint_reaches_other_instances() {
     let task = new_task(1).id;
     one.create(new_task(1)).await.unwrap();
     let hint = tokio::time::timeout(PATIENCE, hints.recv()).await;
-    let due = Hint { task, due: true };
+    let due = Hint {
+        task,
+        due: true,
+        own: true,
+    };
     assert_eq!(hint.expect("it comes in time"), Ok(due));
 }
 

@@ -57,7 +57,7 @@ struct Gone;
 
 /// What a task at work has come to.
 enum Turn {
-    Event(Event),
+    Event(Box<Event>),
     /// Something changed about the hold of it.
     Hold,
     /// The lease may have run out.
@@ -103,7 +103,7 @@ impl Server {
                     Ok(_) | Err(StoreError::Lost) => {}
                     // Another worker takes it when the lease has run out.
                     Err(error) => {
-                        tracing::warn!(task = ?lease.task, %error, "a task could not be written")
+                        tracing::warn!(task = ?lease.task, %error, "a task could not be written");
                     }
                 }
             }
@@ -244,30 +244,28 @@ impl Worked {
 
     async fn drive(&mut self, running: &mut Running) -> Result<(), Gone> {
         let mut clocks = Clocks::default();
-        if running.ends.is_none() {
-            tracing::debug!("a task that lives longer than clocks go");
-        }
         loop {
             match self.turn(running, &mut clocks).await {
-                Turn::Event(Event::Settle) => tokio::task::yield_now().await,
-                Turn::Event(Event::Notes(_) | Event::Detach) => {}
-                Turn::Event(Event::Crashed) => return Ok(()),
-                Turn::Event(Event::Write(write)) => {
-                    if self.write(running, &mut clocks, write).await? {
+                Turn::Event(event) => match *event {
+                    Event::Settle => tokio::task::yield_now().await,
+                    Event::Notes(_) | Event::Detach => {}
+                    Event::Crashed => return Ok(()),
+                    Event::Write(write) => {
+                        if self.write(running, &mut clocks, write).await? {
+                            return Ok(());
+                        }
+                    }
+                    event => {
+                        let said = clocks.status.take().map(|said| said.0);
+                        let commit = Commit {
+                            next: self.ended(running, event),
+                            status_message: running.flow.take_status().or(said),
+                            ..Commit::default()
+                        };
+                        self.commit(&commit).await?;
                         return Ok(());
                     }
-                }
-                Turn::Event(event) => {
-                    let next = self.ended(running, event);
-                    let status_message = clocks.status.take().map(|said| said.0);
-                    let commit = Commit {
-                        status_message: running.flow.take_status().or(status_message),
-                        next,
-                        ..Commit::default()
-                    };
-                    self.commit(&commit).await?;
-                    return Ok(());
-                }
+                },
                 Turn::Hold => self.look(running).await?,
                 Turn::Doubt => self.make_sure().await?,
                 Turn::Expired => {
@@ -321,7 +319,7 @@ impl Worked {
                 clocks.status = Some((message, at));
             }
             match polled {
-                Poll::Ready(event) => Poll::Ready(Turn::Event(event)),
+                Poll::Ready(event) => Poll::Ready(Turn::Event(Box::new(event))),
                 Poll::Pending => self.poll_clocks(cx, running, clocks, timer.as_mut()),
             }
         })

@@ -227,7 +227,7 @@ async fn keep(server: Server) {
                 Ok(hint) if hint.own => {}
                 Ok(hint) => {
                     if let Some(hold) = tasks.crew.get(&hint.task) {
-                        look_at(tasks, &[hold.lease.task.clone()]).await;
+                        look_at(tasks, std::slice::from_ref(&hold.lease.task)).await;
                     }
                 }
                 Err(RecvError::Lagged(_)) => look(tasks).await,

@@ -123,13 +123,20 @@ async fn nothing_runs(instance: &Instance) {
 async fn ask_then_detach(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let login: Login = cx.elicit("login", "Who are you?").await?;
     signals.say("answered");
-    let before = cx.step("before", async { ok(signals.say("before")) });
+    let before = cx.step("before", async {
+        signals.say("before");
+        ok(())
+    });
     before.await?;
     cx.detach().await?;
     signals.say("detached");
     signals.pass().await;
     let again: Login = cx.elicit("login", "And who else?").await?;
-    cx.step("after", async { ok(signals.say("after")) }).await?;
+    cx.step("after", async {
+        signals.say("after");
+        ok(())
+    })
+    .await?;
     Ok(format!("{} and {}", login.name, again.name))
 }
 
@@ -339,10 +346,17 @@ async fn a_question_that_is_asked_again_has_another_key() {
 #[tokio::test]
 async fn a_sleep_survives_the_instance_that_began_it() {
     async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-        cx.step("before", async { ok(signals.say("before")) })
-            .await?;
+        cx.step("before", async {
+            signals.say("before");
+            ok(())
+        })
+        .await?;
         cx.sleep(Duration::from_millis(1500)).await;
-        cx.step("after", async { ok(signals.say("after")) }).await?;
+        cx.step("after", async {
+            signals.say("after");
+            ok(())
+        })
+        .await?;
         Ok("rested".into())
     }
     let store = MemoryStore::new();
