@@ -8,6 +8,7 @@ use super::create::StoredCall;
 use super::crew::{Hold, lock};
 use super::vault::Part;
 use crate::catalog::RegisteredTool;
+use crate::metrics::{TaskEvent, TaskRuns};
 use crate::round::{Target, outcome_of, run_handler};
 use crate::server::Server;
 use refrain_core::{Env, ErrorKind, Event, Flow, Pressure, Snapshot, Start, Then, Trace, Write};
@@ -80,7 +81,8 @@ impl Server {
         let span = tracing::debug_span!("task", task = ?hold.lease.task, tool = running.tool.tool.info.name);
         let work = async move {
             let mut worked = Worked {
-                server: server.clone(),
+                _runs: server.0.metrics.task_runs(),
+                server,
                 hold,
             };
             worked.run(running).await;
@@ -99,8 +101,9 @@ impl Server {
                     next,
                     ..Commit::default()
                 };
-                match tasks.store.commit(&lease, commit).await {
-                    Ok(_) | Err(StoreError::Lost) => {}
+                match tasks.store.commit(&lease, commit.clone()).await {
+                    Ok(_) => self.count(&commit.next),
+                    Err(StoreError::Lost) => {}
                     // Another worker takes it when the lease has run out.
                     Err(error) => {
                         tracing::warn!(task = ?lease.task, %error, "a task could not be written");
@@ -108,6 +111,19 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Counts what became of a task.
+    fn count(&self, next: &Next) {
+        let event = match next {
+            Next::Keep => return,
+            Next::SetDown(_) => TaskEvent::SetDown,
+            Next::HandOn => TaskEvent::HandedOn,
+            Next::Retry(..) => TaskEvent::Retried,
+            Next::Complete(_) => TaskEvent::Completed,
+            Next::Fail(_) => TaskEvent::Failed,
+        };
+        self.0.metrics.task(event);
     }
 
     fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Next> {
@@ -214,6 +230,7 @@ impl Server {
 struct Worked {
     server: Server,
     hold: Arc<Hold>,
+    _runs: TaskRuns,
 }
 
 /// Whatever becomes of the task, this instance runs it no longer.
@@ -238,8 +255,10 @@ impl Worked {
     async fn run(&mut self, mut running: Running) {
         if let Err(Gone) = self.drive(&mut running).await {
             tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
+            self.server.0.metrics.task(TaskEvent::Lost);
         }
         running.flow.cancel();
+        self.server.0.metrics.work(running.flow.stats());
     }
 
     async fn drive(&mut self, running: &mut Running) -> Result<(), Gone> {
@@ -401,6 +420,7 @@ impl Worked {
         };
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
+            server.0.metrics.task_asks(ask.kind());
             (key.clone(), server.shut(task, Part::Ask(key), &json))
         });
         let keep = next == Next::Keep;
@@ -519,6 +539,7 @@ impl Worked {
             .until_done(|| tasks.store.commit(lease, commit.clone()))
             .await?;
         self.hold.wrote(committed.revision);
+        self.server.count(&commit.next);
         Ok(committed)
     }
 

@@ -278,6 +278,18 @@ async fn an_ask_is_published_while_other_branches_work_and_may_be_answered_first
         said.try_recv().is_err(),
         "all of it by one run of the handler"
     );
+    nothing_runs(&instance).await;
+    let counted = instance.server.metrics_text();
+    for line in [
+        r#"refrain_tasks_total{event="created"} 1"#,
+        r#"refrain_tasks_total{event="set_down"} 0"#,
+        r#"refrain_tasks_total{event="completed"} 1"#,
+        r#"refrain_asks_total{kind="form"} 1"#,
+        "refrain_steps_run_total 1",
+        "refrain_tasks_running 0",
+    ] {
+        assert!(counted.contains(line), "{line}");
+    }
 }
 
 #[tokio::test]
