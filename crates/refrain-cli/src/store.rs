@@ -31,7 +31,7 @@ impl StoreUrl {
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         store::open(&self.0).await.map_err(|error| {
             let advice = match self.file() {
-                Some(_) => "choose a file that can be written, with --store sqlite:PATH",
+                Some(_) => "choose another file, where it can be written, with --store sqlite:PATH",
                 None => "--store, `store` in the configuration or $REFRAIN_STORE names another",
             };
             format!("the store {self} cannot be opened: {error}; {advice}").into()
