@@ -4,17 +4,28 @@
 //! | --- | --- |
 //! | `task` | what a task is to a store |
 //! | `store` | the trait that every store implements |
+//! | `open` | opening a store by its URL |
 //! | `memory` | a store in the memory of one process |
+//! | `sqlite` | a store in a file |
+//! | `contract` | the checks that every store has to pass |
 
 #[cfg(feature = "contract")]
 pub mod contract;
 mod memory;
+mod open;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod sql;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod store;
 mod task;
 mod time;
 
 pub use memory::MemoryStore;
+pub use open::{OpenError, open};
 pub use refrain_core::{Keep, LogError, LogFuture, LogKey, Recorded, ReplayLog};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteStore;
 pub use store::{Store, StoreError, StoreFuture, TaskStore};
 pub use task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,

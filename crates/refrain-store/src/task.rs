@@ -23,6 +23,12 @@ impl TaskId {
         (plain && text.len() <= Self::LONGEST).then(|| Self(text.into()))
     }
 
+    /// An id that was one when it was written into a table.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn stored(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// The text of the id.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -25,8 +25,3 @@ pub(crate) fn moment(micros: i64) -> SystemTime {
 pub(crate) fn length(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
-
-/// Seconds since 1970, as a signed column has them.
-pub(crate) fn seconds(seconds: u64) -> i64 {
-    i64::try_from(seconds).unwrap_or(i64::MAX)
-}

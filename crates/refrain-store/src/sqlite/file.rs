@@ -1,0 +1,134 @@
+//! The file of a store: opening it, and who may write.
+
+use super::schema;
+use crate::open::OpenError;
+use crate::store::StoreError;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, Sqlite, Transaction};
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// How long a statement waits for another process to be done writing.
+const BUSY: Duration = Duration::from_secs(5);
+/// How long opening goes on when others open the file at the same time.
+const OPENING: Duration = Duration::from_secs(30);
+/// Connections that read.
+const READERS: u32 = 4;
+
+pub(super) struct File {
+    writer: Mutex<SqliteConnection>,
+    pub(super) readers: SqlitePool,
+}
+
+impl File {
+    pub(super) async fn open(path: &Path) -> Result<Self, OpenError> {
+        create(path).map_err(|error| {
+            let path = path.display();
+            StoreError::Failed(format!("the file {path} cannot be made: {error}"))
+        })?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(false)
+            .busy_timeout(BUSY)
+            .synchronous(SqliteSynchronous::Full)
+            .disable_statement_logging();
+        let mut writer = options.connect().await.map_err(StoreError::from)?;
+        prepare(&mut writer).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .acquire_timeout(BUSY)
+            .test_before_acquire(false)
+            .connect_lazy_with(options.pragma("query_only", "ON"));
+        Ok(Self {
+            writer: Mutex::new(writer),
+            readers,
+        })
+    }
+
+    /// The connection that writes, for a single statement.
+    pub(super) async fn writer(&self) -> MutexGuard<'_, SqliteConnection> {
+        self.writer.lock().await
+    }
+}
+
+/// Begins to write more than one statement.
+pub(super) async fn begin(
+    writer: &mut SqliteConnection,
+) -> Result<Transaction<'_, Sqlite>, sqlx::Error> {
+    writer.begin_with("BEGIN IMMEDIATE").await
+}
+
+/// Makes the file, unless it is there. SQLite gives the files it puts beside it the same permissions.
+fn create(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the file ready. Switching to WAL does not wait for others that do so at the same time, so it is tried again.
+async fn prepare(writer: &mut SqliteConnection) -> Result<(), OpenError> {
+    let begun = Instant::now();
+    loop {
+        match try_to_prepare(writer).await {
+            Err(OpenError::Store(StoreError::Unavailable(_))) if begun.elapsed() < OPENING => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            prepared => return prepared,
+        }
+    }
+}
+
+async fn try_to_prepare(writer: &mut SqliteConnection) -> Result<(), OpenError> {
+    let mode: String = sqlx::query_scalar("PRAGMA journal_mode = WAL")
+        .fetch_one(&mut *writer)
+        .await
+        .map_err(StoreError::from)?;
+    if mode != "wal" {
+        let failed = format!("the file cannot be shared by readers and writers (WAL): {mode}");
+        return Err(StoreError::Failed(failed).into());
+    }
+    migrate(writer).await
+}
+
+/// Brings the tables up to date. Whoever comes second finds it done.
+async fn migrate(writer: &mut SqliteConnection) -> Result<(), OpenError> {
+    let mut tx = begin(writer).await.map_err(StoreError::from)?;
+    let table =
+        "CREATE TABLE IF NOT EXISTS refrain_schema (version INTEGER NOT NULL PRIMARY KEY) STRICT";
+    sqlx::query(table)
+        .execute(&mut *tx)
+        .await
+        .map_err(StoreError::from)?;
+    let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM refrain_schema")
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(StoreError::from)?;
+    let found = found.unwrap_or(0);
+    let known = schema::VERSIONS.len() as i64;
+    if found > known {
+        return Err(OpenError::Newer { found, known });
+    }
+    for (version, statements) in (1..).zip(schema::VERSIONS).skip(found as usize) {
+        sqlx::raw_sql(*statements)
+            .execute(&mut *tx)
+            .await
+            .map_err(StoreError::from)?;
+        sqlx::query("INSERT INTO refrain_schema (version) VALUES (?1)")
+            .bind(version)
+            .execute(&mut *tx)
+            .await
+            .map_err(StoreError::from)?;
+    }
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(())
+}

@@ -1,0 +1,434 @@
+//! Tasks: what their owners and their workers do.
+
+use super::file::begin;
+use super::{SqliteStore, now, text};
+use crate::sql::{
+    AskColumns, ClaimRecord, NextColumns, TaskRecord, claim_columns, claimed, column, made, most,
+    next_commit, open_asks, task_columns, task_id, tasks,
+};
+use crate::store::StoreError;
+use crate::task::{Claim, Claimed, Commit, Committed, Created, Lease, NewTask, Next, Task, TaskId};
+use crate::time::micros;
+use refrain_core::Principal;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{QueryBuilder, Sqlite};
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// Tasks that one statement names at most. It may have some 32,000 parameters.
+const BATCH: usize = 1000;
+
+const CREATE: &str = "
+INSERT INTO refrain_tasks
+    (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl, poll_interval,
+     expires, due, worker, fence, attempts, revision, last_commit, open, unread)
+VALUES
+    (?1, ?2, ?3, ?4, ?5, ?6, 'working', ?7, ?8, ?8, ?9, ?10,
+     ?8 + ?9, ?8 + ?11, ?12, ?12 IS NOT NULL, ?12 IS NOT NULL, 1, 0, 0, 0)
+ON CONFLICT DO NOTHING";
+
+const BEFORE: &str = concat!(
+    "SELECT ",
+    task_columns!(),
+    " FROM refrain_tasks t ",
+    open_asks!(),
+    " WHERE t.owner IS ?1 AND (t.id = ?2 OR t.flow = ?3) ORDER BY t.flow = ?3 DESC, t.id, a.ord"
+);
+
+const GET: &str = concat!(
+    "SELECT ",
+    task_columns!(),
+    " FROM refrain_tasks t ",
+    open_asks!(),
+    " WHERE t.id = ?1 AND t.owner IS ?2 ORDER BY a.ord"
+);
+
+const CANCEL: &str = "
+UPDATE refrain_tasks
+SET status = 'cancelled', updated = max(updated, ?3), ended = ?3, due = NULL, worker = NULL,
+    fence = fence + 1, revision = revision + 1
+WHERE id = ?1 AND owner IS ?2 AND due IS NOT NULL";
+
+/// Answers to a task that is not over.
+const ANSWER: &str = "
+UPDATE refrain_asks SET answer = ?3, state = 'answered' WHERE task = ?1 AND key = ?2 AND state = 'open'";
+
+const ANSWERED: &str = "
+UPDATE refrain_tasks
+SET open = open - ?2, unread = unread + ?2,
+    status = CASE WHEN open > ?2 THEN 'input_required' ELSE 'working' END,
+    updated = max(updated, ?3), revision = revision + 1,
+    due = CASE WHEN worker IS NULL THEN min(due, ?3) ELSE due END
+WHERE id = ?1
+RETURNING worker IS NULL";
+
+const TAKEN: &str = "
+    , fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
+WHERE id IN (";
+
+const EXTEND: &str = "
+UPDATE refrain_tasks SET due = ?3
+WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND worker IS NOT NULL";
+
+/// A commit whose asks have changed `open` by ?9 and `unread` by ?10. In `SET`, columns are what they were before.
+const COMMIT: &str = "
+UPDATE refrain_tasks
+SET journal = coalesce(?4, journal),
+    attempts = CASE WHEN ?4 IS NULL THEN attempts ELSE 0 END,
+    status_message = coalesce(?5, status_message),
+    last_error = CASE WHEN ?6 = 'retry' THEN ?8 WHEN ?4 IS NULL THEN last_error END,
+    open = open + ?9,
+    unread = unread + ?10,
+    status = CASE WHEN ?6 = 'complete' THEN 'completed' WHEN ?6 = 'fail' THEN 'failed'
+        WHEN open + ?9 > 0 THEN 'input_required' ELSE 'working' END,
+    due = CASE WHEN ?6 = 'keep' THEN due
+        WHEN ?6 = 'hand_on' OR (?6 = 'set_down' AND unread + ?10 > 0) THEN ?12
+        WHEN ?6 IN ('set_down', 'retry') THEN min(expires, ?12 + ?7) END,
+    worker = CASE WHEN ?6 = 'keep' THEN worker END,
+    ended = CASE WHEN ?6 IN ('complete', 'fail') THEN ?12 END,
+    outcome = ?11,
+    updated = max(updated, ?12),
+    revision = revision + 1,
+    last_commit = ?3
+WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND last_commit < ?3
+RETURNING revision, unread";
+
+const HELD: &str = "SELECT 1 FROM refrain_tasks WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL";
+
+const ANSWERS: &str = "
+SELECT a.key, a.answer
+FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'
+WHERE t.id = ?1 AND t.fence = ?2 AND t.due IS NOT NULL
+ORDER BY a.ord";
+
+impl SqliteStore {
+    pub(super) async fn create_task(&self, new: NewTask) -> Result<Created> {
+        let (worker, lease) = match &new.claimed {
+            Some((worker, lease)) => (Some(worker.as_str()), micros(*lease)),
+            None => (None, 0),
+        };
+        let mut writer = self.file.writer().await;
+        let created = now();
+        let done = sqlx::query(CREATE)
+            .bind(new.id.as_str())
+            .bind(&new.flow.as_bytes()[..])
+            .bind(new.owner.id())
+            .bind(&new.tool)
+            .bind(&new.call)
+            .bind(&new.journal)
+            .bind(&new.status_message)
+            .bind(created)
+            .bind(micros(new.ttl))
+            .bind(micros(new.poll_interval))
+            .bind(lease)
+            .bind(worker)
+            .execute(&mut *writer)
+            .await?;
+        drop(writer);
+        if done.rows_affected() == 0 {
+            return self.created_before(&new).await;
+        }
+        let lease = worker.is_some().then(|| Lease {
+            task: new.id.clone(),
+            fence: 1,
+        });
+        if lease.is_none() {
+            self.hint(&new.id, true, true);
+        }
+        Ok(Created::New(made(new, created), lease))
+    }
+
+    async fn created_before(&self, new: &NewTask) -> Result<Created> {
+        let records: Vec<TaskRecord> = sqlx::query_as(BEFORE)
+            .bind(new.owner.id())
+            .bind(new.id.as_str())
+            .bind(&new.flow.as_bytes()[..])
+            .fetch_all(&self.file.readers)
+            .await?;
+        let before = tasks(records, text)?.into_iter().next();
+        let before = before.ok_or_else(StoreError::id_in_use)?;
+        Ok(Created::Before(before.task))
+    }
+
+    pub(super) async fn get_task(&self, id: &TaskId, owner: &Principal) -> Result<Option<Task>> {
+        let records: Vec<TaskRecord> = sqlx::query_as(GET)
+            .bind(id.as_str())
+            .bind(owner.id())
+            .fetch_all(&self.file.readers)
+            .await?;
+        Ok(tasks(records, text)?.pop().map(|row| row.task))
+    }
+
+    pub(super) async fn answer_task(
+        &self,
+        id: &TaskId,
+        owner: &Principal,
+        answers: Vec<(String, Vec<u8>)>,
+    ) -> Result<bool> {
+        let mut writer = self.file.writer().await;
+        let mut tx = begin(&mut writer).await?;
+        let over: Option<bool> = sqlx::query_scalar(
+            "SELECT due IS NULL FROM refrain_tasks WHERE id = ?1 AND owner IS ?2",
+        )
+        .bind(id.as_str())
+        .bind(owner.id())
+        .fetch_optional(&mut *tx)
+        .await?;
+        if over != Some(false) {
+            return Ok(over.is_some());
+        }
+        let mut new = 0;
+        for (key, answer) in answers {
+            let answered = sqlx::query(ANSWER)
+                .bind(id.as_str())
+                .bind(key)
+                .bind(answer)
+                .execute(&mut *tx)
+                .await?;
+            new += answered.rows_affected() as i64;
+        }
+        if new == 0 {
+            return Ok(true);
+        }
+        let due: bool = sqlx::query_scalar(ANSWERED)
+            .bind(id.as_str())
+            .bind(new)
+            .bind(now())
+            .fetch_one(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        self.hint(id, due, false);
+        Ok(true)
+    }
+
+    pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
+        let mut writer = self.file.writer().await;
+        let cancelled = sqlx::query(CANCEL)
+            .bind(id.as_str())
+            .bind(owner.id())
+            .bind(now())
+            .execute(&mut *writer)
+            .await?;
+        drop(writer);
+        if cancelled.rows_affected() > 0 {
+            self.hint(id, false, false);
+            return Ok(true);
+        }
+        let there = self.get_task(id, owner).await?;
+        Ok(there.is_some())
+    }
+
+    pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<Claimed>> {
+        // Most of the time nothing is due, and nobody need be kept from writing to find that out.
+        let mut look = QueryBuilder::new("");
+        push_due(&mut look, claim, now());
+        let due = look.build().fetch_optional(&self.file.readers).await?;
+        if due.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut writer = self.file.writer().await;
+        let mut tx = begin(&mut writer).await?;
+        let now = now();
+        let mut find = QueryBuilder::new("");
+        push_due(&mut find, claim, now);
+        let found: Vec<String> = find.build_query_scalar().fetch_all(&mut *tx).await?;
+        let mut take = QueryBuilder::new("UPDATE refrain_tasks SET worker = ");
+        take.push_bind(claim.worker);
+        take.push(", due = ").push_bind(now + micros(claim.lease));
+        take.push(TAKEN);
+        let mut ids = take.separated(", ");
+        for id in &found {
+            ids.push_bind(id);
+        }
+        take.push(concat!(
+            ") RETURNING ",
+            claim_columns!(),
+            ", max(0, expires - "
+        ));
+        take.push_bind(now).push(")");
+        let mut records: Vec<ClaimRecord> = take.build_query_as().fetch_all(&mut *tx).await?;
+        records.sort_by_key(|record| found.iter().position(|id| *id == record.0));
+        let mut taken = Vec::with_capacity(records.len());
+        for record in records {
+            let (mut task, unread) = claimed(record, text)?;
+            if unread {
+                task.answers = unread_of(&mut tx, &task.lease).await?;
+            }
+            taken.push(task);
+        }
+        tx.commit().await?;
+        Ok(taken)
+    }
+
+    pub(super) async fn extend_leases(
+        &self,
+        leases: &[Lease],
+        lease: Duration,
+    ) -> Result<Vec<Lease>> {
+        let mut writer = self.file.writer().await;
+        let mut tx = begin(&mut writer).await?;
+        let until = now() + micros(lease);
+        let mut held = Vec::with_capacity(leases.len());
+        for lease in leases {
+            let extended = sqlx::query(EXTEND)
+                .bind(lease.task.as_str())
+                .bind(column(lease.fence))
+                .bind(until)
+                .execute(&mut *tx)
+                .await?;
+            if extended.rows_affected() > 0 {
+                held.push(lease.clone());
+            }
+        }
+        tx.commit().await?;
+        Ok(held)
+    }
+
+    pub(super) async fn commit_task(&self, lease: &Lease, mut commit: Commit) -> Result<Committed> {
+        let number = next_commit();
+        let seen = commit.is_seen();
+        let handed_on = matches!(commit.next, Next::HandOn);
+        let set_down = matches!(commit.next, Next::SetDown(_));
+        let mut writer = self.file.writer().await;
+        let committed = match AskColumns::of(&mut commit) {
+            None => write(&mut writer, lease, commit, number, (0, 0)).await?,
+            Some(asks) => {
+                let mut tx = begin(&mut writer).await?;
+                let held = sqlx::query(HELD)
+                    .bind(lease.task.as_str())
+                    .bind(column(lease.fence))
+                    .fetch_optional(&mut *tx)
+                    .await?;
+                held.ok_or(StoreError::Lost)?;
+                let changed = write_asks(&mut tx, &lease.task, asks).await?;
+                let committed = write(&mut tx, lease, commit, number, changed).await?;
+                tx.commit().await?;
+                committed
+            }
+        };
+        drop(writer);
+        let due = handed_on || (set_down && committed.answers);
+        if seen || due {
+            self.hint(&lease.task, due, true);
+        }
+        Ok(committed)
+    }
+
+    pub(super) async fn unread_answers(&self, lease: &Lease) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut reader = self.file.readers.acquire().await?;
+        unread_of(&mut reader, lease).await
+    }
+
+    pub(super) async fn revisions_of(&self, ids: &[TaskId]) -> Result<Vec<(TaskId, u64)>> {
+        let mut found = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(BATCH) {
+            let mut look =
+                QueryBuilder::new("SELECT id, revision FROM refrain_tasks WHERE id IN (");
+            let mut list = look.separated(", ");
+            for id in ids {
+                list.push_bind(id.as_str());
+            }
+            look.push(")");
+            let records: Vec<(String, i64)> =
+                look.build_query_as().fetch_all(&self.file.readers).await?;
+            let revision = |(id, revision): (String, i64)| (task_id(&id), revision.unsigned_abs());
+            found.extend(records.into_iter().map(revision));
+        }
+        Ok(found)
+    }
+}
+
+/// Tasks that this worker may take, longest due first. They are found in the index of what is due, so those that wait
+/// cost nothing.
+fn push_due(query: &mut QueryBuilder<Sqlite>, claim: Claim<'_>, now: i64) {
+    query.push("SELECT id FROM refrain_tasks WHERE due <= ");
+    query.push_bind(now);
+    query.push(" AND (expires <= ").push_bind(now);
+    query.push(" OR tool IN (");
+    let mut tools = query.separated(", ");
+    for tool in claim.tools {
+        tools.push_bind(tool);
+    }
+    query.push(")) ORDER BY due LIMIT ");
+    query.push_bind(most(claim.most).min(BATCH as i64));
+}
+
+async fn unread_of(conn: &mut SqliteConnection, lease: &Lease) -> Result<Vec<(String, Vec<u8>)>> {
+    let records: Vec<(Option<String>, Option<Vec<u8>>)> = sqlx::query_as(ANSWERS)
+        .bind(lease.task.as_str())
+        .bind(column(lease.fence))
+        .fetch_all(conn)
+        .await?;
+    if records.is_empty() {
+        return Err(StoreError::Lost);
+    }
+    let answer = |(key, answer): (Option<String>, Option<Vec<u8>>)| key.zip(answer);
+    Ok(records.into_iter().filter_map(answer).collect())
+}
+
+/// Writes a commit to the task itself. Its asks have changed the numbers of open and of unread ones by so much.
+async fn write(
+    conn: &mut SqliteConnection,
+    lease: &Lease,
+    commit: Commit,
+    number: i64,
+    (open, unread): (i64, i64),
+) -> Result<Committed> {
+    let next = NextColumns::from(commit.next);
+    let written: Option<(i64, i64)> = sqlx::query_as(COMMIT)
+        .bind(lease.task.as_str())
+        .bind(column(lease.fence))
+        .bind(number)
+        .bind(commit.journal)
+        .bind(commit.status_message)
+        .bind(next.kind)
+        .bind(next.wait)
+        .bind(next.error)
+        .bind(open)
+        .bind(unread)
+        .bind(next.outcome)
+        .bind(now())
+        .fetch_optional(conn)
+        .await?;
+    let (revision, unread) = written.ok_or(StoreError::Lost)?;
+    Ok(Committed {
+        revision: revision.unsigned_abs(),
+        answers: unread > 0,
+    })
+}
+
+/// Writes the asks of a commit. By how many more are open, and unread?
+async fn write_asks(
+    conn: &mut SqliteConnection,
+    task: &TaskId,
+    asks: AskColumns,
+) -> Result<(i64, i64)> {
+    const PUBLISH: &str = "
+        INSERT INTO refrain_asks (task, key, ask, state) VALUES (?1, ?2, ?3, 'open')
+        ON CONFLICT DO NOTHING";
+    const TAKE: &str = "
+        UPDATE refrain_asks SET state = 'taken' WHERE task = ?1 AND key = ?2 AND state = 'answered'";
+    const WITHDRAW: &str = "
+        UPDATE refrain_asks SET state = 'withdrawn'
+        WHERE task = ?1 AND key = ?2 AND state IN ('open', 'answered')
+        RETURNING answer IS NULL";
+    let (mut open, mut unread) = (0, 0);
+    for (key, ask) in asks.publish {
+        let query = sqlx::query(PUBLISH).bind(task.as_str()).bind(key).bind(ask);
+        open += query.execute(&mut *conn).await?.rows_affected() as i64;
+    }
+    for key in asks.taken {
+        let query = sqlx::query(TAKE).bind(task.as_str()).bind(key);
+        unread -= query.execute(&mut *conn).await?.rows_affected() as i64;
+    }
+    for key in asks.withdrawn {
+        let query = sqlx::query_scalar(WITHDRAW).bind(task.as_str()).bind(key);
+        match query.fetch_optional(&mut *conn).await? {
+            Some(true) => open -= 1,
+            Some(false) => unread -= 1,
+            None => {}
+        }
+    }
+    Ok((open, unread))
+}

@@ -1,0 +1,50 @@
+//! Stores are opened by their URL, and what is wrong with one is said without repeating it.
+
+use refrain_store::{OpenError, open};
+
+async fn refusal(url: &str) -> String {
+    match open(url).await {
+        Err(error @ OpenError::Url(_)) => error.to_string(),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("{url} was opened"),
+    }
+}
+
+#[tokio::test]
+async fn a_url_that_is_none_of_a_store_is_refused() {
+    for url in [
+        "",
+        "refrain.db",
+        "mysql://root:hunter2@localhost/x",
+        "redis://:hunter2@localhost",
+        "memory:x",
+        "SQLITE:x",
+    ] {
+        let said = refusal(url).await;
+        assert!(
+            said.contains("`sqlite:`, `postgres:` or `memory:`"),
+            "{said}"
+        );
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+    assert!(refusal("sqlite:").await.contains("names no file"));
+    assert!(refusal("sqlite:").await.contains("names no file"));
+    assert!(refusal("sqlite::memory:").await.contains("`memory:`"));
+    assert!(refusal("sqlite:x.db?mode=ro").await.contains("no options"));
+}
+
+#[tokio::test]
+async fn the_memory_is_a_store() {
+    assert!(open("memory:").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_file_is_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    for (number, form) in ["sqlite:", "sqlite://"].iter().enumerate() {
+        let file = dir.path().join(format!("{number} ä.db"));
+        let url = format!("{form}{}", file.display());
+        assert!(open(&url).await.is_ok(), "{url}");
+        assert!(file.exists());
+    }
+}

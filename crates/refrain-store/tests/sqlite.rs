@@ -1,0 +1,196 @@
+//! The store in a file keeps to the contract, alone and shared with others.
+
+use refrain_core::Principal;
+use refrain_store::{
+    Created, NewTask, OpenError, SqliteStore, Store, StoreError, TaskId, contract,
+};
+use sqlx::{Connection, SqliteConnection};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+async fn open(path: &Path) -> Arc<dyn Store> {
+    Arc::new(SqliteStore::open(path).await.expect("it opens"))
+}
+
+/// A connection of somebody else to the same file.
+async fn connect(path: &Path) -> SqliteConnection {
+    let url = format!("sqlite:{}", path.display());
+    SqliteConnection::connect(&url).await.expect("it opens")
+}
+
+fn new_task(id: u8) -> NewTask {
+    NewTask {
+        id: TaskId::new([id; 24]),
+        flow: refrain_core::FlowId::from_bytes([id; 16]),
+        owner: Principal::anonymous(),
+        tool: "tool".to_owned(),
+        call: Vec::new(),
+        journal: Vec::new(),
+        status_message: None,
+        ttl: Duration::from_secs(60),
+        poll_interval: Duration::from_secs(1),
+        claimed: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn it_keeps_to_the_contract() {
+    let dir = TempDir::new().unwrap();
+    let files = AtomicU32::new(0);
+    contract::all(async || {
+        let number = files.fetch_add(1, Ordering::Relaxed);
+        open(&dir.path().join(format!("{number}.db"))).await
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_that_share_a_file_keep_to_the_contract() {
+    let dir = TempDir::new().unwrap();
+    let files = AtomicU32::new(0);
+    contract::shared(async || {
+        let number = files.fetch_add(1, Ordering::Relaxed);
+        let path = dir.path().join(format!("{number}.db"));
+        (open(&path).await, open(&path).await)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_task_is_there_after_a_restart() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("refrain.db");
+    let task = new_task(1);
+    let made = open(&path).await.create(task.clone()).await;
+    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+    let again = open(&path).await;
+    let found = again.get(&task.id, &task.owner).await.unwrap();
+    assert_eq!(found.unwrap().id, task.id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn many_may_open_a_new_file_at_once() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("refrain.db");
+    let openers = (0..8).map(|id| {
+        let path = path.clone();
+        tokio::spawn(async move {
+            let store = open(&path).await;
+            let made = store.create(new_task(id)).await;
+            assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+        })
+    });
+    let openers: Vec<_> = openers.collect();
+    for opener in openers {
+        opener.await.unwrap();
+    }
+    let versions: Vec<i64> = sqlx::query_scalar("SELECT version FROM refrain_schema")
+        .fetch_all(&mut connect(&path).await)
+        .await
+        .unwrap();
+    assert_eq!(versions, [1]);
+    let tasks: i64 = sqlx::query_scalar("SELECT count(*) FROM refrain_tasks")
+        .fetch_one(&mut connect(&path).await)
+        .await
+        .unwrap();
+    assert_eq!(tasks, 8);
+}
+
+#[tokio::test]
+async fn the_tables_of_a_newer_version_are_left_alone() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("refrain.db");
+    drop(open(&path).await);
+    sqlx::query("INSERT INTO refrain_schema (version) VALUES (99)")
+        .execute(&mut connect(&path).await)
+        .await
+        .unwrap();
+    let error = SqliteStore::open(&path).await.unwrap_err();
+    let newer = OpenError::Newer {
+        found: 99,
+        known: 1,
+    };
+    assert_eq!(error, newer);
+    let said = error.to_string();
+    assert!(said.contains("version 99"), "{said}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_else_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("refrain.db");
+    let store = open(&path).await;
+    store.create(new_task(1)).await.unwrap();
+    let mut files = 0;
+    for entry in dir.path().read_dir().unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", entry.file_name());
+        files += 1;
+    }
+    assert!(files >= 2, "the log of what was written is beside it");
+}
+
+#[tokio::test]
+async fn a_file_that_is_being_written_is_unavailable_and_not_a_hang() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("refrain.db");
+    let store = open(&path).await;
+    let mut other = connect(&path).await;
+    sqlx::query("BEGIN IMMEDIATE")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let refused = store.create(new_task(1)).await;
+    assert!(
+        matches!(refused, Err(StoreError::Unavailable(_))),
+        "{refused:?}"
+    );
+    let read = store.find(&new_task(1).id).await;
+    assert!(matches!(read, Ok(None)), "reading goes on: {read:?}");
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    let made = store.create(new_task(1)).await;
+    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("notes.txt");
+    std::fs::write(
+        &path,
+        "not a database, but long enough to look at: ".repeat(50),
+    )
+    .unwrap();
+    let error = SqliteStore::open(&path).await.unwrap_err();
+    assert!(
+        matches!(error, OpenError::Store(StoreError::Failed(_))),
+        "{error}"
+    );
+    let missing = dir.path().join("missing").join("refrain.db");
+    let said = SqliteStore::open(&missing).await.unwrap_err().to_string();
+    assert!(said.contains("cannot be made"), "{said}");
+}
+
+/// What SQLite means to do for the query that every worker asks all the time.
+#[tokio::test]
+async fn tasks_that_wait_cost_a_claim_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("refrain.db");
+    drop(open(&path).await);
+    let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(
+        "EXPLAIN QUERY PLAN SELECT id FROM refrain_tasks \
+         WHERE due <= ?1 AND (expires <= ?2 OR tool IN (?3, ?4)) ORDER BY due LIMIT ?5",
+    )
+    .fetch_all(&mut connect(&path).await)
+    .await
+    .unwrap();
+    let plan: Vec<&str> = plan.iter().map(|step| step.3.as_str()).collect();
+    let found = "SEARCH refrain_tasks USING INDEX refrain_tasks_due (due<?)";
+    assert_eq!(plan, [found]);
+}
