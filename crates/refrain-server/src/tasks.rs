@@ -52,20 +52,16 @@ impl Tasks {
         source.fill(&mut random);
         Self {
             store,
-            options,
-            crew: Crew::new(random),
+            crew: Crew::new(random, options.concurrent),
             watch: Watch::default(),
+            options,
         }
-    }
-
-    /// Is there room here for one task more?
-    fn has_room(&self) -> bool {
-        self.crew.len() < self.options.concurrent
     }
 }
 
 impl Server {
     pub(crate) fn has_room_for_task(&self) -> bool {
-        self.0.tasks.as_ref().is_some_and(Tasks::has_room)
+        let tasks = self.0.tasks.as_ref();
+        tasks.is_some_and(|tasks| tasks.crew.has_room())
     }
 }

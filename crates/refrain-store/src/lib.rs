@@ -7,12 +7,18 @@
 //! | `open` | opening a store by its URL |
 //! | `memory` | a store in the memory of one process |
 //! | `sqlite` | a store in a file |
+//! | `postgres` | a store in a database |
 //! | `contract` | the checks that every store has to pass |
+//! | `cluster` | a Postgres for tests |
 
+#[cfg(feature = "cluster")]
+pub mod cluster;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod memory;
 mod open;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
 #[cfg(feature = "sqlite")]
@@ -23,6 +29,8 @@ mod time;
 
 pub use memory::MemoryStore;
 pub use open::{OpenError, open};
+#[cfg(feature = "postgres")]
+pub use postgres::PgStore;
 pub use refrain_core::{Keep, LogError, LogFuture, LogKey, Recorded, ReplayLog};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -76,6 +76,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
             let path = sqlite_path(rest)?;
             Ok(Arc::new(crate::SqliteStore::open(path).await?))
         }
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => Ok(Arc::new(crate::PgStore::open(url).await?)),
         _ => Err(OpenError::Url(KINDS.to_owned())),
     }
 }

@@ -58,8 +58,16 @@ impl<'a> SleepFuture<'a> {
                 turn
             }
             None => {
-                let asleep = Phase::Asleep(self.until);
-                state.park(self.id, asleep, task.waker(), outside);
+                match state.slot(self.id) {
+                    Some(slot) if matches!(slot.phase, Phase::Asleep(_)) => {
+                        slot.outside = outside;
+                        slot.waker = Some(task.waker().clone());
+                    }
+                    _ => {
+                        let asleep = Phase::Asleep(self.until);
+                        state.park(self.id, asleep, task.waker(), outside);
+                    }
+                }
                 false
             }
         }

@@ -113,6 +113,8 @@ where
             Go::Deliver(held) => {
                 shared.close_slot(*this.id);
                 this.work.set(None);
+                // It holds a waker of the handler's, as if something were still awaited.
+                *this.signal = None;
                 shared.kick();
                 Poll::Ready(read(this.key, &held))
             }
@@ -158,7 +160,9 @@ fn before(
         return Go::Run;
     }
     let begun = signal.is_some();
-    if !begun && (!state.live || state.is_unwritten() || state.should_shed(&shared.env)) {
+    let free = matches!(state.slot(id).map(|slot| &slot.phase), Some(Phase::Free));
+    let unwritten = !free && state.is_unwritten();
+    if !begun && (!state.live || unwritten || state.should_shed(&shared.env)) {
         state.park(id, Phase::Held, waker, outside);
         return Go::Wait;
     }
@@ -186,7 +190,9 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
         slot.phase = Phase::Idle;
         state.running -= 1;
     }
+    // What was done once is not done again, however it failed.
     if state.is_task()
+        && key.kind != Kind::Once
         && let Some(error) = to_be_repeated(&held)
     {
         state.retry = Some(error);

@@ -13,8 +13,10 @@ impl State {
     /// The key the client will answer under: the author's name where it is free, else `scope/name#n`.
     pub(crate) fn wire_key(&mut self, id: SlotId, key: &Key, fingerprint: u64) -> Box<str> {
         let plain = self.plain_wire_key(id, key);
+        let others = || self.slots.iter().filter(|slot| slot.id != id);
+        let open = |wire: &str| others().any(|slot| slot.phase.open_key() == Some(wire));
         match &mut self.task {
-            Some(task) => task.wire_key(key, fingerprint, plain),
+            Some(task) => task.wire_key(key, fingerprint, plain, open),
             None => plain.into(),
         }
     }
@@ -113,6 +115,20 @@ impl State {
             let limit = limits.asks;
             self.set_fault(
                 format!("{asks} asks are open at once, and the limit of a round is {limit}"),
+                false,
+            );
+        }
+        self.fault_is_set()
+    }
+
+    /// Has the journal no room for the answers to all open asks? That is a fault.
+    pub(super) fn passes_limit_of_entries(&mut self, limits: &Limits) -> bool {
+        let limit = limits.entries;
+        if self.entries.len() + self.open_asks() > limit {
+            self.set_fault(
+                format!(
+                    "the journal is full: {limit} entries; the answers to what is asked do not fit"
+                ),
                 false,
             );
         }

@@ -2,9 +2,10 @@
 
 use super::mark::Mark;
 use super::state::{Phase, Shared, Slot, State};
+use super::task::Withdraw;
 use super::waker::FlowWaker;
 use super::{Cut, Env, Fault, Note, Outcome, Start, Stats, Then, Write};
-use crate::{Cx, Error};
+use crate::{Cx, Error, ErrorKind};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -56,6 +57,8 @@ pub struct Flow {
     /// Polls since the handler was last at rest.
     restless: u32,
     settle: Settle,
+    /// How the flow ended, to be said once what it came to is written.
+    last: Option<Event>,
 }
 
 #[derive(Default)]
@@ -89,6 +92,7 @@ impl Flow {
             due: true,
             restless: 0,
             settle: Settle::default(),
+            last: None,
         }
     }
 
@@ -114,6 +118,9 @@ impl Flow {
     ///
     /// If polled again after an event that said the flow is over.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if let Some(event) = self.last.take() {
+            return Poll::Ready(event);
+        }
         self.waker.forward_to(cx.waker());
         for _ in 0..IN_PLACE {
             if self.due || self.waker.is_woken() {
@@ -136,7 +143,9 @@ impl Flow {
             if self.waker.is_woken() && !self.must_stop() {
                 if self.restless >= IN_PLACE {
                     self.restless = 0;
-                    self.at_rest(|rest, state| rest.go_on(state));
+                    if self.at_rest(|rest, state| rest.in_passing(state)) {
+                        return Poll::Ready(Event::Write(self.write(Then::GoOn)));
+                    }
                 }
                 if yielding {
                     break;
@@ -153,10 +162,7 @@ impl Flow {
                     self.end();
                     return Poll::Ready(Event::Cut(cut));
                 }
-                Decision::Over(event) => {
-                    self.end();
-                    return Poll::Ready(event);
-                }
+                Decision::Over(event) => return Poll::Ready(self.end_with(event)),
             }
         }
         cx.waker().wake_by_ref();
@@ -191,12 +197,36 @@ impl Flow {
     }
 
     fn write(&mut self, then: Then) -> Write {
-        let now = self.shared.env.source.now();
-        let write = self.shared.lock().write(self.shared.flow, now, then);
+        let withdraw = match then {
+            Then::Rest {
+                perhaps_more: false,
+                ..
+            } => Withdraw::All,
+            _ => Withdraw::Dropped,
+        };
+        let write = self.shared.write(then, withdraw);
         if then == Then::HandOn {
             self.end();
         }
         write
+    }
+
+    /// Ends the flow. What an attempt that will be repeated has come to is written first, and its asks stay.
+    fn end_with(&mut self, event: Event) -> Event {
+        let repeated = match &event {
+            Event::Done(Err(error)) => matches!(error.kind(), ErrorKind::Retry),
+            Event::Panicked(_) => true,
+            _ => false,
+        };
+        let write = repeated && self.shared.lock().is_unwritten();
+        let event = if write {
+            self.last = Some(event);
+            Event::Write(self.shared.write(Then::GoOn, Withdraw::Nothing))
+        } else {
+            event
+        };
+        self.end();
+        event
     }
 
     fn must_stop(&self) -> bool {
@@ -222,8 +252,8 @@ impl Flow {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(done)) => done,
             Err(panic) => {
-                self.end();
-                return Poll::Ready(Event::Panicked(panic_message(&*panic)));
+                let event = Event::Panicked(panic_message(&*panic));
+                return Poll::Ready(self.end_with(event));
             }
         };
         let event = {
@@ -233,8 +263,7 @@ impl Flow {
                 None => self.finish(&mut state, done),
             }
         };
-        self.end();
-        Poll::Ready(event)
+        Poll::Ready(self.end_with(event))
     }
 
     fn finish(&self, state: &mut State, done: Result<Outcome, Error>) -> Event {
@@ -358,7 +387,8 @@ impl Rest<'_> {
             return Decision::Write(Then::HandOn);
         }
         let waits = |slot: &Slot| matches!(slot.phase, Phase::Open { .. } | Phase::Asleep(_));
-        let then = if state.running == 0 && state.slots.iter().any(waits) {
+        let works = |slot: &Slot| matches!(slot.phase, Phase::Running(_) | Phase::Saving);
+        let then = if !state.slots.iter().any(works) && state.slots.iter().any(waits) {
             if self.should_settle(state) {
                 return Decision::Settle;
             }
@@ -369,14 +399,28 @@ impl Rest<'_> {
         } else {
             None
         };
-        if state.passes_limit_of_asks(state.open_asks(), &self.shared.env.limits) {
+        let limits = &self.shared.env.limits;
+        if state.passes_limit_of_asks(state.open_asks(), limits)
+            || state.passes_limit_of_entries(limits)
+        {
             return Decision::Again;
         }
-        let rests_anew = then.is_some() && state.rests_anew();
+        let rests_anew = then.is_some_and(|then| state.rests_anew(then));
         if rests_anew || state.is_unwritten() || state.asks_changed() {
             return Decision::Write(then.unwrap_or(Then::GoOn));
         }
         Decision::Wait
+    }
+
+    /// The handler does not come to rest: what need not wait for that goes on. Is something to be written?
+    fn in_passing(&mut self, state: &mut State) -> bool {
+        match self.go_on(state) {
+            Some(decision) => matches!(decision, Decision::Write(_)),
+            None => {
+                self.rise(state);
+                state.asks_changed()
+            }
+        }
     }
 
     /// Has those who have slept long enough polled.

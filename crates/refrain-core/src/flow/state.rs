@@ -37,6 +37,8 @@ pub(crate) enum Phase {
     },
     /// A new step that may not start yet.
     Held,
+    /// A new step that may start: all that it follows from is written.
+    Free,
     /// A step at work.
     Running(Arc<StepSignal>),
     /// Reached a point where the flow can be handed on, and waits for that.
@@ -265,8 +267,13 @@ impl State {
 
     /// A slot for what only waits. It has no entry, and no name that could collide.
     pub(crate) fn new_slot_for_wait(&mut self) -> SlotId {
-        let key = self.take_key(None, Kind::Step);
-        self.push_slot(key)
+        // Of a kind that the author cannot name.
+        self.push_slot(Key {
+            scope: None,
+            kind: Kind::Sleep,
+            name: Cow::Borrowed(""),
+            ordinal: 0,
+        })
     }
 
     /// Has whatever is in such a phase polled again.

@@ -8,7 +8,7 @@
 
 use super::driver::Flow;
 use super::reply::{Then, Write};
-use super::state::{Phase, State};
+use super::state::{Phase, Shared, Slot, SlotId, State};
 use crate::Source;
 use crate::journal::{Asked, Entry, FlowId, Held, Key, Snapshot};
 use refrain_wire::{Ask, check_answer_shape};
@@ -28,7 +28,7 @@ pub(crate) struct TaskState {
     published: Vec<Published>,
     /// Keys whose answers came in and are not written yet.
     taken: Vec<String>,
-    /// Every key that was asked under.
+    /// Every key that an ask was published under.
     used: Vec<Box<str>>,
     /// A checkpoint was made and is not written yet.
     checkpoint: bool,
@@ -36,8 +36,8 @@ pub(crate) struct TaskState {
     wrote_at: u64,
     /// The write that is under way.
     under_way: Option<UnderWay>,
-    /// How much had happened when rest was last reported.
-    rested_at: Option<u64>,
+    /// When rest was last reported: how much had happened, and whether there was perhaps more.
+    rested_at: Option<(u64, bool)>,
 }
 
 #[derive(Debug)]
@@ -51,7 +51,18 @@ struct Published {
 struct UnderWay {
     entries: usize,
     taken: usize,
-    published: Vec<Published>,
+    /// Steps that wait for it to start.
+    held: Vec<SlotId>,
+}
+
+/// Which of the asks that are published and not open are withdrawn by a write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Withdraw {
+    /// None: the next attempt asks them again.
+    Nothing,
+    /// Those that this run has made and dropped. What only an earlier run has made may still be made again.
+    Dropped,
+    All,
 }
 
 impl TaskState {
@@ -75,22 +86,27 @@ impl TaskState {
         }
     }
 
-    /// The key that an ask is or will be published under; `plain` is the one it would have elsewhere.
-    pub(super) fn wire_key(&mut self, key: &Key, fingerprint: u64, plain: String) -> Box<str> {
+    /// The key that an ask is or will be published under; `plain` is the one it would have elsewhere. `open` says which
+    /// are taken by asks that wait to be published.
+    pub(super) fn wire_key(
+        &mut self,
+        key: &Key,
+        fingerprint: u64,
+        plain: String,
+        open: impl Fn(&str) -> bool,
+    ) -> Box<str> {
         let same = |p: &&mut Published| p.asked.key == *key && p.asked.fingerprint == fingerprint;
         if let Some(known) = self.published.iter_mut().find(same) {
             known.made_here = true;
             return known.asked.wire_key.clone();
         }
-        let free = |wire: &str| self.used.iter().all(|used| **used != *wire);
+        let free = |wire: &str| !open(wire) && self.used.iter().all(|used| **used != *wire);
         let numbered = (2..).map(|number| format!("{plain}.{number}"));
-        let wire: Box<str> = std::iter::once(plain.clone())
+        std::iter::once(plain.clone())
             .chain(numbered)
             .find(|wire| free(wire))
             .unwrap_or(plain)
-            .into();
-        self.used.push(wire.clone());
-        wire
+            .into()
     }
 
     pub(super) fn keep_checkpoint(&mut self) {
@@ -112,7 +128,10 @@ impl State {
     /// Has the handler seen or done anything that is not written?
     pub(crate) fn is_unwritten(&self) -> bool {
         self.task.as_ref().is_some_and(|task| {
-            self.entries.len() > task.kept || task.checkpoint || !task.taken.is_empty()
+            self.entries.len() > task.kept
+                || task.checkpoint
+                || !task.taken.is_empty()
+                || task.under_way.is_some()
         })
     }
 
@@ -132,25 +151,42 @@ impl State {
     }
 
     /// Nothing but asks and sleeps is left. Is that news?
-    pub(super) fn rests_anew(&mut self) -> bool {
-        let moves = self.moves;
-        self.task
-            .as_mut()
-            .is_some_and(|task| task.rested_at.replace(moves) != Some(moves))
+    pub(super) fn rests_anew(&mut self, then: Then) -> bool {
+        let Then::Rest { perhaps_more, .. } = then else {
+            return false;
+        };
+        let now = (self.moves, perhaps_more);
+        let Some(task) = &mut self.task else {
+            return false;
+        };
+        let before = task.rested_at.replace(now);
+        before.is_none_or(|before| before.0 != now.0 || (before.1 && !perhaps_more))
+    }
+
+    /// Was rest reported, and has nothing happened since?
+    fn rests(&self) -> bool {
+        let rested_at = self.task.as_ref().and_then(|task| task.rested_at);
+        self.running == 0 && rested_at.is_some_and(|(moves, _)| moves == self.moves)
     }
 
     /// The asks that are open, to be written, and those that need no answer any more.
-    fn asks_to_write(&self, then: Then) -> (Vec<Published>, Vec<(String, Ask)>, Vec<String>) {
+    fn asks_to_write(
+        &self,
+        withdraw: Withdraw,
+    ) -> (Vec<Published>, Vec<(String, Ask)>, Vec<String>) {
         let (mut published, mut new, mut withdrawn) = (Vec::new(), Vec::new(), Vec::new());
         let Some(task) = &self.task else {
             return (published, new, withdrawn);
         };
-        let resting = matches!(then, Then::Rest { .. });
         for known in &task.published {
             let wire = &*known.asked.wire_key;
             let open = self.slots.iter().any(|s| s.phase.open_key() == Some(wire));
-            // What only an earlier run has asked may still be asked again, until the handler rests.
-            if open || (!known.made_here && !resting) {
+            let stays = match withdraw {
+                Withdraw::Nothing => true,
+                Withdraw::Dropped => !known.made_here,
+                Withdraw::All => false,
+            };
+            if open || stays {
                 published.push(Published {
                     asked: known.asked.clone(),
                     made_here: known.made_here,
@@ -184,24 +220,34 @@ impl State {
     }
 
     /// All that is to be written.
-    pub(super) fn write(&mut self, flow: FlowId, now: SystemTime, then: Then) -> Write {
-        let (published, asks, withdrawn) = self.asks_to_write(then);
+    pub(super) fn write(
+        &mut self,
+        flow: FlowId,
+        now: SystemTime,
+        then: Then,
+        withdraw: Withdraw,
+    ) -> Write {
+        let (published, asks, withdrawn) = self.asks_to_write(withdraw);
         let asked = published.iter().map(|p| p.asked.clone()).collect();
-        let snapshot = self.snapshot(flow, asked);
-        let entries = self.entries.len();
+        let held = |slot: &&Slot| matches!(slot.phase, Phase::Held);
+        let held = self.slots.iter().filter(held).map(|slot| slot.id).collect();
         let mut taken = Vec::new();
         if let Some(task) = &mut self.task {
+            let new = asks.iter().map(|(wire, _)| wire.as_str().into());
+            task.used.extend(new);
+            // From here on they can be answered.
+            task.published = published;
             taken.clone_from(&task.taken);
             task.wrote_at = micros(now);
             task.checkpoint = false;
             task.under_way = Some(UnderWay {
-                entries,
+                entries: self.entries.len(),
                 taken: taken.len(),
-                published,
+                held,
             });
         }
         Write {
-            snapshot,
+            snapshot: self.snapshot(flow, asked),
             asks,
             taken,
             withdrawn,
@@ -225,8 +271,9 @@ impl State {
                 p.asked.key == asked.key && p.asked.fingerprint == asked.fingerprint
             };
             let is_new = !task.published.iter().any(known);
-            asked.wire_key = task.wire_key(&asked.key, asked.fingerprint, plain);
+            asked.wire_key = task.wire_key(&asked.key, asked.fingerprint, plain, |_| false);
             if is_new {
+                task.used.push(asked.wire_key.clone());
                 new.push((asked.wire_key.to_string(), ask));
             }
             open.push(asked);
@@ -239,13 +286,14 @@ impl State {
                 perhaps_more: false,
             }
         };
-        let mut write = self.write(flow, now, then);
         let is_open = |wire: &str| open.iter().any(|asked| *asked.wire_key == *wire);
         let before = self.task.iter().flat_map(|task| &task.published);
-        write.withdrawn = before
+        let withdrawn = before
             .map(|p| p.asked.wire_key.to_string())
             .filter(|wire| !is_open(wire))
             .collect();
+        let mut write = self.write(flow, now, then, Withdraw::All);
+        write.withdrawn = withdrawn;
         write.asks = new;
         write.snapshot.asked = open;
         write.snapshot.round += 1;
@@ -291,6 +339,19 @@ impl State {
         wakers
     }
 
+    /// Lets these steps start, if they still wait for it: what they follow from is written.
+    fn free(&mut self, held: &[SlotId]) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for slot in &mut self.slots {
+            if held.contains(&slot.id) && matches!(slot.phase, Phase::Held) {
+                slot.phase = Phase::Free;
+                wakers.extend(slot.waker.take());
+                self.moves += 1;
+            }
+        }
+        wakers
+    }
+
     fn take_in(&mut self, wire_key: &str, json: &str) -> Option<Waker> {
         let task = self.task.as_mut()?;
         let known = |p: &Published| *p.asked.wire_key == *wire_key;
@@ -307,6 +368,13 @@ impl State {
         let slot = self.slots.iter_mut().find(|slot| open(&slot.phase))?;
         slot.phase = Phase::Idle;
         slot.waker.take()
+    }
+}
+
+impl Shared {
+    pub(super) fn write(&self, then: Then, withdraw: Withdraw) -> Write {
+        let now = self.env.source.now();
+        self.lock().write(self.flow, now, then, withdraw)
     }
 }
 
@@ -359,14 +427,15 @@ impl Flow {
     pub fn written(&mut self) {
         let wake = {
             let mut state = self.shared.lock();
+            let mut wake = state.take_all(|phase| matches!(phase, Phase::Saving));
             if let Some(task) = &mut state.task
                 && let Some(done) = task.under_way.take()
             {
                 task.kept = done.entries;
                 task.taken.drain(..done.taken);
-                task.published = done.published;
+                wake.extend(state.free(&done.held));
             }
-            state.take_all(|phase| matches!(phase, Phase::Saving))
+            wake
         };
         wake.into_iter().for_each(Waker::wake);
     }
@@ -378,17 +447,23 @@ impl Flow {
         wake.into_iter().for_each(Waker::wake);
     }
 
-    /// Sets the task down as it is: whatever is at work is dropped. The flow is over.
+    /// Sets the task down as it is: whatever is at work is dropped. It rests if it was at rest, and is to be taken up
+    /// again at once if not. The flow is over.
     pub fn set_down(&mut self) -> Write {
-        let write = {
-            let mut state = self.shared.lock();
-            let wake = state.wake_at();
-            let then = Then::Rest {
-                wake,
-                perhaps_more: false,
-            };
-            state.write(self.shared.flow, self.shared.env.source.now(), then)
+        let (rests, wake) = {
+            let state = self.shared.lock();
+            (state.rests(), state.wake_at())
         };
+        let rest = Then::Rest {
+            wake,
+            perhaps_more: false,
+        };
+        let (then, withdraw) = if rests {
+            (rest, Withdraw::All)
+        } else {
+            (Then::HandOn, Withdraw::Dropped)
+        };
+        let write = self.shared.write(then, withdraw);
         self.end();
         write
     }

@@ -262,6 +262,7 @@ impl World {
                 sampling_tools: true,
                 sampling_context: true,
                 roots: true,
+                tasks: true,
             },
             pressure: None,
             replay_log: None,

@@ -11,10 +11,11 @@ use tokio::sync::Notify;
 pub(crate) struct Crew {
     /// What this instance is called in the store.
     pub(crate) worker: String,
+    most: usize,
     running: Mutex<HashMap<TaskId, Arc<Hold>>>,
     /// Is somebody holding the leases?
     pub(super) kept: AtomicBool,
-    /// A task has ended here: there may be room for another.
+    /// There is room again, or nothing runs any more.
     pub(super) room: Notify,
     /// A task was set down here, to be taken up again at this time.
     pub(super) wakes: Mutex<Vec<Instant>>,
@@ -34,10 +35,12 @@ pub(crate) struct Hold {
 }
 
 impl Crew {
-    pub(crate) fn new(random: [u8; 4]) -> Self {
+    /// Room for `most` tasks.
+    pub(crate) fn new(random: [u8; 4], most: usize) -> Self {
         let random = u32::from_be_bytes(random);
         Self {
             worker: format!("{}-{random:08x}", std::process::id()),
+            most,
             running: Mutex::default(),
             kept: AtomicBool::new(false),
             room: Notify::new(),
@@ -72,6 +75,7 @@ impl Crew {
 
     pub(super) fn release(&self, hold: &Arc<Hold>) {
         let mut running = lock(&self.running);
+        let full = running.len() >= self.most;
         // The same task may have been taken anew by this instance.
         if running
             .get(&hold.lease.task)
@@ -79,8 +83,11 @@ impl Crew {
         {
             running.remove(&hold.lease.task);
         }
+        let empty = running.is_empty();
         drop(running);
-        self.room.notify_waiters();
+        if full || empty {
+            self.room.notify_one();
+        }
     }
 
     /// Waits until nothing runs here.
@@ -90,6 +97,11 @@ impl Crew {
             // A task may have ended before we listened.
             let _ = tokio::time::timeout(Duration::from_millis(50), room).await;
         }
+    }
+
+    /// Is there room for one more?
+    pub(super) fn has_room(&self) -> bool {
+        self.len() < self.most
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Hold>> {

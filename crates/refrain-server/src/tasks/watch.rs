@@ -14,6 +14,7 @@ use refrain_store::{Hint, Task, TaskId};
 use refrain_wire::{ResultBody, RpcError};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
@@ -46,11 +47,18 @@ struct Known {
 }
 
 struct News {
-    /// The revision that the client was told last, of each task.
-    told: Vec<Option<u64>>,
+    /// What the client knows of each task.
+    told: Vec<Option<Told>>,
     /// Places of the tasks to look at, each at most once.
     due: VecDeque<usize>,
     waker: Option<Waker>,
+}
+
+/// What a client was told of a task last.
+#[derive(Clone, Copy)]
+struct Told {
+    revision: u64,
+    seen: u64,
 }
 
 impl Known {
@@ -70,7 +78,8 @@ impl Known {
     /// Notes that a task is to be looked at, unless the client knows this revision of it. Gives whom to wake.
     fn note(&self, place: usize, revision: Option<u64>) -> Option<Waker> {
         let mut news = lock(&self.news);
-        let known = revision.is_some() && news.told[place] >= revision;
+        let knows = |told: Told| revision.is_some_and(|revision| told.revision >= revision);
+        let known = news.told[place].is_some_and(knows);
         if known || news.due.contains(&place) {
             return None;
         }
@@ -284,8 +293,9 @@ impl TaskNews {
                 return None;
             }
         };
-        let revision = Some(task.revision);
-        if lock(&self.known.news).told[place] >= revision {
+        let (revision, seen) = (task.revision, seen(&task));
+        let before = lock(&self.known.news).told[place].replace(Told { revision, seen });
+        if before.is_some_and(|told| told.seen == seen) {
             return None;
         }
         let over = task.status.is_terminal();
@@ -293,7 +303,6 @@ impl TaskNews {
         if over || info.is_none() {
             self.leave(place);
         }
-        lock(&self.known.news).told[place] = revision;
         Some(info?.to_detailed())
     }
 
@@ -330,6 +339,19 @@ impl Server {
             tokio::spawn(watch(server, hints, tasks.options.look));
         }
     }
+}
+
+/// What a client can see of a task, but for the time of its last change: it has a revision for more than that.
+fn seen(task: &Task) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    task.status.hash(&mut hasher);
+    task.status_message.hash(&mut hasher);
+    (task.ttl, task.poll_interval).hash(&mut hasher);
+    // Of an ask the key will do: it is never used again.
+    for (key, _) in &task.asks {
+        key.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Those of these tasks that are the caller's.

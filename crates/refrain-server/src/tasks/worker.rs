@@ -81,22 +81,20 @@ impl Server {
             } else {
                 tasks.until_wake().min(tasks.options.look)
             };
-            let full = !tasks.has_room();
             let look = tokio::time::sleep(wait);
             tokio::pin!(look);
             loop {
                 tokio::select! {
-                    () = &mut look, if !full => break,
-                    () = tasks.crew.room.notified(), if full => break,
+                    () = &mut look => break,
+                    () = tasks.crew.room.notified() => break,
                     hint = hints.recv() => match hint {
-                        Ok(hint) if hint.due && !full => break,
+                        Ok(hint) if hint.due && tasks.crew.has_room() => break,
                         Ok(_) => {}
                         // Some were missed.
-                        Err(RecvError::Lagged(_)) if !full => break,
-                        Err(RecvError::Lagged(_)) => {}
+                        Err(RecvError::Lagged(_)) => break,
                         // There are none from this store.
                         Err(RecvError::Closed) => {
-                            tokio::time::sleep(tasks.options.look).await;
+                            look.await;
                             break;
                         }
                     },
@@ -109,7 +107,7 @@ impl Server {
     async fn claim_some(&self, tasks: &Tasks) -> bool {
         let room = tasks.options.concurrent.saturating_sub(tasks.crew.len());
         let most = room.min(BATCH);
-        if most == 0 {
+        if most == 0 || self.is_draining() {
             return false;
         }
         let tools: Vec<String> = {

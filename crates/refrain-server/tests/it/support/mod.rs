@@ -5,6 +5,7 @@ mod handlers;
 pub(crate) mod issuer;
 mod request;
 mod scrape;
+pub(crate) mod tasks;
 pub(crate) mod watch;
 
 pub(crate) use client::{Connection, Response};
@@ -103,6 +104,12 @@ impl Instance {
         ended
             .expect("serving does not panic")
             .expect("no I/O error");
+    }
+
+    /// Has it stop, and waits until it has.
+    pub(crate) async fn stopped_now(mut self) {
+        self.stop();
+        self.stopped().await;
     }
 
     /// Waits until no call is running any more.

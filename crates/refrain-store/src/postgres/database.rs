@@ -1,0 +1,249 @@
+//! The database of a store: connecting, its tables, and what it has to say.
+
+use super::schema;
+use crate::open::OpenError;
+use crate::sql::PATIENCE;
+use crate::store::StoreError;
+use crate::task::{Hint, TaskId};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, Executor, Postgres};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+use tokio::sync::{broadcast, oneshot};
+use tokio::task::AbortHandle;
+
+/// Connections at most, and one more that listens.
+const CONNECTIONS: u32 = 10;
+/// How long to wait for a connection.
+const ACQUIRE: Duration = Duration::from_secs(5);
+/// A connection that was idle for longer is tried before it is used.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long a listener hears nothing before it asks whether its connection still is one.
+const SILENCE: Duration = Duration::from_secs(30);
+/// What stands for this program among the advisory locks of a database.
+const MIGRATION: i64 = 0x7265_6672_6169_6e00;
+
+/// Where hints are told.
+pub(super) const CHANNEL: &str = "refrain";
+
+pub(super) struct Database {
+    pool: PgPool,
+    pub(super) hints: broadcast::Sender<Hint>,
+    listener: AbortHandle,
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+/// A connection for one operation. One that is not told to be [`done`](Self::done) is in an unknown state, and closed.
+pub(super) struct Borrowed(PoolConnection<Postgres>, bool);
+
+impl Borrowed {
+    /// It may be used again.
+    pub(super) fn done(mut self) {
+        self.1 = true;
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.0
+    }
+}
+
+impl DerefMut for Borrowed {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.0
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.close_on_drop();
+        }
+    }
+}
+
+impl Database {
+    pub(super) async fn open(options: PgConnectOptions) -> Result<Self, OpenError> {
+        let options = options
+            .application_name("refrain")
+            .disable_statement_logging();
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(ACQUIRE)
+            .test_before_acquire(false)
+            .before_acquire(|connection, met| {
+                Box::pin(async move {
+                    if met.idle_for > IDLE {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    // The server gives up before we do, so that what we gave up is not done later.
+                    connection.execute("SET statement_timeout = '10s'").await?;
+                    Ok(())
+                })
+            })
+            .connect_lazy_with(options.clone());
+        let mut connection = pool.acquire().await.map_err(StoreError::from)?;
+        migrate(&mut connection).await?;
+        drop(connection);
+        let hints = broadcast::Sender::new(crate::HINTS);
+        let (ready, listens) = oneshot::channel();
+        let listener = tokio::spawn(listen(options, hints.clone(), ready)).abort_handle();
+        let database = Self {
+            pool,
+            hints,
+            listener,
+        };
+        let listens = listens.await.unwrap_or_else(|_| {
+            let ended = "the listener ended before it began".to_owned();
+            Err(StoreError::Failed(ended))
+        });
+        listens.map(|()| database).map_err(OpenError::from)
+    }
+
+    pub(super) async fn connection(&self) -> Result<Borrowed, StoreError> {
+        Ok(Borrowed(self.pool.acquire().await?, false))
+    }
+}
+
+/// Brings the tables up to date. The lock lets one opener do it; whoever comes second finds it done.
+async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
+    async fn found(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
+        let there = "SELECT to_regclass('refrain_schema') IS NOT NULL";
+        let there: bool = sqlx::query_scalar(there)
+            .fetch_one(&mut *connection)
+            .await?;
+        match there {
+            true => {
+                sqlx::query_scalar("SELECT max(version) FROM refrain_schema")
+                    .fetch_one(connection)
+                    .await
+            }
+            false => Ok(None),
+        }
+    }
+    let known = schema::VERSIONS.len() as i64;
+    let mut tx = connection.begin().await.map_err(StoreError::from)?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(MIGRATION)
+        .execute(&mut *tx)
+        .await
+        .map_err(StoreError::from)?;
+    let version = found(&mut tx).await.map_err(StoreError::from)?;
+    match version {
+        Some(found) if found > known => return Err(OpenError::Newer { found, known }),
+        Some(found) if found == known => return Ok(()),
+        Some(_) => {}
+        None => {
+            let table = "CREATE TABLE refrain_schema (version BIGINT NOT NULL PRIMARY KEY)";
+            tx.execute(table).await.map_err(StoreError::from)?;
+        }
+    }
+    let done = version.unwrap_or(0);
+    for (version, statements) in (1i64..).zip(schema::VERSIONS) {
+        if version <= done {
+            continue;
+        }
+        sqlx::raw_sql(*statements)
+            .execute(&mut *tx)
+            .await
+            .map_err(StoreError::from)?;
+        sqlx::query("INSERT INTO refrain_schema (version) VALUES ($1)")
+            .bind(version)
+            .execute(&mut *tx)
+            .await
+            .map_err(StoreError::from)?;
+    }
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(())
+}
+
+/// Passes on what the database says, for as long as somebody may want to hear it. What is said while the connection is
+/// lost is not heard; those who need to know look by themselves, too.
+async fn listen(
+    options: PgConnectOptions,
+    hints: broadcast::Sender<Hint>,
+    ready: oneshot::Sender<Result<(), StoreError>>,
+) {
+    let mut ready = Some(ready);
+    loop {
+        match connect_listener(options.clone()).await {
+            Ok(mut listener) => {
+                if let Some(ready) = ready.take() {
+                    let _ = ready.send(Ok(()));
+                }
+                let error = pass_on(&mut listener, &hints).await;
+                tracing::warn!(%error, "the connection that listens for hints was lost");
+            }
+            Err(error) => {
+                if let Some(ready) = ready.take() {
+                    let _ = ready.send(Err(error.into()));
+                    return;
+                }
+                tracing::debug!(%error, "no connection to listen for hints");
+            }
+        }
+        tokio::time::sleep(IDLE).await;
+    }
+}
+
+async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx::Error> {
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .acquire_timeout(ACQUIRE)
+        .connect_lazy_with(options);
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.listen(CHANNEL).await?;
+    Ok(listener)
+}
+
+/// Passes on hints until the connection is lost.
+async fn pass_on(listener: &mut PgListener, hints: &broadcast::Sender<Hint>) -> sqlx::Error {
+    loop {
+        match tokio::time::timeout(SILENCE, listener.try_recv()).await {
+            Ok(Ok(Some(said))) => {
+                if let Some(hint) = hint(said.payload()) {
+                    // An error means that nobody listens.
+                    let _ = hints.send(hint);
+                }
+            }
+            // It was lost, and is there again.
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => return error,
+            Err(_) => {
+                let alive = tokio::time::timeout(PATIENCE, listener.execute("SELECT 1")).await;
+                match alive {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => return error,
+                    Err(_) => return sqlx::Error::PoolTimedOut,
+                }
+            }
+        }
+    }
+}
+
+/// `+` and the id of a task that is due, `-` and the id of one that is not.
+fn hint(said: &str) -> Option<Hint> {
+    let (due, id) = match said.split_at_checked(1)? {
+        ("+", id) => (true, id),
+        ("-", id) => (false, id),
+        _ => return None,
+    };
+    let task = TaskId::parse(id)?;
+    Some(Hint { task, due })
+}

@@ -1,0 +1,64 @@
+//! The tables of a Postgres store.
+
+/// How the tables came about, version by version. What was released is never changed; new ones go to the end.
+///
+/// Journals change all the time: with room on each page, and no index on what changes with them, an update stays on its
+/// page (HOT).
+pub(super) const VERSIONS: &[&str] = &["
+CREATE TABLE refrain_tasks (
+    id             TEXT   COLLATE \"C\" NOT NULL PRIMARY KEY,
+    flow           BYTEA  NOT NULL,
+    owner          TEXT   COLLATE \"C\",
+    tool           TEXT   COLLATE \"C\" NOT NULL,
+    call           BYTEA  NOT NULL,
+    journal        BYTEA  NOT NULL,
+    status         TEXT   COLLATE \"C\" NOT NULL,
+    status_message TEXT,
+    created        BIGINT NOT NULL,
+    updated        BIGINT NOT NULL,
+    ttl            BIGINT NOT NULL,
+    poll_interval  BIGINT NOT NULL,
+    expires        BIGINT NOT NULL,
+    ended          BIGINT,
+    due            BIGINT,
+    worker         TEXT,
+    fence          BIGINT NOT NULL,
+    attempts       BIGINT NOT NULL,
+    last_error     TEXT,
+    revision       BIGINT NOT NULL,
+    last_commit    BIGINT NOT NULL,
+    open           BIGINT NOT NULL,
+    unread         BIGINT NOT NULL,
+    outcome        BYTEA
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX refrain_tasks_flow ON refrain_tasks (flow, (owner IS NULL), coalesce(owner, ''));
+CREATE INDEX refrain_tasks_due ON refrain_tasks (due) WHERE due IS NOT NULL;
+CREATE INDEX refrain_tasks_over ON refrain_tasks (expires) WHERE ended IS NOT NULL;
+CREATE INDEX refrain_tasks_created ON refrain_tasks (created);
+
+CREATE TABLE refrain_asks (
+    task   TEXT   COLLATE \"C\" NOT NULL,
+    key    TEXT   COLLATE \"C\" NOT NULL,
+    ord    BIGINT NOT NULL,
+    ask    BYTEA  NOT NULL,
+    answer BYTEA,
+    state  TEXT   COLLATE \"C\" NOT NULL,
+    PRIMARY KEY (task, key)
+);
+
+CREATE TABLE refrain_log (
+    flow  BYTEA  NOT NULL,
+    name  TEXT   COLLATE \"C\" NOT NULL,
+    value TEXT,
+    until BIGINT NOT NULL,
+    PRIMARY KEY (flow, name)
+);
+CREATE INDEX refrain_log_until ON refrain_log (until);
+
+CREATE TABLE refrain_tokens (
+    id    TEXT   COLLATE \"C\" NOT NULL PRIMARY KEY,
+    bytes BYTEA  NOT NULL,
+    until BIGINT NOT NULL
+);
+CREATE INDEX refrain_tokens_until ON refrain_tokens (until);
+"];

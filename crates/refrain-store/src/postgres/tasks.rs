@@ -1,0 +1,478 @@
+//! Tasks: what their owners and their workers do.
+//!
+//! Each operation is one statement, and so one round trip and one transaction. A statement sees the tables as they were
+//! when it began, but a row it had to wait for as it is: what has to hold is therefore kept in the row of the task, as
+//! numbers of open and of unread asks, and never counted anew. Whoever changes asks locks the row of their task first.
+
+use super::PgStore;
+use super::text::{indexed, read, written};
+use crate::sql::{
+    AskColumns, ClaimRecord, NextColumns, TaskRecord, claim_columns, claimed, column,
+    first_of_each, made, most, next_commit, open_asks, task_columns, task_id, tasks,
+};
+use crate::store::StoreError;
+use crate::task::{Claim, Claimed, Commit, Committed, Created, Lease, NewTask, Task, TaskId};
+use crate::time::micros;
+use refrain_core::Principal;
+use sqlx::postgres::PgConnection;
+use std::collections::HashMap;
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+const CREATE: &str = concat!(
+    "WITH made AS (
+        INSERT INTO refrain_tasks
+            (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl, poll_interval,
+             expires, due, worker, fence, attempts, revision, last_commit, open, unread)
+        VALUES
+            ($1, $2, $3, $4, $5, $6, 'working', $7, ", now!(), ", ", now!(), ", $8, $9,
+             ", now!(), " + $8, ", now!(), " + $10, $11, ($11 IS NOT NULL)::int, ($11 IS NOT NULL)::int, 1, 0, 0, 0)
+        ON CONFLICT DO NOTHING
+        RETURNING id, created, worker
+    )
+    SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+' || id) IS NULL END FROM made"
+);
+
+const BEFORE: &str = concat!(
+    "SELECT ",
+    task_columns!(),
+    " FROM refrain_tasks t ",
+    open_asks!(),
+    " WHERE t.owner IS NOT DISTINCT FROM $1 AND (t.id = $2 OR t.flow = $3)
+    ORDER BY t.flow = $3 DESC, t.id, a.ord"
+);
+
+const GET: &str = concat!(
+    "SELECT ",
+    task_columns!(),
+    " FROM refrain_tasks t ",
+    open_asks!(),
+    " WHERE t.id = $1 AND t.owner IS NOT DISTINCT FROM $2 ORDER BY a.ord"
+);
+
+const ANSWER: &str = concat!(
+    "WITH held AS MATERIALIZED (
+        SELECT id, due FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 FOR UPDATE
+    ), given AS (
+        UPDATE refrain_asks a SET answer = v.answer, state = 'answered'
+        FROM held, unnest($3::text[], $4::bytea[]) AS v (key, answer)
+        WHERE held.due IS NOT NULL AND a.task = held.id AND a.key = v.key AND a.state = 'open'
+        RETURNING 1
+    ), counted AS (
+        SELECT count(*) AS new FROM given
+    ), answered AS (
+        UPDATE refrain_tasks t
+        SET open = t.open - counted.new, unread = t.unread + counted.new,
+            status = CASE WHEN t.open > counted.new THEN 'input_required' ELSE 'working' END,
+            updated = greatest(t.updated, ", now!(), "), revision = t.revision + 1,
+            due = CASE WHEN t.worker IS NULL THEN least(t.due, ", now!(), ") ELSE t.due END
+        FROM held, counted
+        WHERE t.id = held.id AND counted.new > 0
+        RETURNING t.id, t.worker IS NULL AS due
+    )
+    SELECT EXISTS (SELECT 1 FROM held),
+        (SELECT pg_notify('refrain', CASE WHEN due THEN '+' ELSE '-' END || id) IS NULL FROM answered)"
+);
+
+const CANCEL: &str = concat!(
+    "WITH there AS (
+        SELECT 1 FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2
+    ), cancelled AS (
+        UPDATE refrain_tasks
+        SET status = 'cancelled', updated = greatest(updated, ",
+    now!(),
+    "), ended = ",
+    now!(),
+    ",
+            due = NULL, worker = NULL, fence = fence + 1, revision = revision + 1
+        WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 AND due IS NOT NULL
+        RETURNING id
+    )
+    SELECT EXISTS (SELECT 1 FROM there),
+        (SELECT pg_notify('refrain', '-' || id) IS NULL FROM cancelled)"
+);
+
+/// What is due is found in the index of what is due. With 100,000 tasks that wait and ten that are due, `EXPLAIN
+/// (ANALYZE)` reads ten of them: `Index Scan using refrain_tasks_due`, `Index Cond: (due <= ...)`.
+const CLAIM: &str = concat!(
+    "WITH found AS MATERIALIZED (
+        SELECT id AS task, due AS since FROM refrain_tasks
+        WHERE due <= ",
+    now!(),
+    " AND (tool = ANY($2) OR expires <= ",
+    now!(),
+    ")
+        ORDER BY due LIMIT $4
+        FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        UPDATE refrain_tasks
+        SET worker = $1, due = ",
+    now!(),
+    " + $3, fence = fence + 1, attempts = attempts + 1,
+            revision = revision + 1, last_commit = 0
+        FROM found WHERE id = task
+        RETURNING ",
+    claim_columns!(),
+    ", greatest(0, expires - ",
+    now!(),
+    ") AS time_left, since
+    )
+    SELECT ",
+    claim_columns!(),
+    ", time_left FROM taken ORDER BY since"
+);
+
+const EXTEND: &str = concat!(
+    "UPDATE refrain_tasks t SET due = ",
+    now!(),
+    " + $3
+    FROM unnest($1::text[], $2::bigint[]) AS v (id, fence)
+    WHERE t.id = v.id AND t.fence = v.fence AND t.due IS NOT NULL AND t.worker IS NOT NULL
+    RETURNING t.id, t.fence"
+);
+
+/// What a commit sets. Its asks have changed the numbers of open and of unread ones by so much.
+macro_rules! commit_set {
+    ($open:literal, $unread:literal) => {
+        concat!(
+            "SET journal = coalesce($4, t.journal),
+            attempts = CASE WHEN $4 IS NULL THEN t.attempts ELSE 0 END,
+            status_message = coalesce($5, t.status_message),
+            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN $4 IS NULL THEN t.last_error END,
+            open = t.open + ",
+            $open,
+            ",
+            unread = t.unread + ",
+            $unread,
+            ",
+            status = CASE WHEN $6 = 'complete' THEN 'completed' WHEN $6 = 'fail' THEN 'failed'
+                WHEN t.open + ",
+            $open,
+            " > 0 THEN 'input_required' ELSE 'working' END,
+            due = CASE WHEN $6 = 'keep' THEN t.due
+                WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND t.unread + ",
+            $unread,
+            " > 0) THEN ",
+            now!(),
+            "
+                WHEN $6 IN ('set_down', 'retry') THEN least(t.expires, ",
+            now!(),
+            " + $7) END,
+            worker = CASE WHEN $6 = 'keep' THEN t.worker END,
+            ended = CASE WHEN $6 IN ('complete', 'fail') THEN ",
+            now!(),
+            " END,
+            outcome = $9,
+            updated = greatest(t.updated, ",
+            now!(),
+            "),
+            revision = t.revision + 1,
+            last_commit = $3"
+        )
+    };
+}
+
+/// What a commit gives, and who hears of it.
+macro_rules! commit_said {
+    () => {
+        "SELECT revision, unread, CASE
+            WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND unread > 0) THEN pg_notify('refrain', '+' || id) IS NULL
+            WHEN $10 THEN pg_notify('refrain', '-' || id) IS NULL
+        END FROM written"
+    };
+}
+
+const COMMIT: &str = concat!(
+    "WITH written AS (
+        UPDATE refrain_tasks t ",
+    commit_set!("0", "0"),
+    "
+        WHERE t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL AND t.last_commit < $3
+        RETURNING t.id, t.revision, t.unread
+    ) ",
+    commit_said!()
+);
+
+const COMMIT_WITH_ASKS: &str = concat!(
+    "WITH held AS MATERIALIZED (
+        SELECT id, revision FROM refrain_tasks
+        WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3
+        FOR UPDATE
+    ), published AS (
+        INSERT INTO refrain_asks (task, key, ord, ask, state)
+        SELECT held.id, v.key, (held.revision << 20) + v.n, v.ask,
+            CASE WHEN v.key = ANY($14) THEN 'withdrawn' ELSE 'open' END
+        FROM held, unnest($11::text[], $12::bytea[]) WITH ORDINALITY AS v (key, ask, n)
+        ON CONFLICT DO NOTHING
+        RETURNING state
+    ), taken AS (
+        UPDATE refrain_asks a SET state = 'taken' FROM held
+        WHERE a.task = held.id AND a.key = ANY($13) AND a.state = 'answered'
+        RETURNING 1
+    ), withdrawn AS (
+        UPDATE refrain_asks a SET state = 'withdrawn' FROM held
+        WHERE a.task = held.id AND a.key = ANY($14)
+            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($13)))
+        RETURNING a.answer IS NULL AS was_open
+    ), changed AS (
+        SELECT
+            (SELECT count(*) FROM published WHERE state = 'open')
+                - (SELECT count(*) FROM withdrawn WHERE was_open) AS open,
+            - (SELECT count(*) FROM taken) - (SELECT count(*) FROM withdrawn WHERE NOT was_open) AS unread
+    ), written AS (
+        UPDATE refrain_tasks t ", commit_set!("changed.open", "changed.unread"), "
+        FROM held, changed WHERE t.id = held.id
+        RETURNING t.id, t.revision, t.unread
+    ) ",
+    commit_said!()
+);
+
+const ANSWERS: &str = "
+SELECT a.key, a.answer
+FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'
+WHERE t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL
+ORDER BY a.ord";
+
+const CLAIMED_ANSWERS: &str = "
+SELECT task, key, answer FROM refrain_asks WHERE task = ANY($1) AND state = 'answered' ORDER BY task, ord";
+
+impl PgStore {
+    pub(super) async fn create_task(&self, new: NewTask) -> Result<Created> {
+        let owner = new
+            .owner
+            .id()
+            .map(|id| indexed("the owner of the task", id));
+        let owner = owner.transpose()?;
+        let (worker, lease) = match &new.claimed {
+            Some((worker, lease)) => (Some(written(worker)), micros(*lease)),
+            None => (None, 0),
+        };
+        let is_claimed = worker.is_some();
+        let mut connection = self.database.connection().await?;
+        let created: Option<(i64, Option<bool>)> = sqlx::query_as(CREATE)
+            .bind(new.id.as_str())
+            .bind(&new.flow.as_bytes()[..])
+            .bind(&owner)
+            .bind(written(&new.tool))
+            .bind(&new.call)
+            .bind(&new.journal)
+            .bind(new.status_message.as_deref().map(written))
+            .bind(micros(new.ttl))
+            .bind(micros(new.poll_interval))
+            .bind(lease)
+            .bind(worker)
+            .fetch_optional(&mut *connection)
+            .await?;
+        let Some((created, _)) = created else {
+            let records: Vec<TaskRecord> = sqlx::query_as(BEFORE)
+                .bind(&owner)
+                .bind(new.id.as_str())
+                .bind(&new.flow.as_bytes()[..])
+                .fetch_all(&mut *connection)
+                .await?;
+            connection.done();
+            let before = tasks(records, read)?.into_iter().next();
+            let before = before.ok_or_else(StoreError::id_in_use)?;
+            return Ok(Created::Before(before.task));
+        };
+        connection.done();
+        let lease = is_claimed.then(|| Lease {
+            task: new.id.clone(),
+            fence: 1,
+        });
+        Ok(Created::New(made(new, created), lease))
+    }
+
+    pub(super) async fn get_task(&self, id: &TaskId, owner: &Principal) -> Result<Option<Task>> {
+        let mut connection = self.database.connection().await?;
+        let records: Vec<TaskRecord> = sqlx::query_as(GET)
+            .bind(id.as_str())
+            .bind(owner.id().map(written))
+            .fetch_all(&mut *connection)
+            .await?;
+        connection.done();
+        Ok(tasks(records, read)?.pop().map(|row| row.task))
+    }
+
+    pub(super) async fn answer_task(
+        &self,
+        id: &TaskId,
+        owner: &Principal,
+        answers: Vec<(String, Vec<u8>)>,
+    ) -> Result<bool> {
+        let (keys, answers) = columns(first_of_each(answers, |(key, _)| key));
+        let mut connection = self.database.connection().await?;
+        let (there, _): (bool, Option<bool>) = sqlx::query_as(ANSWER)
+            .bind(id.as_str())
+            .bind(owner.id().map(written))
+            .bind(keys)
+            .bind(answers)
+            .fetch_one(&mut *connection)
+            .await?;
+        connection.done();
+        Ok(there)
+    }
+
+    pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
+        let mut connection = self.database.connection().await?;
+        let (there, _): (bool, Option<bool>) = sqlx::query_as(CANCEL)
+            .bind(id.as_str())
+            .bind(owner.id().map(written))
+            .fetch_one(&mut *connection)
+            .await?;
+        connection.done();
+        Ok(there)
+    }
+
+    pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<Claimed>> {
+        let tools = texts(claim.tools);
+        let mut connection = self.database.connection().await?;
+        let records: Vec<ClaimRecord> = sqlx::query_as(CLAIM)
+            .bind(written(claim.worker))
+            .bind(tools)
+            .bind(micros(claim.lease))
+            .bind(most(claim.most))
+            .fetch_all(&mut *connection)
+            .await?;
+        let mut taken = Vec::with_capacity(records.len());
+        let mut unread = Vec::new();
+        for record in records {
+            let (task, answered) = claimed(record, read)?;
+            if answered {
+                unread.push(task.lease.task.as_str().to_owned());
+            }
+            taken.push(task);
+        }
+        if !unread.is_empty() {
+            give_answers(&mut connection, &mut taken, unread).await?;
+        }
+        connection.done();
+        Ok(taken)
+    }
+
+    pub(super) async fn extend_leases(
+        &self,
+        leases: &[Lease],
+        lease: Duration,
+    ) -> Result<Vec<Lease>> {
+        let (ids, fences): (Vec<&str>, Vec<i64>) = leases
+            .iter()
+            .map(|lease| (lease.task.as_str(), column(lease.fence)))
+            .unzip();
+        let mut connection = self.database.connection().await?;
+        let held: Vec<(String, i64)> = sqlx::query_as(EXTEND)
+            .bind(ids)
+            .bind(fences)
+            .bind(micros(lease))
+            .fetch_all(&mut *connection)
+            .await?;
+        connection.done();
+        let lease = |(id, fence): (String, i64)| Lease {
+            task: task_id(&id),
+            fence: fence.unsigned_abs(),
+        };
+        Ok(held.into_iter().map(lease).collect())
+    }
+
+    pub(super) async fn commit_task(&self, lease: &Lease, mut commit: Commit) -> Result<Committed> {
+        let seen = commit.is_seen();
+        let asks = AskColumns::of(&mut commit);
+        let next = NextColumns::from(commit.next);
+        let sql = match asks {
+            Some(_) => COMMIT_WITH_ASKS,
+            None => COMMIT,
+        };
+        let mut query = sqlx::query_as(sql)
+            .bind(lease.task.as_str())
+            .bind(column(lease.fence))
+            .bind(next_commit())
+            .bind(commit.journal)
+            .bind(commit.status_message.as_deref().map(written))
+            .bind(next.kind)
+            .bind(next.wait)
+            .bind(next.error.as_deref().map(written))
+            .bind(next.outcome)
+            .bind(seen);
+        if let Some(asks) = asks {
+            for (key, _) in &asks.publish {
+                indexed("the key of an ask", key)?;
+            }
+            let (keys, published) = columns(asks.publish);
+            query = query.bind(keys).bind(published);
+            query = query.bind(texts(&asks.taken));
+            query = query.bind(texts(&asks.withdrawn));
+        }
+        let mut connection = self.database.connection().await?;
+        let written: Option<(i64, i64, Option<bool>)> =
+            query.fetch_optional(&mut *connection).await?;
+        connection.done();
+        let (revision, unread, _) = written.ok_or(StoreError::Lost)?;
+        Ok(Committed {
+            revision: revision.unsigned_abs(),
+            answers: unread > 0,
+        })
+    }
+
+    pub(super) async fn unread_answers(&self, lease: &Lease) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut connection = self.database.connection().await?;
+        let records: Vec<(Option<String>, Option<Vec<u8>>)> = sqlx::query_as(ANSWERS)
+            .bind(lease.task.as_str())
+            .bind(column(lease.fence))
+            .fetch_all(&mut *connection)
+            .await?;
+        connection.done();
+        if records.is_empty() {
+            return Err(StoreError::Lost);
+        }
+        let answer = |(key, answer): (Option<String>, Option<Vec<u8>>)| key.map(read).zip(answer);
+        Ok(records.into_iter().filter_map(answer).collect())
+    }
+
+    pub(super) async fn revisions_of(&self, ids: &[TaskId]) -> Result<Vec<(TaskId, u64)>> {
+        let ids: Vec<&str> = ids.iter().map(TaskId::as_str).collect();
+        let mut connection = self.database.connection().await?;
+        let records: Vec<(String, i64)> =
+            sqlx::query_as("SELECT id, revision FROM refrain_tasks WHERE id = ANY($1)")
+                .bind(ids)
+                .fetch_all(&mut *connection)
+                .await?;
+        connection.done();
+        let revision = |(id, revision): (String, i64)| (task_id(&id), revision.unsigned_abs());
+        Ok(records.into_iter().map(revision).collect())
+    }
+}
+
+/// Gives each of these tasks its answers. They are read after the tasks were taken, so none that counted is missing.
+async fn give_answers(
+    connection: &mut PgConnection,
+    taken: &mut [Claimed],
+    ids: Vec<String>,
+) -> Result<()> {
+    let records: Vec<(String, String, Vec<u8>)> = sqlx::query_as(CLAIMED_ANSWERS)
+        .bind(ids)
+        .fetch_all(connection)
+        .await?;
+    let mut answers: HashMap<String, Vec<(String, Vec<u8>)>> = HashMap::new();
+    for (task, key, answer) in records {
+        answers.entry(task).or_default().push((read(key), answer));
+    }
+    for task in taken {
+        let of_task = answers.remove(task.lease.task.as_str());
+        task.answers = of_task.unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn texts(texts: &[String]) -> Vec<String> {
+    texts
+        .iter()
+        .map(|text| written(text).into_owned())
+        .collect()
+}
+
+/// Keys and values, as two columns.
+fn columns(pairs: Vec<(String, Vec<u8>)>) -> (Vec<String>, Vec<Vec<u8>>) {
+    let column = |(key, value): (String, Vec<u8>)| (written(&key).into_owned(), value);
+    pairs.into_iter().map(column).unzip()
+}
