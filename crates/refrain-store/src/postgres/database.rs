@@ -245,5 +245,9 @@ fn hint(said: &str) -> Option<Hint> {
         _ => return None,
     };
     let task = TaskId::parse(id)?;
-    Some(Hint { task, due })
+    Some(Hint {
+        task,
+        due,
+        own: false,
+    })
 }
