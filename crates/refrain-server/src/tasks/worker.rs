@@ -197,11 +197,19 @@ impl Tasks {
 
 async fn sweep(tasks: &Tasks) {
     loop {
-        tokio::time::sleep(tasks.options.sweep).await;
         match tasks.store.sweep(tasks.options.keep, SWEPT).await {
-            Ok(swept) => tracing::debug!(?swept, "what is over was thrown away"),
+            Ok(swept) => {
+                tracing::debug!(?swept, "what is over was thrown away");
+                let most = swept.tasks.max(swept.records).max(swept.tokens);
+                if most >= SWEPT as u64 {
+                    // There is more, but others want the store too.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+            }
             Err(error) => tracing::warn!(%error, "what is over could not be thrown away"),
         }
+        tokio::time::sleep(tasks.options.sweep).await;
     }
 }
 
