@@ -5,6 +5,7 @@
 //! | `options` | how tasks are run and kept |
 //! | `create` | a flow becomes a task |
 //! | `crew` | the tasks that an instance runs |
+//! | `spill` | tokens that are too large to travel |
 //! | `run` | one task at work |
 //! | `worker` | what takes tasks that are due and looks after those that run |
 //! | `request` | what clients ask about their tasks |
@@ -16,12 +17,14 @@ mod crew;
 mod options;
 mod request;
 mod run;
+mod spill;
 mod vault;
 mod watch;
 mod worker;
 
 pub use options::TaskOptions;
 pub(crate) use request::answer;
+pub(crate) use spill::{Fetching, Spilling};
 pub(crate) use watch::TaskNews;
 pub(crate) use worker::Worker;
 

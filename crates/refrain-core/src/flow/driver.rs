@@ -384,6 +384,9 @@ impl Rest<'_> {
     fn decide_task(&mut self, state: &mut State) -> Decision {
         let parked = |slot: &Slot| matches!(slot.phase, Phase::Parked | Phase::Held);
         if state.running == 0 && state.shedding && state.slots.iter().any(parked) {
+            if self.should_settle(state) {
+                return Decision::Settle;
+            }
             return Decision::Write(Then::HandOn);
         }
         let waits = |slot: &Slot| matches!(slot.phase, Phase::Open { .. } | Phase::Asleep(_));
@@ -443,8 +446,10 @@ impl Rest<'_> {
             // Another task's operation: its task will poll it, and that has the driver look again.
             return Some(Decision::Wait);
         }
+        // What comes after a value that is handed on is seen where that is seen.
+        let end = state.first_parked().unwrap_or(usize::MAX);
         let waiting = |(at, slot): (usize, &Slot)| match slot.phase {
-            Phase::Waiting(entry) => Some((entry, at)),
+            Phase::Waiting(entry) if entry < end => Some((entry, at)),
             _ => None,
         };
         let awaited = state.slots.iter().enumerate().filter_map(waiting).min();

@@ -259,7 +259,8 @@ impl Instance {
                 Poll::Pending => still += 1,
             }
             tokio::task::yield_now().await;
-            if woken.0.swap(false, Ordering::SeqCst) {
+            if woken.is_woken() {
+                woken.forget();
                 still = 0;
             }
         }
@@ -309,7 +310,17 @@ impl Instance {
 
 /// Remembers that it was woken.
 #[derive(Default)]
-struct Woken(AtomicBool);
+pub(crate) struct Woken(AtomicBool);
+
+impl Woken {
+    pub(crate) fn is_woken(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {

@@ -3,6 +3,7 @@
 use super::run::Running;
 use super::vault::Part;
 use crate::catalog::RegisteredTool;
+use crate::metrics::TaskEvent;
 use crate::server::Server;
 use refrain_core::{Claims, Flow, Principal, Snapshot};
 use refrain_store::{Created, NewTask, StoreError, TaskId};
@@ -133,6 +134,9 @@ impl Server {
 
     /// The reply to a call that has become a task. If it runs here, it goes on here.
     pub(crate) fn begin_task(&self, made: Made, seed: Seed, mut flow: Flow) -> Reply {
+        if let Created::New(..) = made.created {
+            self.0.metrics.task(TaskEvent::Created);
+        }
         let task = match made.created {
             Created::New(task, Some(lease)) => {
                 let left = task.ttl;

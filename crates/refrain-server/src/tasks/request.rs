@@ -58,7 +58,7 @@ impl NotDone {
 }
 
 /// What a client is told of a store that did not do what it was asked; the log has the rest.
-pub(crate) fn store_error(error: &StoreError) -> RpcError {
+fn store_error(error: &StoreError) -> RpcError {
     match error {
         StoreError::Unavailable(_) => {
             tracing::warn!(%error, "a request about a task was not done");

@@ -8,6 +8,7 @@ use super::create::StoredCall;
 use super::crew::{Hold, lock};
 use super::vault::Part;
 use crate::catalog::RegisteredTool;
+use crate::metrics::{TaskEvent, TaskRuns};
 use crate::round::{Target, outcome_of, run_handler};
 use crate::server::Server;
 use refrain_core::{Env, ErrorKind, Event, Flow, Pressure, Snapshot, Start, Then, Trace, Write};
@@ -57,7 +58,7 @@ struct Gone;
 
 /// What a task at work has come to.
 enum Turn {
-    Event(Event),
+    Event(Box<Event>),
     /// Something changed about the hold of it.
     Hold,
     /// The lease may have run out.
@@ -80,7 +81,8 @@ impl Server {
         let span = tracing::debug_span!("task", task = ?hold.lease.task, tool = running.tool.tool.info.name);
         let work = async move {
             let mut worked = Worked {
-                server: server.clone(),
+                _runs: server.0.metrics.task_runs(),
+                server,
                 hold,
             };
             worked.run(running).await;
@@ -99,15 +101,29 @@ impl Server {
                     next,
                     ..Commit::default()
                 };
-                match tasks.store.commit(&lease, commit).await {
-                    Ok(_) | Err(StoreError::Lost) => {}
+                match tasks.store.commit(&lease, commit.clone()).await {
+                    Ok(_) => self.count(&commit.next),
+                    Err(StoreError::Lost) => {}
                     // Another worker takes it when the lease has run out.
                     Err(error) => {
-                        tracing::warn!(task = ?lease.task, %error, "a task could not be written")
+                        tracing::warn!(task = ?lease.task, %error, "a task could not be written");
                     }
                 }
             }
         }
+    }
+
+    /// Counts what became of a task.
+    fn count(&self, next: &Next) {
+        let event = match next {
+            Next::Keep => return,
+            Next::SetDown(_) => TaskEvent::SetDown,
+            Next::HandOn => TaskEvent::HandedOn,
+            Next::Retry(..) => TaskEvent::Retried,
+            Next::Complete(_) => TaskEvent::Completed,
+            Next::Fail(_) => TaskEvent::Failed,
+        };
+        self.0.metrics.task(event);
     }
 
     fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Next> {
@@ -214,6 +230,7 @@ impl Server {
 struct Worked {
     server: Server,
     hold: Arc<Hold>,
+    _runs: TaskRuns,
 }
 
 /// Whatever becomes of the task, this instance runs it no longer.
@@ -238,36 +255,36 @@ impl Worked {
     async fn run(&mut self, mut running: Running) {
         if let Err(Gone) = self.drive(&mut running).await {
             tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
+            self.server.0.metrics.task(TaskEvent::Lost);
         }
         running.flow.cancel();
+        self.server.0.metrics.work(running.flow.stats());
     }
 
     async fn drive(&mut self, running: &mut Running) -> Result<(), Gone> {
         let mut clocks = Clocks::default();
-        if running.ends.is_none() {
-            tracing::debug!("a task that lives longer than clocks go");
-        }
         loop {
             match self.turn(running, &mut clocks).await {
-                Turn::Event(Event::Settle) => tokio::task::yield_now().await,
-                Turn::Event(Event::Notes(_) | Event::Detach) => {}
-                Turn::Event(Event::Crashed) => return Ok(()),
-                Turn::Event(Event::Write(write)) => {
-                    if self.write(running, &mut clocks, write).await? {
+                Turn::Event(event) => match *event {
+                    Event::Settle => tokio::task::yield_now().await,
+                    Event::Notes(_) | Event::Detach => {}
+                    Event::Crashed => return Ok(()),
+                    Event::Write(write) => {
+                        if self.write(running, &mut clocks, write).await? {
+                            return Ok(());
+                        }
+                    }
+                    event => {
+                        let said = clocks.status.take().map(|said| said.0);
+                        let commit = Commit {
+                            next: self.ended(running, event),
+                            status_message: running.flow.take_status().or(said),
+                            ..Commit::default()
+                        };
+                        self.commit(&commit).await?;
                         return Ok(());
                     }
-                }
-                Turn::Event(event) => {
-                    let next = self.ended(running, event);
-                    let status_message = clocks.status.take().map(|said| said.0);
-                    let commit = Commit {
-                        status_message: running.flow.take_status().or(status_message),
-                        next,
-                        ..Commit::default()
-                    };
-                    self.commit(&commit).await?;
-                    return Ok(());
-                }
+                },
                 Turn::Hold => self.look(running).await?,
                 Turn::Doubt => self.make_sure().await?,
                 Turn::Expired => {
@@ -321,7 +338,7 @@ impl Worked {
                 clocks.status = Some((message, at));
             }
             match polled {
-                Poll::Ready(event) => Poll::Ready(Turn::Event(event)),
+                Poll::Ready(event) => Poll::Ready(Turn::Event(Box::new(event))),
                 Poll::Pending => self.poll_clocks(cx, running, clocks, timer.as_mut()),
             }
         })
@@ -403,6 +420,7 @@ impl Worked {
         };
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
+            server.0.metrics.task_asks(ask.kind());
             (key.clone(), server.shut(task, Part::Ask(key), &json))
         });
         let keep = next == Next::Keep;
@@ -521,6 +539,7 @@ impl Worked {
             .until_done(|| tasks.store.commit(lease, commit.clone()))
             .await?;
         self.hold.wrote(committed.revision);
+        self.server.count(&commit.next);
         Ok(committed)
     }
 

@@ -2,6 +2,7 @@
 
 use super::Tasks;
 use super::crew::lock;
+use crate::metrics::TaskEvent;
 use crate::server::Server;
 use refrain_store::{Claim, Lease, TaskId};
 use std::future::Future;
@@ -129,6 +130,7 @@ impl Server {
             Ok(claimed) => {
                 let all = claimed.len() == most;
                 for claimed in claimed {
+                    self.0.metrics.task(TaskEvent::TakenUp);
                     self.take_up(claimed, asked).await;
                 }
                 all
@@ -227,7 +229,7 @@ async fn keep(server: Server) {
                 Ok(hint) if hint.own => {}
                 Ok(hint) => {
                     if let Some(hold) = tasks.crew.get(&hint.task) {
-                        look_at(tasks, &[hold.lease.task.clone()]).await;
+                        look_at(tasks, std::slice::from_ref(&hold.lease.task)).await;
                     }
                 }
                 Err(RecvError::Lagged(_)) => look(tasks).await,
