@@ -75,17 +75,23 @@ impl fmt::Display for StoreUrl {
         if self.file().is_some() {
             return f.write_str(&self.0);
         }
-        // Where a password ends is known only if it is well written: everything before the last `@` may be one.
-        let (url, options) = match self.0.rsplit_once('?') {
-            Some((url, _)) => (url, "?…"),
-            None => (self.0.as_str(), ""),
+        let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
+        // Where a password ends is known only if it is well written: all before the last `@` may be one.
+        let (caller, rest) = match rest.rsplit_once('@') {
+            // Or it is among the options.
+            Some((before, _)) if before.contains('?') => return write!(f, "{scheme}://…"),
+            Some((before, rest)) => {
+                let name = before.split_once(':').map_or(before, |(name, _)| name);
+                (format!("{name}:…@"), rest)
+            }
+            None => (String::new(), rest),
         };
-        let Some((before, host)) = url.rsplit_once('@') else {
-            return write!(f, "{url}{options}");
+        let (place, options) = match rest.split_once('?') {
+            Some((place, _)) => (place, "?…"),
+            None => (rest, ""),
         };
-        let (scheme, caller) = before.split_once("://").unwrap_or(("", before));
-        let name = caller.split_once(':').map_or(caller, |(name, _)| name);
-        write!(f, "{scheme}://{name}:…@{host}{options}")
+        let gap = if scheme.is_empty() { "" } else { "://" };
+        write!(f, "{scheme}{gap}{caller}{place}{options}")
     }
 }
 
@@ -102,18 +108,18 @@ pub(crate) fn masked(line: &str) -> String {
         format!("{}{stars}{}", &line[..from], &line[to..])
     };
     let mut line = line.to_owned();
-    if let Some(scheme) = line.find("://")
-        && let Some(end) = line.rfind('@').filter(|end| *end > scheme)
-        && let Some(colon) = line[scheme + 3..end].find(':')
-    {
-        line = hidden(scheme + 3 + colon + 1, end, &line);
-    }
     const OPTION: &str = "password=";
     if let Some(at) = line.find(OPTION) {
         let from = at + OPTION.len();
         let length = line[from..].find(['&', '"', '\'']);
         let to = length.map_or(line.len(), |length| from + length);
         line = hidden(from, to, &line);
+    }
+    if let Some(scheme) = line.find("://")
+        && let Some(end) = line.rfind('@').filter(|end| *end > scheme)
+        && let Some(colon) = line[scheme + 3..end].find(':')
+    {
+        line = hidden(scheme + 3 + colon + 1, end, &line);
     }
     line
 }
@@ -135,14 +141,17 @@ mod tests {
             ("postgres://me@db/tasks", "postgres://me:…@db/tasks"),
             ("postgres://me:secret@db/tasks", "postgres://me:…@db/tasks"),
             (
-                "postgres://me:sec@/ret?@db/tasks",
+                "postgres://me:secret@/@db/tasks",
                 "postgres://me:…@db/tasks",
             ),
+            ("postgres://me:secret?@db/tasks", "postgres://…"),
+            ("postgres://db/tasks?password=@secret", "postgres://…"),
             (
                 "postgres://db/tasks?user=me&password=secret",
                 "postgres://db/tasks?…",
             ),
-            ("postgrse:me:secret@db", "://postgrse:…@db"),
+            ("postgrse:me:secret@db", "postgrse:…@db"),
+            ("refrain.db", "refrain.db"),
         ] {
             let url = StoreUrl::from(url);
             assert_eq!(url.to_string(), shown);
@@ -156,6 +165,10 @@ mod tests {
             (
                 "store = \"postgres://me:süß@db/t",
                 "store = \"postgres://me:***@db/t",
+            ),
+            (
+                "store = \"postgres://db:1/t?password=s@ß\"",
+                "store = \"postgres://db:1/t?password=***\"",
             ),
             (
                 "store = \"postgres://db/t?password=süß&x=1\"",
