@@ -7,11 +7,14 @@ mod store;
 mod support;
 
 use futures_util::future::{Either, join, join_all, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use refrain_core::{Cx, Error, ErrorKind, Event, MemoryReplayLog, Outcome, Result, Then, ok};
 use serde_json::json;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::Poll;
 use std::time::{Duration, UNIX_EPOCH};
 use store::{Instance, Stop, Store, env, run};
 use support::{Book, NOON, Num, Switch, World, handler, num};
@@ -370,6 +373,38 @@ async fn an_ask_that_is_dropped_is_withdrawn() {
     instance.flow.answer("stop", &num(9).to_string());
     instance.answer(&mut store, "n", &num(1));
     assert_eq!(instance.run(&mut store).await.out(), 6);
+}
+
+#[tokio::test]
+async fn an_ask_is_withdrawn_while_other_work_goes_on() {
+    for replayed in [false, true] {
+        let (world, mut store) = (World::new(), Store::new());
+        let (first, wait) = gate();
+        let (_second, wait_more) = gate();
+        let handler = handler(move |cx| {
+            let (wait, wait_more) = (wait.clone(), wait_more.clone());
+            async move {
+                let ask = cx.elicit::<Num>("n", "?");
+                // Nothing else changes when it is dropped.
+                select(ask, pin!(pass(&wait))).await;
+                pass(&wait_more).await;
+                ok(1)
+            }
+        });
+        let mut instance = Instance::new(&world, &store, &handler);
+        instance.next_write(&mut store).await.unwrap();
+        if replayed {
+            instance = Instance::new(&world, &store, &handler);
+            instance.next_write(&mut store).await.unwrap();
+        }
+        first.send(true).unwrap();
+        let write = instance.next_write(&mut store).await.unwrap();
+        assert_eq!(
+            (&write.withdrawn[..], write.then),
+            (&["n".into()][..], Then::GoOn)
+        );
+        assert_eq!(store.all_keys(), ["n"]);
+    }
 }
 
 #[tokio::test]
@@ -873,60 +908,109 @@ async fn a_checkpoint_takes_no_name_from_a_step() {
     assert_eq!(book.lines(), ["nameless"]);
 }
 
+/// Lets others of the handler have a turn.
+async fn come_round() {
+    let mut come = false;
+    let round = poll_fn(|task| {
+        if come {
+            return Poll::Ready(());
+        }
+        come = true;
+        task.waker().wake_by_ref();
+        Poll::Pending
+    });
+    round.await;
+}
+
+/// Runs `branch` beside a computation that goes on, never at rest, until it is done.
+async fn beside_a_computation<T>(
+    cx: &Cx,
+    (first, checkpoints): (bool, bool),
+    branch: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let done = AtomicBool::new(false);
+    let compute = async {
+        let mut n = 0;
+        while !done.load(SeqCst) {
+            n += 1;
+            assert!(n < 100_000, "the other branch never had its turn");
+            if checkpoints {
+                cx.checkpoint("n", &n).await?;
+            } else {
+                come_round().await;
+            }
+        }
+        ok(n)
+    };
+    let branch = async {
+        let value = branch.await;
+        done.store(true, SeqCst);
+        value
+    };
+    if first {
+        join(branch, compute).await.0
+    } else {
+        join(compute, branch).await.1
+    }
+}
+
 #[tokio::test]
-async fn a_step_starts_and_an_ask_is_published_beside_a_computation_that_never_rests() {
-    for step_first in [true, false] {
+async fn a_step_starts_beside_a_computation_that_never_rests() {
+    for order in [(true, true), (true, false), (false, true), (false, false)] {
         let (world, mut store, book) = (World::new(), Store::new(), Book::default());
         let keep = book.clone();
         let handler = handler(move |cx| {
             let book = keep.clone();
             async move {
                 cx.random();
-                let done = AtomicU32::new(0);
-                let compute = async {
-                    let mut n = 0;
-                    while done.load(SeqCst) < 2 {
-                        n += 1;
-                        assert!(
-                            n < 100_000,
-                            "the others never had their turn: {}",
-                            done.load(SeqCst)
-                        );
-                        cx.checkpoint("n", &n).await?;
-                    }
-                    ok(n)
-                };
-                let step = async {
-                    let a = cx.step("a", noted(&book, "a")).await?;
-                    done.fetch_add(1, SeqCst);
-                    ok(a)
-                };
-                let ask = async {
-                    let n = cx.elicit::<Num>("n", "?").await?;
-                    done.fetch_add(1, SeqCst);
-                    ok(n.v)
-                };
-                let rest = join(step, ask);
-                let (step, ask) = if step_first {
-                    join(rest, compute).await.0
-                } else {
-                    join(compute, rest).await.1
-                };
-                ok(step? as i64 + ask?)
+                let step = cx.step("a", noted(&book, "a"));
+                beside_a_computation(&cx, order, step).await
             }
+        });
+        assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
+        assert_eq!(book.lines(), ["a"]);
+    }
+}
+
+#[tokio::test]
+async fn an_ask_is_published_beside_a_computation_that_never_rests() {
+    for order in [(true, true), (true, false), (false, true), (false, false)] {
+        let (world, mut store) = (World::new(), Store::new());
+        let handler = handler(move |cx| async move {
+            let ask = async { ok(cx.elicit::<Num>("n", "?").await?.v) };
+            beside_a_computation(&cx, order, ask).await
         });
         let mut instance = Instance::new(&world, &store, &handler);
         while store.open.is_empty() {
-            let event = instance.event().await;
-            let Some(Event::Write(write)) = event else {
-                panic!("{step_first}: {event:?}");
-            };
-            instance.write(&mut store, &write);
+            let write = instance.next_write(&mut store).await.unwrap();
+            assert_eq!(write.then, Then::GoOn);
         }
         instance.answer(&mut store, "n", &num(4));
-        assert_eq!(instance.run(&mut store).await.out(), 5);
-        assert_eq!(book.lines(), ["a"]);
+        assert_eq!(instance.run(&mut store).await.out(), 4);
     }
+}
+
+#[tokio::test]
+async fn a_sleep_ends_beside_a_computation_that_never_rests() {
+    let (world, mut store) = (World::new(), Store::new());
+    let clock = world.clock.clone();
+    let handler = handler(move |cx| {
+        let clock = clock.clone();
+        async move {
+            // Polled only when it is woken.
+            let sleep = async {
+                let sleeps = FuturesUnordered::from_iter([cx.sleep(Duration::from_secs(5))]);
+                let tick = async {
+                    come_round().await;
+                    clock.advance(5);
+                };
+                join(sleeps.collect::<Vec<()>>(), tick).await;
+                ok(1)
+            };
+            beside_a_computation(&cx, (true, false), sleep).await
+        }
+    });
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
 }
 
 #[tokio::test]

@@ -272,6 +272,7 @@ impl Instance {
         store.commit(write).expect("a store takes this");
         let written = Written::of(write);
         self.writes.push(written.clone());
+        assert!(self.writes.len() < 1000, "it writes without end");
         self.flow.written();
         written
     }
