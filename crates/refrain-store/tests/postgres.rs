@@ -230,6 +230,7 @@ async fn an_answer_that_a_commit_waits_for_is_not_lost() {
 async fn it_goes_on_after_the_server_was_restarted() {
     let cluster = Cluster::start().unwrap();
     if !cluster.can_stop() {
+        println!("skipped: the Postgres that was named is not ours to stop");
         return;
     }
     let url = cluster.database().await.unwrap();
@@ -411,11 +412,9 @@ async fn a_password_is_never_said() {
     let cluster = Cluster::shared().unwrap();
     let url = cluster.database().await.unwrap();
     let store = PgStore::open(&url).await.unwrap();
-    let (_, secret) = url.split_once("://").unwrap();
-    let (secret, _) = secret.split_once('@').unwrap();
-    let (_, secret) = secret.split_once(':').unwrap();
-    assert!(secret.len() > 20, "there is one");
-    assert!(!format!("{store:?} {cluster:?}").contains(secret));
+    let said = format!("{store:?} {cluster:?}");
+    let secret = url.split(['/', '@']).nth(2).unwrap().split_once(':');
+    assert!(secret.is_none_or(|(_, secret)| !said.contains(secret)));
     let place = url.split_once('@').unwrap().1;
     for url in [
         format!("postgres://refrain:hunter2@{place}"),
