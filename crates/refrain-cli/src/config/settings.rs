@@ -79,7 +79,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("clock_skew_seconds", 0, "how far clocks may be apart", |c| Seconds(&mut c.sealing.skew)),
     number("limits.body_bytes", 256, "a larger body: HTTP 413", |c| Size(&mut c.limits.body)),
     number("limits.discard_bytes", 0, "of a larger body, read so that the 413 is read", |c| Size(&mut c.limits.discard)),
-    number("limits.token_chars", 128, "a larger token: an error that names the largest entry", |c| Size(&mut c.sealing.max_token)),
+    number("limits.token_chars", 128, "a larger token waits in the store, and what travels names it", |c| Size(&mut c.sealing.max_token)),
     number("limits.concurrent_calls", 1, "one more: HTTP 503", |c| Size(&mut c.limits.concurrent_calls)),
     number(SHED_ABOVE, 0, "three quarters of concurrent_calls if not set", |c| Size(&mut c.limits.shed_above)),
     number("limits.round_seconds", 1, "then: cut with the open asks, or an error", |c| Seconds(&mut c.limits.round_time)),
@@ -108,7 +108,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("tasks.poll_interval_ms", 1, "how often clients should look, unless its tool says otherwise", |c| Millis(&mut c.tasks.poll_interval)),
     number("tasks.keep_seconds", 0, "how long a task that ended is kept at least", |c| Seconds(&mut c.tasks.keep)),
     number("tasks.sweep_seconds", 1, "how often what is over is thrown away", |c| Seconds(&mut c.tasks.sweep)),
-    number("tasks.journal_bytes", 1, "a larger journal: the task is failed, with the largest entry named", |c| Size(&mut c.tasks.journal)),
+    number("tasks.journal_bytes", 1, "a larger journal, or token that waits: an error that names the largest entry", |c| Size(&mut c.tasks.journal)),
     number("tasks.subscribed", 0, "in one subscription", |c| Size(&mut c.tasks.subscribed)),
     setting("tasks.seal", "seal what tasks hold; keys must be kept for as long as tasks live", |c| Switch(&mut c.tasks.seal)),
     setting("auth.resource", "the endpoint's URL as clients know it", |c| Given(&mut c.auth.resource))
