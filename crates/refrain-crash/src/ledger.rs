@@ -215,7 +215,7 @@ impl Ledger {
                 SELECT pid FROM pg_stat_activity
                 WHERE pid <> pg_backend_pid() AND datname = current_database()
                   AND backend_type = 'client backend'
-                ORDER BY random() LIMIT $1) AS some";
+                ORDER BY random() LIMIT $1) AS chosen";
         let Self::Postgres(pool) = self else {
             return Ok(0);
         };
@@ -236,10 +236,16 @@ where
     loop {
         match work().await {
             Ok(done) => return Ok(done),
-            Err(error) if begun.elapsed() > PATIENCE => {
+            Err(error) if begun.elapsed() > PATIENCE || is_mistake(&error) => {
                 return Err(Error::ledger("use it")(error));
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
+}
+
+/// Is it the statement that is wrong? Postgres has a class of codes for that.
+fn is_mistake(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| code.len() == 5 && code.starts_with("42"))
 }
