@@ -137,7 +137,7 @@ impl Client<'_> {
                 "arguments": self.plan,
                 "_meta": meta(Some(number)),
             });
-            let (id, line) = self.line("tools/call", params);
+            let (id, line) = self.line("tools/call", &params);
             if let Some(reply) = self.fleet.request(id, line, REPLY).await {
                 if let Some(task) = reply["result"]["taskId"].as_str() {
                     return Ok(task.to_owned());
@@ -208,7 +208,7 @@ impl Client<'_> {
         let begun = Instant::now();
         let mut last = Value::Null;
         while begun.elapsed() < PATIENCE {
-            let (_, line) = self.line(method, params.clone());
+            let (_, line) = self.line(method, &params);
             let Some(mut outgoing) = self.server.receive(&line, Principal::anonymous()) else {
                 break;
             };
@@ -227,7 +227,7 @@ impl Client<'_> {
         Err(self.no_reply(method, &last))
     }
 
-    fn line(&self, method: &str, params: Value) -> (u64, Vec<u8>) {
+    fn line(&self, method: &str, params: &Value) -> (u64, Vec<u8>) {
         let id = self.deeds.next_id.fetch_add(1, Ordering::Relaxed);
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         (id, request.to_string().into_bytes())

@@ -111,7 +111,7 @@ fn assert_fault(spoil: impl FnOnce(&mut Evidence), fault: &str) {
 #[test]
 fn a_kill_explains_a_second_attempt() {
     let findings = check(&run_with_a_kill());
-    assert_eq!(findings.faults, [String::new(); 0]);
+    assert_eq!(findings.faults, Vec::<String>::new());
     assert_eq!(findings.explained.killed, 1);
     assert_eq!(findings.explained.total(), 1);
     assert_eq!(findings.takeovers, 1);
@@ -131,7 +131,7 @@ fn a_lease_that_ran_out_explains_one_too() {
     });
     let findings = check(&evidence);
     assert_eq!(findings.explained.stopped, 1);
-    assert_eq!(findings.faults, [String::new(); 0]);
+    assert_eq!(findings.faults, Vec::<String>::new());
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_step_that_asks_to_be_tried_again_explains_one_too() {
     evidence.records[0].push(wrote(1, After::Retry, 3_000, &[]));
     let findings = check(&evidence);
     assert_eq!(findings.explained.retried, 1);
-    assert_eq!(findings.faults, [String::new(); 0]);
+    assert_eq!(findings.faults, Vec::<String>::new());
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_stop_can_catch_one_handler_unawares() {
     });
     evidence.attempts[0].at = 2_350_000;
     let findings = check(&evidence);
-    assert_eq!(findings.faults, [String::new(); 0]);
+    assert_eq!(findings.faults, Vec::<String>::new());
     assert_eq!(findings.caught_unawares, 1);
     // Another handler of the same worker cannot have been in the middle of it as well.
     evidence.records[0].extend([taken(3, 2_600_000), turn(1)]);
