@@ -58,7 +58,7 @@ pub struct Round {
     /// `None` once the round was counted.
     tally: Option<Tally>,
     span: Span,
-    _place: Place,
+    place: Option<Place>,
 }
 
 enum Stage {
@@ -90,7 +90,7 @@ enum Why {
 struct Timer {
     sleep: Pin<Box<Sleep>>,
     /// When the round must be over.
-    limit: Instant,
+    limit: Option<Instant>,
     /// When the flow becomes a task.
     task: Option<Instant>,
 }
@@ -299,7 +299,8 @@ impl Round {
             Ok(made) => {
                 let (seed, flow) = (self.seed.take()?, self.flow.take()?);
                 self.stats = flow.stats();
-                let reply = self.server.begin_task(made, seed, flow);
+                let place = self.place.take();
+                let reply = self.server.begin_task(made, seed, flow, place);
                 self.finish_with(reply)
             }
             Err(failed) => {
@@ -337,8 +338,8 @@ impl Round {
             let now = Instant::now();
             let after = seed.and_then(|seed| seed.tool.tool.task.after);
             Timer {
-                limit: now + self.server.0.limits.round_time,
-                task: after.map(|after| now + after),
+                limit: now.checked_add(self.server.0.limits.round_time),
+                task: after.and_then(|after| now.checked_add(after)),
                 sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
             }
         });
@@ -346,7 +347,7 @@ impl Round {
         if timer.task.is_some_and(|at| at <= now) {
             return Poll::Ready(Err(Instead::Detach(Why::Time)));
         }
-        if timer.limit <= now {
+        if timer.limit.is_some_and(|at| at <= now) {
             return Poll::Ready(Ok(flow.expire()));
         }
         let source = &self.server.0.source;
@@ -354,8 +355,10 @@ impl Round {
             let wait = at.duration_since(source.now());
             now + wait.unwrap_or_default()
         });
-        let first = [Some(timer.limit), timer.task, wake];
-        let first = first.into_iter().flatten().min().unwrap_or(now);
+        let first = [timer.limit, timer.task, wake];
+        let Some(first) = first.into_iter().flatten().min() else {
+            return Poll::Pending;
+        };
         if timer.sleep.deadline() != first {
             timer.sleep.as_mut().reset(first);
         }

@@ -65,6 +65,6 @@ impl Tasks {
 impl Server {
     pub(crate) fn has_room_for_task(&self) -> bool {
         let tasks = self.0.tasks.as_ref();
-        tasks.is_some_and(|tasks| tasks.crew.has_room())
+        !self.is_draining() && tasks.is_some_and(|tasks| tasks.crew.has_room())
     }
 }

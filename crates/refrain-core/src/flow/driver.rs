@@ -57,6 +57,8 @@ pub struct Flow {
     /// Polls since the handler was last at rest.
     restless: u32,
     settle: Settle,
+    /// Entries of the snapshot that a task is made of.
+    pub(super) in_snapshot: usize,
     /// How the flow ended, to be said once what it came to is written.
     last: Option<Event>,
 }
@@ -92,6 +94,7 @@ impl Flow {
             due: true,
             restless: 0,
             settle: Settle::default(),
+            in_snapshot: 0,
             last: None,
         }
     }

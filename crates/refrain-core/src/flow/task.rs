@@ -224,7 +224,9 @@ impl State {
         let held = |slot: &&Slot| matches!(slot.phase, Phase::Held);
         let held = self.slots.iter().filter(held).map(|slot| slot.id).collect();
         let mut taken = Vec::new();
+        let mut progress = !asks.is_empty();
         if let Some(task) = &mut self.task {
+            progress |= self.entries.len() > task.kept || task.checkpoint || !task.taken.is_empty();
             let new = asks.iter().map(|(wire, _)| wire.as_str().into());
             task.used.extend(new);
             // From here on they can be answered.
@@ -240,6 +242,7 @@ impl State {
             asks,
             taken,
             withdrawn,
+            progress,
             then,
         }
     }
@@ -283,6 +286,7 @@ impl State {
             .collect();
         let mut write = self.write(flow, now, then, Withdraw::All);
         write.withdrawn = withdrawn;
+        write.progress |= !new.is_empty();
         write.asks = new;
         write.snapshot.asked = open;
         write.snapshot.round += 1;
@@ -379,8 +383,10 @@ pub(super) fn fits(asked: &Asked, json: &str) -> bool {
 
 impl Flow {
     /// The flow as it is now, to be made a task of.
-    pub fn snapshot(&self) -> Snapshot {
-        self.shared.lock().snapshot(self.shared.flow, Vec::new())
+    pub fn snapshot(&mut self) -> Snapshot {
+        let state = self.shared.lock();
+        self.in_snapshot = state.entries.len();
+        state.snapshot(self.shared.flow, Vec::new())
     }
 
     /// Makes the flow a task, once its snapshot is in a store: from here on it reports [`Event::Write`](super::Event::Write).
@@ -391,6 +397,7 @@ impl Flow {
             state.deadline = state.deadline.max(deadline);
             let wrote_at = micros(self.shared.env.source.now());
             state.task = Some(Box::new(TaskState {
+                kept: self.in_snapshot,
                 wrote_at,
                 ..TaskState::default()
             }));

@@ -254,7 +254,7 @@ fn try_begin(
         handed_on: false,
         tally: None,
         span,
-        _place: place,
+        place: Some(place),
     });
     if !claims {
         round.start();

@@ -81,6 +81,10 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
     }
     let known = schema::VERSIONS.len() as i64;
     let mut tx = connection.begin().await.map_err(StoreError::from)?;
+    // However long others take, or a table has become.
+    tx.execute("SET LOCAL statement_timeout = 0")
+        .await
+        .map_err(StoreError::from)?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
         .bind(MIGRATION)
         .execute(&mut *tx)

@@ -137,9 +137,10 @@ macro_rules! commit_set {
     ($open:literal, $unread:literal) => {
         concat!(
             "SET journal = coalesce($4, t.journal),
-            attempts = CASE WHEN $4 IS NULL THEN t.attempts ELSE 0 END,
+            attempts = CASE WHEN $11 THEN 0 WHEN $6 IN ('set_down', 'hand_on') THEN greatest(t.attempts - 1, 0)
+                ELSE t.attempts END,
             status_message = coalesce($5, t.status_message),
-            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN $4 IS NULL THEN t.last_error END,
+            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $11 THEN t.last_error END,
             open = t.open + ",
             $open,
             ",
@@ -202,18 +203,18 @@ const COMMIT_WITH_ASKS: &str = concat!(
     ), published AS (
         INSERT INTO refrain_asks (task, key, ord, ask, state)
         SELECT held.id, v.key, (held.revision << 20) + v.n, v.ask,
-            CASE WHEN v.key = ANY($14) THEN 'withdrawn' ELSE 'open' END
-        FROM held, unnest($11::text[], $12::bytea[]) WITH ORDINALITY AS v (key, ask, n)
+            CASE WHEN v.key = ANY($15) THEN 'withdrawn' ELSE 'open' END
+        FROM held, unnest($12::text[], $13::bytea[]) WITH ORDINALITY AS v (key, ask, n)
         ON CONFLICT DO NOTHING
         RETURNING state
     ), taken AS (
         UPDATE refrain_asks a SET state = 'taken' FROM held
-        WHERE a.task = held.id AND a.key = ANY($13) AND a.state = 'answered'
+        WHERE a.task = held.id AND a.key = ANY($14) AND a.state = 'answered'
         RETURNING 1
     ), withdrawn AS (
         UPDATE refrain_asks a SET state = 'withdrawn' FROM held
-        WHERE a.task = held.id AND a.key = ANY($14)
-            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($13)))
+        WHERE a.task = held.id AND a.key = ANY($15)
+            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($14)))
         RETURNING a.answer IS NULL AS was_open
     ), changed AS (
         SELECT
@@ -393,7 +394,8 @@ impl PgStore {
             .bind(next.wait)
             .bind(next.error.as_deref().map(written))
             .bind(next.outcome)
-            .bind(seen);
+            .bind(seen)
+            .bind(commit.progress);
         if let Some(asks) = asks {
             for (key, _) in &asks.publish {
                 indexed("the key of an ask", key)?;

@@ -75,9 +75,9 @@ WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND worker IS NOT NULL";
 const COMMIT: &str = "
 UPDATE refrain_tasks
 SET journal = coalesce(?4, journal),
-    attempts = CASE WHEN ?4 IS NULL THEN attempts ELSE 0 END,
+    attempts = CASE WHEN ?13 THEN 0 WHEN ?6 IN ('set_down', 'hand_on') THEN max(attempts - 1, 0) ELSE attempts END,
     status_message = coalesce(?5, status_message),
-    last_error = CASE WHEN ?6 = 'retry' THEN ?8 WHEN ?4 IS NULL THEN last_error END,
+    last_error = CASE WHEN ?6 = 'retry' THEN ?8 WHEN NOT ?13 THEN last_error END,
     open = open + ?9,
     unread = unread + ?10,
     status = CASE WHEN ?6 = 'complete' THEN 'completed' WHEN ?6 = 'fail' THEN 'failed'
@@ -389,6 +389,7 @@ async fn write(
         .bind(unread)
         .bind(next.outcome)
         .bind(now())
+        .bind(commit.progress)
         .fetch_optional(conn)
         .await?;
     let (revision, unread) = written.ok_or(StoreError::Lost)?;
