@@ -194,6 +194,21 @@ const COMMIT: &str = concat!(
     commit_said!()
 );
 
+/// A commit of a worker that keeps the task, of which nobody has to hear.
+const KEEP: &str = concat!(
+    "UPDATE refrain_tasks t
+    SET journal = coalesce($4, t.journal),
+        attempts = CASE WHEN $4 IS NULL THEN t.attempts ELSE 0 END,
+        last_error = CASE WHEN $4 IS NULL THEN t.last_error END,
+        updated = greatest(t.updated, ",
+    now!(),
+    "),
+        revision = t.revision + 1,
+        last_commit = $3
+    WHERE t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL AND t.last_commit < $3
+    RETURNING t.revision, t.unread"
+);
+
 const COMMIT_WITH_ASKS: &str = concat!(
     "WITH held AS MATERIALIZED (
         SELECT id, revision FROM refrain_tasks
@@ -381,19 +396,23 @@ impl PgStore {
         let next = NextColumns::from(commit.next);
         let sql = match asks {
             Some(_) => COMMIT_WITH_ASKS,
+            None if next.kind == "keep" && !seen => KEEP,
             None => COMMIT,
         };
         let mut query = sqlx::query_as(sql)
             .bind(lease.task.as_str())
             .bind(column(lease.fence))
             .bind(next_commit())
-            .bind(commit.journal)
-            .bind(commit.status_message.as_deref().map(written))
-            .bind(next.kind)
-            .bind(next.wait)
-            .bind(next.error.as_deref().map(written))
-            .bind(next.outcome)
-            .bind(seen);
+            .bind(commit.journal);
+        if sql != KEEP {
+            query = query
+                .bind(commit.status_message.as_deref().map(written))
+                .bind(next.kind)
+                .bind(next.wait)
+                .bind(next.error.as_deref().map(written))
+                .bind(next.outcome)
+                .bind(seen);
+        }
         if let Some(asks) = asks {
             for (key, _) in &asks.publish {
                 indexed("the key of an ask", key)?;
@@ -404,10 +423,9 @@ impl PgStore {
             query = query.bind(texts(&asks.withdrawn));
         }
         let mut connection = self.database.connection().await?;
-        let written: Option<(i64, i64, Option<bool>)> =
-            query.fetch_optional(&mut *connection).await?;
+        let written: Option<(i64, i64)> = query.fetch_optional(&mut *connection).await?;
         connection.done();
-        let (revision, unread, _) = written.ok_or(StoreError::Lost)?;
+        let (revision, unread) = written.ok_or(StoreError::Lost)?;
         Ok(Committed {
             revision: revision.unsigned_abs(),
             answers: unread > 0,
