@@ -45,7 +45,7 @@ async fn claim(store: &MemoryStore) -> Option<Claimed> {
         lease: Duration::from_secs(30),
         most: 1,
     };
-    store.claim(claim).await.unwrap().pop()
+    store.claim(claim).await.expect("it answers").pop()
 }
 
 #[tokio::test]
