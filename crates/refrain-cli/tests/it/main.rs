@@ -8,6 +8,7 @@ mod killed;
 mod limits;
 mod logs;
 mod metrics;
+mod postgres;
 mod rolling_restart;
 mod shedding;
 mod stdio;

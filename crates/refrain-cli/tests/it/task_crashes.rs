@@ -1,6 +1,6 @@
 //! Tasks and what happens to instances: killed, paused for longer than their lease, drained, replaced by newer ones.
 
-use crate::support::tasks::{brief, in_the_middle, shared, shown};
+use crate::support::tasks::{Look, brief, in_the_middle, shared, shown};
 use crate::support::{Call, Client, Files, Ledger, Reply, Serve};
 use rustix::process::Signal;
 use serde_json::json;
@@ -109,8 +109,20 @@ async fn a_paused_worker_cannot_write() {
         let at_b = Client::new(b.address);
         let id = Client::new(a.address).create(echo("lamp", pause_ms)).await;
         fleet.ledger().wait_for("attempt", 1).await;
+        // Not while it writes that it has begun.
+        let begun = |look: &Look| {
+            look.status() == "completed" || look.0["statusMessage"] == "Echoing the input."
+        };
+        at_b.task_until(&id, begun).await;
         a.signal(Signal::STOP);
         if !fleet.ledger().done().is_empty() {
+            return None;
+        }
+        // A process that is paused while it writes to a file of SQLite keeps all others from writing: not this time.
+        let mut other = Call::new("accounts_task", json!({}));
+        let other = at_b.clone().with_tasks().round(&mut other).await;
+        if matches!(other, Reply::Refused { .. }) {
+            b.log.wait_for("database is locked", 1).await;
             return None;
         }
         // The lease runs out, and b takes the task.

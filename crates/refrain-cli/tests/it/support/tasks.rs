@@ -17,10 +17,11 @@ pub(crate) fn brief(files: &super::Files) -> PathBuf {
     files.write("brief.toml", settings)
 }
 
-/// Tells a story in which something happens in the middle of a step that takes so many milliseconds. Where the machine
-/// was so busy that the step was over before, which is told by `None`, it is told again with a longer one.
+/// Tells a story in which something happens in the middle of a step that takes so many milliseconds. Where it could not
+/// be told, because the machine was so busy that the step was over before, that is `None`: it is told again with a longer
+/// one.
 pub(crate) async fn in_the_middle(mut story: impl AsyncFnMut(u64) -> Option<()>) {
-    for pause_ms in [500, 2000, 6000] {
+    for pause_ms in [500, 1000, 2000, 4000, 6000] {
         if story(pause_ms).await.is_some() {
             return;
         }
