@@ -111,6 +111,23 @@ async fn an_answer_to_the_old_key_that_comes_while_the_new_version_runs_is_used_
 }
 
 #[tokio::test]
+async fn a_numbered_key_is_not_one_that_the_author_has_given() {
+    let (world, mut store) = (World::new(), Store::new());
+    run(&world, &mut store, &version::<Num>(|n| n.v))
+        .await
+        .is_at_rest();
+    let later = handler(|cx| async move {
+        let (other, n) = join(cx.elicit::<Num>("n.2", "?"), cx.elicit::<Small>("n", "?")).await;
+        ok(other?.v * 10 + n?.v)
+    });
+    run(&world, &mut store, &later).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.2", "n.3"]);
+    store.answer("n.2", &num(2));
+    store.answer("n.3", &num(3));
+    assert_eq!(run(&world, &mut store, &later).await.out(), 23);
+}
+
+#[tokio::test]
 async fn steps_and_sleeps_that_a_version_adds_are_done_and_what_was_done_is_not_repeated() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let make = |steps: &'static [&'static str], sleeps: bool| {

@@ -60,7 +60,7 @@ pub struct Flow {
     /// Entries of the snapshot that a task is made of.
     pub(super) in_snapshot: usize,
     /// How the flow ended, to be said once what it came to is written.
-    last: Option<Event>,
+    last: Option<Box<Event>>,
 }
 
 #[derive(Default)]
@@ -122,7 +122,7 @@ impl Flow {
     /// If polled again after an event that said the flow is over.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if let Some(event) = self.last.take() {
-            return Poll::Ready(event);
+            return Poll::Ready(*event);
         }
         self.waker.forward_to(cx.waker());
         for _ in 0..IN_PLACE {
@@ -223,7 +223,7 @@ impl Flow {
         };
         let write = repeated && self.shared.lock().is_unwritten();
         let event = if write {
-            self.last = Some(event);
+            self.last = Some(Box::new(event));
             Event::Write(self.shared.write(Then::GoOn, Withdraw::Nothing))
         } else {
             event
