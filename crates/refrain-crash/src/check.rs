@@ -1,8 +1,9 @@
 //! What must hold when all is over.
 //!
 //! Every task ended as its plan says. Every effect is in the ledger, once. Every attempt after the first is explained. None
-//! was made after the value was journaled. Nothing was written by a worker that had lost its lease, and no lease was taken
-//! from a worker before it had run out.
+//! was made after the value was journaled, or before that of the step before it was. Nothing was written by a worker that
+//! had lost its lease, no lease was taken from a worker before it had run out, and what was written is found by whoever
+//! has the lease after it.
 
 use crate::client::Ended;
 use crate::fleet::{Harm, Stop};
@@ -198,13 +199,24 @@ impl<'a> Check<'a> {
             let Some((next, taker)) = history.next(hold) else {
                 continue;
             };
-            for written in history.writes.get(hold).into_iter().flatten() {
-                if taker.taken < written.asked {
-                    self.fault(format!(
-                        "task {task}: run {} wrote under fence {fence} when run {} had it under fence {}",
-                        lived.run, taker.run, next.fence
-                    ));
-                }
+            let holder = format!("run {} had it under fence {}", taker.run, next.fence);
+            if lived.wrote.iter().any(|asked| taker.taken < *asked) {
+                self.fault(format!(
+                    "task {task}: run {} wrote under fence {fence} when {holder}",
+                    lived.run
+                ));
+            }
+            if taker.taken < lived.held {
+                self.fault(format!(
+                    "task {task}: run {} held fence {fence} for longer when {holder}",
+                    lived.run
+                ));
+            }
+            for effect in lived.left.iter().filter(|it| !taker.came.contains(it)) {
+                self.fault(format!(
+                    "{effect} was journaled by run {} under fence {fence}, and not there when {holder}",
+                    lived.run
+                ));
             }
             if lived.given_up.is_some() || lived.perhaps_given_up.is_some() {
                 continue;
@@ -345,8 +357,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// No attempt was made after a later step had begun, whatever the records say of journals; and they say of every step
-    /// that another one follows that its value was journaled.
+    /// No step was begun before the values of those before it were journaled; and none was tried after a later one had
+    /// begun, whatever the records say of journals.
     fn order(&mut self, plan: &Plan, attempts: &BTreeMap<Effect, Vec<Attempt<'a>>>) {
         let effects = plan.effects();
         for first in &effects {
@@ -354,18 +366,21 @@ impl<'a> Check<'a> {
                 .iter()
                 .filter(|second| plan.is_before(first.place, second.place));
             let later = later.filter_map(|second| attempts.get(second));
-            let begun = later.flatten().map(|attempt| attempt.at).min();
+            let begun = later.flatten().min_by_key(|attempt| attempt.at);
             let Some(begun) = begun else { continue };
-            if !self.history.journaled.contains_key(first) {
+            let journaled = self.history.journaled.get(first);
+            if journaled.is_none_or(|journaled| journaled.at > begun.at) {
                 self.fault(format!(
-                    "{first} is in no journal, and the next step was begun"
+                    "{first} was not in the journal yet when run {} tried {}",
+                    begun.run, begun.row.effect
                 ));
             }
             for attempt in attempts.get(first).into_iter().flatten() {
-                if attempt.at > begun {
-                    let run = attempt.run;
-                    let fault =
-                        format!("{first} was tried by run {run} after the next step had begun");
+                if attempt.at > begun.at {
+                    let fault = format!(
+                        "{first} was tried by run {} after {} was",
+                        attempt.run, begun.row.effect
+                    );
                     self.note_late(attempt, fault);
                 }
             }

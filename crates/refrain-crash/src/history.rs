@@ -18,13 +18,12 @@ pub(crate) struct Lived {
     pub(crate) given_up: Option<After>,
     /// Its worker wanted to give it up, and does not know whether it did.
     pub(crate) perhaps_given_up: Option<After>,
-}
-
-/// Something that was written under a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    pub(crate) asked: u64,
-    pub(crate) done: u64,
+    /// The effects in the journal that came with it.
+    pub(crate) came: Vec<Effect>,
+    /// The effects in the last journal that was written under it.
+    pub(crate) left: Vec<Effect>,
+    /// When something was asked to be written, successfully.
+    pub(crate) wrote: Vec<u64>,
 }
 
 /// When the value of an effect was journaled, at the latest.
@@ -38,7 +37,6 @@ pub(crate) struct Journaled {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) leases: BTreeMap<Hold, Lived>,
-    pub(crate) writes: BTreeMap<Hold, Vec<Written>>,
     /// When the value of each effect was journaled.
     pub(crate) journaled: HashMap<Effect, Journaled>,
     /// The lease under which a turn of a handler ran.
@@ -68,9 +66,10 @@ impl History {
                     journal,
                 } => {
                     latest.insert(&hold.task, hold);
-                    self.take(run, hold, *asked, *done);
+                    let came = effects(journal);
                     // It was written under an earlier one.
-                    self.journal(hold.fence.saturating_sub(1), *done, journal);
+                    self.journal(hold.fence.saturating_sub(1), *done, &came);
+                    self.take(run, hold, *asked, *done, came);
                 }
                 Event::Extended { holds, asked } => {
                     for hold in holds {
@@ -86,8 +85,9 @@ impl History {
                     done,
                     journal,
                 } => {
-                    let (asked, done) = (*asked, *done);
-                    self.write(run, hold, *then, Written { asked, done }, journal);
+                    let journal = effects(journal);
+                    self.journal(hold.fence, *done, &journal);
+                    self.write(run, hold, *then, *asked, journal);
                 }
                 Event::NotWritten { hold, then, .. } => {
                     if let Some(lived) = self.leases.get_mut(hold)
@@ -111,13 +111,16 @@ impl History {
         }
     }
 
-    fn take(&mut self, run: u32, hold: &Hold, asked: u64, done: u64) {
+    fn take(&mut self, run: u32, hold: &Hold, asked: u64, done: u64, came: Vec<Effect>) {
         let lived = Lived {
             run,
             taken: done,
             held: asked,
             given_up: None,
             perhaps_given_up: None,
+            left: came.clone(),
+            came,
+            wrote: Vec::new(),
         };
         if let Some(other) = self.leases.insert(hold.clone(), lived) {
             let Hold { task, fence } = hold;
@@ -128,23 +131,27 @@ impl History {
         }
     }
 
-    fn write(&mut self, run: u32, hold: &Hold, then: After, written: Written, journal: &[String]) {
+    fn write(&mut self, run: u32, hold: &Hold, then: After, asked: u64, journal: Vec<Effect>) {
         let Hold { task, fence } = hold;
-        match self.leases.get_mut(hold).filter(|lived| lived.run == run) {
-            Some(lived) if then != After::Keep => lived.given_up = Some(then),
-            Some(_) => {}
-            None => self.faults.push(format!(
+        let Some(lived) = self.leases.get_mut(hold).filter(|lived| lived.run == run) else {
+            self.faults.push(format!(
                 "task {task}: run {run} wrote under fence {fence}, which it was never given"
-            )),
+            ));
+            return;
+        };
+        lived.wrote.push(asked);
+        if then != After::Keep {
+            lived.given_up = Some(then);
         }
-        let writes = self.writes.entry(hold.clone());
-        writes.or_default().push(written);
-        self.journal(*fence, written.done, journal);
+        // What is written of an end has no journal.
+        if !journal.is_empty() {
+            lived.left = journal;
+        }
     }
 
-    fn journal(&mut self, fence: u64, at: u64, journal: &[String]) {
-        for effect in journal.iter().filter_map(|text| Effect::parse(text)) {
-            let first = self.journaled.entry(effect);
+    fn journal(&mut self, fence: u64, at: u64, journal: &[Effect]) {
+        for effect in journal {
+            let first = self.journaled.entry(*effect);
             let first = first.or_insert(Journaled { fence, at });
             first.fence = first.fence.min(fence);
             first.at = first.at.min(at);
@@ -165,4 +172,9 @@ impl History {
         let after = (Bound::Excluded(hold), Bound::Included(&last));
         self.leases.range::<Hold, _>(after).next()
     }
+}
+
+fn effects(journal: &[String]) -> Vec<Effect> {
+    let effects = journal.iter().filter_map(|text| Effect::parse(text));
+    effects.collect()
 }

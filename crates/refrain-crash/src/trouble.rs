@@ -58,7 +58,7 @@ impl Trouble {
             }
             turn += 1;
             match turn % 8 {
-                4 => self.stop(&mut random).await?,
+                0 | 4 => self.stop(&mut random).await?,
                 2 | 6 => self.cut(&mut random).await?,
                 _ => {}
             }

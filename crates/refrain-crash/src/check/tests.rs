@@ -217,12 +217,19 @@ fn nothing_is_tried_after_it_was_journaled() {
         it.records[1][2] = wrote(2, After::Keep, 2_300_000, &[]);
         it.attempts[0].at = 2_450_000;
     };
-    assert_fault(
-        out_of_order,
-        "<7:0.0> was tried by run 0 after the next step had begun",
-    );
+    assert_fault(out_of_order, "<7:0.0> was tried by run 0 after <7:0.1> was");
     let never = |it: &mut Evidence| it.records[1][2] = wrote(2, After::Keep, 2_300_000, &[]);
-    assert_fault(never, "<7:0.0> is in no journal");
+    assert_fault(
+        never,
+        "<7:0.0> was not in the journal yet when run 1 tried <7:0.1>",
+    );
+    let too_late = |it: &mut Evidence| {
+        it.records[1][2] = wrote(2, After::Keep, 2_450_000, &[FIRST]);
+    };
+    assert_fault(
+        too_late,
+        "<7:0.0> was not in the journal yet when run 1 tried <7:0.1>",
+    );
 }
 
 #[test]
@@ -266,6 +273,22 @@ fn leases_are_taken_when_they_have_run_out_and_needed_to_write() {
         stale,
         "run 0 wrote under fence 1 when run 1 had it under fence 2",
     );
+    let revived = |it: &mut Evidence| {
+        let extended = Event::Extended {
+            holds: vec![hold(1)],
+            asked: 2_200_000,
+        };
+        it.records[0].push(extended);
+    };
+    assert_fault(
+        revived,
+        "run 0 held fence 1 for longer when run 1 had it under fence 2",
+    );
+    let lost = |it: &mut Evidence| {
+        it.records[0].push(wrote(1, After::Keep, 4_000, &[FIRST]));
+    };
+    let missing = "<7:0.0> was journaled by run 0 under fence 1, and not there when run 1 had it under fence 2";
+    assert_fault(lost, missing);
     let shared = |it: &mut Evidence| it.records[1][0] = taken(1, 2_100_000);
     assert_fault(shared, "fence 1 was given to run 0 and to run 1");
     let foreign = |it: &mut Evidence| {
