@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::task::JoinSet;
 
 /// Tasks taken at a time.
@@ -75,6 +75,11 @@ impl Server {
     async fn claim(&self, tasks: &Tasks) {
         let mut hints = tasks.store.hints();
         loop {
+            // What they are about is found by this claim.
+            while !matches!(
+                hints.try_recv(),
+                Err(TryRecvError::Empty | TryRecvError::Closed)
+            ) {}
             let all = self.claim_some(tasks).await;
             let wait = if all {
                 Duration::ZERO
