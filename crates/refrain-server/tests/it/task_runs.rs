@@ -123,13 +123,20 @@ async fn nothing_runs(instance: &Instance) {
 async fn ask_then_detach(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let login: Login = cx.elicit("login", "Who are you?").await?;
     signals.say("answered");
-    let before = cx.step("before", async { ok(signals.say("before")) });
+    let before = cx.step("before", async {
+        signals.say("before");
+        ok(())
+    });
     before.await?;
     cx.detach().await?;
     signals.say("detached");
     signals.pass().await;
     let again: Login = cx.elicit("login", "And who else?").await?;
-    cx.step("after", async { ok(signals.say("after")) }).await?;
+    cx.step("after", async {
+        signals.say("after");
+        ok(())
+    })
+    .await?;
     Ok(format!("{} and {}", login.name, again.name))
 }
 
@@ -271,6 +278,18 @@ async fn an_ask_is_published_while_other_branches_work_and_may_be_answered_first
         said.try_recv().is_err(),
         "all of it by one run of the handler"
     );
+    nothing_runs(&instance).await;
+    let counted = instance.server.metrics_text();
+    for line in [
+        r#"refrain_tasks_total{event="created"} 1"#,
+        r#"refrain_tasks_total{event="set_down"} 0"#,
+        r#"refrain_tasks_total{event="completed"} 1"#,
+        r#"refrain_asks_total{kind="form"} 1"#,
+        "refrain_steps_run_total 1",
+        "refrain_tasks_running 0",
+    ] {
+        assert!(counted.contains(line), "{line}");
+    }
 }
 
 #[tokio::test]
@@ -339,10 +358,17 @@ async fn a_question_that_is_asked_again_has_another_key() {
 #[tokio::test]
 async fn a_sleep_survives_the_instance_that_began_it() {
     async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-        cx.step("before", async { ok(signals.say("before")) })
-            .await?;
+        cx.step("before", async {
+            signals.say("before");
+            ok(())
+        })
+        .await?;
         cx.sleep(Duration::from_millis(1500)).await;
-        cx.step("after", async { ok(signals.say("after")) }).await?;
+        cx.step("after", async {
+            signals.say("after");
+            ok(())
+        })
+        .await?;
         Ok("rested".into())
     }
     let store = MemoryStore::new();

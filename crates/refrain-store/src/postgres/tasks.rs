@@ -3,6 +3,9 @@
 //! Each operation is one statement, and so one round trip and one transaction. A statement sees the tables as they were
 //! when it began, but a row it had to wait for as it is: what has to hold is therefore kept in the row of the task, as
 //! numbers of open and of unread asks, and never counted anew. Whoever changes asks locks the row of their task first.
+//!
+//! A task that is not over has `due` set and `ended` not. Where a task is known by its id, `ended` is asked for: `due IS
+//! NOT NULL` would let the planner take the index of what is due instead of the primary key.
 
 use super::PgStore;
 use super::text::{indexed, read, written};
@@ -86,7 +89,7 @@ const CANCEL: &str = concat!(
     now!(),
     ",
             due = NULL, worker = NULL, fence = fence + 1, revision = revision + 1
-        WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 AND due IS NOT NULL
+        WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 AND ended IS NULL
         RETURNING id
     )
     SELECT EXISTS (SELECT 1 FROM there),
@@ -128,7 +131,7 @@ const EXTEND: &str = concat!(
     now!(),
     " + $3
     FROM unnest($1::text[], $2::bigint[]) AS v (id, fence)
-    WHERE t.id = v.id AND t.fence = v.fence AND t.due IS NOT NULL AND t.worker IS NOT NULL
+    WHERE t.id = v.id AND t.fence = v.fence AND t.ended IS NULL AND t.worker IS NOT NULL
     RETURNING t.id, t.fence"
 );
 
@@ -137,9 +140,10 @@ macro_rules! commit_set {
     ($open:literal, $unread:literal) => {
         concat!(
             "SET journal = coalesce($4, t.journal),
-            attempts = CASE WHEN $4 IS NULL THEN t.attempts ELSE 0 END,
+            attempts = CASE WHEN $11 THEN 0 WHEN $6 IN ('set_down', 'hand_on') THEN greatest(t.attempts - 1, 0)
+                ELSE t.attempts END,
             status_message = coalesce($5, t.status_message),
-            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN $4 IS NULL THEN t.last_error END,
+            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $11 THEN t.last_error END,
             open = t.open + ",
             $open,
             ",
@@ -188,32 +192,47 @@ const COMMIT: &str = concat!(
         UPDATE refrain_tasks t ",
     commit_set!("0", "0"),
     "
-        WHERE t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL AND t.last_commit < $3
+        WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
         RETURNING t.id, t.revision, t.unread
     ) ",
     commit_said!()
 );
 
+/// A commit of a worker that keeps the task, of which nobody has to hear.
+const KEEP: &str = concat!(
+    "UPDATE refrain_tasks t
+    SET journal = coalesce($4, t.journal),
+        attempts = CASE WHEN $5 THEN 0 ELSE t.attempts END,
+        last_error = CASE WHEN NOT $5 THEN t.last_error END,
+        updated = greatest(t.updated, ",
+    now!(),
+    "),
+        revision = t.revision + 1,
+        last_commit = $3
+    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
+    RETURNING t.revision, t.unread"
+);
+
 const COMMIT_WITH_ASKS: &str = concat!(
     "WITH held AS MATERIALIZED (
         SELECT id, revision FROM refrain_tasks
-        WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3
+        WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3
         FOR UPDATE
     ), published AS (
         INSERT INTO refrain_asks (task, key, ord, ask, state)
         SELECT held.id, v.key, (held.revision << 20) + v.n, v.ask,
-            CASE WHEN v.key = ANY($14) THEN 'withdrawn' ELSE 'open' END
-        FROM held, unnest($11::text[], $12::bytea[]) WITH ORDINALITY AS v (key, ask, n)
+            CASE WHEN v.key = ANY($15) THEN 'withdrawn' ELSE 'open' END
+        FROM held, unnest($12::text[], $13::bytea[]) WITH ORDINALITY AS v (key, ask, n)
         ON CONFLICT DO NOTHING
         RETURNING state
     ), taken AS (
         UPDATE refrain_asks a SET state = 'taken' FROM held
-        WHERE a.task = held.id AND a.key = ANY($13) AND a.state = 'answered'
+        WHERE a.task = held.id AND a.key = ANY($14) AND a.state = 'answered'
         RETURNING 1
     ), withdrawn AS (
         UPDATE refrain_asks a SET state = 'withdrawn' FROM held
-        WHERE a.task = held.id AND a.key = ANY($14)
-            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($13)))
+        WHERE a.task = held.id AND a.key = ANY($15)
+            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($14)))
         RETURNING a.answer IS NULL AS was_open
     ), changed AS (
         SELECT
@@ -231,7 +250,7 @@ const COMMIT_WITH_ASKS: &str = concat!(
 const ANSWERS: &str = "
 SELECT a.key, a.answer
 FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'
-WHERE t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL
+WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL
 ORDER BY a.ord";
 
 const CLAIMED_ANSWERS: &str = "
@@ -381,19 +400,26 @@ impl PgStore {
         let next = NextColumns::from(commit.next);
         let sql = match asks {
             Some(_) => COMMIT_WITH_ASKS,
+            None if next.kind == "keep" && !seen => KEEP,
             None => COMMIT,
         };
         let mut query = sqlx::query_as(sql)
             .bind(lease.task.as_str())
             .bind(column(lease.fence))
             .bind(next_commit())
-            .bind(commit.journal)
-            .bind(commit.status_message.as_deref().map(written))
-            .bind(next.kind)
-            .bind(next.wait)
-            .bind(next.error.as_deref().map(written))
-            .bind(next.outcome)
-            .bind(seen);
+            .bind(commit.journal);
+        if sql == KEEP {
+            query = query.bind(commit.progress);
+        } else {
+            query = query
+                .bind(commit.status_message.as_deref().map(written))
+                .bind(next.kind)
+                .bind(next.wait)
+                .bind(next.error.as_deref().map(written))
+                .bind(next.outcome)
+                .bind(seen)
+                .bind(commit.progress);
+        }
         if let Some(asks) = asks {
             for (key, _) in &asks.publish {
                 indexed("the key of an ask", key)?;
@@ -404,10 +430,9 @@ impl PgStore {
             query = query.bind(texts(&asks.withdrawn));
         }
         let mut connection = self.database.connection().await?;
-        let written: Option<(i64, i64, Option<bool>)> =
-            query.fetch_optional(&mut *connection).await?;
+        let written: Option<(i64, i64)> = query.fetch_optional(&mut *connection).await?;
         connection.done();
-        let (revision, unread, _) = written.ok_or(StoreError::Lost)?;
+        let (revision, unread) = written.ok_or(StoreError::Lost)?;
         Ok(Committed {
             revision: revision.unsigned_abs(),
             answers: unread > 0,

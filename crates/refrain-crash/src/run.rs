@@ -1,0 +1,283 @@
+//! A run: tasks are made and answered while workers are killed, and what came of it is checked.
+
+use crate::check::{Evidence, check};
+use crate::client::{Client, Deeds, Ended};
+use crate::clock::length;
+use crate::error::Error;
+use crate::fleet::{Fleet, Setting};
+use crate::ledger::Ledger;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::random::Random;
+use crate::record;
+use crate::report::Report;
+use crate::trouble::Trouble;
+use crate::worker;
+use refrain::Server;
+use refrain::store::cluster::Cluster;
+use refrain::store::{ListTasks, Store, TaskId};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// The purpose that clients draw their chance for.
+const PURPOSE: u64 = 0x63_6c_69_65;
+/// How long it may be that no task ends.
+const STUCK: Duration = Duration::from_secs(120);
+
+/// What a run is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) store: Kind,
+    pub(crate) tasks: u32,
+    pub(crate) workers: usize,
+    pub(crate) seed: u64,
+    pub(crate) kill_every: Duration,
+    pub(crate) lease: Duration,
+    /// Tasks that are under way at the same time.
+    pub(crate) at_once: usize,
+}
+
+/// Where tasks are kept.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file of SQLite that is made for the run.
+    Sqlite,
+    /// A Postgres that is started for the run.
+    Postgres,
+    /// A store that is there. It must be empty.
+    Url(String),
+}
+
+impl Kind {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "Postgres",
+            Self::Url(url) if url.starts_with("postgres") => "Postgres",
+            Self::Url(_) => "SQLite",
+        }
+    }
+}
+
+/// There may be a password in a URL.
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is the same for all tasks of a run.
+struct Stage {
+    orders: Orders,
+    fleet: Arc<Fleet>,
+    server: Server,
+    store: Arc<dyn Store>,
+    deeds: Deeds,
+    over: Arc<AtomicUsize>,
+    /// The tasks that are under way, by their numbers.
+    under_way: Mutex<BTreeMap<u32, String>>,
+}
+
+/// Runs it, in this directory.
+pub(crate) async fn run(orders: Orders, dir: &Path) -> Result<Report, Error> {
+    let begun = Instant::now();
+    let cluster = match orders.store {
+        Kind::Postgres => Some(start_cluster().await?),
+        _ => None,
+    };
+    let url = match (&orders.store, &cluster) {
+        (Kind::Url(url), _) => url.clone(),
+        (_, Some(cluster)) => cluster.database().await?,
+        _ => format!("sqlite:{}", dir.join("tasks.db").display()),
+    };
+    let ledger = Ledger::open(&url, &dir.join(worker::LEDGER)).await?;
+    ledger.prepare().await?;
+    let store = refrain::store::open(&url).await;
+    let store = store.map_err(|error| Error::Store {
+        reason: error.to_string(),
+    })?;
+    must_be_empty(&ledger, &*store).await?;
+    let setting = Setting {
+        store: url,
+        dir: dir.to_owned(),
+        seed: orders.seed,
+        lease: orders.lease,
+    };
+    let stage = Arc::new(Stage {
+        fleet: Arc::new(Fleet::start(setting, orders.workers)?),
+        server: Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
+            .tasks(store.clone(), worker::options(orders.lease))
+            .build()?,
+        store,
+        deeds: Deeds::default(),
+        over: Arc::default(),
+        under_way: Mutex::default(),
+        orders,
+    });
+    let orders = &stage.orders;
+    let trouble = Trouble {
+        fleet: stage.fleet.clone(),
+        ledger: ledger.clone(),
+        cluster: cluster.filter(|cluster| cluster.can_stop()),
+        seed: orders.seed,
+        every: orders.kill_every,
+        lease: orders.lease,
+        tasks: orders.tasks as usize,
+        over: stage.over.clone(),
+        cuts: AtomicU64::new(0),
+        restarts: Mutex::default(),
+    };
+    let ended = tokio::select! {
+        ended = stage.all_tasks() => ended,
+        trouble = trouble.make() => trouble.and(Err(Error::Interrupted)),
+    };
+    stage.fleet.end().await;
+    let ended = match ended? {
+        Ok(ended) => ended,
+        Err(stuck) => {
+            let took = begun.elapsed();
+            return Ok(Report::stuck(
+                &stage.orders,
+                stage.describe(stuck).await,
+                took,
+            ));
+        }
+    };
+    let runs = 0..stage.fleet.runs();
+    let records: Result<Vec<_>, Error> = runs.map(|run| record::read(dir, run)).collect();
+    let list = ListTasks {
+        most: ended.len() * 2 + 10,
+        ..ListTasks::default()
+    };
+    let stored = stage.store.list(list).await.map_err(|error| Error::Store {
+        reason: error.to_string(),
+    })?;
+    let evidence = Evidence {
+        ended,
+        attempts: ledger.attempts().await?,
+        effects: ledger.effects().await?,
+        records: records?,
+        harm: stage.fleet.harm(),
+        restarts: lock(&trouble.restarts).clone(),
+        lease: length(stage.orders.lease),
+        stored: stored.len(),
+    };
+    let findings = check(&evidence);
+    let cuts = trouble.cuts.into_inner();
+    Ok(Report::new(
+        &stage.orders,
+        &evidence,
+        findings,
+        &stage.deeds,
+        cuts,
+        begun.elapsed(),
+    ))
+}
+
+async fn start_cluster() -> Result<Arc<Cluster>, Error> {
+    let start = tokio::task::spawn_blocking(Cluster::start).await;
+    let started = start.map_err(|error| Error::system("Postgres")(error.into()))?;
+    Ok(Arc::new(started?))
+}
+
+/// What is there already would be taken for what this run has done.
+async fn must_be_empty(ledger: &Ledger, store: &dyn Store) -> Result<(), Error> {
+    let list = ListTasks {
+        most: 1,
+        ..ListTasks::default()
+    };
+    let tasks = store.list(list).await.map_err(|error| Error::Store {
+        reason: error.to_string(),
+    })?;
+    if tasks.is_empty() && ledger.attempts().await?.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Store {
+        reason: "it has tasks or attempts already; name an empty one".to_owned(),
+    })
+}
+
+impl Stage {
+    /// Sees all tasks through. An error inside: nothing ended for too long, with those that were under way.
+    async fn all_tasks(
+        self: &Arc<Self>,
+    ) -> Result<Result<Vec<Ended>, BTreeMap<u32, String>>, Error> {
+        let progress = Progress::new();
+        let room = Arc::new(Semaphore::new(self.orders.at_once));
+        let mut clients = JoinSet::new();
+        for number in 0..self.orders.tasks {
+            let (stage, room) = (self.clone(), room.clone());
+            clients.spawn(async move {
+                let _place = room.acquire_owned().await;
+                stage.one_task(number).await
+            });
+        }
+        let mut ended = Vec::new();
+        let mut last = Instant::now();
+        while ended.len() < self.orders.tasks as usize {
+            let joined = tokio::time::timeout(Duration::from_millis(500), clients.join_next());
+            match joined.await {
+                Ok(Some(joined)) => {
+                    let one = joined.map_err(|error| Error::system("a client")(error.into()))?;
+                    ended.push(one?);
+                    self.over.store(ended.len(), Ordering::Relaxed);
+                    last = Instant::now();
+                }
+                Ok(None) => break,
+                Err(_) if last.elapsed() > STUCK => {
+                    return Ok(Err(lock(&self.under_way).clone()));
+                }
+                Err(_) => {}
+            }
+            let (over, kills) = (ended.len(), self.fleet.harm().kills.len());
+            progress.say(&format!(
+                "{over} of {} tasks are over, {kills} kills",
+                self.orders.tasks
+            ));
+        }
+        Ok(Ok(ended))
+    }
+
+    async fn one_task(&self, number: u32) -> Result<Ended, Error> {
+        let seed = self.orders.seed;
+        let client = Client {
+            fleet: &self.fleet,
+            server: &self.server,
+            deeds: &self.deeds,
+            plan: Plan::new(seed, number),
+            random: Random::new(seed, PURPOSE ^ (u64::from(number) << 32)),
+            complaints: Vec::new(),
+        };
+        let made = |id: &str| {
+            lock(&self.under_way).insert(number, id.to_owned());
+        };
+        let ended = client.run(made).await;
+        lock(&self.under_way).remove(&number);
+        ended
+    }
+
+    /// What the store says of tasks that did not end.
+    async fn describe(&self, stuck: BTreeMap<u32, String>) -> Vec<String> {
+        let mut described = Vec::new();
+        for (number, id) in stuck {
+            let row = match TaskId::parse(&id) {
+                Some(id) => self.store.find(&id).await,
+                None => Ok(None),
+            };
+            let parts = Plan::new(self.orders.seed, number).parts;
+            described.push(format!(
+                "task {number} did not end: {row:?}; its plan: {parts:?}"
+            ));
+        }
+        described
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,71 @@
+//! The short form of the crash test: the program itself, with fewer tasks.
+
+use serde_json::Value;
+use std::process::Command;
+
+/// Runs it on this kind of store, and gives what it printed.
+fn crash(store: &str) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_refrain-crash"))
+        .args(["run", "--json", "--store", store])
+        .args(["--tasks", "60", "--at-once", "30"])
+        .output()
+        .expect("the program runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{printed}");
+    serde_json::from_str(&printed).expect("JSON")
+}
+
+/// There was trouble, and it was felt. That everything holds is what the exit code says.
+#[track_caller]
+fn assert_trouble(report: &Value) {
+    assert_eq!(report["tasks"], 60, "{report:#}");
+    assert_eq!(report["faults"], Value::Array(Vec::new()), "{report:#}");
+    let at_least_one = [
+        "/kills",
+        "/takeovers",
+        "/answers_wrong",
+        "/answers_doubled",
+        "/answers_unknown",
+        "/calls_doubled",
+        "/second_attempts/retried",
+    ];
+    for count in at_least_one {
+        let there = report.pointer(count).and_then(Value::as_u64);
+        assert!(there >= Some(1), "{count} in {report:#}");
+    }
+}
+
+#[test]
+fn tasks_in_a_file_survive() {
+    assert_trouble(&crash("sqlite"));
+}
+
+#[test]
+fn tasks_in_a_database_survive() {
+    let report = crash("postgres");
+    assert_trouble(&report);
+    assert!(report["cuts"].as_u64() >= Some(1), "{report:#}");
+    let own = std::env::var_os("REFRAIN_TEST_POSTGRES").is_none();
+    assert_eq!(report["restarts"], u64::from(own), "{report:#}");
+}
+
+#[test]
+fn a_store_that_is_not_empty_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("tasks.db");
+    let run = || {
+        Command::new(env!("CARGO_BIN_EXE_refrain-crash"))
+            .args(["run", "--tasks", "1", "--seed", "1"])
+            .arg("--store")
+            .arg(format!("sqlite:{}", file.display()))
+            .output()
+            .expect("the program runs")
+    };
+    let first = run();
+    assert!(first.status.success(), "{first:?}");
+    let second = run();
+    assert!(!second.status.success(), "{second:?}");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("name an empty one"), "{said}");
+}
