@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 
@@ -82,6 +82,8 @@ impl Server {
         let mut hints = Some(tasks.store.hints());
         crew.claims.store(true, Ordering::Release);
         while !*stopped.borrow() {
+            // What they are about is found by this claim.
+            forget(&mut hints);
             let all = self.claim_some(tasks).await;
             let wait = if all {
                 Duration::ZERO
@@ -205,6 +207,17 @@ async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> Option<Hint
             Ok(hint) => return Some(hint),
             Err(RecvError::Lagged(_)) => return None,
             Err(RecvError::Closed) => *hints = None,
+        }
+    }
+}
+
+/// Throws away the hints that have come so far.
+fn forget(hints: &mut Option<broadcast::Receiver<Hint>>) {
+    let Some(hints) = hints else { return };
+    loop {
+        match hints.try_recv() {
+            Ok(_) | Err(TryRecvError::Lagged(_)) => {}
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return,
         }
     }
 }
