@@ -205,14 +205,14 @@ impl SqliteStore {
         if new == 0 {
             return Ok(true);
         }
-        let due: bool = sqlx::query_scalar(ANSWERED)
+        let due: Vec<bool> = sqlx::query_scalar(ANSWERED)
             .bind(id.as_str())
             .bind(new)
             .bind(now())
-            .fetch_one(&mut *tx)
+            .fetch_all(&mut *tx)
             .await?;
         tx.commit().await?;
-        self.hint(id, due);
+        self.hint(id, due == [true]);
         Ok(true)
     }
 
@@ -414,13 +414,14 @@ async fn keep(
         .bind(commit.journal)
         .bind(commit.status_message)
         .bind(now())
-        .fetch_optional(conn)
+        .fetch_all(conn)
         .await?;
     committed(written)
 }
 
-fn committed(written: Option<(i64, i64)>) -> Result<Committed> {
-    let (revision, unread) = written.ok_or(StoreError::Lost)?;
+/// Of rows that were written all are read, even of one: the statement ends, and is on the disk, only then.
+fn committed(mut written: Vec<(i64, i64)>) -> Result<Committed> {
+    let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
     Ok(Committed {
         revision: revision.unsigned_abs(),
         answers: unread > 0,
@@ -449,7 +450,7 @@ async fn write(
         .bind(unread)
         .bind(next.outcome)
         .bind(now())
-        .fetch_optional(conn)
+        .fetch_all(conn)
         .await?;
     committed(written)
 }
@@ -480,7 +481,7 @@ async fn write_asks(
     }
     for key in asks.withdrawn {
         let query = sqlx::query_scalar(WITHDRAW).bind(task.as_str()).bind(key);
-        match query.fetch_optional(&mut *conn).await? {
+        match query.fetch_all(&mut *conn).await?.pop() {
             Some(true) => open -= 1,
             Some(false) => unread -= 1,
             None => {}
