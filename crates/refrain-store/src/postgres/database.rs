@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 /// How long a listener waits before it connects anew.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a listener hears nothing before it asks whether its connection still is one. It is shorter than [`PATIENCE`]: a
-/// runtime that has to wake for this anyway need not be told of the limit of each operation, which would cost a third of it.
+/// runtime that has to wake for this anyway need not be told of the limit of each operation.
 const SILENCE: Duration = Duration::from_secs(10);
 /// What stands for this program among the advisory locks of a database.
 const MIGRATION: i64 = 0x7265_6672_6169_6e00;
