@@ -122,7 +122,7 @@ impl SqliteStore {
             Some((worker, lease)) => (Some(worker.as_str()), micros(*lease)),
             None => (None, 0),
         };
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let created = now();
         let done = sqlx::query(CREATE)
             .bind(new.id.as_str())
@@ -180,7 +180,7 @@ impl SqliteStore {
         owner: &Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let mut tx = begin(&mut writer).await?;
         let over: Option<bool> = sqlx::query_scalar(
             "SELECT due IS NULL FROM refrain_tasks WHERE id = ?1 AND owner IS ?2",
@@ -217,7 +217,7 @@ impl SqliteStore {
     }
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let cancelled = sqlx::query(CANCEL)
             .bind(id.as_str())
             .bind(owner.id())
@@ -254,7 +254,7 @@ impl SqliteStore {
 
     /// Takes those of these tasks that are still due.
     async fn take(&self, claim: Claim<'_>, found: &[String]) -> Result<Vec<ClaimRecord>> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let now = now();
         let mut take = QueryBuilder::new("UPDATE refrain_tasks SET worker = ");
         take.push_bind(claim.worker);
@@ -298,7 +298,7 @@ impl SqliteStore {
         leases: &[Lease],
         lease: Duration,
     ) -> Result<Vec<Lease>> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let mut tx = begin(&mut writer).await?;
         let until = now() + micros(lease);
         let mut held = Vec::with_capacity(leases.len());
@@ -322,7 +322,7 @@ impl SqliteStore {
         let seen = commit.is_seen();
         let handed_on = matches!(commit.next, Next::HandOn);
         let set_down = matches!(commit.next, Next::SetDown(_));
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let committed = match AskColumns::of(&mut commit) {
             None if commit.next == Next::Keep => keep(&mut writer, lease, commit, number).await?,
             None => write(&mut writer, lease, commit, number, (0, 0)).await?,
