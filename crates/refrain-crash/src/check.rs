@@ -222,9 +222,8 @@ impl<'a> Check<'a> {
                 continue;
             }
             self.findings.takeovers += 1;
-            let unknown = self.was_killed(lived.run, taker.taken);
             let sure = lived.held + self.evidence.lease;
-            if !unknown && taker.taken + leeway < sure {
+            if taker.taken + leeway < sure {
                 self.fault(format!(
                     "task {task}: run {} took it {} ms before the lease of run {} had run out",
                     taker.run,
@@ -331,11 +330,6 @@ impl<'a> Check<'a> {
                 &mut explained.lease_lost
             },
         )
-    }
-
-    fn was_killed(&self, run: u32, before: u64) -> bool {
-        let mut kills = self.evidence.harm.kills.iter();
-        kills.any(|kill| kill.run == run && kill.at <= before)
     }
 
     /// No attempt was made after a journal had the value.

@@ -16,7 +16,7 @@ pub(crate) struct Lived {
     pub(crate) held: u64,
     /// How it was given up, as far as is known.
     pub(crate) given_up: Option<After>,
-    /// Its worker wanted to give it up, and does not know whether it did.
+    /// How its worker was about to give it up.
     pub(crate) perhaps_given_up: Option<After>,
     /// The effects in the journal that came with it.
     pub(crate) came: Vec<Effect>,
@@ -89,13 +89,12 @@ impl History {
                     self.journal(hold.fence, *done, &journal);
                     self.write(run, hold, *then, *asked, journal);
                 }
-                Event::NotWritten { hold, then, .. } => {
-                    if let Some(lived) = self.leases.get_mut(hold)
-                        && *then != After::Keep
-                    {
+                Event::GivesUp { hold, then } => {
+                    if let Some(lived) = self.leases.get_mut(hold) {
                         lived.perhaps_given_up = Some(*then);
                     }
                 }
+                Event::NotWritten { .. } => {}
                 Event::Turn { number, turn } => {
                     let id = ids.get(number).map(String::as_str);
                     match id.and_then(|id| latest.get(id)) {

@@ -32,6 +32,8 @@ pub(crate) enum Event {
     },
     /// Leases were held for longer.
     Extended { holds: Vec<Hold>, asked: u64 },
+    /// A task is about to be given up. Whoever is stopped or killed now may have done it.
+    GivesUp { hold: Hold, then: After },
     /// Something was written of a task.
     Wrote {
         hold: Hold,
@@ -44,9 +46,7 @@ pub(crate) enum Event {
     /// Something was not written, or nobody knows.
     NotWritten {
         hold: Hold,
-        then: After,
-        asked: u64,
-        done: u64,
+        /// It was not: the lease was lost.
         lost: bool,
     },
     /// A handler was begun from the top.
@@ -177,9 +177,6 @@ impl RecordedStore {
             },
             Err(error) => Event::NotWritten {
                 hold,
-                then,
-                asked,
-                done,
                 lost: *error == StoreError::Lost,
             },
         };
@@ -244,8 +241,12 @@ impl TaskStore for RecordedStore {
 
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
         Box::pin(async move {
-            let (asked, then) = (micros(), After::from(&commit.next));
-            let journal = commit.journal.clone();
+            let then = After::from(&commit.next);
+            if then != After::Keep {
+                let hold = lease.into();
+                self.record.write(&Event::GivesUp { hold, then });
+            }
+            let (asked, journal) = (micros(), commit.journal.clone());
             let committed = self.store.commit(lease, commit).await;
             self.committed(lease, then, asked, journal.as_deref(), &committed);
             committed

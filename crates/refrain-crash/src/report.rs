@@ -17,7 +17,7 @@ const BAD: Style = AnsiColor::Red.on_default().bold();
 const SHOWN: usize = 30;
 
 /// What a run came to.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Report {
     store: &'static str,
     seed: u64,
@@ -74,19 +74,10 @@ impl Report {
             takeovers: findings.takeovers,
             writes_refused: findings.refused,
             faults: findings.faults,
-            ..Self::stuck(orders, Vec::new(), took)
-        }
-    }
-
-    /// A run whose tasks did not all end.
-    pub(crate) fn stuck(orders: &Orders, faults: Vec<String>, took: Duration) -> Self {
-        Self {
             store: orders.store.name(),
             seed: orders.seed,
             workers: orders.workers,
             seconds: took.as_secs_f64(),
-            faults,
-            ..Self::default()
         }
     }
 
@@ -105,7 +96,7 @@ impl Report {
     pub(crate) fn table(&self) -> String {
         let mut out = String::new();
         let second = &self.second_attempts;
-        let rows: [(&str, &[(&str, u64)]); 5] = [
+        let rows: [(&str, &[(&str, u64)]); 4] = [
             (
                 "clients",
                 &[
@@ -149,12 +140,11 @@ impl Report {
                     ("attempts of a worker caught unawares", self.caught_unawares),
                 ],
             ),
-            ("", &[]),
         ];
         // Writing to a String does not fail, here and below.
-        for (heading, rows) in rows.iter().filter(|(_, rows)| !rows.is_empty()) {
+        for (heading, rows) in rows {
             let _ = writeln!(out, "{BOLD}{heading}{BOLD:#}");
-            for (name, count) in *rows {
+            for (name, count) in rows {
                 let _ = writeln!(out, "  {name:<46} {count:>8}");
             }
         }

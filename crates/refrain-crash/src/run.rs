@@ -137,17 +137,8 @@ pub(crate) async fn run(orders: Orders, dir: &Path) -> Result<Report, Error> {
         trouble = trouble.make() => trouble.and(Err(Error::Interrupted)),
     };
     stage.fleet.end().await;
-    let ended = match ended? {
-        Ok(ended) => ended,
-        Err(stuck) => {
-            let took = begun.elapsed();
-            return Ok(Report::stuck(
-                &stage.orders,
-                stage.describe(stuck).await,
-                took,
-            ));
-        }
-    };
+    let mut ended = ended?;
+    stage.add_stuck(&mut ended).await;
     let runs = 0..stage.fleet.runs();
     let records: Result<Vec<_>, Error> = runs.map(|run| record::read(dir, run)).collect();
     let list = ListTasks {
@@ -203,10 +194,8 @@ async fn must_be_empty(ledger: &Ledger, store: &dyn Store) -> Result<(), Error> 
 }
 
 impl Stage {
-    /// Sees all tasks through. An error inside: nothing ended for too long, with those that were under way.
-    async fn all_tasks(
-        self: &Arc<Self>,
-    ) -> Result<Result<Vec<Ended>, BTreeMap<u32, String>>, Error> {
+    /// Sees all tasks through, or as many as end before nothing does for too long.
+    async fn all_tasks(self: &Arc<Self>) -> Result<Vec<Ended>, Error> {
         let progress = Progress::new();
         let room = Arc::new(Semaphore::new(self.orders.at_once));
         let mut clients = JoinSet::new();
@@ -229,9 +218,7 @@ impl Stage {
                     last = Instant::now();
                 }
                 Ok(None) => break,
-                Err(_) if last.elapsed() > STUCK => {
-                    return Ok(Err(lock(&self.under_way).clone()));
-                }
+                Err(_) if last.elapsed() > STUCK => break,
                 Err(_) => {}
             }
             let (over, kills) = (ended.len(), self.fleet.harm().kills.len());
@@ -240,7 +227,7 @@ impl Stage {
                 self.orders.tasks
             ));
         }
-        Ok(Ok(ended))
+        Ok(ended)
     }
 
     async fn one_task(&self, number: u32) -> Result<Ended, Error> {
@@ -261,20 +248,24 @@ impl Stage {
         ended
     }
 
-    /// What the store says of tasks that did not end.
-    async fn describe(&self, stuck: BTreeMap<u32, String>) -> Vec<String> {
-        let mut described = Vec::new();
+    /// Adds the tasks that were under way and did not end, with what the store says of them.
+    async fn add_stuck(&self, ended: &mut Vec<Ended>) {
+        let stuck = lock(&self.under_way).clone();
         for (number, id) in stuck {
             let row = match TaskId::parse(&id) {
                 Some(id) => self.store.find(&id).await,
                 None => Ok(None),
             };
-            let parts = Plan::new(self.orders.seed, number).parts;
-            described.push(format!(
-                "task {number} did not end: {row:?}; its plan: {parts:?}"
-            ));
+            let plan = Plan::new(self.orders.seed, number);
+            let parts = &plan.parts;
+            ended.push(Ended {
+                outcome: format!("{row:?}, doing {parts:?}"),
+                plan,
+                id,
+                status: "stuck".to_owned(),
+                complaints: Vec::new(),
+            });
         }
-        described
     }
 }
 

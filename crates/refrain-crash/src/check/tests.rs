@@ -255,7 +255,6 @@ fn a_stop_can_catch_one_handler_unawares() {
 #[test]
 fn leases_are_taken_when_they_have_run_out_and_needed_to_write() {
     let early = |it: &mut Evidence| {
-        it.harm.kills.clear();
         let extended = Event::Extended {
             holds: vec![hold(1)],
             asked: 1_000_000,
