@@ -2,7 +2,7 @@
 
 use super::connections::{Borrowed, Connections, WAIT};
 use super::schema;
-use super::telling::{self, CHANNEL, Telling};
+use super::telling::{CHANNEL, Telling, Words};
 use crate::open::OpenError;
 use crate::sql::PATIENCE;
 use crate::store::StoreError;
@@ -45,9 +45,10 @@ impl Database {
         migrate(&mut connection).await?;
         connection.done();
         let hints = broadcast::Sender::new(crate::HINTS);
-        let telling = Telling::begin(Connections::new(options.clone(), 1));
+        let telling = Telling::begin(Connections::new(options.clone(), 1), hints.clone());
         let (ready, listens) = oneshot::channel();
-        let listener = tokio::spawn(listen(options, hints.clone(), ready)).abort_handle();
+        let listening = listen(options, telling.words(), hints.clone(), ready);
+        let listener = tokio::spawn(listening).abort_handle();
         let database = Self {
             connections,
             hints,
@@ -68,7 +69,7 @@ impl Database {
     /// Tells all instances that something happened to a task.
     pub(super) fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
-        self.telling.tell(&Hint { task, due, own });
+        self.telling.tell(Hint { task, due, own });
     }
 }
 
@@ -132,6 +133,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
 /// lost is not heard; those who need to know look by themselves, too.
 async fn listen(
     options: PgConnectOptions,
+    words: Words,
     hints: broadcast::Sender<Hint>,
     ready: oneshot::Sender<Result<(), StoreError>>,
 ) {
@@ -142,7 +144,7 @@ async fn listen(
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Ok(()));
                 }
-                let error = pass_on(&mut listener, &hints).await;
+                let error = pass_on(&mut listener, &words, &hints).await;
                 tracing::warn!(%error, "the connection that listens for hints was lost");
             }
             Err(error) => {
@@ -170,11 +172,15 @@ async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx:
 }
 
 /// Passes on hints until the connection is lost.
-async fn pass_on(listener: &mut PgListener, hints: &broadcast::Sender<Hint>) -> sqlx::Error {
+async fn pass_on(
+    listener: &mut PgListener,
+    words: &Words,
+    hints: &broadcast::Sender<Hint>,
+) -> sqlx::Error {
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(said))) => {
-                if let Some(hint) = telling::hint(said.payload()) {
+                if let Some(hint) = words.read(said.payload()) {
                     // An error means that nobody listens.
                     let _ = hints.send(hint);
                 }
