@@ -467,6 +467,43 @@ async fn a_password_is_never_said() {
     }
 }
 
+/// A transaction may fail as it ends, when all rows were sent already.
+#[tokio::test]
+async fn what_fails_at_its_very_end_is_not_taken_for_done() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let store = open(&url).await.unwrap();
+    let lease = create_leased(&*store, 1).await;
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
+        CREATE CONSTRAINT TRIGGER refuse AFTER INSERT OR UPDATE ON refrain_tasks
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();";
+    sqlx::raw_sql(refuse)
+        .execute(&mut connect(&url).await)
+        .await
+        .unwrap();
+    for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
+        let commit = Commit {
+            next,
+            ..Commit::default()
+        };
+        let failed = store.commit(&lease, commit.clone()).await;
+        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+        let asks = Commit {
+            publish: vec![("a".to_owned(), b"?".to_vec())],
+            ..commit
+        };
+        let failed = store.commit(&lease, asks).await;
+        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    }
+    let failed = store.create(new_task(2)).await;
+    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    let owner = Principal::anonymous();
+    let failed = store.cancel(&lease.task, &owner).await;
+    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    let failed = store.extend(std::slice::from_ref(&lease), HOUR).await;
+    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+}
+
 /// With 100,000 tasks that wait, a claim reads those that are due and no others.
 #[tokio::test]
 async fn tasks_that_wait_cost_a_claim_nothing() {

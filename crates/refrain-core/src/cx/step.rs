@@ -258,7 +258,7 @@ pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
 }
 
 /// Nothing was done yet, and nothing was recorded: a task may try again.
-fn not_begun(error: LogError) -> Error {
+fn not_begun(error: &LogError) -> Error {
     tracing::error!(%error, "what is to be done once could not be recorded");
     Error::retry("the replay log cannot be reached; try again")
 }
@@ -281,7 +281,11 @@ where
         return std::future::pending().await;
     };
     let key = LogKey::once(flow, &name);
-    match log.begin(&key, keep).await.map_err(not_begun)? {
+    match log
+        .begin(&key, keep)
+        .await
+        .map_err(|error| not_begun(&error))?
+    {
         Recorded::Fresh => {}
         Recorded::Begun => {
             return Err(Error::msg(

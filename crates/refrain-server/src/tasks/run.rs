@@ -267,7 +267,8 @@ impl Drop for Worked {
 /// When a task is to be looked after, beside what its flow says.
 #[derive(Default)]
 struct Clocks {
-    linger: Option<Instant>,
+    /// Until when it waits for what cannot be seen, and how many steps had begun by then.
+    linger: Option<(Instant, u32)>,
     /// What the handler says of how it stands, and when it is to be written.
     status: Option<(String, Instant)>,
     status_written: Option<Instant>,
@@ -387,12 +388,15 @@ impl Worked {
         if due(status) {
             return Poll::Ready(Turn::Status);
         }
-        let draining = self.server.is_draining() && clocks.linger.is_some();
-        if due(clocks.linger) || draining {
+        // If a step began since, it will be written, and rest be told anew.
+        let steps = running.flow.stats().steps;
+        let linger = clocks.linger.filter(|linger| linger.1 == steps);
+        let linger = linger.map(|linger| linger.0);
+        if due(linger) || (linger.is_some() && self.server.is_draining()) {
             return Poll::Ready(Turn::Lingered);
         }
         let wake = running.flow.wake_at().map(|at| now + self.until(at));
-        let first = [running.ends, status, clocks.linger, wake];
+        let first = [running.ends, status, linger, wake];
         let Some(first) = first.into_iter().flatten().min() else {
             return Poll::Pending;
         };
@@ -437,7 +441,8 @@ impl Worked {
                 if short && !clocks.leave {
                     Next::Keep
                 } else if perhaps_more {
-                    clocks.linger = Some(Instant::now() + LINGER);
+                    let steps = running.flow.stats().steps;
+                    clocks.linger = Some((Instant::now() + LINGER, steps));
                     Next::Keep
                 } else {
                     Next::SetDown(wake)

@@ -4,6 +4,8 @@
 //! when it began, but a row it had to wait for as it is: what has to hold is therefore kept in the row of the task, as
 //! numbers of open and of unread asks, and never counted anew. Whoever changes asks locks the row of their task first.
 //!
+//! Of what was written all rows are read, even of one: the statement has ended, and may not fail any more, only then.
+//!
 //! A task that is not over has `due` set and `ended` not. Where a task is known by its id, `ended` is asked for: `due IS
 //! NOT NULL` would let the planner take the index of what is due instead of the primary key.
 
@@ -259,7 +261,7 @@ impl PgStore {
         };
         let is_claimed = worker.is_some();
         let mut connection = self.database.connection().await?;
-        let created: Option<(i64, Option<bool>)> = sqlx::query_as(CREATE)
+        let mut created: Vec<(i64,)> = sqlx::query_as(CREATE)
             .bind(new.id.as_str())
             .bind(&new.flow.as_bytes()[..])
             .bind(&owner)
@@ -271,9 +273,9 @@ impl PgStore {
             .bind(micros(new.poll_interval))
             .bind(lease)
             .bind(worker)
-            .fetch_optional(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
-        let Some((created, _)) = created else {
+        let Some((created,)) = created.pop() else {
             let records: Vec<TaskRecord> = sqlx::query_as(BEFORE)
                 .bind(&owner)
                 .bind(new.id.as_str())
@@ -312,14 +314,15 @@ impl PgStore {
     ) -> Result<bool> {
         let (keys, answers) = columns(first_of_each(answers, |(key, _)| key));
         let mut connection = self.database.connection().await?;
-        let (there, due): (bool, Option<bool>) = sqlx::query_as(ANSWER)
+        let mut answered: Vec<(bool, Option<bool>)> = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
             .bind(keys)
             .bind(answers)
-            .fetch_one(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
         connection.done();
+        let (there, due) = answered.pop().unwrap_or_default();
         if let Some(due) = due {
             self.database.hint(id, due, false);
         }
@@ -328,13 +331,13 @@ impl PgStore {
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
         let mut connection = self.database.connection().await?;
-        let (there, _): (bool, Option<bool>) = sqlx::query_as(CANCEL)
+        let there: Vec<(bool,)> = sqlx::query_as(CANCEL)
             .bind(id.as_str())
             .bind(owner.id().map(written))
-            .fetch_one(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
         connection.done();
-        Ok(there)
+        Ok(there == [(true,)])
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<Claimed>> {
@@ -422,9 +425,9 @@ impl PgStore {
             query = query.bind(texts(&asks.withdrawn));
         }
         let mut connection = self.database.connection().await?;
-        let written: Option<(i64, i64)> = query.fetch_optional(&mut *connection).await?;
+        let mut written: Vec<(i64, i64)> = query.fetch_all(&mut *connection).await?;
         connection.done();
-        let (revision, unread) = written.ok_or(StoreError::Lost)?;
+        let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
         let due = next.kind == "hand_on" || (next.kind == "set_down" && unread > 0);
         if seen || due {
             self.database.hint(&lease.task, due, true);

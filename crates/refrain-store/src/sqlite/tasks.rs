@@ -99,9 +99,9 @@ RETURNING revision, unread";
 const KEEP: &str = "
 UPDATE refrain_tasks
 SET journal = coalesce(?4, journal),
-    attempts = CASE WHEN ?4 IS NULL THEN attempts ELSE 0 END,
+    attempts = CASE WHEN ?7 THEN 0 ELSE attempts END,
     status_message = coalesce(?5, status_message),
-    last_error = CASE WHEN ?4 IS NULL THEN last_error END,
+    last_error = CASE WHEN NOT ?7 THEN last_error END,
     updated = max(updated, ?6),
     revision = revision + 1,
     last_commit = ?3
@@ -205,14 +205,14 @@ impl SqliteStore {
         if new == 0 {
             return Ok(true);
         }
-        let due: bool = sqlx::query_scalar(ANSWERED)
+        let due: Vec<bool> = sqlx::query_scalar(ANSWERED)
             .bind(id.as_str())
             .bind(new)
             .bind(now())
-            .fetch_one(&mut *tx)
+            .fetch_all(&mut *tx)
             .await?;
         tx.commit().await?;
-        self.hint(id, due, false);
+        self.hint(id, due == [true], false);
         Ok(true)
     }
 
@@ -414,13 +414,15 @@ async fn keep(
         .bind(commit.journal)
         .bind(commit.status_message)
         .bind(now())
-        .fetch_optional(conn)
+        .bind(commit.progress)
+        .fetch_all(conn)
         .await?;
     committed(written)
 }
 
-fn committed(written: Option<(i64, i64)>) -> Result<Committed> {
-    let (revision, unread) = written.ok_or(StoreError::Lost)?;
+/// Of rows that were written all are read, even of one: the statement ends, and is on the disk, only then.
+fn committed(mut written: Vec<(i64, i64)>) -> Result<Committed> {
+    let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
     Ok(Committed {
         revision: revision.unsigned_abs(),
         answers: unread > 0,
@@ -450,7 +452,7 @@ async fn write(
         .bind(next.outcome)
         .bind(now())
         .bind(commit.progress)
-        .fetch_optional(conn)
+        .fetch_all(conn)
         .await?;
     committed(written)
 }
@@ -481,7 +483,7 @@ async fn write_asks(
     }
     for key in asks.withdrawn {
         let query = sqlx::query_scalar(WITHDRAW).bind(task.as_str()).bind(key);
-        match query.fetch_optional(&mut *conn).await? {
+        match query.fetch_all(&mut *conn).await?.pop() {
             Some(true) => open -= 1,
             Some(false) => unread -= 1,
             None => {}
