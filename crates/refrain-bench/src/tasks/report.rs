@@ -176,8 +176,8 @@ fn pairs_lines(out: &mut String, store: &OnStore) {
     }
     let _ = writeln!(
         out,
-        "{BOLD}{:<16}{:>10}{:>10}  {:<20}{:>10}{:>10}  {}{BOLD:#}",
-        "per second", "floor", "Refrain", "ratio", "CPU µs", "CPU µs", "ratio"
+        "{BOLD}{:<16}{:>10}{:>10}  {:<20}{:>10}{:>10}  ratio{BOLD:#}",
+        "per second", "floor", "Refrain", "ratio", "CPU µs", "CPU µs"
     );
     for (name, pairs) in [("lives of a task", &store.life), ("tasks/get", &store.get)] {
         let middle = |samples: &[Sample], value: fn(&Sample) -> f64| {

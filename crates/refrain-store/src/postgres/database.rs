@@ -17,8 +17,9 @@ use tokio::task::AbortHandle;
 const CONNECTIONS: usize = 10;
 /// How long a listener waits before it connects anew.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a listener hears nothing before it asks whether its connection still is one.
-const SILENCE: Duration = Duration::from_secs(30);
+/// How long a listener hears nothing before it asks whether its connection still is one. It is shorter than [`PATIENCE`]: a
+/// runtime that has to wake for this anyway need not be told of the limit of each operation.
+const SILENCE: Duration = Duration::from_secs(10);
 /// What stands for this program among the advisory locks of a database.
 const MIGRATION: i64 = 0x7265_6672_6169_6e00;
 
