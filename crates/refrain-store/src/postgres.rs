@@ -15,6 +15,7 @@ mod log;
 mod operators;
 mod schema;
 mod tasks;
+mod telling;
 mod text;
 
 use crate::open::OpenError;
@@ -33,7 +34,7 @@ use tokio::sync::broadcast;
 
 /// A store in a database of Postgres, for a fleet.
 ///
-/// Hints reach every instance, by `NOTIFY`. It holds at most ten connections, and one that listens.
+/// Hints reach every instance, by `NOTIFY`. It holds at most ten connections, one that listens and one that tells.
 pub struct PgStore {
     database: Database,
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast::Receiver;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// What a test waits for happens soon, or never.
@@ -147,6 +148,41 @@ async fn a_hint_reaches_other_instances() {
         own: true,
     };
     assert_eq!(hint.expect("it comes in time"), Ok(due));
+}
+
+#[tokio::test]
+async fn a_hint_is_heard_once_by_every_instance() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
+    let (mut here, mut elsewhere) = (one.hints(), other.hints());
+    let lease = create_leased(&*one, 1).await;
+    let said = |text: &str| Commit {
+        status_message: Some(text.to_owned()),
+        ..Commit::default()
+    };
+    one.commit(&lease, said("first")).await.unwrap();
+    one.commit(&lease, said("second")).await.unwrap();
+    let hint = |own| Hint {
+        task: lease.task.clone(),
+        due: false,
+        own,
+    };
+    let heard = async |hints: &mut Receiver<Hint>| {
+        let hint = tokio::time::timeout(PATIENCE, hints.recv()).await;
+        hint.expect("it comes in time").unwrap()
+    };
+    assert_eq!(heard(&mut elsewhere).await, hint(true));
+    assert_eq!(heard(&mut elsewhere).await, hint(true));
+    // What comes back from the database comes in order: the first two would be there by now, a second time.
+    other
+        .cancel(&lease.task, &Principal::anonymous())
+        .await
+        .unwrap();
+    for own in [true, true, false] {
+        assert_eq!(heard(&mut here).await, hint(own));
+    }
+    assert_eq!(heard(&mut elsewhere).await, hint(false));
 }
 
 /// A worker writes while an answer to its task is being written: it waits, and has to see the answer afterwards.

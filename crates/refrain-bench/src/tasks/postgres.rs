@@ -59,22 +59,28 @@ const CONTENT: &str = "
 SELECT owner, tool, call, journal, outcome, key, ask, answer
 FROM refrain_tasks t JOIN refrain_asks ON task = id WHERE t.status = 'completed' LIMIT 1";
 
+/// Notes every transaction that writes a task or an ask, and no other: what tells a hint has a number, too, but nothing
+/// that has to be on the disk.
+const COUNT: &str = "
+CREATE UNLOGGED TABLE floor_commits (number XID8 NOT NULL PRIMARY KEY);
+CREATE FUNCTION floor_count() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO floor_commits VALUES (pg_current_xact_id()) ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON refrain_tasks FOR EACH ROW EXECUTE FUNCTION floor_count();
+CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON refrain_asks FOR EACH ROW EXECUTE FUNCTION floor_count();
+CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON floor_tasks FOR EACH ROW EXECUTE FUNCTION floor_count();
+CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON floor_asks FOR EACH ROW EXECUTE FUNCTION floor_count();
+";
+const COUNTED: &str = "DROP FUNCTION floor_count CASCADE; DROP TABLE floor_commits;";
+
 pub(crate) struct Postgres {
     pool: PgPool,
 }
 
-impl Postgres {
-    /// The number of the next transaction that writes.
-    async fn next(&self) -> Result<u64, Error> {
-        let next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text";
-        let next: String = sqlx::query_scalar(next).fetch_one(&self.pool).await?;
-        let unreadable = |_| Error::Instance(format!("{next} is no number of a transaction"));
-        next.parse().map_err(unreadable)
-    }
-}
-
 impl Plain for Postgres {
-    type Mark = u64;
+    type Mark = ();
 
     async fn open(url: &str) -> Done<Self> {
         let options: PgConnectOptions = url.parse()?;
@@ -211,11 +217,45 @@ impl Plain for Postgres {
         tx.commit().await
     }
 
-    async fn mark(&self) -> Result<u64, Error> {
-        self.next().await
+    async fn mark(&self) -> Result<(), Error> {
+        sqlx::raw_sql(COUNT).execute(&self.pool).await?;
+        Ok(())
     }
 
-    async fn commits(&self, mark: u64) -> Result<u64, Error> {
-        Ok(self.next().await? - mark)
+    async fn commits(&self, (): ()) -> Result<u64, Error> {
+        let commits: i64 = sqlx::query_scalar("SELECT count(*) FROM floor_commits")
+            .fetch_one(&self.pool)
+            .await?;
+        sqlx::raw_sql(COUNTED).execute(&self.pool).await?;
+        Ok(commits.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refrain_store::cluster::Cluster;
+
+    #[tokio::test]
+    async fn commits_are_counted_and_nothing_else() {
+        let cluster = Cluster::shared().unwrap();
+        let url = cluster.database().await.unwrap();
+        drop(refrain_store::open(&url).await.unwrap());
+        let postgres = Postgres::open(&url).await.unwrap();
+        let content = Content::default();
+        for tasks in [1, 20] {
+            postgres.mark().await.unwrap();
+            for number in 0..tasks {
+                let id = format!("{tasks}-{number}");
+                postgres.create(&id, &content).await.unwrap();
+                postgres.ask(&id, &content).await.unwrap();
+                postgres.answer(&id, &content).await.unwrap();
+                assert_eq!(postgres.claim().await.unwrap(), [id.as_str()]);
+                postgres.complete(&id, &content).await.unwrap();
+            }
+            assert_eq!(postgres.claim().await.unwrap(), [""; 0]);
+            postgres.pool.execute("NOTIFY refrain").await.unwrap();
+            assert_eq!(postgres.commits(()).await.unwrap(), 5 * tasks);
+        }
     }
 }

@@ -13,8 +13,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Connections at most.
-const MOST: usize = 10;
 /// How long to wait for a connection.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
 /// One that was idle for longer is tried before it is used.
@@ -30,10 +28,11 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(options: PgConnectOptions) -> Self {
+    /// So many at most.
+    pub(super) fn new(options: PgConnectOptions, most: usize) -> Self {
         Self {
             options,
-            places: Semaphore::new(MOST),
+            places: Semaphore::new(most),
             idle: Mutex::default(),
         }
     }

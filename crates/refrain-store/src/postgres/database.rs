@@ -2,6 +2,7 @@
 
 use super::connections::{Borrowed, Connections, WAIT};
 use super::schema;
+use super::telling::{CHANNEL, Telling, Words};
 use crate::open::OpenError;
 use crate::sql::PATIENCE;
 use crate::store::StoreError;
@@ -12,6 +13,8 @@ use std::time::Duration;
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::AbortHandle;
 
+/// Connections at most. One more listens, and one tells.
+const CONNECTIONS: usize = 10;
 /// How long a listener waits before it connects anew.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a listener hears nothing before it asks whether its connection still is one. It is shorter than [`PATIENCE`]: a
@@ -20,13 +23,11 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// What stands for this program among the advisory locks of a database.
 const MIGRATION: i64 = 0x7265_6672_6169_6e00;
 
-/// Where hints are told.
-pub(super) const CHANNEL: &str = "refrain";
-
 pub(super) struct Database {
     connections: Connections,
     pub(super) hints: broadcast::Sender<Hint>,
     listener: AbortHandle,
+    telling: Telling,
 }
 
 impl Drop for Database {
@@ -40,17 +41,20 @@ impl Database {
         let options = options
             .application_name("refrain")
             .disable_statement_logging();
-        let connections = Connections::new(options.clone());
+        let connections = Connections::new(options.clone(), CONNECTIONS);
         let mut connection = connections.borrow().await?;
         migrate(&mut connection).await?;
         connection.done();
         let hints = broadcast::Sender::new(crate::HINTS);
+        let telling = Telling::begin(Connections::new(options.clone(), 1), hints.clone());
         let (ready, listens) = oneshot::channel();
-        let listener = tokio::spawn(listen(options, hints.clone(), ready)).abort_handle();
+        let listening = listen(options, telling.words(), hints.clone(), ready);
+        let listener = tokio::spawn(listening).abort_handle();
         let database = Self {
             connections,
             hints,
             listener,
+            telling,
         };
         let listens = listens.await.unwrap_or_else(|_| {
             let ended = "the listener ended before it began".to_owned();
@@ -61,6 +65,12 @@ impl Database {
 
     pub(super) async fn connection(&self) -> Result<Borrowed<'_>, StoreError> {
         self.connections.borrow().await
+    }
+
+    /// Tells all instances that something happened to a task.
+    pub(super) fn hint(&self, task: &TaskId, due: bool, own: bool) {
+        let task = task.clone();
+        self.telling.tell(Hint { task, due, own });
     }
 }
 
@@ -124,6 +134,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
 /// lost is not heard; those who need to know look by themselves, too.
 async fn listen(
     options: PgConnectOptions,
+    words: Words,
     hints: broadcast::Sender<Hint>,
     ready: oneshot::Sender<Result<(), StoreError>>,
 ) {
@@ -134,7 +145,7 @@ async fn listen(
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Ok(()));
                 }
-                let error = pass_on(&mut listener, &hints).await;
+                let error = pass_on(&mut listener, &words, &hints).await;
                 tracing::warn!(%error, "the connection that listens for hints was lost");
             }
             Err(error) => {
@@ -162,11 +173,15 @@ async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx:
 }
 
 /// Passes on hints until the connection is lost.
-async fn pass_on(listener: &mut PgListener, hints: &broadcast::Sender<Hint>) -> sqlx::Error {
+async fn pass_on(
+    listener: &mut PgListener,
+    words: &Words,
+    hints: &broadcast::Sender<Hint>,
+) -> sqlx::Error {
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(said))) => {
-                if let Some(hint) = hint(said.payload()) {
+                if let Some(hint) = words.read(said.payload()) {
                     // An error means that nobody listens.
                     let _ = hints.send(hint);
                 }
@@ -184,18 +199,4 @@ async fn pass_on(listener: &mut PgListener, hints: &broadcast::Sender<Hint>) -> 
             }
         }
     }
-}
-
-/// `+` for a task that is due or `-` for one that is not, `w` if its worker wrote it or `o` if another did, and the id.
-fn hint(said: &str) -> Option<Hint> {
-    let (what, id) = said.split_at_checked(2)?;
-    let (due, own) = match what {
-        "+w" => (true, true),
-        "+o" => (true, false),
-        "-w" => (false, true),
-        "-o" => (false, false),
-        _ => return None,
-    };
-    let task = TaskId::parse(id)?;
-    Some(Hint { task, due, own })
 }

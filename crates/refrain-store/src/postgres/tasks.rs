@@ -70,14 +70,17 @@ const ANSWER: &str = concat!(
         UPDATE refrain_tasks t
         SET open = t.open - counted.new, unread = t.unread + counted.new,
             status = CASE WHEN t.open > counted.new THEN 'input_required' ELSE 'working' END,
-            updated = greatest(t.updated, ", now!(), "), revision = t.revision + 1,
-            due = CASE WHEN t.worker IS NULL THEN least(t.due, ", now!(), ") ELSE t.due END
+            updated = greatest(t.updated, ",
+    now!(),
+    "), revision = t.revision + 1,
+            due = CASE WHEN t.worker IS NULL THEN least(t.due, ",
+    now!(),
+    ") ELSE t.due END
         FROM held, counted
         WHERE t.id = held.id AND counted.new > 0
-        RETURNING t.id, t.worker IS NULL AS due
+        RETURNING t.worker IS NULL AS due
     )
-    SELECT EXISTS (SELECT 1 FROM held),
-        (SELECT pg_notify('refrain', CASE WHEN due THEN '+o' ELSE '-o' END || id) IS NULL FROM answered)"
+    SELECT EXISTS (SELECT 1 FROM held), (SELECT due FROM answered)"
 );
 
 const CANCEL: &str = concat!(
@@ -142,10 +145,10 @@ macro_rules! commit_set {
     ($open:literal, $unread:literal) => {
         concat!(
             "SET journal = coalesce($4, t.journal),
-            attempts = CASE WHEN $11 THEN 0 WHEN $6 IN ('set_down', 'hand_on') THEN greatest(t.attempts - 1, 0)
+            attempts = CASE WHEN $10 THEN 0 WHEN $6 IN ('set_down', 'hand_on') THEN greatest(t.attempts - 1, 0)
                 ELSE t.attempts END,
             status_message = coalesce($5, t.status_message),
-            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $11 THEN t.last_error END,
+            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $10 THEN t.last_error END,
             open = t.open + ",
             $open,
             ",
@@ -179,25 +182,12 @@ macro_rules! commit_set {
     };
 }
 
-/// What a commit gives, and who hears of it.
-macro_rules! commit_said {
-    () => {
-        "SELECT revision, unread, CASE
-            WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND unread > 0) THEN pg_notify('refrain', '+w' || id) IS NULL
-            WHEN $10 THEN pg_notify('refrain', '-w' || id) IS NULL
-        END FROM written"
-    };
-}
-
 const COMMIT: &str = concat!(
-    "WITH written AS (
-        UPDATE refrain_tasks t ",
+    "UPDATE refrain_tasks t ",
     commit_set!("0", "0"),
     "
-        WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
-        RETURNING t.id, t.revision, t.unread
-    ) ",
-    commit_said!()
+    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
+    RETURNING t.revision, t.unread"
 );
 
 /// A commit of a worker that keeps the task, of which nobody has to hear.
@@ -223,30 +213,30 @@ const COMMIT_WITH_ASKS: &str = concat!(
     ), published AS (
         INSERT INTO refrain_asks (task, key, ord, ask, state)
         SELECT held.id, v.key, (held.revision << 20) + v.n, v.ask,
-            CASE WHEN v.key = ANY($15) THEN 'withdrawn' ELSE 'open' END
-        FROM held, unnest($12::text[], $13::bytea[]) WITH ORDINALITY AS v (key, ask, n)
+            CASE WHEN v.key = ANY($14) THEN 'withdrawn' ELSE 'open' END
+        FROM held, unnest($11::text[], $12::bytea[]) WITH ORDINALITY AS v (key, ask, n)
         ON CONFLICT DO NOTHING
         RETURNING state
     ), taken AS (
         UPDATE refrain_asks a SET state = 'taken' FROM held
-        WHERE a.task = held.id AND a.key = ANY($14) AND a.state = 'answered'
+        WHERE a.task = held.id AND a.key = ANY($13) AND a.state = 'answered'
         RETURNING 1
     ), withdrawn AS (
         UPDATE refrain_asks a SET state = 'withdrawn' FROM held
-        WHERE a.task = held.id AND a.key = ANY($15)
-            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($14)))
+        WHERE a.task = held.id AND a.key = ANY($14)
+            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($13)))
         RETURNING a.answer IS NULL AS was_open
     ), changed AS (
         SELECT
             (SELECT count(*) FROM published WHERE state = 'open')
                 - (SELECT count(*) FROM withdrawn WHERE was_open) AS open,
             - (SELECT count(*) FROM taken) - (SELECT count(*) FROM withdrawn WHERE NOT was_open) AS unread
-    ), written AS (
-        UPDATE refrain_tasks t ", commit_set!("changed.open", "changed.unread"), "
-        FROM held, changed WHERE t.id = held.id
-        RETURNING t.id, t.revision, t.unread
-    ) ",
-    commit_said!()
+    )
+    UPDATE refrain_tasks t ",
+    commit_set!("changed.open", "changed.unread"),
+    "
+    FROM held, changed WHERE t.id = held.id
+    RETURNING t.revision, t.unread"
 );
 
 const ANSWERS: &str = "
@@ -324,7 +314,7 @@ impl PgStore {
     ) -> Result<bool> {
         let (keys, answers) = columns(first_of_each(answers, |(key, _)| key));
         let mut connection = self.database.connection().await?;
-        let there: Vec<(bool,)> = sqlx::query_as(ANSWER)
+        let mut answered: Vec<(bool, Option<bool>)> = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
             .bind(keys)
@@ -332,7 +322,11 @@ impl PgStore {
             .fetch_all(&mut *connection)
             .await?;
         connection.done();
-        Ok(there == [(true,)])
+        let (there, due) = answered.pop().unwrap_or_default();
+        if let Some(due) = due {
+            self.database.hint(id, due, false);
+        }
+        Ok(there)
     }
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
@@ -419,7 +413,6 @@ impl PgStore {
                 .bind(next.wait)
                 .bind(next.error.as_deref().map(written))
                 .bind(next.outcome)
-                .bind(seen)
                 .bind(commit.progress);
         }
         if let Some(asks) = asks {
@@ -435,6 +428,10 @@ impl PgStore {
         let mut written: Vec<(i64, i64)> = query.fetch_all(&mut *connection).await?;
         connection.done();
         let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
+        let due = next.kind == "hand_on" || (next.kind == "set_down" && unread > 0);
+        if seen || due {
+            self.database.hint(&lease.task, due, true);
+        }
         Ok(Committed {
             revision: revision.unsigned_abs(),
             answers: unread > 0,
