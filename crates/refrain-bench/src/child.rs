@@ -159,23 +159,12 @@ impl Server {
 
     /// Processor time used so far by all its threads, in user mode and in the kernel.
     pub(crate) fn cpu_seconds(&self) -> Result<f64, Error> {
-        let path = format!("/proc/{}/stat", self.pid);
-        let stat = std::fs::read_to_string(&path).map_err(Error::system(path.clone()))?;
-        let ticks = cpu_ticks(&stat).ok_or(Error::Unreadable {
-            path,
-            field: "utime and stime",
-        })?;
-        Ok(ticks as f64 / TICKS)
+        cpu_seconds(self.pid)
     }
 
     /// Resident memory in KiB.
     pub(crate) fn resident_kib(&self) -> Result<u64, Error> {
-        let path = format!("/proc/{}/status", self.pid);
-        let status = std::fs::read_to_string(&path).map_err(Error::system(path.clone()))?;
-        resident(&status).ok_or(Error::Unreadable {
-            path,
-            field: "VmRSS",
-        })
+        resident_kib(self.pid)
     }
 
     /// Ends the server with SIGTERM and waits for it; anything but a clean end is an error.
@@ -205,6 +194,27 @@ impl Server {
             )),
         }
     }
+}
+
+/// Processor time that a process has used so far with all its threads, in user mode and in the kernel.
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, Error> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path).map_err(Error::system(path.clone()))?;
+    let ticks = cpu_ticks(&stat).ok_or(Error::Unreadable {
+        path,
+        field: "utime and stime",
+    })?;
+    Ok(ticks as f64 / TICKS)
+}
+
+/// Resident memory of a process in KiB.
+pub(crate) fn resident_kib(pid: u32) -> Result<u64, Error> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).map_err(Error::system(path.clone()))?;
+    resident(&status).ok_or(Error::Unreadable {
+        path,
+        field: "VmRSS",
+    })
 }
 
 /// A port nobody listens on right now.

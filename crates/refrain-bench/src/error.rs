@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use refrain_store::OpenError;
+use refrain_store::cluster::ClusterError;
+
 use crate::load::{WireError, Workload};
 
 /// A run that could not be finished. Nothing is measured past the first of these.
@@ -76,6 +79,21 @@ pub(crate) enum Error {
     /// The load generator runs on another core than asked for.
     #[error("the load generator could not be pinned to core {core}: it may run on {allowed}")]
     NotPinned { core: usize, allowed: String },
+    /// There is no Postgres to measure on.
+    #[error("{0}; leave it out with `--store sqlite`")]
+    Cluster(#[from] ClusterError),
+    /// A store could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The database failed the floor.
+    #[error("the database failed: {0}")]
+    Database(#[from] sqlx::Error),
+    /// The store that was named is somebody's.
+    #[error("the store holds {0} tasks: name a database of its own for the benchmark, without any")]
+    InUse(i64),
+    /// Something was done otherwise than it should be.
+    #[error("{0}")]
+    Instance(String),
     /// The user or the system asked the run to end.
     #[error("interrupted")]
     Interrupted,

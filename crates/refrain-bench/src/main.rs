@@ -1,9 +1,10 @@
-//! Measures Refrain's server against a sealing floor.
+//! Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
 //!
 //! ```text
 //! cargo build --release
 //! target/release/refrain-bench run --allocations --json speed.json
 //! target/release/refrain-bench run --slices 0 --memory 1000000
+//! target/release/refrain-bench tasks --json tasks.json
 //! ```
 //!
 //! The floor ([`floor`]) is the least a server can do for the same dialogue. Each server is pinned
@@ -14,6 +15,8 @@
 //!
 //! To see how far the machine itself strays, measure the floor against itself: the program answers
 //! to `serve` as well, so `--refrain target/release/refrain-bench` should give ratios of 1.
+//!
+//! [`tasks`] are measured in this process, on real databases.
 
 mod child;
 mod counts;
@@ -27,6 +30,7 @@ mod report;
 mod requests;
 mod run;
 mod table;
+mod tasks;
 mod wire;
 
 use std::io::Write as _;
@@ -35,13 +39,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::Error;
-use crate::report::{Report, Settings};
+use crate::report::Settings;
 use crate::run::Plan;
 
-/// Measures Refrain's server against a sealing floor.
+/// Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Cli {
@@ -60,6 +65,11 @@ enum Command {
     },
     /// Measure both servers and print a table.
     Run(RunOptions),
+    /// Measure tasks and the same written by hand, and print a table.
+    Tasks(TasksOptions),
+    /// Serve as the instance that is left alone with tasks that wait.
+    #[command(hide = true)]
+    Instance,
 }
 
 #[derive(Debug, Args)]
@@ -96,6 +106,32 @@ struct RunOptions {
     json: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+struct TasksOptions {
+    /// Where: `sqlite` for a file of its own, `postgres` for a server of its own, or the URL of an empty database, which
+    /// is left full [default: both of their own].
+    #[arg(long = "store", value_name = "STORE", value_parser = tasks::Choice::parse)]
+    stores: Vec<tasks::Choice>,
+    /// Length of a slice. Below one second the clock of /proc is too coarse for CPU times.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    seconds_per_slice: f64,
+    /// Slices for each store and side; 0 leaves out throughput and CPU time.
+    #[arg(long, value_name = "COUNT", default_value_t = 12)]
+    slices: usize,
+    /// Clients at a time.
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
+    concurrent: u16,
+    /// Leave up to so many tasks waiting and watch what that costs an instance; 0 leaves it out.
+    #[arg(long, value_name = "TASKS", default_value_t = 100_000)]
+    idle: u64,
+    /// How long to watch it each time.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    idle_seconds: f64,
+    /// Write everything measured, every slice included, to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
@@ -107,6 +143,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Floor { listen } => on_this_thread(floor::serve(listen)),
         Command::Run(options) => measure(options),
+        Command::Tasks(options) => measure_tasks(options),
+        Command::Instance => on_all_threads(tasks::instance()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -124,6 +162,26 @@ fn on_this_thread<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, 
         .build()
         .map_err(Error::system("no runtime"))?
         .block_on(work)
+}
+
+/// Runs a future as Refrain's server is run: on all cores.
+fn on_all_threads<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::system("no runtime"))?
+        .block_on(work)
+}
+
+/// Does a measurement, unless it is told to stop. Dropping one ends its children.
+async fn until_told<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
+    tokio::select! {
+        done = work => done,
+        _ = terminate.recv() => Err(Error::Interrupted),
+        _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
+    }
 }
 
 fn measure(options: RunOptions) -> Result<(), Error> {
@@ -145,21 +203,33 @@ fn measure(options: RunOptions) -> Result<(), Error> {
         counts: options.allocations,
         memory: options.memory,
     };
-    let report = on_this_thread(async {
-        let mut terminate =
-            signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
-        // Dropping the run ends its children.
-        tokio::select! {
-            report = run::run(plan) => report,
-            _ = terminate.recv() => Err(Error::Interrupted),
-            _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
-        }
-    })?;
+    let report = on_this_thread(until_told(run::run(plan)))?;
+    print(&table::render(&report), &report.json(), options.json)
+}
+
+fn measure_tasks(options: TasksOptions) -> Result<(), Error> {
+    let settings = tasks::Settings {
+        slices: options.slices,
+        seconds_per_slice: options.seconds_per_slice,
+        concurrent: options.concurrent.into(),
+        idle: options.idle,
+        idle_seconds: options.idle_seconds,
+    };
+    let stores = match options.stores {
+        stores if stores.is_empty() => tasks::Choice::OWN.into(),
+        stores => stores,
+    };
+    let report = on_all_threads(until_told(tasks::run(&stores, settings)))?;
+    print(&report.render(), &report.json(), options.json)
+}
+
+/// Prints a report, and writes it to a file where asked for.
+fn print(text: &str, json: &Value, path: Option<PathBuf>) -> Result<(), Error> {
     anstream::stdout()
-        .write_all(table::render(&report).as_bytes())
+        .write_all(text.as_bytes())
         .map_err(Error::system("could not print the table"))?;
-    match options.json {
-        Some(path) => write_json(&path, &report),
+    match path {
+        Some(path) => write_json(&path, json),
         None => Ok(()),
     }
 }
@@ -169,9 +239,7 @@ fn beside_this_program() -> Result<PathBuf, Error> {
     Ok(this.with_file_name("refrain"))
 }
 
-fn write_json(path: &Path, report: &Report) -> Result<(), Error> {
+fn write_json(path: &Path, report: &Value) -> Result<(), Error> {
     let what = format!("could not write {}", path.display());
-    let mut text = format!("{:#}", report.json());
-    text.push('\n');
-    std::fs::write(path, text).map_err(Error::system(what))
+    std::fs::write(path, format!("{report:#}\n")).map_err(Error::system(what))
 }

@@ -9,10 +9,10 @@ use anstyle::{AnsiColor, Style};
 use crate::memory::Memory;
 use crate::report::{Report, Row, Target};
 
-const BOLD: Style = Style::new().bold();
-const DIM: Style = Style::new().dimmed();
-const GOOD: Style = AnsiColor::Green.on_default();
-const BAD: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Spaces between two columns, and between two groups of them.
 const GAP: usize = 2;
 const GROUP_GAP: usize = 4;
@@ -239,7 +239,7 @@ fn memory_lines(out: &mut String, memory: &Memory) {
 }
 
 /// A number with its thousands marked, or a dash.
-fn number(value: Option<f64>, digits: usize) -> String {
+pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
     let Some(value) = value else {
         return "-".to_owned();
     };

@@ -84,3 +84,76 @@ fn a_missing_server_is_an_error_that_says_what_to_do() {
     assert!(stderr.contains("no server at /nowhere/refrain"), "{stderr}");
     assert!(stderr.contains("--floor-only"), "{stderr}");
 }
+
+/// The tasks' part, with next to nothing of everything.
+fn tasks(options: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["tasks", "--seconds-per-slice", "0.05", "--slices", "2"])
+        .args(["--concurrent", "4", "--idle", "50", "--idle-seconds", "1.2"])
+        .args(options)
+        .output()
+        .expect("the program was built for this test")
+}
+
+#[test]
+fn tasks_are_measured_on_both_stores() {
+    let json = tempfile::NamedTempFile::new().unwrap();
+    let output = tasks(&["--json", json.path().to_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    for expected in ["SQLite 3", "Postgres 1", "lives of a task", "tasks waiting"] {
+        assert!(
+            stdout.contains(expected),
+            "{expected} is missing:\n{stdout}"
+        );
+    }
+
+    let report: Value = serde_json::from_reader(json.as_file()).unwrap();
+    let stores = report["stores"].as_array().unwrap();
+    assert_eq!(stores.len(), 2);
+    for store in stores {
+        for work in ["life", "get"] {
+            for side in ["floor", "refrain"] {
+                let slices = store[work][side].as_array().unwrap();
+                assert_eq!(slices.len(), 2);
+                assert!(slices.iter().all(|slice| slice["done"].as_u64() > Some(0)));
+            }
+        }
+        // Made, asked, answered and completed by themselves; taken by themselves or together.
+        for side in ["floorCommits", "refrainCommits"] {
+            let commits = store["perTask"][side].as_f64().unwrap();
+            assert!(4.0 < commits && commits < 6.0, "{side}: {commits}");
+        }
+        let calls = &store["perTask"]["calls"];
+        assert_eq!((&calls["create"], &calls["commit"]), (&1.into(), &2.into()));
+        let waiting: Vec<&Value> = store["idle"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|idle| &idle["waiting"])
+            .collect();
+        assert_eq!(waiting, [1, 5, 50]);
+    }
+}
+
+#[test]
+fn a_store_with_tasks_in_it_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("a.db").display());
+    let of_it = ["--store", &url, "--idle", "0", "--slices", "0"];
+    let run = |options: &[&str]| {
+        let mut program = Command::new(PROGRAM);
+        program.args(["tasks", "--concurrent", "1"]).args(options);
+        program
+            .output()
+            .expect("the program was built for this test")
+    };
+    let first = run(&of_it);
+    let stderr = String::from_utf8_lossy(&first.stderr);
+    assert!(first.status.success(), "{stderr}");
+    let second = run(&of_it);
+    assert!(!second.status.success());
+    let stderr = String::from_utf8(second.stderr).unwrap();
+    assert!(stderr.contains("the store holds 10 tasks"), "{stderr}");
+}

@@ -13,9 +13,10 @@ pub(crate) use command::{Options, run};
 pub(crate) use settings::{address, host};
 
 use crate::auth::{Auth, AuthConfig, AuthMistake};
+use crate::store::StoreUrl;
 use crate::{Failure, keys};
 use mistake::{Mistake, Mistakes};
-use refrain::{BearerTokens, KeyRing, SealerOptions, ServerLimits};
+use refrain::{BearerTokens, KeyRing, SealerOptions, ServerLimits, TaskOptions};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,12 +39,14 @@ pub(crate) enum LogFormat {
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) store: Option<StoreUrl>,
     pub(crate) keys: Option<PathBuf>,
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) allowed_hosts: Option<Vec<String>>,
     pub(crate) log: LogFormat,
     pub(crate) sealing: SealerOptions,
     pub(crate) limits: ServerLimits,
+    pub(crate) tasks: TaskOptions,
     pub(crate) auth: AuthConfig,
 }
 
@@ -52,12 +55,14 @@ impl Default for Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             metrics: None,
+            store: None,
             keys: None,
             tokens: None,
             allowed_hosts: None,
             log: LogFormat::default(),
             sealing: SealerOptions::default(),
             limits: ServerLimits::default(),
+            tasks: TaskOptions::default(),
             auth: AuthConfig::default(),
         }
     }

@@ -11,6 +11,7 @@ mod files;
 mod fleet;
 mod print;
 mod stories;
+mod task;
 mod world;
 
 use crate::{Failure, runtime};

@@ -1,12 +1,17 @@
-//! The `refrain` binary: `serve` one instance, manage `keys`, check its `config`, play the `demo`.
+//! The `refrain` binary: `serve` one instance, let a `worker` work on tasks and look after the `tasks`, manage `keys`,
+//! check the `config`, play the `demo`.
 
 mod auth;
 mod config;
 mod demo;
+mod instance;
 mod keys;
 mod log;
 mod serve;
+mod store;
+mod tasks;
 mod tools;
+mod worker;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -23,6 +28,10 @@ struct Cli {
 enum Command {
     /// Start one instance with the documents' tools.
     Serve(Box<serve::Options>),
+    /// Start a process that works on tasks and serves nobody.
+    Worker(Box<worker::Options>),
+    /// Look after the tasks of a store: list them, show one, call it off, have it run again.
+    Tasks(tasks::Options),
     /// Make and rotate the keys that a fleet shares.
     Keys(keys::Options),
     /// Check a configuration file, or print one with the defaults.
@@ -34,6 +43,8 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(options) => serve::run(&options),
+        Command::Worker(options) => worker::run(&options),
+        Command::Tasks(options) => tasks::run(&options),
         Command::Keys(options) => keys::run(options),
         Command::Config(options) => config::run(&options),
         Command::Demo(options) => demo::run(options),

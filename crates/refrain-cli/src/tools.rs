@@ -9,18 +9,23 @@
 //! | `connect_account` | a URL, and a check that it was completed |
 //! | `place_order` | a step with an idempotency key |
 //! | `sum` | a long computation that can be handed on |
+//! | `echo_task` | the documents' echo as a task |
+//! | `create_vm` | rounds first, then a task |
+//! | `move_vm` | a task that works while it waits for an answer |
+//! | `accounts_task` | two versions that work on the same tasks |
 //! | `get_weather_explicit` | the style of the documents: read the answers, return what is missing |
 
 mod asks;
 mod documents;
 mod ledger;
+mod tasks;
 mod work;
 
 pub(crate) use ledger::Ledger;
 
 use refrain::ServerBuilder;
 
-/// Registers the tools. `accounts` is the version of the tool of that name.
+/// Registers the tools. `accounts` is the version of the tools of that name.
 pub(crate) fn register(builder: ServerBuilder, ledger: Ledger, accounts: u8) -> ServerBuilder {
     let builder = builder
         .tool(documents::echo())
@@ -32,11 +37,18 @@ pub(crate) fn register(builder: ServerBuilder, ledger: Ledger, accounts: u8) -> 
         .tool(asks::connect_account())
         .tool(work::place_order())
         .tool(work::sum())
+        .tool(tasks::echo_task())
+        .tool(tasks::create_vm())
+        .tool(tasks::move_vm())
         .tool(documents::get_weather_explicit())
         .state(ledger);
     if accounts == 1 {
-        builder.tool(documents::accounts_v1())
+        builder
+            .tool(documents::accounts_v1())
+            .tool(tasks::accounts_task_v1())
     } else {
-        builder.tool(documents::accounts_v2())
+        builder
+            .tool(documents::accounts_v2())
+            .tool(tasks::accounts_task_v2())
     }
 }

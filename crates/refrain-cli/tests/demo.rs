@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const STORIES: [&str; 7] = [
+const STORIES: [&str; 8] = [
     "weather",
     "work-item",
     "together",
@@ -17,6 +17,7 @@ const STORIES: [&str; 7] = [
     "shedding",
     "killed",
     "refused",
+    "task",
 ];
 
 fn command(args: &[&str], temp: &Path) -> Command {
@@ -57,7 +58,12 @@ fn every_story_holds() {
     assert!(output.status.success(), "{told}{}", text(&output.stderr));
     assert!(!told.contains('\x1b'), "colours where there is no terminal");
     let (stories, table) = told.split_once("\nWhat held\n\n").unwrap();
-    for title in ["1. The weather", "4. The rolling upgrade", "7. Refused"] {
+    for title in [
+        "1. The weather",
+        "4. The rolling upgrade",
+        "7. Refused",
+        "8. The echo as a task",
+    ] {
         assert!(stories.contains(&format!("\n{title}")), "{stories}");
     }
     assert!(!told.contains("NOT HELD"), "{told}");
@@ -89,7 +95,8 @@ fn machines_get_one_object_a_line() {
             .collect()
     };
     for story in STORIES {
-        assert!(!of("round", story).is_empty(), "{story} has no rounds");
+        let told = [of("round", story), of("task", story)].concat();
+        assert!(!told.is_empty(), "{story} has no requests");
         let claims = of("claim", story);
         assert!(!claims.is_empty(), "{story} claims nothing");
         assert!(claims.iter().all(|claim| claim["held"] == true));
@@ -103,9 +110,36 @@ fn machines_get_one_object_a_line() {
     assert_eq!(rounds[2]["reply"], "complete");
     assert_eq!(of("round", "killed")[1]["passedOver"][0], "a");
 
+    let looks = of("task", "task");
+    let told: Vec<_> = looks.iter().map(|look| &look["request"]).collect();
+    let requests = ["tools/call", "tasks/get", "tasks/update", "tasks/get"];
+    assert_eq!(told, requests);
+    assert!(
+        looks
+            .iter()
+            .all(|look| look["taskId"] == looks[0]["taskId"])
+    );
+    let stood: Vec<_> = looks.iter().map(|look| &look["status"]).collect();
+    let stands = ["working", "input_required", "", "completed"];
+    let stands = stands.map(|status| (!status.is_empty()).then_some(status));
+    let stands = stands.map(|status| serde_json::json!(status));
+    assert_eq!(stood, stands.iter().collect::<Vec<_>>());
+    assert_eq!(looks[3]["text"], "Echo: Hello World!");
+    // One attempt of the dead one and one of the other, under one key, and one effect.
+    let notes = of("note", "task");
+    let ledger = notes
+        .iter()
+        .filter_map(|note| note["note"].as_str()?.strip_prefix("ledger: "));
+    let ledger: Vec<Vec<&str>> = ledger.map(|line| line.split(' ').collect()).collect();
+    let kinds: Vec<&str> = ledger.iter().map(|words| words[0]).collect();
+    assert_eq!(kinds, ["attempt", "attempt", "done"]);
+    assert!(ledger.iter().all(|words| words[1] == ledger[0][1]));
+    assert_ne!(ledger[0].last(), ledger[1].last());
+
     let table = events.last().unwrap();
     assert_eq!(table["event"], "table");
     assert_eq!(table["held"], true);
+    assert_eq!(table["rows"].as_array().unwrap().len(), 26, "{table}");
     let claims = events.iter().filter(|event| event["event"] == "claim");
     assert_eq!(table["rows"].as_array().unwrap().len(), claims.count());
 }

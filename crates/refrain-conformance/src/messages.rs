@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// Faults that are shown; the others are counted.
 const SHOWN: usize = 20;
 
+/// What is said of the kind of a message that no schema was given for.
+const UNCHECKED: &str = " (not checked)";
+
 /// Where the messages and the schema are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Messages {
@@ -17,6 +20,8 @@ pub(crate) struct Messages {
     directory: PathBuf,
     /// The protocol's JSON schema.
     schema: PathBuf,
+    /// The JSON schema of the extension for tasks. Without it, messages about tasks are not checked, and are counted.
+    tasks: Option<PathBuf>,
 }
 
 /// A message, and the method of the request it was sent for.
@@ -37,10 +42,9 @@ pub(crate) enum Fault {
 
 /// Checks all messages, and says how many there were of each kind.
 pub(crate) fn check(options: &Messages) -> Result<String, Fault> {
-    let schema = read(&options.schema)?;
-    let schema: Value =
-        serde_json::from_str(&schema).map_err(|error| unusable(&options.schema, &error))?;
-    let mut checker = Checker::new(schema);
+    let schema = read_schema(&options.schema)?;
+    let tasks = options.tasks.as_deref().map(read_schema).transpose()?;
+    let mut checker = Checker::new(schema, tasks);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut misfits = Vec::new();
     for sent in sent(&options.directory)? {
@@ -73,7 +77,16 @@ pub(crate) fn check(options: &Messages) -> Result<String, Fault> {
         let _ = writeln!(report, "{count:>7}  {kind}");
     }
     let total: usize = counts.values().sum();
-    let _ = write!(report, "{total:>7}  messages, all of which fit the schema");
+    let unchecked = counts.iter().filter(|(kind, _)| kind.ends_with(UNCHECKED));
+    let unchecked: usize = unchecked.map(|(_, count)| count).sum();
+    let _ = match unchecked {
+        0 => write!(report, "{total:>7}  messages, all of which fit the schema"),
+        _ => write!(
+            report,
+            "{total:>7}  messages, {unchecked} of them about tasks and not checked, as there is no schema for them; \
+             all others fit"
+        ),
+    };
     Ok(report)
 }
 
@@ -83,6 +96,10 @@ fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Fault {
 
 fn read(path: &Path) -> Result<String, Fault> {
     std::fs::read_to_string(path).map_err(|error| unusable(path, &error))
+}
+
+fn read_schema(path: &Path) -> Result<Value, Fault> {
+    serde_json::from_str(&read(path)?).map_err(|error| unusable(path, &error))
 }
 
 fn sent(directory: &Path) -> Result<Vec<Sent>, Fault> {
@@ -100,17 +117,17 @@ fn sent(directory: &Path) -> Result<Vec<Sent>, Fault> {
     Ok(all)
 }
 
-/// The definitions of the schema, each made ready when it is first needed.
+/// The two schemas: the protocol's, and that of the extension for tasks if there is one.
 struct Checker {
-    schema: Value,
-    ready: BTreeMap<String, Validator>,
+    protocol: Schema,
+    tasks: Option<Schema>,
 }
 
 impl Checker {
-    fn new(schema: Value) -> Self {
+    fn new(protocol: Value, tasks: Option<Value>) -> Self {
         Self {
-            schema,
-            ready: BTreeMap::new(),
+            protocol: Schema::new(protocol),
+            tasks: tasks.map(Schema::new),
         }
     }
 
@@ -121,14 +138,18 @@ impl Checker {
             if message.get("id").is_some() {
                 return Err("a request; servers send none".into());
             }
+            if method == "notifications/tasks" {
+                return self.about_tasks(method, "TaskStatusNotification", message);
+            }
             let definition = self
+                .protocol
                 .notification(method)
                 .ok_or_else(|| format!("{method} is no notification of a server's"))?;
-            self.fits(&definition, message)?;
+            self.protocol.fits(&definition, message)?;
             return Ok(method.to_owned());
         }
         if let Some(code) = message["error"]["code"].as_i64() {
-            self.fits("JSONRPCErrorResponse", message)?;
+            self.protocol.fits("JSONRPCErrorResponse", message)?;
             let special = match code {
                 -32020 => Some("HeaderMismatchError"),
                 -32021 => Some("MissingRequiredClientCapabilityError"),
@@ -136,12 +157,26 @@ impl Checker {
                 _ => None,
             };
             if let Some(definition) = special {
-                self.fits(definition, message)?;
+                self.protocol.fits(definition, message)?;
             }
             return Ok(format!("error {code}"));
         }
-        self.fits("JSONRPCResultResponse", message)?;
+        self.protocol.fits("JSONRPCResultResponse", message)?;
         let result = &message["result"];
+        let of_task = match (sent.method.as_str(), result["resultType"].as_str()) {
+            ("tools/call", Some("task")) => Some("CreateTaskResult"),
+            ("tasks/get", Some("complete")) => Some("GetTaskResult"),
+            ("tasks/update", Some("complete")) => Some("UpdateTaskResult"),
+            ("tasks/cancel", Some("complete")) => Some("CancelTaskResult"),
+            _ => None,
+        };
+        if let Some(definition) = of_task {
+            return self.about_tasks(
+                &format!("{}: {definition}", sent.method),
+                definition,
+                result,
+            );
+        }
         let (definition, asks) = match sent.method.as_str() {
             "tools/call" => ("CallToolResult", true),
             "prompts/get" => ("GetPromptResult", true),
@@ -160,8 +195,50 @@ impl Checker {
             Some("input_required") if asks => "InputRequiredResult",
             _ => return Err("resultType is not one that this method may have".into()),
         };
-        self.fits(definition, result)?;
+        self.protocol.fits(definition, result)?;
         Ok(format!("{}: {definition}", sent.method))
+    }
+
+    /// Is something about a task what the extension's schema says it must be? Gives its kind.
+    fn about_tasks(
+        &mut self,
+        kind: &str,
+        definition: &str,
+        value: &Value,
+    ) -> Result<String, String> {
+        let Some(schema) = &mut self.tasks else {
+            return Ok(format!("{kind}{UNCHECKED}"));
+        };
+        schema.fits(definition, value)?;
+        // The schema leaves open what a finished call is like: it is what the call itself would have had, without the
+        // member that tells apart what a call may have.
+        let task = value.get("params").unwrap_or(value);
+        if let Some(Value::Object(result)) = task.get("result") {
+            let mut result = result.clone();
+            if result
+                .insert("resultType".into(), json!("complete"))
+                .is_some()
+            {
+                return Err("the result of a task has a resultType of its own".into());
+            }
+            self.protocol.fits("CallToolResult", &result.into())?;
+        }
+        Ok(kind.to_owned())
+    }
+}
+
+/// The definitions of a schema, each made ready when it is first needed.
+struct Schema {
+    schema: Value,
+    ready: BTreeMap<String, Validator>,
+}
+
+impl Schema {
+    fn new(schema: Value) -> Self {
+        Self {
+            schema,
+            ready: BTreeMap::new(),
+        }
     }
 
     /// The definition of the notification with this method.
@@ -201,14 +278,30 @@ mod tests {
 
     /// A schema with the little that is needed here.
     fn checker() -> Checker {
-        Checker::new(json!({"$defs": {
+        let protocol = json!({"$defs": {
             "ServerNotification": {"anyOf": [{"$ref": "#/$defs/Ping"}]},
             "Ping": {"properties": {"method": {"const": "notifications/ping"}}, "required": ["params"]},
             "JSONRPCErrorResponse": {"required": ["error", "jsonrpc"]},
             "JSONRPCResultResponse": {"required": ["id", "jsonrpc", "result"]},
             "CallToolResult": {"required": ["content"]},
             "InputRequiredResult": {"required": ["resultType"]},
-        }}))
+        }});
+        Checker::new(protocol, None)
+    }
+
+    /// The same with a schema for tasks.
+    fn task_checker() -> Checker {
+        let tasks = json!({"$defs": {
+            "TaskStatusNotification": {"required": ["params"]},
+            "CreateTaskResult": {"required": ["taskId"]},
+            "GetTaskResult": {"required": ["taskId"]},
+            "UpdateTaskResult": {"required": ["resultType"]},
+            "CancelTaskResult": {"required": ["resultType"]},
+        }});
+        Checker {
+            tasks: Some(Schema::new(tasks)),
+            ..checker()
+        }
     }
 
     fn sent(method: &str, message: Value) -> Sent {
@@ -245,6 +338,51 @@ mod tests {
         ] {
             let shown = bad.to_string();
             assert!(checker().check(&sent(method, bad)).is_err(), "{shown}");
+        }
+    }
+
+    #[test]
+    fn messages_about_tasks_are_held_to_the_schema_of_the_extension() {
+        let result = |result: Value| json!({"jsonrpc": "2.0", "id": 1, "result": result});
+        let created = result(json!({"resultType": "task", "taskId": "a"}));
+        let done = json!({"content": []});
+        let got =
+            |done: &Value| result(json!({"resultType": "complete", "taskId": "a", "result": done}));
+        let ack = result(json!({"resultType": "complete"}));
+        let news =
+            |done: &Value| json!({"method": "notifications/tasks", "params": {"result": done}});
+        for (method, good) in [
+            ("tools/call", created.clone()),
+            ("tasks/get", got(&done)),
+            ("tasks/update", ack.clone()),
+            ("tasks/cancel", ack.clone()),
+            ("subscriptions/listen", news(&done)),
+        ] {
+            let shown = good.to_string();
+            let sent = sent(method, good);
+            let kind = task_checker().check(&sent).expect(&shown);
+            assert_eq!(checker().check(&sent), Ok(format!("{kind}{UNCHECKED}")));
+        }
+        for (method, bad) in [
+            // Only a call may become a task, and only a tool's.
+            ("prompts/get", created.clone()),
+            ("tasks/get", created),
+            ("tools/call", result(json!({"resultType": "task"}))),
+            ("tasks/get", ack.clone()),
+            ("tasks/get", got(&json!({}))),
+            (
+                "tasks/get",
+                got(&json!({"resultType": "complete", "content": []})),
+            ),
+            ("tasks/list", ack),
+            ("subscriptions/listen", news(&json!({}))),
+            (
+                "subscriptions/listen",
+                json!({"method": "notifications/tasks"}),
+            ),
+        ] {
+            let shown = bad.to_string();
+            assert!(task_checker().check(&sent(method, bad)).is_err(), "{shown}");
         }
     }
 }

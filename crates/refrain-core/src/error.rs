@@ -138,6 +138,14 @@ impl Error {
         self.source.as_deref()
     }
 
+    /// The same error, where there is no second attempt.
+    pub(crate) fn for_good(mut self) -> Self {
+        if self.kind == ErrorKind::Retry {
+            self.kind = ErrorKind::Failed;
+        }
+        self
+    }
+
     /// What of this error is kept in a journal.
     pub(crate) fn to_stored(&self) -> StoredError {
         StoredError {

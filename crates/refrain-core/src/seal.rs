@@ -6,8 +6,9 @@
 //!
 //! AES-256-GCM under a key derived by HKDF from the ring's key and a salt that each instance draws for itself; the
 //! nonce is the second of issue and a counter. So no fleet runs out of nonces, and a machine restored from a
-//! snapshot does not repeat one. The binding is authenticated with the ciphertext; every bit of the header is part
-//! of the choice of key or of the nonce, so that a token with another header does not open either.
+//! snapshot does not repeat one. The binding is authenticated with the ciphertext; every other bit of the header
+//! but those of the version, which is checked, is part of the choice of key or of the nonce, so that a token with another
+//! header does not open either.
 //!
 //! Always true: exactly one key, chosen by its id, is tried for a token; a token that does not open gives no hint
 //! why, except in [`OpenError`], which is for the log.
@@ -256,13 +257,13 @@ impl Sealer {
         let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(content);
-        seal_in_place(&minter, &header, place, &mut bytes);
+        seal_in_place(&minter, &header, &at_rest(place), &mut bytes);
         bytes
     }
 
     /// Opens what [`seal_bytes`](Self::seal_bytes) sealed for this place.
     pub fn open_bytes(&self, place: &[u8], mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
-        let length = self.unseal(AT_REST, place, &mut sealed)?.len();
+        let length = self.unseal(AT_REST, &at_rest(place), &mut sealed)?.len();
         sealed.drain(..HEADER);
         sealed.truncate(length);
         Ok(sealed)
@@ -317,6 +318,17 @@ impl Sealer {
         snapshot: &Snapshot,
         version: &str,
     ) -> Result<String, SealError> {
+        self.seal_up_to(binding, snapshot, version, self.options.max_token)
+    }
+
+    /// The same, for a token that does not travel and may have this many characters.
+    pub fn seal_up_to(
+        &self,
+        binding: &Binding,
+        snapshot: &Snapshot,
+        version: &str,
+        limit: usize,
+    ) -> Result<String, SealError> {
         let now = self.source.unix_seconds();
         let claims = Claims {
             issued: now,
@@ -327,13 +339,13 @@ impl Sealer {
         let mut bytes = snapshot.encode(&claims, &header, TAG);
         seal_in_place(&minter, &header, binding.as_bytes(), &mut bytes);
         let size = bytes.len().div_ceil(3) * 4;
-        if size > self.options.max_token {
+        if size > limit {
             let largest = snapshot.largest().map_or_else(String::new, |(name, size)| {
                 format!("{name} with {size} bytes")
             });
             return Err(SealError::TooLarge {
                 size,
-                limit: self.options.max_token,
+                limit,
                 largest,
             });
         }
@@ -342,7 +354,19 @@ impl Sealer {
 
     /// Opens a token that was presented for the call described by `binding`.
     pub fn open(&self, binding: &Binding, token: &str) -> Result<Snapshot, OpenError> {
-        if token.len() > self.options.max_token || token.len() < (HEADER + TAG) * 4 / 3 {
+        if token.len() > self.options.max_token {
+            return Err(OpenError::Length);
+        }
+        self.open_of_any_length(binding, token)
+    }
+
+    /// The same, for a token that did not travel, however long it is.
+    pub fn open_of_any_length(
+        &self,
+        binding: &Binding,
+        token: &str,
+    ) -> Result<Snapshot, OpenError> {
+        if token.len() < (HEADER + TAG) * 4 / 3 {
             return Err(OpenError::Length);
         }
         let mut bytes = URL_SAFE_NO_PAD
@@ -388,6 +412,11 @@ impl Sealer {
         }
         ring.derived.insert((key_id, salt), key);
     }
+}
+
+/// What is authenticated with what lies in a place. No binding begins so: its first byte is that of a length.
+fn at_rest(place: &[u8]) -> Vec<u8> {
+    [&[AT_REST], place].concat()
 }
 
 /// Seals what comes after the header, and adds the tag.

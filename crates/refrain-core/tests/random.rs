@@ -7,37 +7,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/dice.rs"]
+mod dice;
 #[path = "support/program.rs"]
 mod program;
 mod support;
 
+use dice::{Dice, Whim, runner};
 use program::{Node, Place, Trace, answer_at, in_ones_head, programs, run};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use refrain_core::{Cx, HandlerFuture, Pressure};
+use proptest::test_runner::TestCaseError;
+use refrain_core::{Cx, HandlerFuture};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use support::{End, Round, World, handler, many_threads, message, mix, num, one_thread};
-
-/// Numbers out of a seed.
-struct Dice(AtomicU64);
-
-impl Dice {
-    fn throw(&self, sides: u64) -> u64 {
-        mix(self.0.fetch_add(1, Ordering::SeqCst)) % sides
-    }
-}
-
-/// Hands a flow on at every fourth place, on average.
-struct Whim(Arc<Dice>);
-
-impl Pressure for Whim {
-    fn hand_on(&self) -> bool {
-        self.0.throw(4) == 0
-    }
-}
+use support::{End, Round, World, handler, many_threads, message, num, one_thread};
 
 /// How much trouble a run is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +53,7 @@ struct Case {
 
 impl Case {
     fn new(program: &Node, seed: u64, trouble: Trouble, threads: bool) -> Self {
-        let dice = Arc::new(Dice(AtomicU64::new(mix(seed))));
+        let dice = Arc::new(Dice::new(seed));
         let mut world = World::new();
         world.limits.rounds = 10_000;
         world.limits.sheds = 10_000;
@@ -251,27 +235,6 @@ async fn all_at_once(program: &Node, value: Option<i64>) -> Result<(), String> {
         End::Done(Ok(result)) if value.is_none_or(|value| result == json!(value)) => Ok(()),
         other => Err(format!("answered beforehand: {other:?}, not {value:?}")),
     }
-}
-
-fn runner(cases: u32) -> TestRunner {
-    let config = Config::default();
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() {
-        config.cases
-    } else {
-        cases
-    };
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        max_shrink_iters: 4096,
-        ..config
-    };
-    let seed = std::env::var("RANDOM_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&u64::to_le_bytes(seed.unwrap_or(2026)));
-    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
 fn random_handlers(cases: u32, runtime: &tokio::runtime::Runtime, threads: bool) {

@@ -60,6 +60,9 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
+    /// What tasks hold is to be sealed with a key that nobody has after a restart.
+    #[error("what tasks hold cannot be sealed without keys: hand them in with .keys(..)")]
+    SealingNeedsKeys,
     /// A tool's schema is not a JSON schema.
     #[error("the {which} schema of {tool:?} is not usable: {reason}")]
     Schema {
@@ -394,6 +397,9 @@ impl ServerBuilder {
         }
         if let Some((_, options)) = &self.tasks {
             options.check()?;
+            if options.seal && self.keys.is_none() {
+                return Err(BuildError::SealingNeedsKeys);
+            }
             let settings = Value::Object(Map::new());
             self.extensions.insert(TASKS_EXTENSION.into(), settings);
         }

@@ -195,7 +195,18 @@ impl HttpService {
             Err(refusal) => return *refusal,
         };
         let method = request.method();
-        match self.server.answer(request, caller, Some(headers)) {
+        let server = &self.server;
+        let begun = match request {
+            Request::Call(call) => match server.fetch(&call) {
+                Some(fetching) => {
+                    let fetched = fetching.await;
+                    server.answer_fetched(call, fetched, caller, Some(headers))
+                }
+                None => server.answer(Request::Call(call), caller, Some(headers)),
+            },
+            request => server.answer(request, caller, Some(headers)),
+        };
+        match begun {
             Begin::Reply(reply) => self.reply(method, id, &reply, None),
             Begin::Refused(error) => {
                 let refusal = Refusal::error(error.code);

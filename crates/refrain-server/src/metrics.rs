@@ -6,7 +6,7 @@
 mod label;
 mod target;
 
-pub(crate) use label::{Counts, Label, Other, Outcome, Refusal};
+pub(crate) use label::{Counts, Label, Other, Outcome, Refusal, TaskEvent};
 pub(crate) use target::TargetCounts;
 
 use crate::listen::Hub;
@@ -18,6 +18,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use refrain_core::{OpenError, Stats};
@@ -71,6 +72,8 @@ pub(crate) struct Metrics {
     asks: Counts<AskKind>,
     tokens_refused: Counts<OpenError>,
     requests_refused: Counts<Refusal>,
+    tasks: Counts<TaskEvent>,
+    tasks_running: Gauge,
     token_sizes: Histogram,
     replayed: Counter,
     steps: Counter,
@@ -94,6 +97,8 @@ impl Metrics {
             asks: Counts::default(),
             tokens_refused: Counts::default(),
             requests_refused: Counts::default(),
+            tasks: Counts::default(),
+            tasks_running: Gauge::default(),
             token_sizes: Histogram::new(SIZES),
             replayed: Counter::default(),
             steps: Counter::default(),
@@ -145,6 +150,22 @@ impl Metrics {
         }
     }
 
+    /// Something happened to a task.
+    pub(crate) fn task(&self, event: TaskEvent) {
+        self.tasks.add(event);
+    }
+
+    /// A task begins to run here, until the value is dropped.
+    pub(crate) fn task_runs(self: &Arc<Self>) -> TaskRuns {
+        self.tasks_running.inc();
+        TaskRuns(self.clone())
+    }
+
+    /// A task asks something.
+    pub(crate) fn task_asks(&self, kind: AskKind) {
+        self.asks.add(kind);
+    }
+
     /// Something else than a call was asked for.
     pub(crate) fn other(&self, method: Other) {
         self.others.add(method);
@@ -158,6 +179,15 @@ impl Metrics {
     /// A request was refused before it was one of the above.
     pub(crate) fn request_refused(&self, reason: Refusal) {
         self.requests_refused.add(reason);
+    }
+}
+
+/// A task that runs here, counted while it does.
+pub(crate) struct TaskRuns(Arc<Metrics>);
+
+impl Drop for TaskRuns {
+    fn drop(&mut self) {
+        self.0.tasks_running.dec();
     }
 }
 
@@ -237,6 +267,17 @@ impl Collector for Metrics {
         self.replayed.encode(replayed)?;
         let steps = out.counter("refrain_steps_run", "Steps that ran.")?;
         self.steps.encode(steps)?;
+        out.counts(
+            "refrain_tasks",
+            "What happened to tasks here, by event.",
+            "event",
+            &self.tasks,
+        )?;
+        out.gauge(
+            "refrain_tasks_running",
+            "Tasks that run here.",
+            self.tasks_running.get(),
+        )?;
         let running = i64::try_from(self.load.running()).unwrap_or(i64::MAX);
         out.gauge("refrain_calls_running", "Calls that are running.", running)?;
         let listening = i64::try_from(self.hub.len()).unwrap_or(i64::MAX);

@@ -8,9 +8,10 @@ use crate::metrics::Refusal;
 use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
+use crate::tasks::Fetching;
 use refrain_core::Note;
 use refrain_wire::{
-    Id, Message, Reply, parse, write_error, write_log, write_progress, write_reply,
+    Id, Message, Reply, RpcError, parse, write_error, write_log, write_progress, write_reply,
 };
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
@@ -36,6 +37,8 @@ enum Work {
     Later(Later),
     Round(Box<Round>),
     Listen(Subscription),
+    /// The token of a call is fetched; then its message is received anew.
+    Fetch(Fetching, Vec<u8>, Caller),
 }
 
 impl std::fmt::Debug for Work {
@@ -45,6 +48,7 @@ impl std::fmt::Debug for Work {
             Self::Later(_) => f.write_str("Later"),
             Self::Round(round) => round.fmt(f),
             Self::Listen(subscription) => subscription.fmt(f),
+            Self::Fetch(..) => f.write_str("Fetch"),
         }
     }
 }
@@ -66,6 +70,16 @@ impl Server {
     /// # }).unwrap();
     /// ```
     pub fn receive(&self, message: &[u8], caller: impl Into<Caller>) -> Option<Outgoing> {
+        self.receive_with(message, caller.into(), None)
+    }
+
+    /// The same, with the token of a call that was fetched from where it waited.
+    fn receive_with(
+        &self,
+        message: &[u8],
+        caller: Caller,
+        fetched: Option<Result<String, RpcError>>,
+    ) -> Option<Outgoing> {
         let (id, method, params) = match parse(message) {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => return None,
@@ -86,12 +100,29 @@ impl Server {
             }
         };
         let mut outgoing = Outgoing::new(self.clone(), id, "");
-        let begun = Request::decode(self, &method, params)
-            .and_then(|request| request.check_version().map(|()| request))
-            .map_or_else(Begin::Refused, |request| {
+        let request = Request::decode(self, &method, params)
+            .and_then(|request| request.check_version().map(|()| request));
+        let begun = match request {
+            Err(error) => Begin::Refused(error),
+            Ok(request) => {
                 outgoing.method = request.method();
-                self.answer(request, caller.into(), None)
-            });
+                match (request, fetched) {
+                    (Request::Call(call), Some(fetched)) => {
+                        self.answer_fetched(call, fetched, caller, None)
+                    }
+                    (request, _) => {
+                        if let Request::Call(call) = &request
+                            && let Some(fetching) = self.fetch(call)
+                        {
+                            let message = message.to_vec();
+                            outgoing.work = Work::Fetch(fetching, message, caller);
+                            return Some(outgoing);
+                        }
+                        self.answer(request, caller, None)
+                    }
+                }
+            }
+        };
         let reply = match begun {
             Begin::Round(round) => {
                 round.answers(&id);
@@ -181,6 +212,16 @@ impl Outgoing {
                     RoundEvent::Reply(reply.unwrap_or_else(|missing| self.server.forbid(missing)))
                 }
                 Work::Round(round) => ready!(round.poll(cx)),
+                Work::Fetch(fetching, message, caller) => {
+                    let fetched = ready!(fetching.as_mut().poll(cx));
+                    let (message, caller) = (std::mem::take(message), caller.clone());
+                    let server = self.server.clone();
+                    match server.receive_with(&message, caller, Some(fetched)) {
+                        Some(next) => *self = next,
+                        None => self.over = true,
+                    }
+                    continue;
+                }
                 Work::Listen(subscription) => {
                     let Some(id) = self.id.as_deref().and_then(Id::from_raw) else {
                         return Poll::Ready(None);

@@ -4,12 +4,12 @@ mod begin;
 mod span;
 mod tally;
 
-pub(crate) use begin::{Target, begin, run_handler};
+pub(crate) use begin::{Target, Token, begin, run_handler};
 pub(crate) use span::RoundHook;
 
 use crate::load::Place;
 use crate::server::Server;
-use crate::tasks::{Creating, Made, Seed, cannot_create};
+use crate::tasks::{Creating, Made, Seed, Spilling, cannot_create};
 use jsonschema::Validator;
 use refrain_core::{
     AskError, Binding, Cut, Error, ErrorKind, Event, Flow, LogError, LogKey, Note, Outcome,
@@ -17,7 +17,7 @@ use refrain_core::{
 };
 use refrain_store::StoreError;
 use refrain_wire::{
-    CallKind, ErrorCode, Id, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
+    Ask, CallKind, ErrorCode, Id, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub struct Round {
     /// `None` once the round was counted.
     tally: Option<Tally>,
     span: Span,
-    _place: Place,
+    place: Option<Place>,
 }
 
 enum Stage {
@@ -69,6 +69,8 @@ enum Stage {
     Create(Creating, Why),
     /// The handler is done, and what it said last goes out first.
     Last(Box<Event>),
+    /// The token is too large to travel, and is put into the store; then these asks go out.
+    Spill(Spilling, Vec<(String, Ask)>),
     /// Records the reply for when it is asked for again.
     Keep(Kept, Option<Reply>),
 }
@@ -88,7 +90,7 @@ enum Why {
 struct Timer {
     sleep: Pin<Box<Sleep>>,
     /// When the round must be over.
-    limit: Instant,
+    limit: Option<Instant>,
     /// When the flow becomes a task.
     task: Option<Instant>,
 }
@@ -183,13 +185,13 @@ impl Round {
                 }
                 Stage::Run => {
                     let event = match ready!(self.poll_flow(cx)) {
-                        Polled::Event(event) => event,
-                        Polled::Settle => {
+                        Ok(event) => event,
+                        Err(Instead::Settle) => {
                             // Let other tasks run: they may have asks for this round.
                             cx.waker().wake_by_ref();
                             return Poll::Pending;
                         }
-                        Polled::Detach(why) => {
+                        Err(Instead::Detach(why)) => {
                             self.create(why);
                             continue;
                         }
@@ -209,6 +211,25 @@ impl Round {
                 Stage::Create(creating, why) => {
                     let (made, why) = (ready!(creating.as_mut().poll(cx)), *why);
                     if let Some(done) = self.created(made, why) {
+                        return Poll::Ready(done);
+                    }
+                }
+                Stage::Spill(spilling, asks) => {
+                    let spilled = ready!(spilling.as_mut().poll(cx));
+                    let asks = std::mem::take(asks);
+                    let reply = spilled.map_or_else(
+                        |error| {
+                            tracing::error!(%error, "a token could not be put into the store");
+                            Reply::Error(RpcError::internal("Internal error"))
+                        },
+                        |token| {
+                            Reply::Incomplete(Incomplete {
+                                asks,
+                                state: Some(token),
+                            })
+                        },
+                    );
+                    if let Some(done) = self.finish_with(reply) {
                         return Poll::Ready(done);
                     }
                 }
@@ -235,7 +256,10 @@ impl Round {
         if let Event::Crashed = event {
             return Some(RoundEvent::Crashed);
         }
-        let reply = self.reply(event);
+        let reply = match event {
+            Event::Cut(cut) => self.incomplete(cut)?,
+            event => outcome_of(event, self.kind, self.output.as_deref()),
+        };
         self.finish_with(reply)
     }
 
@@ -275,7 +299,8 @@ impl Round {
             Ok(made) => {
                 let (seed, flow) = (self.seed.take()?, self.flow.take()?);
                 self.stats = flow.stats();
-                let reply = self.server.begin_task(made, seed, flow);
+                let place = self.place.take();
+                let reply = self.server.begin_task(made, seed, flow, place);
                 self.finish_with(reply)
             }
             Err(failed) => {
@@ -296,15 +321,15 @@ impl Round {
         }
     }
 
-    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
+    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Instead>> {
         let Some(flow) = &mut self.flow else {
             let error = Error::internal("a flow that became a task was polled");
-            return Poll::Ready(Polled::Event(Event::Done(Err(error))));
+            return Poll::Ready(Ok(Event::Done(Err(error))));
         };
         match flow.poll(cx) {
-            Poll::Ready(Event::Settle) => return Poll::Ready(Polled::Settle),
-            Poll::Ready(Event::Detach) => return Poll::Ready(Polled::Detach(Why::Handler)),
-            Poll::Ready(event) => return Poll::Ready(Polled::Event(event)),
+            Poll::Ready(Event::Settle) => return Poll::Ready(Err(Instead::Settle)),
+            Poll::Ready(Event::Detach) => return Poll::Ready(Err(Instead::Detach(Why::Handler))),
+            Poll::Ready(event) => return Poll::Ready(Ok(event)),
             Poll::Pending => {}
         }
         // The clock of the round is only set up for handlers that wait.
@@ -313,25 +338,27 @@ impl Round {
             let now = Instant::now();
             let after = seed.and_then(|seed| seed.tool.tool.task.after);
             Timer {
-                limit: now + self.server.0.limits.round_time,
-                task: after.map(|after| now + after),
+                limit: now.checked_add(self.server.0.limits.round_time),
+                task: after.and_then(|after| now.checked_add(after)),
                 sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
             }
         });
         let now = Instant::now();
         if timer.task.is_some_and(|at| at <= now) {
-            return Poll::Ready(Polled::Detach(Why::Time));
+            return Poll::Ready(Err(Instead::Detach(Why::Time)));
         }
-        if timer.limit <= now {
-            return Poll::Ready(Polled::Event(flow.expire()));
+        if timer.limit.is_some_and(|at| at <= now) {
+            return Poll::Ready(Ok(flow.expire()));
         }
         let source = &self.server.0.source;
         let wake = flow.wake_at().map(|at| {
             let wait = at.duration_since(source.now());
             now + wait.unwrap_or_default()
         });
-        let first = [Some(timer.limit), timer.task, wake];
-        let first = first.into_iter().flatten().min().unwrap_or(now);
+        let first = [timer.limit, timer.task, wake];
+        let Some(first) = first.into_iter().flatten().min() else {
+            return Poll::Pending;
+        };
         if timer.sleep.deadline() != first {
             timer.sleep.as_mut().reset(first);
         }
@@ -342,27 +369,34 @@ impl Round {
         Poll::Pending
     }
 
-    fn reply(&mut self, event: Event) -> Reply {
-        match event {
-            Event::Cut(cut) => self.incomplete(cut),
-            event => outcome_of(event, self.kind, self.output.as_deref()),
-        }
-    }
-
-    fn incomplete(&mut self, cut: Cut) -> Reply {
+    /// `None`: the token has to be put into the store first.
+    fn incomplete(&mut self, cut: Cut) -> Option<Reply> {
         self.handed_on = cut.shed;
         if cut.shed {
             tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
         }
         let sealer = &self.server.0.sealer;
-        match sealer.seal(&self.binding, &cut.snapshot, &self.version) {
-            Ok(token) => Reply::Incomplete(Incomplete {
-                asks: cut.asks,
-                state: Some(token),
-            }),
+        let sealed = sealer.seal(&self.binding, &cut.snapshot, &self.version);
+        let spilled = match sealed {
+            Ok(token) => {
+                return Some(Reply::Incomplete(Incomplete {
+                    asks: cut.asks,
+                    state: Some(token),
+                }));
+            }
+            Err(too_large) => {
+                let server = &self.server;
+                server.spill(&self.binding, &cut.snapshot, &self.version, too_large)
+            }
+        };
+        match spilled {
+            Ok(spilling) => {
+                self.stage = Stage::Spill(spilling, cut.asks);
+                None
+            }
             Err(error) => {
                 tracing::error!(%error, "a flow could not be sealed");
-                Reply::Error(RpcError::internal(error.to_string()))
+                Some(Reply::Error(RpcError::internal(error.to_string())))
             }
         }
     }
@@ -405,9 +439,8 @@ impl Drop for Round {
     }
 }
 
-/// What a poll of a flow comes to.
-enum Polled {
-    Event(Event),
+/// What is to be done instead of dealing with an event.
+enum Instead {
     /// Others should be let run first.
     Settle,
     /// The flow is to become a task.

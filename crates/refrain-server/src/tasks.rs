@@ -5,6 +5,7 @@
 //! | `options` | how tasks are run and kept |
 //! | `create` | a flow becomes a task |
 //! | `crew` | the tasks that an instance runs |
+//! | `spill` | tokens that are too large to travel |
 //! | `run` | one task at work |
 //! | `worker` | what takes tasks that are due and looks after those that run |
 //! | `request` | what clients ask about their tasks |
@@ -16,12 +17,14 @@ mod crew;
 mod options;
 mod request;
 mod run;
+mod spill;
 mod vault;
 mod watch;
 mod worker;
 
 pub use options::TaskOptions;
 pub(crate) use request::answer;
+pub(crate) use spill::{Fetching, Spilling};
 pub(crate) use watch::TaskNews;
 pub(crate) use worker::Worker;
 
@@ -62,6 +65,6 @@ impl Tasks {
 impl Server {
     pub(crate) fn has_room_for_task(&self) -> bool {
         let tasks = self.0.tasks.as_ref();
-        tasks.is_some_and(|tasks| tasks.crew.has_room())
+        !self.is_draining() && tasks.is_some_and(|tasks| tasks.crew.has_room())
     }
 }

@@ -43,17 +43,20 @@ pub struct Cluster {
 
 enum Kind {
     Own(Mutex<Server>),
-    Given(PgConnectOptions),
+    Given(Box<PgConnectOptions>),
 }
 
 impl Cluster {
     /// Starts one, or takes the one that was named.
     pub fn start() -> Result<Self, ClusterError> {
         let kind = match std::env::var(VARIABLE) {
-            Ok(url) => Kind::Given(url.parse().map_err(|_| {
+            Ok(url) => {
+                let options = url.parse();
                 // What the parser says may repeat parts of the URL, and of its password.
-                ClusterError(format!("{VARIABLE} is not a URL of Postgres"))
-            })?),
+                Kind::Given(Box::new(options.map_err(|_| {
+                    ClusterError(format!("{VARIABLE} is not a URL of Postgres"))
+                })?))
+            }
             Err(_) => Kind::Own(Mutex::new(Server::start(&password())?)),
         };
         Ok(Self { kind })
@@ -128,7 +131,7 @@ impl Cluster {
                     .password(&server.password)
                     .database("postgres")
             }
-            Kind::Given(options) => options.clone(),
+            Kind::Given(options) => (**options).clone(),
         }
     }
 }

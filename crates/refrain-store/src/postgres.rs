@@ -9,15 +9,17 @@ macro_rules! now {
     };
 }
 
+mod connections;
 mod database;
 mod log;
 mod operators;
 mod schema;
 mod tasks;
+mod telling;
 mod text;
 
 use crate::open::OpenError;
-use crate::sql::{log_error, within};
+use crate::sql::{logged, within};
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
@@ -32,7 +34,7 @@ use tokio::sync::broadcast;
 
 /// A store in a database of Postgres, for a fleet.
 ///
-/// Hints reach every instance, by `NOTIFY`. It holds at most ten connections, and one that listens.
+/// Hints reach every instance, by `NOTIFY`. It holds at most ten connections, one that listens and one that tells.
 pub struct PgStore {
     database: Database,
 }
@@ -140,21 +142,14 @@ impl TaskStore for PgStore {
 
 impl ReplayLog for PgStore {
     fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
-        Box::pin(async move {
-            within(self.begin_record(key, keep))
-                .await
-                .map_err(log_error)
-        })
+        Box::pin(logged(self.begin_record(key, keep)))
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
-        Box::pin(async move {
-            let finished = within(self.finish_record(key, value)).await;
-            finished.map_err(log_error)
-        })
+        Box::pin(logged(self.finish_record(key, value)))
     }
 
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
-        Box::pin(async move { within(self.forget_record(key)).await.map_err(log_error) })
+        Box::pin(logged(self.forget_record(key)))
     }
 }

@@ -68,9 +68,13 @@ fn is_passing(code: &str) -> bool {
     matches!(kind, Ok(5 | 6 | 13))
 }
 
-/// The log has one kind of error.
-pub(crate) fn log_error(error: StoreError) -> LogError {
-    LogError(error.to_string())
+/// Does something for the log within [`PATIENCE`]. The log has one kind of error.
+pub(crate) async fn logged<T>(
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, LogError> {
+    within(work)
+        .await
+        .map_err(|error| LogError(error.to_string()))
 }
 
 /// The columns of [`TaskRecord`], of a task `t` and its open asks `a`.

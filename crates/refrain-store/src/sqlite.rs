@@ -10,7 +10,7 @@ mod schema;
 mod tasks;
 
 use crate::open::OpenError;
-use crate::sql::{log_error, within};
+use crate::sql::{logged, within};
 use crate::store::{StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
@@ -137,21 +137,14 @@ impl TaskStore for SqliteStore {
 
 impl ReplayLog for SqliteStore {
     fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
-        Box::pin(async move {
-            within(self.begin_record(key, keep))
-                .await
-                .map_err(log_error)
-        })
+        Box::pin(logged(self.begin_record(key, keep)))
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
-        Box::pin(async move {
-            let finished = within(self.finish_record(key, value)).await;
-            finished.map_err(log_error)
-        })
+        Box::pin(logged(self.finish_record(key, value)))
     }
 
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
-        Box::pin(async move { within(self.forget_record(key)).await.map_err(log_error) })
+        Box::pin(logged(self.forget_record(key)))
     }
 }

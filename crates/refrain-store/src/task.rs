@@ -236,8 +236,10 @@ pub struct Claimed {
 /// What a worker writes. All of it or nothing is done.
 #[derive(Clone, Default)]
 pub struct Commit {
-    /// The journal as it is now; `None` leaves it. A new one means that the task got on: its attempts begin anew.
+    /// The journal as it is now; `None` leaves it.
     pub journal: Option<Vec<u8>>,
+    /// Has the task got on? Then its attempts begin anew, and what the last one failed of is forgotten.
+    pub progress: bool,
     /// New asks, by key. A key that was used before in this task is left as it is.
     pub publish: Vec<(String, Vec<u8>)>,
     /// Keys whose answers are in this journal.
@@ -265,9 +267,9 @@ pub enum Next {
     /// The worker keeps it.
     #[default]
     Keep,
-    /// It leaves memory until an answer comes, or this time has passed.
+    /// It leaves memory until an answer comes, or this time has passed. The attempt does not count.
     SetDown(Option<Duration>),
-    /// Another worker may take it at once.
+    /// Another worker may take it at once. The attempt does not count.
     HandOn,
     /// The attempt failed: it may be tried again after this time.
     Retry(Duration, String),

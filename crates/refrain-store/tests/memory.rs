@@ -1,7 +1,12 @@
 //! The store in memory keeps to the contract, and goes by the clock it is given.
 
-use refrain_store::{MemoryStore, Store, contract};
+use refrain_core::{FlowId, Principal, Source};
+use refrain_store::{
+    Claim, Claimed, Commit, MemoryStore, NewTask, Next, Store, TaskId, TaskStore, contract,
+};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn it_keeps_to_the_contract() {
@@ -11,8 +16,79 @@ async fn it_keeps_to_the_contract() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn its_clones_are_one_store() {
     contract::shared(async || {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        (store.clone(), store)
+        let store = MemoryStore::new();
+        let one: Arc<dyn Store> = Arc::new(store.clone());
+        let other: Arc<dyn Store> = Arc::new(store);
+        (one, other)
     })
     .await;
+}
+
+/// A clock that stands until it is set.
+struct Clock(AtomicU64);
+
+impl Source for Clock {
+    fn now(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(7);
+    }
+}
+
+async fn claim(store: &MemoryStore) -> Option<Claimed> {
+    let tools = ["tool".to_owned()];
+    let claim = Claim {
+        worker: "worker",
+        tools: &tools,
+        lease: Duration::from_secs(30),
+        most: 1,
+    };
+    store.claim(claim).await.expect("it answers").pop()
+}
+
+#[tokio::test]
+async fn it_goes_by_the_clock_it_is_given() {
+    let clock = Arc::new(Clock(AtomicU64::new(1_000)));
+    let store = MemoryStore::with_source(clock.clone());
+    let new = NewTask {
+        id: TaskId::new([1; 24]),
+        flow: FlowId::from_bytes([1; 16]),
+        owner: Principal::anonymous(),
+        tool: "tool".to_owned(),
+        call: Vec::new(),
+        journal: Vec::new(),
+        status_message: None,
+        ttl: Duration::from_secs(1_000),
+        poll_interval: Duration::from_secs(1),
+        claimed: None,
+    };
+    store.create(new).await.unwrap();
+    assert_eq!(claim(&store).await.unwrap().attempt, 1);
+    clock.0.store(1_029, Ordering::SeqCst);
+    assert!(claim(&store).await.is_none(), "the lease is held");
+    clock.0.store(1_030, Ordering::SeqCst);
+    let claimed = claim(&store).await.unwrap();
+    assert_eq!(claimed.attempt, 2);
+    assert_eq!(claimed.left, Duration::from_secs(970));
+    let set_down = Commit {
+        next: Next::SetDown(Some(Duration::from_secs(100))),
+        ..Commit::default()
+    };
+    store.commit(&claimed.lease, set_down).await.unwrap();
+    clock.0.store(1_129, Ordering::SeqCst);
+    assert!(claim(&store).await.is_none(), "it is set down");
+    clock.0.store(1_130, Ordering::SeqCst);
+    let lease = claim(&store).await.unwrap().lease;
+    let set_down = Commit {
+        next: Next::SetDown(None),
+        ..Commit::default()
+    };
+    store.commit(&lease, set_down).await.unwrap();
+    clock.0.store(1_999, Ordering::SeqCst);
+    assert!(claim(&store).await.is_none(), "it waits for an answer");
+    clock.0.store(2_000, Ordering::SeqCst);
+    let last = claim(&store).await.unwrap();
+    assert_eq!(last.left, Duration::ZERO, "its life is over");
 }

@@ -1,25 +1,547 @@
-//! The store in a database keeps to the contract, alone and in a fleet.
+//! The store in a database keeps to the contract, alone and in a fleet, and outlives what happens to databases.
 
+use refrain_core::{FlowId, Principal};
 use refrain_store::cluster::Cluster;
-use refrain_store::{PgStore, Store, contract};
+use refrain_store::{
+    Claim, Commit, Created, Hint, Lease, NewTask, Next, OpenError, PgStore, Store, StoreError,
+    TaskId, TaskStatus, contract, open,
+};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast::Receiver;
 
-async fn open(url: &str) -> Arc<dyn Store> {
-    Arc::new(PgStore::open(url).await.expect("it opens"))
+const HOUR: Duration = Duration::from_secs(3600);
+/// What a test waits for happens soon, or never.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+async fn connect(url: &str) -> PgConnection {
+    PgConnection::connect(url).await.expect("it connects")
+}
+
+/// The URL of a new schema of this database, which is made faster than a new database is.
+async fn schema(url: &str) -> String {
+    static SCHEMAS: AtomicU32 = AtomicU32::new(0);
+    let name = format!("schema{}", SCHEMAS.fetch_add(1, Ordering::SeqCst));
+    let create = AssertSqlSafe(format!("CREATE SCHEMA {name}"));
+    let created = connect(url).await.execute(create).await;
+    created.expect("the schema is made");
+    let join = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{join}options=-c%20search_path%3D{name}")
+}
+
+fn new_task(id: u8) -> NewTask {
+    NewTask {
+        id: TaskId::new([id; 24]),
+        flow: FlowId::from_bytes([id; 16]),
+        owner: Principal::anonymous(),
+        tool: "tool".to_owned(),
+        call: Vec::new(),
+        journal: Vec::new(),
+        status_message: None,
+        ttl: HOUR,
+        poll_interval: Duration::from_secs(1),
+        claimed: None,
+    }
+}
+
+/// A task that a worker has.
+async fn create_leased(store: &dyn Store, id: u8) -> Lease {
+    let claimed = Some(("maker".to_owned(), HOUR));
+    let new = NewTask {
+        claimed,
+        ..new_task(id)
+    };
+    match store.create(new).await {
+        Ok(Created::New(_, Some(lease))) => lease,
+        other => panic!("no lease was given: {other:?}"),
+    }
+}
+
+/// Tries until it is done.
+async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let trying = async {
+        loop {
+            if let Some(done) = attempt().await {
+                return done;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let done = tokio::time::timeout(PATIENCE, trying).await;
+    done.expect("it is done in time")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn it_keeps_to_the_contract() {
     let cluster = Cluster::shared().unwrap();
-    contract::all(async || open(&cluster.database().await.unwrap()).await).await;
+    let url = cluster.database().await.unwrap();
+    contract::all(async || open(&schema(&url).await).await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_fleet_keeps_to_the_contract() {
     let cluster = Cluster::shared().unwrap();
+    let database = cluster.database().await.unwrap();
     contract::shared(async || {
-        let url = cluster.database().await.unwrap();
-        (open(&url).await, open(&url).await)
+        let url = schema(&database).await;
+        (open(&url).await.unwrap(), open(&url).await.unwrap())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn many_may_open_a_new_database_at_once() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let openers = (0..8).map(|id| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            let store = open(&url).await.expect("it opens");
+            let made = store.create(new_task(id)).await;
+            assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+        })
+    });
+    let openers: Vec<_> = openers.collect();
+    for opener in openers {
+        opener.await.unwrap();
+    }
+    let versions: Vec<i64> = sqlx::query_scalar("SELECT version FROM refrain_schema")
+        .fetch_all(&mut connect(&url).await)
+        .await
+        .unwrap();
+    assert_eq!(versions, [1]);
+}
+
+#[tokio::test]
+async fn the_tables_of_a_newer_version_are_left_alone() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    drop(open(&url).await.unwrap());
+    sqlx::query("INSERT INTO refrain_schema (version) VALUES (99)")
+        .execute(&mut connect(&url).await)
+        .await
+        .unwrap();
+    let error = PgStore::open(&url).await.unwrap_err();
+    let newer = OpenError::Newer {
+        found: 99,
+        known: 1,
+    };
+    assert_eq!(error, newer);
+}
+
+#[tokio::test]
+async fn a_hint_reaches_other_instances() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
+    let mut hints = other.hints();
+    let task = new_task(1).id;
+    one.create(new_task(1)).await.unwrap();
+    let hint = tokio::time::timeout(PATIENCE, hints.recv()).await;
+    let due = Hint {
+        task,
+        due: true,
+        own: true,
+    };
+    assert_eq!(hint.expect("it comes in time"), Ok(due));
+}
+
+#[tokio::test]
+async fn a_hint_is_heard_once_by_every_instance() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
+    let (mut here, mut elsewhere) = (one.hints(), other.hints());
+    let lease = create_leased(&*one, 1).await;
+    let said = |text: &str| Commit {
+        status_message: Some(text.to_owned()),
+        ..Commit::default()
+    };
+    one.commit(&lease, said("first")).await.unwrap();
+    one.commit(&lease, said("second")).await.unwrap();
+    let hint = |own| Hint {
+        task: lease.task.clone(),
+        due: false,
+        own,
+    };
+    let heard = async |hints: &mut Receiver<Hint>| {
+        let hint = tokio::time::timeout(PATIENCE, hints.recv()).await;
+        hint.expect("it comes in time").unwrap()
+    };
+    assert_eq!(heard(&mut elsewhere).await, hint(true));
+    assert_eq!(heard(&mut elsewhere).await, hint(true));
+    // What comes back from the database comes in order: the first two would be there by now, a second time.
+    other
+        .cancel(&lease.task, &Principal::anonymous())
+        .await
+        .unwrap();
+    for own in [true, true, false] {
+        assert_eq!(heard(&mut here).await, hint(own));
+    }
+    assert_eq!(heard(&mut elsewhere).await, hint(false));
+}
+
+/// A worker writes while an answer to its task is being written: it waits, and has to see the answer afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_a_commit_waits_for_is_not_lost() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let store = open(&url).await.unwrap();
+    for (id, set_down) in [
+        (1, Commit::default()),
+        (
+            2,
+            Commit {
+                publish: vec![("c".to_owned(), b"?".to_vec())],
+                taken: vec!["b".to_owned()],
+                ..Commit::default()
+            },
+        ),
+    ] {
+        let lease = create_leased(&*store, id).await;
+        let asks = ["a", "b"].map(|key| (key.to_owned(), b"?".to_vec()));
+        let publish = Commit {
+            publish: asks.to_vec(),
+            ..Commit::default()
+        };
+        store.commit(&lease, publish).await.unwrap();
+        let owner = Principal::anonymous();
+        let b = vec![("b".to_owned(), b"2".to_vec())];
+        assert_eq!(store.answer(&lease.task, &owner, b).await, Ok(true));
+
+        // What an answer writes, by hand, so that it can be halted before its end.
+        let mut connection = connect(&url).await;
+        let mut answer = connection.begin().await.unwrap();
+        sqlx::query("UPDATE refrain_tasks SET open = open - 1, unread = unread + 1, revision = revision + 1 WHERE id = $1")
+            .bind(lease.task.as_str())
+            .execute(&mut *answer)
+            .await
+            .unwrap();
+        sqlx::query("UPDATE refrain_asks SET state = 'answered', answer = '1' WHERE task = $1 AND key = 'a'")
+            .bind(lease.task.as_str())
+            .execute(&mut *answer)
+            .await
+            .unwrap();
+        let committing = {
+            let (store, lease) = (store.clone(), lease.clone());
+            let set_down = Commit {
+                next: Next::SetDown(None),
+                ..set_down
+            };
+            tokio::spawn(async move { store.commit(&lease, set_down).await })
+        };
+        let mut looking = connect(&url).await;
+        until(async || {
+            let waits: bool = sqlx::query_scalar(
+                "SELECT EXISTS (SELECT 1 FROM pg_stat_activity \
+                 WHERE wait_event_type = 'Lock' AND datname = current_database())",
+            )
+            .fetch_one(&mut looking)
+            .await
+            .unwrap();
+            waits.then_some(())
+        })
+        .await;
+        answer.commit().await.unwrap();
+        let committed = committing.await.unwrap().unwrap();
+        assert!(committed.answers, "the worker hears of it");
+        let tools = ["tool".to_owned()];
+        let claim = Claim {
+            worker: "w",
+            tools: &tools,
+            lease: HOUR,
+            most: 10,
+        };
+        let claimed = store.claim(claim).await.unwrap();
+        assert_eq!(claimed.len(), 1, "and the task is due");
+        assert_eq!(claimed[0].answers[0], ("a".to_owned(), b"1".to_vec()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_goes_on_after_the_server_was_restarted() {
+    let cluster = Cluster::start().unwrap();
+    if !cluster.can_stop() {
+        println!("skipped: the Postgres that was named is not ours to stop");
+        return;
+    }
+    let url = cluster.database().await.unwrap();
+    let store = open(&url).await.unwrap();
+    let lease = create_leased(&*store, 1).await;
+    cluster.stop().unwrap();
+    let refused = store.create(new_task(2)).await;
+    assert!(
+        matches!(refused, Err(StoreError::Unavailable(_))),
+        "{refused:?}"
+    );
+    cluster.start_again().unwrap();
+    let created = until(async || store.create(new_task(3)).await.ok()).await;
+    assert!(matches!(created, Created::New(..)), "{created:?}");
+    // What was there is there still, and so is the lease.
+    let done = Commit {
+        next: Next::Complete(b"r".to_vec()),
+        ..Commit::default()
+    };
+    until(async || store.commit(&lease, done.clone()).await.ok()).await;
+    let row = until(async || store.find(&lease.task).await.ok()).await;
+    assert_eq!(row.unwrap().task.status, TaskStatus::Completed);
+    // Hints come again, too.
+    let mut hints = store.hints();
+    let mut id = 10;
+    until(async || {
+        id += 1;
+        let _ = store.create(new_task(id)).await;
+        let hint = tokio::time::timeout(Duration::from_secs(1), hints.recv()).await;
+        hint.ok()
+    })
+    .await
+    .unwrap();
+}
+
+/// A way to the server on which bytes can be held up.
+struct Wire {
+    url: String,
+    cut: Arc<AtomicBool>,
+}
+
+impl Wire {
+    async fn to(url: &str) -> Self {
+        let (before, server) = url.split_once('@').expect("a user");
+        let (server, after) = server.split_once('/').expect("a database");
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port is free");
+        let place = listener.local_addr().expect("it has one");
+        let url = format!("{before}@{place}/{after}");
+        let cut = Arc::new(AtomicBool::new(false));
+        let (server, held) = (server.to_owned(), cut.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&server).await;
+                let server = server.expect("the server is there");
+                let (client_in, client_out) = client.into_split();
+                let (server_in, server_out) = server.into_split();
+                tokio::spawn(carry(client_in, server_out, held.clone()));
+                tokio::spawn(carry(server_in, client_out, held.clone()));
+            }
+        });
+        Self { url, cut }
+    }
+}
+
+async fn carry(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    cut: Arc<AtomicBool>,
+) {
+    let mut bytes = [0; 8192];
+    while let Ok(1..) = from.peek(&mut bytes).await {
+        while cut.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let Ok(read) = from.read(&mut bytes).await else {
+            return;
+        };
+        if to.write_all(&bytes[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let wire = Wire::to(&url).await;
+    let store = open(&wire.url).await.unwrap();
+    let lease = create_leased(&*store, 1).await;
+    let journal = |text: &str| Commit {
+        journal: Some(text.as_bytes().to_vec()),
+        ..Commit::default()
+    };
+    // The statement is known to the server then, and goes out whole the next time.
+    store.commit(&lease, journal("first")).await.unwrap();
+    let mut looking = connect(&url).await;
+    let held_up: Vec<i32> = sqlx::query_scalar(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
+         AND pid <> pg_backend_pid() AND query NOT LIKE 'LISTEN%'",
+    )
+    .fetch_all(&mut looking)
+    .await
+    .unwrap();
+    assert_eq!(held_up.len(), 1, "the connection that will be cut");
+    wire.cut.store(true, Ordering::SeqCst);
+    let calls = async {
+        let refused = store.commit(&lease, journal("held up")).await;
+        assert!(
+            matches!(refused, Err(StoreError::Unavailable(_))),
+            "{refused:?}"
+        );
+        let refused = store.create(new_task(2)).await;
+        assert!(
+            matches!(refused, Err(StoreError::Unavailable(_))),
+            "{refused:?}"
+        );
+    };
+    let ended = tokio::time::timeout(PATIENCE, calls).await;
+    ended.expect("each call ends by itself");
+    // Its place is taken by another way of going on, before it gets through.
+    let direct = open(&url).await.unwrap();
+    direct.commit(&lease, journal("newer")).await.unwrap();
+    wire.cut.store(false, Ordering::SeqCst);
+    until(async || {
+        let gone = "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = ANY($1))";
+        let gone = sqlx::query_scalar(gone).bind(&held_up);
+        let gone: bool = gone.fetch_one(&mut looking).await.unwrap();
+        gone.then_some(())
+    })
+    .await;
+    until(async || store.find(&lease.task).await.ok()).await;
+    let hand_on = Commit {
+        next: Next::HandOn,
+        ..Commit::default()
+    };
+    direct.commit(&lease, hand_on).await.unwrap();
+    let tools = ["tool".to_owned()];
+    let claim = Claim {
+        worker: "w",
+        tools: &tools,
+        lease: HOUR,
+        most: 10,
+    };
+    let claimed = direct.claim(claim).await.unwrap();
+    let claimed = claimed.iter().find(|one| one.lease.task == lease.task);
+    assert_eq!(claimed.unwrap().journal, b"newer");
+}
+
+#[tokio::test]
+async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
+    let cluster = Cluster::shared().unwrap();
+    let store = open(&cluster.database().await.unwrap()).await.unwrap();
+    let lease = create_leased(&*store, 1).await;
+    let long = "k".repeat(5000);
+    let publish = Commit {
+        publish: vec![(long.clone(), b"?".to_vec())],
+        ..Commit::default()
+    };
+    let refused = store.commit(&lease, publish).await.unwrap_err();
+    let said = refused.to_string();
+    assert!(said.contains("key of an ask has 5000 bytes"), "{said}");
+    let owned = NewTask {
+        owner: Principal::new(long.clone()),
+        ..new_task(2)
+    };
+    let said = store.create(owned).await.unwrap_err().to_string();
+    assert!(said.contains("owner of the task has 5000 bytes"), "{said}");
+    // To look for what cannot be there finds nothing.
+    let owner = Principal::anonymous();
+    let answer = vec![(long.clone(), b"1".to_vec())];
+    assert_eq!(store.answer(&lease.task, &owner, answer).await, Ok(true));
+    assert_eq!(store.spilled(&long).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_password_is_never_said() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let store = PgStore::open(&url).await.unwrap();
+    let said = format!("{store:?} {cluster:?}");
+    let secret = url.split(['/', '@']).nth(2).unwrap().split_once(':');
+    assert!(secret.is_none_or(|(_, secret)| !said.contains(secret)));
+    let place = url.split_once('@').unwrap().1;
+    for url in [
+        format!("postgres://refrain:hunter2@{place}"),
+        "postgres://refrain:hunter2@127.0.0.1:1/x".to_owned(),
+        "postgres://refrain:pass?sslmode=hunter2@127.0.0.1/x".to_owned(),
+        "postgres://refrain:hunter2@127.0.0.1:port/x".to_owned(),
+        "postgres://refrain:#hunter2@127.0.0.1/x".to_owned(),
+    ] {
+        let Err(error) = open(&url).await else {
+            panic!("{url} was opened");
+        };
+        let said = format!("{error} {error:?}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+/// A transaction may fail as it ends, when all rows were sent already.
+#[tokio::test]
+async fn what_fails_at_its_very_end_is_not_taken_for_done() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let store = open(&url).await.unwrap();
+    let lease = create_leased(&*store, 1).await;
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
+        CREATE CONSTRAINT TRIGGER refuse AFTER INSERT OR UPDATE ON refrain_tasks
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();";
+    sqlx::raw_sql(refuse)
+        .execute(&mut connect(&url).await)
+        .await
+        .unwrap();
+    for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
+        let commit = Commit {
+            next,
+            ..Commit::default()
+        };
+        let failed = store.commit(&lease, commit.clone()).await;
+        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+        let asks = Commit {
+            publish: vec![("a".to_owned(), b"?".to_vec())],
+            ..commit
+        };
+        let failed = store.commit(&lease, asks).await;
+        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    }
+    let failed = store.create(new_task(2)).await;
+    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    let owner = Principal::anonymous();
+    let failed = store.cancel(&lease.task, &owner).await;
+    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    let failed = store.extend(std::slice::from_ref(&lease), HOUR).await;
+    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+}
+
+/// With 100,000 tasks that wait, a claim reads those that are due and no others.
+#[tokio::test]
+async fn tasks_that_wait_cost_a_claim_nothing() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let store = open(&url).await.unwrap();
+    let mut connection = connect(&url).await;
+    sqlx::query(
+        "INSERT INTO refrain_tasks (id, flow, tool, call, journal, status, created, updated, ttl, \
+            poll_interval, expires, due, fence, attempts, revision, last_commit, open, unread) \
+         SELECT 'task' || n, decode(lpad(to_hex(n), 32, '0'), 'hex'), 'tool', '', '', 'input_required', \
+            0, 0, 0, 0, 9000000000000000, 9000000000000000, 0, 0, 1, 0, 1, 0 \
+         FROM generate_series(1, 100000) n",
+    )
+    .execute(&mut connection)
+    .await
+    .unwrap();
+    for id in 0..10 {
+        store.create(new_task(id)).await.unwrap();
+    }
+    sqlx::query("ANALYZE refrain_tasks")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let plan = sqlx::query(
+        "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) \
+         SELECT id FROM refrain_tasks \
+         WHERE due <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint \
+            AND (tool = ANY('{tool}') OR expires <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) \
+         ORDER BY due LIMIT 100 FOR UPDATE SKIP LOCKED",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+    let plan = plan.join("\n");
+    let scan = "Index Scan using refrain_tasks_due on refrain_tasks (actual rows=10 ";
+    assert!(plan.contains(scan), "{plan}");
+    assert!(plan.contains("Index Cond: (due <= "), "{plan}");
+    println!("{plan}");
 }

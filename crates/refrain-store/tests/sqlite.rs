@@ -2,7 +2,7 @@
 
 use refrain_core::Principal;
 use refrain_store::{
-    Created, NewTask, OpenError, SqliteStore, Store, StoreError, TaskId, contract,
+    Commit, Created, NewTask, Next, OpenError, SqliteStore, Store, StoreError, TaskId, contract,
 };
 use sqlx::{Connection, SqliteConnection};
 use std::path::Path;
@@ -175,6 +175,48 @@ async fn a_file_that_is_no_database_is_refused() {
     let missing = dir.path().join("missing").join("refrain.db");
     let said = SqliteStore::open(&missing).await.unwrap_err().to_string();
     assert!(said.contains("cannot be made"), "{said}");
+}
+
+/// A transaction may fail as it ends, when all rows were read already.
+#[tokio::test]
+async fn what_fails_at_its_very_end_is_not_taken_for_done() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("refrain.db");
+    let store = open(&path).await;
+    let claimed = NewTask {
+        claimed: Some(("maker".to_owned(), Duration::from_secs(60))),
+        ..new_task(1)
+    };
+    let Ok(Created::New(_, Some(lease))) = store.create(claimed).await else {
+        panic!("no lease was given");
+    };
+    let refuse = "CREATE TABLE parent (id INTEGER PRIMARY KEY);
+        CREATE TABLE child (id INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
+        CREATE TRIGGER refuse AFTER UPDATE ON refrain_tasks BEGIN INSERT INTO child VALUES (1); END;
+        CREATE TRIGGER refuse_new AFTER INSERT ON refrain_tasks BEGIN INSERT INTO child VALUES (1); END;";
+    sqlx::raw_sql(refuse)
+        .execute(&mut connect(&path).await)
+        .await
+        .unwrap();
+    for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
+        let commit = Commit {
+            next,
+            ..Commit::default()
+        };
+        let failed = store.commit(&lease, commit.clone()).await;
+        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+        let asks = Commit {
+            publish: vec![("a".to_owned(), b"?".to_vec())],
+            ..commit
+        };
+        let failed = store.commit(&lease, asks).await;
+        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    }
+    let failed = store.create(new_task(2)).await;
+    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    let row = store.find(&lease.task).await.unwrap().unwrap();
+    assert_eq!(row.task.revision, 1, "nothing was written");
+    assert!(row.task.asks.is_empty());
 }
 
 /// What SQLite means to do for the query that every worker asks all the time.

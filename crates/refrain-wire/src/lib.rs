@@ -89,5 +89,6 @@ pub use sampling::{
 pub use strict::{parse_value, write_canonical};
 pub use tasks::{
     TaskInfo, TaskMethod, TaskParams, TaskState, decode_task, error_at_rest, result_at_rest,
+    timestamp,
 };
 pub use trace::{SpanId, TraceContext, TraceId, Traceparent};

@@ -276,7 +276,7 @@ fn millis(time: Duration) -> u64 {
 
 /// A time in UTC as ISO 8601 and RFC 3339 have it, to the millisecond. One before 1970 or after 9999 is the nearest that
 /// is not.
-fn timestamp(time: SystemTime) -> String {
+pub fn timestamp(time: SystemTime) -> String {
     const LAST: u128 = 253_402_300_799_999;
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let millis = u64::try_from(since.as_millis().min(LAST)).unwrap_or_default();

@@ -84,6 +84,31 @@
 //!
 //! So the text of an error that `?` passes on reaches the client: wrap what must not in [`Error::internal`].
 //!
+//! # Tasks
+//!
+//! A call that takes long becomes a task: when its handler calls [`Cx::detach`], when it has run for its
+//! [`Tool::task_after`], or because its tool says so ([`Tool::task`]). Its journal moves from the client into a
+//! [`store`], and whichever instance is alive carries it on. The guide is `docs/tasks.md`.
+//!
+//! ```
+//! # use refrain::prelude::*;
+//! # use std::time::Duration;
+//! # #[derive(Deserialize, Elicit)] struct Sure { sure: bool }
+//! # async fn clean(cx: Cx) -> Result<String> {
+//! let answer: Sure = cx.elicit("sure", "Delete everything?").await?;
+//! if !answer.sure {
+//!     return Ok("Nothing was deleted.".into());
+//! }
+//! cx.detach().await?;
+//! for part in 1..=3 {
+//!     cx.status(format!("deleting part {part}"));
+//!     cx.step(format!("delete {part}"), async { ok(()) }).await?;
+//!     cx.sleep(Duration::from_secs(60)).await;
+//! }
+//! # Ok("All of it is deleted.".into())
+//! # }
+//! ```
+//!
 //! # Serving
 //!
 //! Everything that is worth knowing and not for the client is logged with `tracing`: install a subscriber, or the server
@@ -144,3 +169,8 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The examples of the guide to tasks.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tasks.md")]
+struct Tasks;

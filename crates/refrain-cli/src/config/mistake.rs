@@ -1,5 +1,6 @@
 //! What is wrong with a configuration file, and where.
 
+use crate::store::masked;
 use anstyle::{AnsiColor, Style};
 use std::fmt;
 use std::ops::Range;
@@ -94,7 +95,7 @@ impl fmt::Display for Mistakes {
             writeln!(
                 f,
                 "  {}",
-                place.shown.chars().map(plain).collect::<String>()
+                masked(place.shown).chars().map(plain).collect::<String>()
             )?;
             let (before, marker) = (" ".repeat(column - 1), "^".repeat(place.width));
             write!(f, "  {before}{MARKER}{marker}{MARKER:#}")?;

@@ -4,6 +4,7 @@
 
 use super::{Config, LogFormat};
 use crate::auth::{JwtConfig, ProxyConfig};
+use crate::store::StoreUrl;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,6 +45,8 @@ enum Place<'a> {
     File(&'a mut Option<PathBuf>),
     Hosts(&'a mut Option<Vec<String>>),
     Log(&'a mut LogFormat),
+    Store(&'a mut Option<StoreUrl>),
+    Switch(&'a mut bool),
     Size(&'a mut usize),
     Count(&'a mut u32),
     Seconds(&'a mut Duration),
@@ -53,7 +56,7 @@ enum Place<'a> {
 
 use Place::{
     Address, Count, File, Given, GivenSeconds, Hosts, Lists, Log, Millis, OneOrMore, SecondAddress,
-    Seconds, Size, Text, Texts,
+    Seconds, Size, Store, Switch, Text, Texts,
 };
 
 /// Every setting, in the order in which they are shown; those outside of tables first, as TOML demands.
@@ -62,6 +65,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("listen", "the address and port to serve", |c| Address(&mut c.listen)),
     setting("metrics", "the address and port of /metrics", |c| SecondAddress(&mut c.metrics))
         .example("\"127.0.0.1:9464\""),
+    setting("store", "where tasks live; without it, $REFRAIN_STORE; without that, this file", |c| Store(&mut c.store))
+        .example("\"sqlite:refrain.db\""),
     setting("keys", "the key file; without one, $REFRAIN_KEYS", |c| File(&mut c.keys)).example("\"fleet.keys\""),
     setting("tokens", "lines of PRINCIPAL TOKEN [SCOPE …]; without it or [auth] every caller is anonymous", |c| File(&mut c.tokens))
         .example("\"callers.txt\""),
@@ -74,7 +79,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("clock_skew_seconds", 0, "how far clocks may be apart", |c| Seconds(&mut c.sealing.skew)),
     number("limits.body_bytes", 256, "a larger body: HTTP 413", |c| Size(&mut c.limits.body)),
     number("limits.discard_bytes", 0, "of a larger body, read so that the 413 is read", |c| Size(&mut c.limits.discard)),
-    number("limits.token_chars", 128, "a larger token: an error that names the largest entry", |c| Size(&mut c.sealing.max_token)),
+    number("limits.token_chars", 128, "a larger token waits in the store, and what travels names it", |c| Size(&mut c.sealing.max_token)),
     number("limits.concurrent_calls", 1, "one more: HTTP 503", |c| Size(&mut c.limits.concurrent_calls)),
     number(SHED_ABOVE, 0, "three quarters of concurrent_calls if not set", |c| Size(&mut c.limits.shed_above)),
     number("limits.round_seconds", 1, "then: cut with the open asks, or an error", |c| Seconds(&mut c.limits.round_time)),
@@ -93,6 +98,19 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("limits.retries", 0, "answers to one ask that do not fit", |c| Count(&mut c.limits.flow.retries)),
     number("limits.sheds", 0, "times one flow is handed on", |c| Count(&mut c.limits.flow.sheds)),
     number("limits.notes", 1, "progress and log messages waiting to be sent; the oldest are dropped", |c| Size(&mut c.limits.flow.notes)),
+    number("tasks.concurrent", 1, "that one instance runs at the same time", |c| Size(&mut c.tasks.concurrent)),
+    number("tasks.lease_ms", 100, "how long a worker has a task before another may take it; held on to every third of it", |c| Millis(&mut c.tasks.lease)),
+    number("tasks.look_ms", 1, "how often the store is asked for what is due, whatever hints there are", |c| Millis(&mut c.tasks.look)),
+    number("tasks.attempts", 1, "without getting on, then the task is failed", |c| Count(&mut c.tasks.attempts)),
+    number("tasks.retry_after_ms", 0, "before a second attempt; doubled for each one after it", |c| Millis(&mut c.tasks.retry_after)),
+    number("tasks.retry_at_most_seconds", 0, "the longest wait between two attempts", |c| Seconds(&mut c.tasks.retry_at_most)),
+    number("tasks.ttl_seconds", 1, "how long a task may live, unless its tool says otherwise", |c| Seconds(&mut c.tasks.ttl)),
+    number("tasks.poll_interval_ms", 1, "how often clients should look, unless its tool says otherwise", |c| Millis(&mut c.tasks.poll_interval)),
+    number("tasks.keep_seconds", 0, "how long a task that ended is kept at least", |c| Seconds(&mut c.tasks.keep)),
+    number("tasks.sweep_seconds", 1, "how often what is over is thrown away", |c| Seconds(&mut c.tasks.sweep)),
+    number("tasks.journal_bytes", 1, "a larger journal, or token that waits: an error that names the largest entry", |c| Size(&mut c.tasks.journal)),
+    number("tasks.subscribed", 0, "in one subscription", |c| Size(&mut c.tasks.subscribed)),
+    setting("tasks.seal", "seal what tasks hold; keys must be kept for as long as tasks live", |c| Switch(&mut c.tasks.seal)),
     setting("auth.resource", "the endpoint's URL as clients know it", |c| Given(&mut c.auth.resource))
         .example("\"https://mcp.example.com/mcp\""),
     setting("auth.authorization_servers", "who issues tokens for it; auth.jwt.issuer if not set", |c| Texts(&mut c.auth.authorization_servers))
@@ -182,6 +200,9 @@ impl Setting {
             Hosts(texts) | Texts(texts) | OneOrMore(texts) => json!(texts),
             Lists(lists) => json!(lists),
             Log(log) => json!(log),
+            // Without its password.
+            Store(url) => json!(url.as_ref().map(StoreUrl::to_string)),
+            Switch(on) => json!(on),
             Size(size) => json!(size),
             Count(count) => json!(count),
             Seconds(time) => json!(time.as_secs()),
@@ -217,6 +238,13 @@ impl Setting {
                     "json" => LogFormat::Json,
                     other => return Err(format!("must be \"text\" or \"json\", not {other:?}")),
                 }
+            }
+            Store(place) => *place = Some(filled(text(value)?)?.into()),
+            Switch(place) => {
+                let value = value.get_ref();
+                *place = value
+                    .as_bool()
+                    .ok_or_else(|| wrong("true or false", value))?;
             }
             Size(place) => *place = self.whole(value, usize::MAX as u64)? as usize,
             Count(place) => *place = self.whole(value, u32::MAX.into())? as u32,

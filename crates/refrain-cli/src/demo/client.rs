@@ -160,44 +160,55 @@ impl Client {
         answers: Map<String, Value>,
         token: Option<&str>,
     ) -> Result<Round, Failure> {
-        let mut params = json!({
-            "name": call.tool,
-            "arguments": call.arguments,
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
-                "io.modelcontextprotocol/clientInfo": {
-                    "name": "refrain-demo",
-                    "version": env!("CARGO_PKG_VERSION"),
-                },
-                "io.modelcontextprotocol/clientCapabilities": {
-                    "elicitation": {"form": {}, "url": {}},
-                    "sampling": {},
-                    "roots": {},
-                },
-            },
-        });
+        let mut params = json!({"name": call.tool, "arguments": call.arguments, "_meta": meta()});
         if !answers.is_empty() {
             params["inputResponses"] = answers.clone().into();
         }
         if let Some(token) = token {
             params["requestState"] = token.into();
         }
-        let body =
-            json!({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params});
+        let response = self.post("tools/call", call.tool, number, &params).await?;
+        let sent_token_bytes = token.map_or(0, str::len);
+        read(&response, number, answers, sent_token_bytes)
+            .map_err(|error| format!("round {number} of {}: {error}", call.tool).into())
+    }
+
+    /// Sends a request with the headers that belong to it.
+    pub(super) async fn post(
+        &self,
+        method: &str,
+        name: &str,
+        id: u32,
+        params: &Value,
+    ) -> Result<Response<Bytes>, Failure> {
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let request = Request::post("/mcp")
             .header(HOST, self.balancer.to_string())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, text/event-stream")
             .header(AUTHORIZATION, format!("Bearer {}", self.secret))
             .header("mcp-protocol-version", PROTOCOL_VERSION)
-            .header("mcp-method", "tools/call")
-            .header("mcp-name", call.tool)
+            .header("mcp-method", method)
+            .header("mcp-name", name)
             .body(Full::from(body.to_string()))?;
-        let response = exchange(self.balancer, request, REQUEST_TIME).await?;
-        let sent_token_bytes = token.map_or(0, str::len);
-        read(&response, number, answers, sent_token_bytes)
-            .map_err(|error| format!("round {number} of {}: {error}", call.tool).into())
+        Ok(exchange(self.balancer, request, REQUEST_TIME).await?)
     }
+}
+
+/// What every request says of its client.
+pub(super) fn meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
+        "io.modelcontextprotocol/clientInfo": {
+            "name": "refrain-demo",
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "io.modelcontextprotocol/clientCapabilities": {
+            "elicitation": {"form": {}, "url": {}},
+            "sampling": {},
+            "roots": {},
+        },
+    })
 }
 
 /// Makes sense of a response, and checks that all who had a hand in it say the same.
@@ -281,7 +292,7 @@ fn outcome(reply: &Value) -> Option<Outcome> {
     })
 }
 
-fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 

@@ -1,6 +1,7 @@
 //! What happens in a demo, as it is told: to people by `print`, to machines as one JSON object a line.
 
-use super::client::Round;
+use super::client::{Call, Round};
+use super::task::Look;
 use serde::Serialize;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -32,6 +33,16 @@ pub(super) enum Event<'a> {
         attempt: Option<&'a str>,
         #[serde(flatten)]
         round: &'a Round,
+    },
+    /// Something was asked about a task.
+    Task {
+        story: &'a str,
+        principal: &'a str,
+        /// The call, where it has just become the task.
+        #[serde(skip)]
+        call: Option<&'a Call>,
+        #[serde(flatten)]
+        look: &'a Look,
     },
     /// Something else worth knowing.
     Note { story: &'a str, note: &'a str },

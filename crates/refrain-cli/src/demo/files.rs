@@ -28,9 +28,14 @@ impl Files {
         Ok(Self { dir, source })
     }
 
+    /// Where a file of this name is, or would be.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
     /// Writes a file and says where it is.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
-        let file = self.dir.join(name);
+        let file = self.path(name);
         fs::write(&file, text)
             .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
         Ok(file)

@@ -1,12 +1,13 @@
 //! The instances: processes of this same binary, each on a port of its own.
 //!
 //! What they are given in common are three files: the key, the callers' bearer tokens, and the ledger to which the
-//! tools append their effects and which none of them reads. Every process is ended by its handle, on every path.
+//! tools append their effects and which none of them reads. Only those of one story share a store as well. Every process
+//! is ended by its handle, on every path.
 
 use crate::Failure;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(super) struct Recipe {
     pub(super) accounts: u8,
     /// A configuration file.
     pub(super) config: Option<PathBuf>,
+    /// The URL of its store.
+    store: String,
 }
 
 impl Recipe {
@@ -36,11 +39,17 @@ impl Recipe {
             name,
             accounts: 1,
             config: None,
+            store: "memory:".into(),
         }
     }
 
     pub(super) fn with_config(mut self, file: PathBuf) -> Self {
         self.config = Some(file);
+        self
+    }
+
+    pub(super) fn with_store(mut self, file: &Path) -> Self {
+        self.store = format!("sqlite:{}", file.display());
         self
     }
 
@@ -133,6 +142,7 @@ impl Fleet {
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(["--explain", recipe.name])
             .args(["--accounts", &recipe.accounts.to_string()])
+            .args(["--store", &recipe.store])
             .args(["--keys".as_ref(), self.keys.as_os_str()])
             .args(["--tokens".as_ref(), self.tokens.as_os_str()])
             .args(["--ledger".as_ref(), self.ledger.as_os_str()]);

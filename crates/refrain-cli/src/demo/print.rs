@@ -2,8 +2,9 @@
 //!
 //! Text has a column of labels and a column of what they are about; nothing is wider than [`WIDTH`].
 
-use super::client::{Outcome, Round};
+use super::client::{Call, Outcome, Round};
 use super::events::{Event, Row, Started};
+use super::task::Look;
 use crate::Failure;
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
@@ -52,7 +53,10 @@ impl Stage {
             let line = serde_json::to_string(event)?;
             return writeln!(self.out, "{line}");
         }
-        let goes_on = matches!(event, Event::Round { .. } | Event::Note { .. });
+        let goes_on = matches!(
+            event,
+            Event::Round { .. } | Event::Task { .. } | Event::Note { .. }
+        );
         if self.after_claim && goes_on {
             writeln!(self.out)?;
         }
@@ -90,6 +94,12 @@ impl Stage {
                 round,
                 ..
             } => self.attempt(attempt, round),
+            Event::Task {
+                principal,
+                call,
+                look,
+                ..
+            } => self.task(principal, *call, look),
             Event::Note { note, .. } => self.labelled("note", PLAIN, note),
             Event::Claim { row } => self.labelled(verdict(row).0, verdict(row).1, &row.claim),
             Event::Broke { problem, logs, .. } => {
@@ -174,6 +184,32 @@ impl Stage {
             cost.push(counted(did.steps, "step run", "steps run"));
         }
         writeln!(self.out, "{:TEXT$}{DIM}{}{DIM:#}", "", cost.join(", "))
+    }
+
+    /// What was asked about a task, and how it stands.
+    fn task(&mut self, principal: &str, call: Option<&Call>, look: &Look) -> io::Result<()> {
+        let mut sent: Vec<String> = look
+            .passed_over
+            .iter()
+            .map(|name| format!("({name} does not answer and is passed over)"))
+            .collect();
+        sent.push(match call {
+            Some(Call { tool, arguments }) => format!("{principal} calls {tool} {arguments}"),
+            None if look.answers.is_empty() => format!("{}: how does it stand?", look.request),
+            None => format!("{}: {}", look.request, answers(&look.answers).join("\n")),
+        });
+        self.arrow("task", "→", &look.instance, &sent.join("\n"), PLAIN)?;
+        let status = look.status.as_deref().unwrap_or("taken");
+        let (mut got, style) = match &look.text {
+            Some(text) => (vec![format!("{status}: {text}")], HELD),
+            None => (vec![status.to_owned()], ASKED),
+        };
+        got.extend(asked(&look.asks));
+        self.arrow("", "←", &look.instance, &got.join("\n"), style)?;
+        match &look.message {
+            Some(message) => writeln!(self.out, "{:TEXT$}{DIM}{message}{DIM:#}", ""),
+            None => Ok(()),
+        }
     }
 
     /// A token that should be refused, and what came of it, in one line.

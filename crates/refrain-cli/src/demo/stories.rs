@@ -1,6 +1,7 @@
 //! The stories of the documents. Each plays calls, round by round, and checks what it claims.
 
 mod asking;
+mod lasting;
 mod moving;
 mod refused;
 
@@ -28,11 +29,13 @@ pub(super) enum Story {
     Killed,
     /// Tokens changed, stolen, used elsewhere or too late
     Refused,
+    /// The echo as a task, whose instance is killed while it works
+    Task,
 }
 
 impl Story {
     /// All of them, in the order in which they are told.
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Weather,
         Self::WorkItem,
         Self::Together,
@@ -40,6 +43,7 @@ impl Story {
         Self::Shedding,
         Self::Killed,
         Self::Refused,
+        Self::Task,
     ];
 
     /// The name on the command line.
@@ -52,6 +56,7 @@ impl Story {
             Self::Shedding => "shedding",
             Self::Killed => "killed",
             Self::Refused => "refused",
+            Self::Task => "task",
         }
     }
 
@@ -69,6 +74,7 @@ impl Story {
             Self::Shedding => "Load shedding",
             Self::Killed => "An instance killed",
             Self::Refused => "Refused tokens",
+            Self::Task => "The echo as a task",
         }
     }
 
@@ -103,6 +109,10 @@ impl Story {
                 "A token is good for one caller, one tool, its arguments and a while. Whatever is \
                  wrong with it, the error is the same, so that it tells a thief nothing."
             }
+            Self::Task => {
+                "Nobody has to wait: the call becomes a task, which lives in a store. It asks, and is \
+                 answered, through any instance, and outlives the one that works on it."
+            }
         }
     }
 
@@ -115,6 +125,7 @@ impl Story {
             Self::Shedding => moving::shedding(world).await,
             Self::Killed => moving::killed(world).await,
             Self::Refused => refused::refused(world).await,
+            Self::Task => lasting::task(world).await,
         }
     }
 }

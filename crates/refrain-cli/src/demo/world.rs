@@ -1,12 +1,13 @@
 //! What a story plays in: the fleet, the balancer, two callers, and somebody who tells it.
 
 use super::balancer::Balancer;
-use super::client::{Client, Dialogue, Outcome, Round, Script};
+use super::client::{Call, Client, Dialogue, Outcome, Round, Script};
 use super::events::{Event, InstanceLog, Row, Started};
 use super::files::{Files, read_ledger};
 use super::fleet::{Fleet, Instance, Recipe};
 use super::print::Stage;
 use super::stories::Story;
+use super::task::Look;
 use crate::Failure;
 use serde_json::Value;
 use std::time::Instant;
@@ -139,6 +140,16 @@ impl World {
             arguments,
             attempt,
             round,
+        })
+    }
+
+    /// Tells of a request about a task. `call` is the one that has just become it.
+    pub(super) fn tell_task(&mut self, look: &Look, call: Option<&Call>) -> Result<(), Failure> {
+        self.stage.tell(&Event::Task {
+            story: self.story.name(),
+            principal: self.alice.principal,
+            call,
+            look,
         })
     }
 

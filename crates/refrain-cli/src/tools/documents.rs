@@ -10,8 +10,8 @@ struct Echo {
 }
 
 #[derive(Deserialize, Elicit)]
-struct EchoInput {
-    input: String,
+pub(super) struct EchoInput {
+    pub(super) input: String,
 }
 
 /// Echoes a text. Without one, asks for it first.
@@ -151,6 +151,10 @@ struct Account {
     description = "Links the accounts of the caller."
 )]
 pub(super) async fn accounts_v1(cx: Cx) -> Result<String> {
+    accounts_of_v1(&cx).await
+}
+
+pub(super) async fn accounts_of_v1(cx: &Cx) -> Result<String> {
     let (github, google) = tokio::try_join!(
         cx.elicit::<Account>("github_login", GITHUB),
         cx.elicit::<Account>("google_login", "Please provide your Google account"),
@@ -168,6 +172,10 @@ pub(super) async fn accounts_v1(cx: Cx) -> Result<String> {
     description = "Links the accounts of the caller."
 )]
 pub(super) async fn accounts_v2(cx: Cx) -> Result<String> {
+    accounts_of_v2(&cx).await
+}
+
+pub(super) async fn accounts_of_v2(cx: &Cx) -> Result<String> {
     let (github, microsoft) = tokio::try_join!(
         cx.elicit::<Account>("github_login", GITHUB),
         cx.elicit::<Account>("microsoft_login", "Please provide your Microsoft account"),

@@ -56,7 +56,9 @@ async fn over_stdio(client: [&str; 2]) {
     let binary = Path::new(env!("CARGO_BIN_EXE_refrain"));
     let command = ["--stdio".as_ref(), binary.as_os_str(), "serve".as_ref()];
     let flags = ["--stdio".as_ref(), "--keys".as_ref(), keys.as_os_str()];
-    check(client, &[command, flags].concat()).await;
+    let store = format!("sqlite:{}", files.path("refrain.db").display());
+    let store = ["--store".as_ref(), store.as_ref()];
+    check(client, &[&command[..], &flags, &store].concat()).await;
 }
 
 /// With an access token the stories are played; without one, or with a wrong one, the client says what is the matter.

@@ -69,9 +69,22 @@ async fn body_bytes() {
     );
 }
 
+/// A larger token waits in the store, and what travels names it.
 #[tokio::test]
 async fn token_chars() {
     let (_instance, client) = with_limit("token_chars = 150").await;
+    let mut order = Call::order("lamp");
+    assert_eq!(client.round(&mut order).await, asked("confirm_order"));
+    let token = order.token.clone().expect("a token");
+    assert!(token.len() < 150, "{token}");
+    let done = client.finish(order).await.reply;
+    assert!(matches!(&done, Reply::Done(text) if text.starts_with("Ordered one lamp")));
+}
+
+#[tokio::test]
+async fn journal_bytes() {
+    let settings = "[limits]\ntoken_chars = 150\n[tasks]\njournal_bytes = 150\n";
+    let (_instance, client) = with(settings).await;
     let reply = client.round(&mut Call::order("lamp")).await;
     assert_internal(&reply, "the limit is 150");
     assert_internal(&reply, "reserve");

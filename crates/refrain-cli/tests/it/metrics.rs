@@ -139,6 +139,8 @@ counter refrain_requests_refused
 histogram refrain_token_size_bytes
 counter refrain_entries_replayed
 counter refrain_steps_run
+counter refrain_tasks
+gauge refrain_tasks_running
 gauge refrain_calls_running
 gauge refrain_subscriptions
 gauge refrain_draining

@@ -22,6 +22,7 @@ fn start() -> Child {
     program()
         .args(["serve", "--stdio"])
         .env("RUST_LOG", "trace")
+        .env("REFRAIN_STORE", "memory:")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -86,14 +86,15 @@ impl Future for CheckpointFuture<'_> {
             .saved
             .iter_mut()
             .find(|saved| saved.scope == *scope && saved.name == this.name);
-        match known {
-            Some(saved) => saved.json = json,
+        let changed = match known {
+            Some(saved) => std::mem::replace(&mut saved.json, json) != saved.json,
             None => {
                 let (scope, name) = (scope.clone(), this.name.clone());
                 state.saved.push(Saved { scope, name, json });
+                true
             }
-        }
-        let write = state.keep_checkpoint(&shared.env);
+        };
+        let write = changed && state.keep_checkpoint(&shared.env);
         if state.should_shed(&shared.env) {
             let id = state.new_slot_for_wait();
             this.id = Some(id);

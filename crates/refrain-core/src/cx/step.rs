@@ -4,7 +4,7 @@ use super::Cx;
 use crate::error::StoredError;
 use crate::flow::{Mark, Phase, Shared, SlotId, StepSignal, end_quietly, is_driving};
 use crate::journal::{Entry, FlowId, Held, Key, Kind};
-use crate::replay::{Keep, LogKey, Recorded, ReplayLog};
+use crate::replay::{Keep, LogError, LogKey, Recorded, ReplayLog};
 use crate::{Error, ErrorKind, Result};
 use pin_project_lite::pin_project;
 use serde::Serialize;
@@ -190,9 +190,7 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
         slot.phase = Phase::Idle;
         state.running -= 1;
     }
-    // What was done once is not done again, however it failed.
     if state.is_task()
-        && key.kind != Kind::Once
         && let Some(error) = to_be_repeated(&held)
     {
         state.retry = Some(error);
@@ -259,6 +257,12 @@ pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
         .collect()
 }
 
+/// Nothing was done yet, and nothing was recorded: a task may try again.
+fn not_begun(error: &LogError) -> Error {
+    tracing::error!(%error, "what is to be done once could not be recorded");
+    Error::retry("the replay log cannot be reached; try again")
+}
+
 /// Runs `work` unless the log says that it was begun before.
 pub(super) async fn at_most_once<T, E, F>(
     log: Option<Arc<dyn ReplayLog>>,
@@ -277,7 +281,11 @@ where
         return std::future::pending().await;
     };
     let key = LogKey::once(flow, &name);
-    match log.begin(&key, keep).await.map_err(Error::internal)? {
+    match log
+        .begin(&key, keep)
+        .await
+        .map_err(|error| not_begun(&error))?
+    {
         Recorded::Fresh => {}
         Recorded::Begun => {
             return Err(Error::msg(
@@ -294,7 +302,8 @@ where
             return read(&key.as_journal_key(), &held);
         }
     }
-    let held = to_held(work.await.map_err(Into::into));
+    // What was done once is not done again, however it failed.
+    let held = to_held(work.await.map_err(|error| error.into().for_good()));
     let failed = matches!(held, Held::Failure(_));
     let record = serde_json::to_string(&(failed, &**held.json()))?;
     if let Err(error) = log.finish(&key, &record).await {

@@ -57,8 +57,10 @@ pub struct Flow {
     /// Polls since the handler was last at rest.
     restless: u32,
     settle: Settle,
+    /// Entries of the snapshot that a task is made of.
+    pub(super) in_snapshot: usize,
     /// How the flow ended, to be said once what it came to is written.
-    last: Option<Event>,
+    last: Option<Box<Event>>,
 }
 
 #[derive(Default)]
@@ -92,6 +94,7 @@ impl Flow {
             due: true,
             restless: 0,
             settle: Settle::default(),
+            in_snapshot: 0,
             last: None,
         }
     }
@@ -119,7 +122,7 @@ impl Flow {
     /// If polled again after an event that said the flow is over.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if let Some(event) = self.last.take() {
-            return Poll::Ready(event);
+            return Poll::Ready(*event);
         }
         self.waker.forward_to(cx.waker());
         for _ in 0..IN_PLACE {
@@ -220,7 +223,7 @@ impl Flow {
         };
         let write = repeated && self.shared.lock().is_unwritten();
         let event = if write {
-            self.last = Some(event);
+            self.last = Some(Box::new(event));
             Event::Write(self.shared.write(Then::GoOn, Withdraw::Nothing))
         } else {
             event
@@ -384,6 +387,9 @@ impl Rest<'_> {
     fn decide_task(&mut self, state: &mut State) -> Decision {
         let parked = |slot: &Slot| matches!(slot.phase, Phase::Parked | Phase::Held);
         if state.running == 0 && state.shedding && state.slots.iter().any(parked) {
+            if self.should_settle(state) {
+                return Decision::Settle;
+            }
             return Decision::Write(Then::HandOn);
         }
         let waits = |slot: &Slot| matches!(slot.phase, Phase::Open { .. } | Phase::Asleep(_));
@@ -443,8 +449,10 @@ impl Rest<'_> {
             // Another task's operation: its task will poll it, and that has the driver look again.
             return Some(Decision::Wait);
         }
+        // What comes after a value that is handed on is seen where that is seen.
+        let end = state.first_parked().unwrap_or(usize::MAX);
         let waiting = |(at, slot): (usize, &Slot)| match slot.phase {
-            Phase::Waiting(entry) => Some((entry, at)),
+            Phase::Waiting(entry) if entry < end => Some((entry, at)),
             _ => None,
         };
         let awaited = state.slots.iter().enumerate().filter_map(waiting).min();

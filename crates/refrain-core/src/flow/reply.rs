@@ -137,6 +137,8 @@ pub struct Write {
     pub taken: Vec<String>,
     /// Keys that need no answer any more.
     pub withdrawn: Vec<String>,
+    /// Is there anything in it that was not written before? If not, the task has not got on.
+    pub progress: bool,
     /// How the task goes on.
     pub then: Then,
 }

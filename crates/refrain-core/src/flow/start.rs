@@ -122,6 +122,11 @@ impl Start {
         })
     }
 
+    /// Has the flow live until this time at least, in seconds since 1970.
+    pub fn live_until(&mut self, deadline: u64) {
+        self.snapshot.deadline = self.snapshot.deadline.max(deadline);
+    }
+
     /// Takes in what the round's request says about the trace it belongs to.
     pub fn receive_trace(&mut self, context: &TraceContext<'_>) {
         self.trace.receive(context);

@@ -437,6 +437,16 @@ impl State {
         }
     }
 
+    /// The first entry whose value is handed on, unseen here.
+    pub(super) fn first_parked(&self) -> Option<usize> {
+        if !self.shedding {
+            return None;
+        }
+        let parked = |slot: &&Slot| matches!(slot.phase, Phase::Parked);
+        let parked = self.slots.iter().filter(parked);
+        parked.filter_map(|slot| self.find(&slot.key)).min()
+    }
+
     /// Marks an entry as seen by the handler.
     pub(crate) fn deliver(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index) {

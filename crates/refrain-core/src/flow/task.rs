@@ -22,7 +22,7 @@ const BETWEEN_CHECKPOINTS: Duration = Duration::from_secs(1);
 /// What a flow knows of its store.
 #[derive(Debug, Default)]
 pub(crate) struct TaskState {
-    /// Entries that are written.
+    /// Entries that are written, or are being written.
     kept: usize,
     /// Asks that are published and have no answer.
     published: Vec<Published>,
@@ -34,8 +34,8 @@ pub(crate) struct TaskState {
     checkpoint: bool,
     /// When the last write was made, in microseconds since 1970.
     wrote_at: u64,
-    /// The write that is under way.
-    under_way: Option<UnderWay>,
+    /// The steps that wait for the write that is under way, if one is.
+    under_way: Option<Vec<SlotId>>,
     /// When rest was last reported: how much had happened, and whether there was perhaps more.
     rested_at: Option<(u64, bool)>,
 }
@@ -45,14 +45,6 @@ struct Published {
     asked: Asked,
     /// Was it made by this run of the handler, and not only by an earlier one?
     made_here: bool,
-}
-
-#[derive(Debug)]
-struct UnderWay {
-    entries: usize,
-    taken: usize,
-    /// Steps that wait for it to start.
-    held: Vec<SlotId>,
 }
 
 /// Which of the asks that are published and not open are withdrawn by a write.
@@ -232,25 +224,25 @@ impl State {
         let held = |slot: &&Slot| matches!(slot.phase, Phase::Held);
         let held = self.slots.iter().filter(held).map(|slot| slot.id).collect();
         let mut taken = Vec::new();
+        let mut progress = !asks.is_empty();
         if let Some(task) = &mut self.task {
+            progress |= self.entries.len() > task.kept || task.checkpoint || !task.taken.is_empty();
             let new = asks.iter().map(|(wire, _)| wire.as_str().into());
             task.used.extend(new);
             // From here on they can be answered.
             task.published = published;
-            taken.clone_from(&task.taken);
+            taken = std::mem::take(&mut task.taken);
+            task.kept = self.entries.len();
             task.wrote_at = micros(now);
             task.checkpoint = false;
-            task.under_way = Some(UnderWay {
-                entries: self.entries.len(),
-                taken: taken.len(),
-                held,
-            });
+            task.under_way = Some(held);
         }
         Write {
             snapshot: self.snapshot(flow, asked),
             asks,
             taken,
             withdrawn,
+            progress,
             then,
         }
     }
@@ -294,6 +286,7 @@ impl State {
             .collect();
         let mut write = self.write(flow, now, then, Withdraw::All);
         write.withdrawn = withdrawn;
+        write.progress |= !new.is_empty();
         write.asks = new;
         write.snapshot.asked = open;
         write.snapshot.round += 1;
@@ -390,8 +383,10 @@ pub(super) fn fits(asked: &Asked, json: &str) -> bool {
 
 impl Flow {
     /// The flow as it is now, to be made a task of.
-    pub fn snapshot(&self) -> Snapshot {
-        self.shared.lock().snapshot(self.shared.flow, Vec::new())
+    pub fn snapshot(&mut self) -> Snapshot {
+        let state = self.shared.lock();
+        self.in_snapshot = state.entries.len();
+        state.snapshot(self.shared.flow, Vec::new())
     }
 
     /// Makes the flow a task, once its snapshot is in a store: from here on it reports [`Event::Write`](super::Event::Write).
@@ -402,6 +397,7 @@ impl Flow {
             state.deadline = state.deadline.max(deadline);
             let wrote_at = micros(self.shared.env.source.now());
             state.task = Some(Box::new(TaskState {
+                kept: self.in_snapshot,
                 wrote_at,
                 ..TaskState::default()
             }));
@@ -429,11 +425,9 @@ impl Flow {
             let mut state = self.shared.lock();
             let mut wake = state.take_all(|phase| matches!(phase, Phase::Saving));
             if let Some(task) = &mut state.task
-                && let Some(done) = task.under_way.take()
+                && let Some(held) = task.under_way.take()
             {
-                task.kept = done.entries;
-                task.taken.drain(..done.taken);
-                wake.extend(state.free(&done.held));
+                wake.extend(state.free(&held));
             }
             wake
         };

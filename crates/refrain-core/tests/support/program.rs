@@ -1,4 +1,5 @@
 //! Random handlers: small programs, how they are made up, run through a [`Cx`], and run in one's head.
+#![allow(dead_code)] // each test binary uses its own part
 
 use super::support::{Num, mix};
 use futures_util::future::{BoxFuture, FutureExt, join_all, select_all};
@@ -6,7 +7,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use proptest::prelude::*;
 use refrain_core::{AskError, Cx, Error};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A handler. Every node has a value, and parents mix the values of their children.
 #[derive(Clone, Debug)]
@@ -22,6 +25,13 @@ pub(crate) enum Node {
     /// An await that Refrain knows nothing of.
     Foreign(u8),
     Random,
+    /// A sleep of so many seconds.
+    Sleep {
+        name: String,
+        seconds: u8,
+    },
+    /// From here on the call is a task.
+    Detach,
     /// Counts with a checkpoint after each number.
     Count {
         name: String,
@@ -51,15 +61,36 @@ use Node::*;
 
 /// Programs of a few dozen nodes at most.
 pub(crate) fn programs() -> impl Strategy<Value = Node> {
+    trees(leaves())
+}
+
+/// The same, with sleeps, and with places where the call becomes a task.
+pub(crate) fn task_programs() -> impl Strategy<Value = Node> {
+    let sleep = (0..5u8).prop_map(|seconds| Sleep {
+        name: String::new(),
+        seconds,
+    });
+    trees(prop_oneof![
+        14 => leaves(),
+        2 => sleep,
+        1 => Just(Detach),
+    ])
+}
+
+fn leaves() -> impl Strategy<Value = Node> {
     let name = String::new;
-    let leaf = prop_oneof![
+    prop_oneof![
         6 => Just(Ask { name: name() }),
         5 => (0..4u8, prop::bool::weighted(0.25))
             .prop_map(move |(yields, fails)| Step { name: name(), yields, fails }),
         1 => (1..5u8).prop_map(Foreign),
         1 => Just(Random),
         1 => (1..4u8).prop_map(move |to| Count { name: name(), to }),
-    ];
+    ]
+}
+
+fn trees(leaf: impl Strategy<Value = Node> + 'static) -> impl Strategy<Value = Node> {
+    let name = String::new;
     let tree = leaf.prop_recursive(4, 28, 4, move |inner| {
         let some = |least: usize| prop::collection::vec(inner.clone(), least..4);
         let one = inner.clone();
@@ -108,7 +139,7 @@ impl Node {
     fn take_out_races(&mut self, racing: bool) {
         if racing {
             match self {
-                Foreign(_) | Count { .. } | Random => *self = Seq(Vec::new()),
+                Foreign(_) | Count { .. } | Random | Detach => *self = Seq(Vec::new()),
                 Spawn { tasks, .. } => *self = Join(std::mem::take(tasks)),
                 _ => {}
             }
@@ -127,6 +158,7 @@ impl Node {
         };
         match self {
             Ask { name } | Step { name, .. } => *name = fresh("n"),
+            Sleep { name, .. } => *name = fresh("z"),
             Count { name, .. } => *name = fresh("c"),
             Scope { name, body } => {
                 *scopes += 1;
@@ -146,7 +178,7 @@ impl Node {
 
     /// Does it await things that no journal knows of?
     pub(crate) fn is_foreign(&self) -> bool {
-        self.any(|n| matches!(n, Foreign(_) | Count { .. } | Spawn { .. }))
+        self.any(|n| matches!(n, Foreign(_) | Count { .. } | Spawn { .. } | Detach))
     }
 
     /// Does what it does depend on what is done first?
@@ -167,7 +199,7 @@ impl Node {
     /// Does it surely ask or do something, on every way through it?
     fn surely_acts(&self) -> bool {
         match self {
-            Ask { .. } | Step { .. } => true,
+            Ask { .. } | Step { .. } | Sleep { .. } => true,
             Select(nodes) => nodes.iter().all(Self::surely_acts),
             Branch(nodes) => {
                 let [first, even, odd] = &**nodes;
@@ -224,6 +256,69 @@ pub(crate) struct Trace {
     pub(crate) seen: Mutex<BTreeMap<String, Vec<String>>>,
     pub(crate) started: Mutex<Vec<String>>,
     pub(crate) finished: Mutex<Vec<String>>,
+    /// Steps that are no longer at work, finished or dropped, but for those that are to be tried again.
+    pub(crate) ended: Mutex<Vec<String>>,
+    /// Steps whose values the handler got.
+    pub(crate) got: Mutex<Vec<String>>,
+    /// The idempotency keys of steps.
+    pub(crate) keys: Mutex<Vec<(String, String)>>,
+    /// Asks that the handler waits for.
+    pub(crate) asking: Mutex<BTreeSet<String>>,
+    /// How many steps, computations and foreign awaits are going on.
+    pub(crate) at_work: AtomicUsize,
+    /// Steps of a task fail now and then, to be tried again, where this is not 0.
+    pub(crate) mood: AtomicU64,
+}
+
+impl Trace {
+    fn fails_for_now(&self) -> bool {
+        let mood = self.mood.load(Ordering::SeqCst);
+        mood != 0 && mix(self.mood.fetch_add(1, Ordering::SeqCst)).is_multiple_of(12)
+    }
+}
+
+/// Something that goes on in a handler, until this is dropped.
+struct AtWork {
+    trace: Arc<Trace>,
+    cx: Cx,
+    step: Option<String>,
+}
+
+impl AtWork {
+    fn new(trace: &Arc<Trace>, cx: &Cx, step: Option<String>) -> Self {
+        trace.at_work.fetch_add(1, Ordering::SeqCst);
+        Self {
+            trace: trace.clone(),
+            cx: cx.clone(),
+            step,
+        }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.trace.at_work.fetch_sub(1, Ordering::SeqCst);
+        // What is dropped with the whole handler is not at its end.
+        if self.cx.cancelled().now_or_never().is_none() {
+            self.trace.ended.lock().unwrap().extend(self.step.take());
+        }
+    }
+}
+
+/// An ask that the handler waits for, until this is dropped.
+struct Asking<'a>(&'a Place);
+
+impl<'a> Asking<'a> {
+    fn new(at: &'a Place) -> Self {
+        at.trace.asking.lock().unwrap().insert(at.path.clone());
+        Self(at)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.trace.asking.lock().unwrap().remove(&self.0.path);
+    }
 }
 
 /// A place in a running program.
@@ -298,6 +393,7 @@ pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
                 fails,
             } => step(name, yields, fails, &at).await,
             Foreign(yields) => {
+                let _at_work = AtWork::new(&at.trace, &at.cx, None);
                 for _ in 0..yields {
                     tokio::task::yield_now().await;
                 }
@@ -309,6 +405,17 @@ pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
                     at.saw(at.cx.random());
                 }
                 2
+            }
+            Sleep { name, seconds } => {
+                // The order of uses is all that tells sleeps of one scope apart.
+                let cx = at.cx.scope(name);
+                cx.sleep(Duration::from_secs(seconds.into())).await;
+                at.saw("slept");
+                4
+            }
+            Detach => {
+                at.cx.detach().await.unwrap();
+                5
             }
             Count { name, to } => count(name, to, &at).await,
             Seq(nodes) => {
@@ -376,7 +483,10 @@ pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
 }
 
 async fn ask(name: String, at: &Place) -> i64 {
-    match at.cx.elicit::<Num>(name, at.path.clone()).await {
+    let asking = Asking::new(at);
+    let answer = at.cx.elicit::<Num>(name, at.path.clone()).await;
+    drop(asking);
+    match answer {
         Ok(Num { v }) => {
             at.saw(v);
             v
@@ -390,11 +500,17 @@ async fn ask(name: String, at: &Place) -> i64 {
 }
 
 async fn step(name: String, yields: u8, fails: bool, at: &Place) -> i64 {
-    let (trace, path) = (at.trace.clone(), at.path.clone());
-    let work = async move {
+    let (trace, path, cx) = (at.trace.clone(), at.path.clone(), at.cx.clone());
+    let work = |key| async move {
+        trace.keys.lock().unwrap().push((path.clone(), key));
         trace.started.lock().unwrap().push(path.clone());
+        let mut at_work = AtWork::new(&trace, &cx, Some(path.clone()));
         for _ in 0..yields {
             tokio::task::yield_now().await;
+        }
+        if cx.is_task() && trace.fails_for_now() {
+            at_work.step = None;
+            return Err(Error::retry("not now"));
         }
         trace.finished.lock().unwrap().push(path.clone());
         if fails {
@@ -403,7 +519,9 @@ async fn step(name: String, yields: u8, fails: bool, at: &Place) -> i64 {
             Ok(step_value(&path, false))
         }
     };
-    match at.cx.step(name, work).await {
+    let done = at.cx.step_with_key(name, work).await;
+    at.trace.got.lock().unwrap().push(at.path.clone());
+    match done {
         Ok(value) => {
             at.saw(value);
             value
@@ -416,6 +534,7 @@ async fn step(name: String, yields: u8, fails: bool, at: &Place) -> i64 {
 }
 
 async fn count(name: String, to: u8, at: &Place) -> i64 {
+    let _at_work = AtWork::new(&at.trace, &at.cx, None);
     let from: u8 = at.cx.resume(&name).unwrap().unwrap_or(0);
     for i in from..to {
         at.cx.checkpoint(name.clone(), &(i + 1)).await.unwrap();
@@ -459,6 +578,8 @@ pub(crate) fn in_ones_head(node: &Node, path: &str, effects: &mut BTreeSet<Strin
         }
         Foreign(_) => 1,
         Random => 2,
+        Sleep { .. } => 4,
+        Detach => 5,
         Count { to, .. } => i64::from(*to),
         Seq(nodes) | Join(nodes) | Spawn { tasks: nodes, .. } => all(nodes),
         Branch(nodes) => {

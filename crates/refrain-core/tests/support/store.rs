@@ -1,10 +1,10 @@
 //! A store for one task, and instances that take it up, run it and lose it.
 #![allow(dead_code)] // each test binary uses its own part
 
-use super::support::{World, message};
+use super::support::{Book, NOON, World, message};
 use refrain_core::{
     Claims, Cx, Env, Error, Event, Fault, Flow, FlowId, HandlerFuture, Note, Outcome, Result,
-    Snapshot, Start, Then, Write,
+    Snapshot, Start, Then, Write, ok,
 };
 use refrain_wire::Ask;
 use serde_json::Value;
@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
 
 /// Passes in which nothing moves, after which a flow counts as waiting.
 const STILL: u32 = 40;
@@ -259,7 +260,8 @@ impl Instance {
                 Poll::Pending => still += 1,
             }
             tokio::task::yield_now().await;
-            if woken.0.swap(false, Ordering::SeqCst) {
+            if woken.is_woken() {
+                woken.forget();
                 still = 0;
             }
         }
@@ -271,6 +273,7 @@ impl Instance {
         store.commit(write).expect("a store takes this");
         let written = Written::of(write);
         self.writes.push(written.clone());
+        assert!(self.writes.len() < 1000, "it writes without end");
         self.flow.written();
         written
     }
@@ -309,7 +312,17 @@ impl Instance {
 
 /// Remembers that it was woken.
 #[derive(Default)]
-struct Woken(AtomicBool);
+pub(crate) struct Woken(AtomicBool);
+
+impl Woken {
+    pub(crate) fn is_woken(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
@@ -332,4 +345,23 @@ pub(crate) async fn run(
     handler: &impl Fn(Cx) -> HandlerFuture,
 ) -> Stop {
     Instance::new(world, store, handler).run(store).await
+}
+
+/// Work that writes a line and gives its length.
+pub(crate) async fn noted(book: &Book, line: &str) -> Result<usize> {
+    book.write(line);
+    ok(line.len())
+}
+
+/// A gate that work can wait at.
+pub(crate) fn gate() -> (watch::Sender<bool>, watch::Receiver<bool>) {
+    watch::channel(false)
+}
+
+pub(crate) async fn pass(gate: &watch::Receiver<bool>) {
+    gate.clone().wait_for(|open| *open).await.unwrap();
+}
+
+pub(crate) fn second(after: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(NOON + after)
 }

@@ -128,6 +128,57 @@ impl Label for Outcome {
     }
 }
 
+/// What happens to tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskEvent {
+    /// A call became one.
+    Created,
+    /// A worker of this instance took one up.
+    TakenUp,
+    /// It left memory, until an answer comes or a sleep is over.
+    SetDown,
+    /// It was let go for another instance to take up.
+    HandedOn,
+    /// An attempt failed, and there will be another.
+    Retried,
+    /// It is done.
+    Completed,
+    /// It could not be done.
+    Failed,
+    /// It was cancelled, or another worker has it.
+    Lost,
+}
+
+impl Label for TaskEvent {
+    const ALL: &'static [Self] = &[
+        Self::Created,
+        Self::TakenUp,
+        Self::SetDown,
+        Self::HandedOn,
+        Self::Retried,
+        Self::Completed,
+        Self::Failed,
+        Self::Lost,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::TakenUp => "taken_up",
+            Self::SetDown => "set_down",
+            Self::HandedOn => "handed_on",
+            Self::Retried => "retried",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+        }
+    }
+}
+
 /// Why a request was refused before a call began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -356,6 +407,7 @@ mod tests {
         each_is_at_its_index::<Refusal>();
         each_is_at_its_index::<CallKind>();
         each_is_at_its_index::<Other>();
+        each_is_at_its_index::<TaskEvent>();
         each_is_at_its_index::<AskKind>();
         each_is_at_its_index::<OpenError>();
     }

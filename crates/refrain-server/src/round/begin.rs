@@ -100,15 +100,25 @@ impl Target {
     }
 }
 
+/// Where the token of a call comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// The client sent it.
+    Sent,
+    /// It waited in the store.
+    Fetched,
+}
+
 /// Begins a round of a call.
 pub(crate) fn begin(
     server: &Server,
     call: &Call<'_>,
+    token: Token,
     caller: Caller,
     headers: Option<&HeaderMap>,
 ) -> Begin {
     let mut tally = Tally::begin(call.kind, &caller.principal);
-    match try_begin(server, call, caller, headers, &mut tally) {
+    match try_begin(server, call, token, caller, headers, &mut tally) {
         Ok(mut round) => {
             round.tally = Some(tally);
             Begin::Round(round)
@@ -123,6 +133,7 @@ pub(crate) fn begin(
 fn try_begin(
     server: &Server,
     call: &Call<'_>,
+    from: Token,
     caller: Caller,
     headers: Option<&HeaderMap>,
     tally: &mut Tally,
@@ -163,7 +174,11 @@ fn try_begin(
             )
         }
         Some(token) => {
-            let snapshot = sealer.open(&binding, token).map_err(|reason| {
+            let opened = match from {
+                Token::Sent => sealer.open(&binding, token),
+                Token::Fetched => sealer.open_of_any_length(&binding, token),
+            };
+            let snapshot = opened.map_err(|reason| {
                 tracing::warn!(%reason, target = tally.target(), "a token was refused");
                 server.0.metrics.token_refused(reason);
                 refused()
@@ -239,7 +254,7 @@ fn try_begin(
         handed_on: false,
         tally: None,
         span,
-        _place: place,
+        place: Some(place),
     });
     if !claims {
         round.start();

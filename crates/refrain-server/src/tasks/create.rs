@@ -3,9 +3,11 @@
 use super::run::Running;
 use super::vault::Part;
 use crate::catalog::RegisteredTool;
+use crate::load::Place;
+use crate::metrics::TaskEvent;
 use crate::server::Server;
 use refrain_core::{Claims, Flow, Principal, Snapshot};
-use refrain_store::{Created, NewTask, StoreError, TaskId};
+use refrain_store::{Created, Lease, NewTask, StoreError, TaskId, TaskStore};
 use refrain_wire::{Capabilities, Reply, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -13,7 +15,7 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is known of a call that may become a task.
 pub(crate) struct Seed {
@@ -70,6 +72,12 @@ impl From<StoredCapabilities> for Capabilities {
     }
 }
 
+/// The waits between tries to make a task.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LAST_WAIT: Duration = Duration::from_secs(1);
+/// How often it is tried to take a task back, a second apart.
+const TAKE_BACK: u32 = 600;
+
 /// A task being made.
 pub(crate) type Creating = Pin<Box<dyn Future<Output = Result<Made, StoreError>> + Send>>;
 
@@ -83,7 +91,7 @@ impl Server {
     /// The journal of a task as it is kept.
     pub(super) fn shut_journal(
         &self,
-        task: &TaskId,
+        whose: (&TaskId, &Principal),
         snapshot: &Snapshot,
         version: &str,
     ) -> Vec<u8> {
@@ -93,7 +101,7 @@ impl Server {
             expires: u64::MAX,
             version,
         };
-        self.shut(task, Part::Journal, &snapshot.encode(&claims, &[], 0))
+        self.shut(whose, Part::Journal, &snapshot.encode(&claims, &[], 0))
     }
 
     /// Makes a task of a flow, run by this instance if `here`.
@@ -111,35 +119,41 @@ impl Server {
         };
         let call = serde_json::to_vec(&call).expect("raw JSON and plain values can be written");
         let options = &tasks.options;
+        let whose = (&id, &seed.owner);
         let new = NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
             tool: tool.info.name.clone(),
-            call: self.shut(&id, Part::Call, &call),
-            journal: self.shut_journal(&id, &snapshot, &tool.version),
+            call: self.shut(whose, Part::Call, &call),
+            journal: self.shut_journal(whose, &snapshot, &tool.version),
             status_message: flow.take_status(),
             ttl: tool.task.ttl.unwrap_or(options.ttl),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
             claimed: here.then(|| (tasks.crew.worker.clone(), options.lease)),
-            id,
+            id: id.clone(),
         };
-        let store = tasks.store.clone();
-        Some(Box::pin(async move {
-            let asked = Instant::now();
-            let created = store.create(new).await?;
-            Ok(Made { created, asked })
-        }))
+        Some(Box::pin(create(tasks.store.clone(), new)))
     }
 
     /// The reply to a call that has become a task. If it runs here, it goes on here.
-    pub(crate) fn begin_task(&self, made: Made, seed: Seed, mut flow: Flow) -> Reply {
+    pub(crate) fn begin_task(
+        &self,
+        made: Made,
+        seed: Seed,
+        mut flow: Flow,
+        place: Option<Place>,
+    ) -> Reply {
+        if let Created::New(..) = made.created {
+            self.0.metrics.task(TaskEvent::Created);
+        }
+        let owner = seed.owner.clone();
         let task = match made.created {
             Created::New(task, Some(lease)) => {
                 let left = task.ttl;
                 let now = self.0.source.unix_seconds();
                 flow.become_task(now.saturating_add(left.as_secs()));
                 self.run_here(
-                    Running::begun(seed.tool, flow, left),
+                    Running::begun(seed, flow, left, place),
                     lease,
                     task.revision,
                     made.asked,
@@ -148,11 +162,53 @@ impl Server {
             }
             Created::New(task, None) | Created::Before(task) => task,
         };
-        match self.task_info(task) {
+        match self.task_info(task, &owner) {
             Some(info) => Reply::Task(info.to_created()),
             None => Reply::Error(RpcError::internal("Internal error")),
         }
     }
+}
+
+/// Makes a task. A store that cannot be reached may have made it all the same, so it is asked again; if it stays away, the
+/// task is taken back as soon as it can be: nobody knows of it.
+async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Made, StoreError> {
+    let asked = Instant::now();
+    let mut wait = FIRST_WAIT;
+    loop {
+        match store.create(new.clone()).await {
+            // By an earlier try of ours.
+            Ok(Created::Before(task)) if task.id == new.id => {
+                let lease = new.claimed.is_some().then(|| Lease {
+                    task: new.id.clone(),
+                    fence: 1,
+                });
+                let created = Created::New(task, lease);
+                return Ok(Made { created, asked });
+            }
+            Ok(created) => return Ok(Made { created, asked }),
+            Err(StoreError::Unavailable(_)) if wait < LAST_WAIT => {
+                tokio::time::sleep(wait).await;
+                wait *= 3;
+            }
+            Err(error) => {
+                if let StoreError::Unavailable(_) = error {
+                    tokio::spawn(take_back(store, new.id, new.owner));
+                }
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Calls off a task that may have been made and that nobody knows of.
+async fn take_back(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) {
+    for _ in 0..TAKE_BACK {
+        if store.cancel(&id, &owner).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tracing::error!(task = ?id, "a task that may have been made could not be taken back");
 }
 
 /// What a caller is told when a task cannot be made.

@@ -1,11 +1,16 @@
 //! The tasks that an instance runs: whose leases it holds, and who must be told what.
 
 use refrain_store::{Lease, TaskId};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
+
+/// Times to take tasks up again that are remembered here; whatever is later or more than that is found in the store.
+const SOON: Duration = Duration::from_secs(60);
+const WAKES: usize = 10_000;
 
 /// The tasks that run here.
 pub(crate) struct Crew {
@@ -17,8 +22,12 @@ pub(crate) struct Crew {
     pub(super) kept: AtomicBool,
     /// There is room again, or nothing runs any more.
     pub(super) room: Notify,
-    /// A task was set down here, to be taken up again at this time.
-    pub(super) wakes: Mutex<Vec<Instant>>,
+    /// When tasks that were set down here are to be taken up again, the soonest first.
+    wakes: Mutex<BinaryHeap<Reverse<Instant>>>,
+    /// There is a wake that is sooner than the others.
+    pub(super) sooner: Notify,
+    /// Does anybody here take up tasks that are due?
+    pub(super) claims: AtomicBool,
 }
 
 /// What an instance knows of a task that it runs.
@@ -29,8 +38,9 @@ pub(crate) struct Hold {
     dropped: AtomicBool,
     revision: AtomicU64,
     news: AtomicBool,
-    /// Until when the lease is sure to be held.
-    until: Mutex<Instant>,
+    /// Until when the lease is sure to be held, by two clocks: one stands still while the machine does, the other may be
+    /// set.
+    until: Mutex<(Instant, SystemTime)>,
     changed: Notify,
 }
 
@@ -45,6 +55,8 @@ impl Crew {
             kept: AtomicBool::new(false),
             room: Notify::new(),
             wakes: Mutex::default(),
+            sooner: Notify::new(),
+            claims: AtomicBool::new(false),
         }
     }
 
@@ -65,7 +77,7 @@ impl Crew {
             dropped: AtomicBool::new(false),
             revision: AtomicU64::new(revision),
             news: AtomicBool::new(false),
-            until: Mutex::new(asked + time),
+            until: Mutex::new((asked + time, wall(asked) + time)),
             changed: Notify::new(),
             lease,
         });
@@ -88,6 +100,35 @@ impl Crew {
         if full || empty {
             self.room.notify_one();
         }
+    }
+
+    /// A task was set down here, to be taken up again after this time.
+    pub(super) fn set_down(&self, wake: Option<Duration>) {
+        static TOLD: Once = Once::new();
+        if !self.claims.load(Ordering::Acquire) {
+            TOLD.call_once(|| {
+                tracing::warn!("a task waits in the store, and nobody here takes tasks up again: call Server::work(..)");
+            });
+        }
+        // The others are found by looking.
+        let Some(wake) = wake.filter(|wake| *wake < SOON) else {
+            return;
+        };
+        let mut wakes = lock(&self.wakes);
+        if wakes.len() < WAKES {
+            wakes.push(Reverse(Instant::now() + wake));
+            self.sooner.notify_one();
+        }
+    }
+
+    /// How long until the first of them.
+    pub(super) fn until_wake(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let mut wakes = lock(&self.wakes);
+        while wakes.peek().is_some_and(|Reverse(at)| *at <= now) {
+            wakes.pop();
+        }
+        wakes.peek().map(|Reverse(at)| *at - now)
     }
 
     /// Waits until nothing runs here.
@@ -115,12 +156,13 @@ impl Crew {
 
 impl Hold {
     pub(super) fn extended(&self, asked: Instant, time: Duration) {
-        *lock(&self.until) = asked + time;
+        *lock(&self.until) = (asked + time, wall(asked) + time);
     }
 
     /// Is the lease sure to be held now?
     pub(super) fn is_sure(&self) -> bool {
-        Instant::now() < *lock(&self.until)
+        let (until, wall) = *lock(&self.until);
+        Instant::now() < until && SystemTime::now() < wall
     }
 
     pub(super) fn lose(&self) {
@@ -166,6 +208,12 @@ impl Hold {
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
+}
+
+/// The time of day at this instant.
+fn wall(at: Instant) -> SystemTime {
+    let now = SystemTime::now();
+    now.checked_sub(at.elapsed()).unwrap_or(now)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

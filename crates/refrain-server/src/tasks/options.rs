@@ -33,7 +33,8 @@ pub struct TaskOptions {
     /// Tasks in one subscription. Default 256.
     pub subscribed: usize,
     /// Seal what tasks hold before it is stored: journals, arguments, asks, answers and results. The key ring must keep
-    /// the keys that they were sealed with for as long as tasks live. Default no.
+    /// the keys that they were sealed with for as long as tasks live, and what was stored unsealed is refused: begin with
+    /// a store that has no tasks. Status messages, keys of asks and the replay log are not sealed. Default no.
     pub seal: bool,
 }
 
@@ -42,7 +43,7 @@ impl TaskOptions {
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let nothing = [
             ("tasks.concurrent", self.concurrent == 0),
-            ("tasks.lease", self.lease.is_zero()),
+            ("tasks.lease", self.lease < Duration::from_millis(3)),
             ("tasks.look", self.look.is_zero()),
             ("tasks.attempts", self.attempts == 0),
             ("tasks.ttl", self.ttl.is_zero()),

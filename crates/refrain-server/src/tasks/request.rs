@@ -8,6 +8,7 @@ use crate::dispatch::{Begin, no_place};
 use crate::server::Server;
 use crate::tasks::Tasks;
 use crate::tasks::vault::Part;
+use refrain_core::Principal;
 use refrain_store::{StoreError, Task, TaskId, TaskStatus};
 use refrain_wire::{
     AskKind, Capability, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
@@ -58,7 +59,7 @@ impl NotDone {
 }
 
 /// What a client is told of a store that did not do what it was asked; the log has the rest.
-pub(crate) fn store_error(error: &StoreError) -> RpcError {
+fn store_error(error: &StoreError) -> RpcError {
     match error {
         StoreError::Unavailable(_) => {
             tracing::warn!(%error, "a request about a task was not done");
@@ -127,11 +128,11 @@ impl Server {
         let owner = &caller.principal;
         let there = match method {
             TaskMethod::Get => {
-                let info = self.task_info(task).ok_or(NotDone::Unreadable)?;
+                let info = self.task_info(task, owner).ok_or(NotDone::Unreadable)?;
                 return Ok(Reply::Complete(info.to_detailed()));
             }
             TaskMethod::Update => {
-                let answers = self.answers(task, given)?;
+                let answers = self.answers(task, owner, given)?;
                 // Nothing to take in: the task was there a moment ago, which will do.
                 answers.is_empty() || tasks.store.answer(&id, owner, answers).await?
             }
@@ -163,8 +164,14 @@ impl Server {
     }
 
     /// Those of the answers that the task waits for, as they are stored. All of them are well formed, or none is taken.
-    fn answers(&self, task: Task, given: Given) -> Result<Vec<(String, Vec<u8>)>, NotDone> {
+    fn answers(
+        &self,
+        task: Task,
+        owner: &Principal,
+        given: Given,
+    ) -> Result<Vec<(String, Vec<u8>)>, NotDone> {
         let id = task.id;
+        let most = self.0.tasks.as_ref().map_or(0, |t| t.options.journal / 4);
         let mut open = task.asks;
         let mut answers = Vec::new();
         for (key, answer) in given {
@@ -172,7 +179,7 @@ impl Server {
                 continue;
             };
             let (_, ask) = open.swap_remove(at);
-            let ask = self.json(&id, Part::Ask(&key), ask);
+            let ask = self.json((&id, owner), Part::Ask(&key), ask);
             let ask = ask.ok_or(NotDone::Unreadable)?;
             let kind = AskKind::of_request(ask.get()).ok_or_else(|| {
                 tracing::error!(task = ?id, key, "what a task asks is of no known kind");
@@ -181,21 +188,27 @@ impl Server {
             check_answer_shape(kind, &answer).map_err(|reason| {
                 NotDone::Malformed(format!("inputResponses[{key:?}]: {reason}"))
             })?;
-            let answer = self.shut(&id, Part::Answer(&key), answer.get().as_bytes());
+            let size = answer.get().len();
+            if size > most {
+                return Err(NotDone::Malformed(format!(
+                    "inputResponses[{key:?}] has {size} bytes, and the limit is {most}"
+                )));
+            }
+            let answer = self.shut((&id, owner), Part::Answer(&key), answer.get().as_bytes());
             answers.push((key, answer));
         }
         Ok(answers)
     }
 
     /// A task as clients see it. `None` if what it holds does not open; the log says why.
-    pub(crate) fn task_info(&self, task: Task) -> Option<TaskInfo> {
+    pub(crate) fn task_info(&self, task: Task, owner: &Principal) -> Option<TaskInfo> {
         let Task { id, outcome, .. } = task;
         let outcome = || {
             let stored = outcome.or_else(|| {
                 tracing::error!(task = ?id, "a task that is over has no outcome");
                 None
             })?;
-            self.json(&id, Part::Outcome, stored)
+            self.json((&id, owner), Part::Outcome, stored)
         };
         let mut status_message = task.status_message;
         let state = match task.status {
@@ -204,12 +217,12 @@ impl Server {
             TaskStatus::Completed => TaskState::Completed(outcome()?),
             TaskStatus::Failed => {
                 let error = outcome()?;
-                status_message = status_message.or_else(|| message(&error));
+                status_message = message(&error).or(status_message);
                 TaskState::Failed(error)
             }
             TaskStatus::InputRequired => {
                 let asks = task.asks.into_iter().map(|(key, ask)| {
-                    let ask = self.json(&id, Part::Ask(&key), ask)?;
+                    let ask = self.json((&id, owner), Part::Ask(&key), ask)?;
                     Some((key, ask))
                 });
                 TaskState::InputRequired(asks.collect::<Option<_>>()?)
@@ -227,11 +240,16 @@ impl Server {
     }
 
     /// A part of a task that is JSON.
-    fn json(&self, task: &TaskId, part: Part<'_>, stored: Vec<u8>) -> Option<Box<RawValue>> {
-        let content = String::from_utf8(self.unshut(task, part, stored)?).ok();
+    fn json(
+        &self,
+        whose: (&TaskId, &Principal),
+        part: Part<'_>,
+        stored: Vec<u8>,
+    ) -> Option<Box<RawValue>> {
+        let content = String::from_utf8(self.unshut(whose, part, stored)?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
-            tracing::error!(?task, ?part, "what a task holds is not JSON");
+            tracing::error!(task = ?whose.0, ?part, "what a task holds is not JSON");
         }
         json
     }

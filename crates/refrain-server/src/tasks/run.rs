@@ -4,13 +4,17 @@
 //! written any more.
 
 use super::TaskOptions;
-use super::create::StoredCall;
-use super::crew::{Hold, lock};
+use super::create::{Seed, StoredCall};
+use super::crew::Hold;
 use super::vault::Part;
 use crate::catalog::RegisteredTool;
+use crate::load::Place;
+use crate::metrics::{TaskEvent, TaskRuns};
 use crate::round::{Target, outcome_of, run_handler};
 use crate::server::Server;
-use refrain_core::{Env, ErrorKind, Event, Flow, Pressure, Snapshot, Start, Then, Trace, Write};
+use refrain_core::{
+    Env, ErrorKind, Event, Flow, Pressure, Principal, Snapshot, Start, Then, Trace, Write,
+};
 use refrain_store::{Claimed, Commit, Committed, Lease, Next, StoreError, TaskId};
 use refrain_wire::{CallKind, Reply, RpcError, error_at_rest, parse_value, result_at_rest};
 use serde_json::json;
@@ -32,22 +36,27 @@ const STATUS_EVERY: Duration = Duration::from_millis(200);
 /// A task that runs here.
 pub(crate) struct Running {
     tool: Arc<RegisteredTool>,
+    owner: Principal,
     flow: Flow,
     attempt: u32,
     /// When its life is over.
     ends: Option<Instant>,
     ttl: Duration,
+    /// The place of the call that it was, for as long as it runs here.
+    _place: Option<Place>,
 }
 
 impl Running {
     /// A task that a call has just become.
-    pub(super) fn begun(tool: Arc<RegisteredTool>, flow: Flow, ttl: Duration) -> Self {
+    pub(super) fn begun(seed: Seed, flow: Flow, ttl: Duration, place: Option<Place>) -> Self {
         Self {
-            tool,
+            tool: seed.tool,
+            owner: seed.owner,
             flow,
             attempt: 1,
             ends: Instant::now().checked_add(ttl),
             ttl,
+            _place: place,
         }
     }
 }
@@ -57,7 +66,7 @@ struct Gone;
 
 /// What a task at work has come to.
 enum Turn {
-    Event(Event),
+    Event(Box<Event>),
     /// Something changed about the hold of it.
     Hold,
     /// The lease may have run out.
@@ -80,8 +89,10 @@ impl Server {
         let span = tracing::debug_span!("task", task = ?hold.lease.task, tool = running.tool.tool.info.name);
         let work = async move {
             let mut worked = Worked {
-                server: server.clone(),
+                _runs: server.0.metrics.task_runs(),
+                server,
                 hold,
+                owner: running.owner.clone(),
             };
             worked.run(running).await;
         };
@@ -99,65 +110,87 @@ impl Server {
                     next,
                     ..Commit::default()
                 };
-                match tasks.store.commit(&lease, commit).await {
-                    Ok(_) | Err(StoreError::Lost) => {}
+                match tasks.store.commit(&lease, commit.clone()).await {
+                    Ok(_) => self.count(&commit.next),
+                    Err(StoreError::Lost) => {}
                     // Another worker takes it when the lease has run out.
                     Err(error) => {
-                        tracing::warn!(task = ?lease.task, %error, "a task could not be written")
+                        tracing::warn!(task = ?lease.task, %error, "a task could not be written");
                     }
                 }
             }
         }
     }
 
+    /// Counts what became of a task.
+    fn count(&self, next: &Next) {
+        let event = match next {
+            Next::Keep => return,
+            Next::SetDown(_) => TaskEvent::SetDown,
+            Next::HandOn => TaskEvent::HandedOn,
+            Next::Retry(..) => TaskEvent::Retried,
+            Next::Complete(_) => TaskEvent::Completed,
+            Next::Fail(_) => TaskEvent::Failed,
+        };
+        self.0.metrics.task(event);
+    }
+
     fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Next> {
         let id = &claimed.lease.task;
         let last = claimed.last_error.as_deref();
-        let journal = self.unshut(id, Part::Journal, claimed.journal);
+        let whose = (id, &claimed.owner);
+        let journal = self.unshut(whose, Part::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
+        let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
         if claimed.left.is_zero() {
             let open = snapshot.iter().flat_map(Snapshot::asked);
-            return Err(self.fail(id, &too_old(claimed.ttl, &open.collect::<Vec<_>>(), last)));
+            return Err(self.fail(
+                whose,
+                &too_old(claimed.ttl, &open.collect::<Vec<_>>(), last),
+            ));
         }
         if claimed.attempt > options.attempts {
-            return Err(self.fail(id, &too_often(claimed.attempt - 1, last)));
+            return Err(self.fail(whose, &too_often(claimed.attempt - 1, last)));
         }
-        let retry = |reason: &str| {
-            let wait = self.wait_before(claimed.attempt, options);
-            Next::Retry(wait, reason.to_owned())
+        // Another instance may be able to: this is no attempt.
+        let put_back = |reason: &str| {
+            tracing::error!(task = ?id, reason, "a task cannot be taken up here");
+            Next::SetDown(Some(options.retry_at_most))
         };
         // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
         let Some(tool) = self.catalog().tools.get(&claimed.tool).cloned() else {
-            return Err(retry("no instance has the tool"));
+            return Err(put_back("no instance has the tool"));
         };
-        let call = self.unshut(id, Part::Call, claimed.call);
+        let call = self.unshut(whose, Part::Call, claimed.call);
         let (Some(snapshot), Some(call)) = (snapshot, call) else {
-            return Err(retry(
+            return Err(put_back(
                 "what the task holds does not open; were the keys changed?",
             ));
         };
         let Ok(call) = serde_json::from_slice::<StoredCall<'_>>(&call) else {
-            return Err(retry("the call was kept in a form that is not known here"));
+            return Err(put_back(
+                "the call was kept in a form that is not known here",
+            ));
         };
         let mut answers = Vec::new();
         for (key, stored) in claimed.answers {
-            let opened = self.unshut(id, Part::Answer(&key), stored);
+            let opened = self.unshut(whose, Part::Answer(&key), stored);
             let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
             let Some(answer) = answer else {
-                return Err(retry("an answer does not open; were the keys changed?"));
+                return Err(put_back("an answer does not open; were the keys changed?"));
             };
             answers.push((key, answer));
         }
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
         let Ok(arguments) = arguments else {
-            return Err(retry(
+            return Err(put_back(
                 "the arguments were kept in a form that is not known here",
             ));
         };
         let once = tool.tool.once;
         let env = Env {
-            principal: claimed.owner,
+            principal: claimed.owner.clone(),
             uri: None,
             capabilities: call.capabilities.into(),
             extensions: call.extensions,
@@ -170,6 +203,8 @@ impl Server {
             can_detach: true,
         };
         let mut start = Start::task(snapshot, &answers);
+        let now = self.0.source.unix_seconds();
+        start.live_until(now.saturating_add(claimed.left.as_secs()));
         self.trace_task(start.trace());
         let target = Target::Tool(tool.clone());
         let flow = Flow::new(env, start, |cx| {
@@ -177,10 +212,12 @@ impl Server {
         });
         Ok(Running {
             tool,
+            owner: claimed.owner,
             flow,
             attempt: claimed.attempt,
             ends: Instant::now().checked_add(claimed.left),
             ttl: claimed.ttl,
+            _place: None,
         })
     }
 
@@ -191,9 +228,9 @@ impl Server {
         }
     }
 
-    fn fail(&self, id: &TaskId, error: &RpcError) -> Next {
-        tracing::warn!(task = ?id, error = %error.message, "a task failed");
-        Next::Fail(self.shut(id, Part::Outcome, error_at_rest(error).as_bytes()))
+    fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Next {
+        tracing::warn!(task = ?whose.0, error = %error.message, "a task failed");
+        Next::Fail(self.shut(whose, Part::Outcome, error_at_rest(error).as_bytes()))
     }
 
     /// The wait before another attempt: longer each time, and never the same for two tasks.
@@ -214,6 +251,8 @@ impl Server {
 struct Worked {
     server: Server,
     hold: Arc<Hold>,
+    owner: Principal,
+    _runs: TaskRuns,
 }
 
 /// Whatever becomes of the task, this instance runs it no longer.
@@ -228,62 +267,65 @@ impl Drop for Worked {
 /// When a task is to be looked after, beside what its flow says.
 #[derive(Default)]
 struct Clocks {
-    linger: Option<Instant>,
+    /// Until when it waits for what cannot be seen, and how many steps had begun by then.
+    linger: Option<(Instant, u32)>,
     /// What the handler says of how it stands, and when it is to be written.
     status: Option<(String, Instant)>,
     status_written: Option<Instant>,
+    /// It leaves memory, however soon it is to be taken up again.
+    leave: bool,
 }
 
 impl Worked {
     async fn run(&mut self, mut running: Running) {
         if let Err(Gone) = self.drive(&mut running).await {
             tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
+            self.server.0.metrics.task(TaskEvent::Lost);
         }
         running.flow.cancel();
+        self.server.0.metrics.work(running.flow.stats());
     }
 
     async fn drive(&mut self, running: &mut Running) -> Result<(), Gone> {
         let mut clocks = Clocks::default();
-        if running.ends.is_none() {
-            tracing::debug!("a task that lives longer than clocks go");
-        }
         loop {
             match self.turn(running, &mut clocks).await {
-                Turn::Event(Event::Settle) => tokio::task::yield_now().await,
-                Turn::Event(Event::Notes(_) | Event::Detach) => {}
-                Turn::Event(Event::Crashed) => return Ok(()),
-                Turn::Event(Event::Write(write)) => {
-                    if self.write(running, &mut clocks, write).await? {
+                Turn::Event(event) => match *event {
+                    Event::Settle => tokio::task::yield_now().await,
+                    Event::Notes(_) | Event::Detach => {}
+                    Event::Crashed => return Ok(()),
+                    Event::Write(write) => {
+                        if self.write(running, &mut clocks, write).await? {
+                            return Ok(());
+                        }
+                    }
+                    event => {
+                        let said = clocks.status.take().map(|said| said.0);
+                        let commit = Commit {
+                            next: self.ended(running, event),
+                            status_message: running.flow.take_status().or(said),
+                            ..Commit::default()
+                        };
+                        self.commit(&commit).await?;
+                        return Ok(());
+                    }
+                },
+                Turn::Hold => {
+                    if !self.look(running).await? {
                         return Ok(());
                     }
                 }
-                Turn::Event(event) => {
-                    let next = self.ended(running, event);
-                    let status_message = clocks.status.take().map(|said| said.0);
-                    let commit = Commit {
-                        status_message: running.flow.take_status().or(status_message),
-                        next,
-                        ..Commit::default()
-                    };
-                    self.commit(&commit).await?;
-                    return Ok(());
-                }
-                Turn::Hold => self.look(running).await?,
                 Turn::Doubt => self.make_sure().await?,
                 Turn::Expired => {
                     let write = running.flow.set_down();
                     let open: Vec<&str> = write.snapshot.asked().collect();
                     let error = too_old(running.ttl, &open, None);
-                    let next = self.server.fail(&self.hold.lease.task, &error);
-                    let commit = Commit {
-                        next,
-                        ..Commit::default()
-                    };
-                    self.commit(&commit).await?;
+                    self.end(&error).await?;
                     return Ok(());
                 }
                 Turn::Lingered => {
                     let write = running.flow.set_down();
+                    clocks.leave = true;
                     self.write(running, &mut clocks, write).await?;
                     return Ok(());
                 }
@@ -296,7 +338,9 @@ impl Worked {
                         status_message: Some(message),
                         ..Commit::default()
                     };
-                    self.commit(&commit).await?;
+                    if self.commit(&commit).await?.answers {
+                        self.take_answers(running).await?;
+                    }
                 }
             }
         }
@@ -321,7 +365,7 @@ impl Worked {
                 clocks.status = Some((message, at));
             }
             match polled {
-                Poll::Ready(event) => Poll::Ready(Turn::Event(event)),
+                Poll::Ready(event) => Poll::Ready(Turn::Event(Box::new(event))),
                 Poll::Pending => self.poll_clocks(cx, running, clocks, timer.as_mut()),
             }
         })
@@ -344,11 +388,15 @@ impl Worked {
         if due(status) {
             return Poll::Ready(Turn::Status);
         }
-        if due(clocks.linger) {
+        // If a step began since, it will be written, and rest be told anew.
+        let steps = running.flow.stats().steps;
+        let linger = clocks.linger.filter(|linger| linger.1 == steps);
+        let linger = linger.map(|linger| linger.0);
+        if due(linger) || (linger.is_some() && self.server.is_draining()) {
             return Poll::Ready(Turn::Lingered);
         }
         let wake = running.flow.wake_at().map(|at| now + self.until(at));
-        let first = [running.ends, status, clocks.linger, wake];
+        let first = [running.ends, status, linger, wake];
         let Some(first) = first.into_iter().flatten().min() else {
             return Poll::Pending;
         };
@@ -374,15 +422,13 @@ impl Worked {
         write: Write,
     ) -> Result<bool, Gone> {
         let task = &self.hold.lease.task;
+        let whose = (task, &self.owner);
         let server = &self.server;
-        let journal = server.shut_journal(task, &write.snapshot, &running.tool.tool.version);
+        let journal = server.shut_journal(whose, &write.snapshot, &running.tool.tool.version);
         let limit = server.0.tasks.as_ref().map_or(0, |t| t.options.journal);
         if journal.len() > limit {
-            let commit = Commit {
-                next: server.fail(task, &too_large(&write.snapshot, journal.len(), limit)),
-                ..Commit::default()
-            };
-            self.commit(&commit).await?;
+            let error = too_large(&write.snapshot, journal.len(), limit);
+            self.end(&error).await?;
             return Ok(true);
         }
         clocks.linger = None;
@@ -391,10 +437,12 @@ impl Worked {
             Then::HandOn => Next::HandOn,
             Then::Rest { wake, perhaps_more } => {
                 let wake = wake.map(|at| self.until(at));
-                if wake.is_some_and(|wake| wake < SHORT_SLEEP) {
+                let short = wake.is_some_and(|wake| wake < SHORT_SLEEP);
+                if short && !clocks.leave {
                     Next::Keep
                 } else if perhaps_more {
-                    clocks.linger = Some(Instant::now() + LINGER);
+                    let steps = running.flow.stats().steps;
+                    clocks.linger = Some((Instant::now() + LINGER, steps));
                     Next::Keep
                 } else {
                     Next::SetDown(wake)
@@ -403,16 +451,13 @@ impl Worked {
         };
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
-            (key.clone(), server.shut(task, Part::Ask(key), &json))
+            server.0.metrics.task_asks(ask.kind());
+            (key.clone(), server.shut(whose, Part::Ask(key), &json))
         });
         let keep = next == Next::Keep;
-        if let Next::SetDown(Some(wake)) = next
-            && let Some(tasks) = &server.0.tasks
-        {
-            lock(&tasks.crew.wakes).push(Instant::now() + wake);
-        }
         let commit = Commit {
             journal: Some(journal),
+            progress: write.progress,
             publish: publish.collect(),
             taken: write.taken,
             withdrawn: write.withdrawn,
@@ -421,9 +466,14 @@ impl Worked {
         };
         let committed = self.commit(&commit).await?;
         if !keep {
+            if let (Next::SetDown(wake), Some(tasks)) = (&commit.next, &server.0.tasks) {
+                tasks.crew.set_down(*wake);
+            }
             return Ok(true);
         }
-        running.attempt = 1;
+        if write.progress {
+            running.attempt = 1;
+        }
         running.flow.written();
         if committed.answers {
             self.take_answers(running).await?;
@@ -434,17 +484,21 @@ impl Worked {
     /// How the task ends, or is tried again.
     fn ended(&self, running: &Running, event: Event) -> Next {
         let task = &self.hold.lease.task;
+        let whose = (task, &self.owner);
         let again = match &event {
             Event::Done(Err(error)) if matches!(error.kind(), ErrorKind::Retry) => {
                 Some(error.to_string())
             }
-            Event::Panicked(message) => Some(format!("the handler panicked: {message}")),
+            Event::Panicked(message) => {
+                tracing::error!(?task, panic = %message, "a handler panicked");
+                Some("the handler panicked; the server's log says where".to_owned())
+            }
             _ => None,
         };
         if let (Some(reason), Some(tasks)) = (again, &self.server.0.tasks) {
             let (attempt, options) = (running.attempt, &tasks.options);
             if attempt >= options.attempts {
-                return self.server.fail(task, &too_often(attempt, Some(&reason)));
+                return self.server.fail(whose, &too_often(attempt, Some(&reason)));
             }
             let wait = self.server.wait_before(attempt, options);
             tracing::warn!(?task, attempt, %reason, "an attempt at a task failed");
@@ -453,32 +507,36 @@ impl Worked {
         match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
             Reply::Complete(body) => {
                 let result = result_at_rest(&body);
-                Next::Complete(self.server.shut(task, Part::Outcome, result.as_bytes()))
+                Next::Complete(self.server.shut(whose, Part::Outcome, result.as_bytes()))
             }
-            Reply::Error(error) => self.server.fail(task, &error),
-            Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => self
-                .server
-                .fail(task, &RpcError::internal("Internal error")),
+            Reply::Error(error) => self.server.fail(whose, &error),
+            Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {
+                let error = RpcError::internal("Internal error");
+                self.server.fail(whose, &error)
+            }
         }
     }
 
     /// Something changed about the task: is it still ours, and are there answers?
-    async fn look(&self, running: &mut Running) -> Result<(), Gone> {
+    /// `false`: it was given up.
+    async fn look(&self, running: &mut Running) -> Result<bool, Gone> {
         if self.hold.is_lost() {
             return Err(Gone);
         }
         if self.hold.is_given_up() {
+            // Before anybody else may take it up.
+            running.flow.cancel();
             let commit = Commit {
                 next: Next::HandOn,
                 ..Commit::default()
             };
             self.commit(&commit).await?;
-            return Err(Gone);
+            return Ok(false);
         }
         if self.hold.take_news() {
             self.take_answers(running).await?;
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn take_answers(&self, running: &mut Running) -> Result<(), Gone> {
@@ -488,7 +546,8 @@ impl Worked {
         let lease = &self.hold.lease;
         let answers = self.until_done(|| tasks.store.answers(lease)).await?;
         for (key, stored) in answers {
-            let opened = self.server.unshut(&lease.task, Part::Answer(&key), stored);
+            let whose = (&lease.task, &self.owner);
+            let opened = self.server.unshut(whose, Part::Answer(&key), stored);
             if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
                 running.flow.answer(&key, &json);
             }
@@ -512,38 +571,86 @@ impl Worked {
         Ok(())
     }
 
+    /// Ends the task with this error.
+    async fn end(&self, error: &RpcError) -> Result<(), Gone> {
+        let whose = (&self.hold.lease.task, &self.owner);
+        let commit = Commit {
+            next: self.server.fail(whose, error),
+            ..Commit::default()
+        };
+        self.commit(&commit).await.map(|_| ())
+    }
+
     async fn commit(&self, commit: &Commit) -> Result<Committed, Gone> {
         let Some(tasks) = &self.server.0.tasks else {
             return Err(Gone);
         };
         let lease = &self.hold.lease;
-        let committed = self
-            .until_done(|| tasks.store.commit(lease, commit.clone()))
-            .await?;
+        let done = self.until_done(|| tasks.store.commit(lease, commit.clone()));
+        let committed = match done.await {
+            Ok(committed) => committed,
+            Err(Undone::Gone) => return Err(Gone),
+            // The store does not take what it was given. Somebody should hear of it.
+            Err(Undone::Refused) => {
+                let whose = (&lease.task, &self.owner);
+                let error = RpcError::internal("what the task came to could not be stored");
+                let commit = Commit {
+                    next: self.server.fail(whose, &error),
+                    ..Commit::default()
+                };
+                let failed = self.until_done(|| tasks.store.commit(lease, commit.clone()));
+                if failed.await.is_ok() {
+                    self.server.count(&commit.next);
+                }
+                return Err(Gone);
+            }
+        };
         self.hold.wrote(committed.revision);
+        self.server.count(&commit.next);
         Ok(committed)
     }
 
     /// Does something with the store, again and again while it cannot be reached, until the lease is lost.
-    async fn until_done<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Gone>
+    async fn until_done<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Undone>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         let mut wait = Duration::from_millis(50);
+        let mut told = false;
         loop {
             let error = match work().await {
                 Ok(done) => return Ok(done),
-                Err(StoreError::Lost) => return Err(Gone),
+                Err(StoreError::Lost) => return Err(Undone::Gone),
                 Err(error) => error,
             };
             let task = &self.hold.lease.task;
-            tracing::warn!(?task, %error, "the task store failed");
-            if !matches!(error, StoreError::Unavailable(_)) || self.hold.is_lost() {
-                return Err(Gone);
+            if !told {
+                tracing::warn!(?task, %error, "the task store failed");
+                told = true;
+            }
+            if self.hold.is_lost() {
+                return Err(Undone::Gone);
+            }
+            if !matches!(error, StoreError::Unavailable(_)) {
+                return Err(Undone::Refused);
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(Duration::from_secs(2));
         }
+    }
+}
+
+/// Why something was not done with the store.
+enum Undone {
+    /// The task is no longer ours.
+    Gone,
+    /// The store does not take it.
+    Refused,
+}
+
+impl From<Undone> for Gone {
+    fn from(_: Undone) -> Self {
+        Self
     }
 }
 

@@ -299,7 +299,7 @@ impl TaskNews {
             return None;
         }
         let over = task.status.is_terminal();
-        let info = self.server.task_info(task);
+        let info = self.server.task_info(task, &self.caller.principal);
         if over || info.is_none() {
             self.leave(place);
         }

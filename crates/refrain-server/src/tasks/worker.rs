@@ -1,15 +1,15 @@
 //! Workers: they take tasks that are due, hold the leases of those that run, and throw away what is over.
 
 use super::Tasks;
-use super::crew::lock;
+use crate::metrics::TaskEvent;
 use crate::server::Server;
-use refrain_store::{Claim, Lease, TaskId};
+use refrain_store::{Claim, Hint, Lease, TaskId};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 
 /// Tasks taken at a time.
@@ -29,11 +29,16 @@ impl Server {
         let Some(tasks) = &self.0.tasks else {
             return shutdown.await;
         };
-        tokio::select! {
-            () = shutdown => {}
-            () = self.claim(tasks) => {}
-            () = sweep(tasks) => {}
-        }
+        let (stop, stopped) = watch::channel(false);
+        let shutdown = async {
+            shutdown.await;
+            stop.send_replace(true);
+        };
+        tokio::join!(
+            shutdown,
+            self.claim(tasks, stopped.clone()),
+            sweep(tasks, stopped)
+        );
         self.start_draining();
         self.hand_tasks_on(tasks).await;
     }
@@ -71,36 +76,39 @@ impl Server {
         let _ = tokio::time::timeout(GIVING_UP, tasks.crew.empty()).await;
     }
 
-    /// Takes what is due, for as long as there is room.
-    async fn claim(&self, tasks: &Tasks) {
-        let mut hints = tasks.store.hints();
-        loop {
+    /// Takes what is due, for as long as there is room. What is taken is taken up, also at the end.
+    async fn claim(&self, tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
+        let crew = &tasks.crew;
+        let mut hints = Some(tasks.store.hints());
+        crew.claims.store(true, Ordering::Release);
+        while !*stopped.borrow() {
+            // What they are about is found by this claim.
+            forget(&mut hints);
             let all = self.claim_some(tasks).await;
             let wait = if all {
                 Duration::ZERO
             } else {
-                tasks.until_wake().min(tasks.options.look)
+                let look = tasks.options.look;
+                crew.until_wake().map_or(look, |wake| wake.min(look))
             };
             let look = tokio::time::sleep(wait);
             tokio::pin!(look);
             loop {
                 tokio::select! {
                     () = &mut look => break,
-                    () = tasks.crew.room.notified() => break,
-                    hint = hints.recv() => match hint {
-                        Ok(hint) if hint.due && tasks.crew.has_room() => break,
-                        Ok(_) => {}
-                        // Some were missed.
-                        Err(RecvError::Lagged(_)) => break,
-                        // There are none from this store.
-                        Err(RecvError::Closed) => {
-                            look.await;
+                    _ = stopped.changed() => break,
+                    () = crew.room.notified() => break,
+                    () = crew.sooner.notified() => break,
+                    due = next_hint(&mut hints) => {
+                        let due = due.is_none_or(|hint| hint.due);
+                        if due && crew.has_room() {
                             break;
                         }
-                    },
+                    }
                 }
             }
         }
+        crew.claims.store(false, Ordering::Release);
     }
 
     /// Takes some of what is due. `true`: there may be more.
@@ -129,6 +137,7 @@ impl Server {
             Ok(claimed) => {
                 let all = claimed.len() == most;
                 for claimed in claimed {
+                    self.0.metrics.task(TaskEvent::TakenUp);
                     self.take_up(claimed, asked).await;
                 }
                 all
@@ -175,38 +184,66 @@ impl Worker {
 
     /// Waits until what ran is handed on, for no longer than this; then it is given up.
     pub(crate) async fn stopped(mut self, patience: Duration) {
-        let stopped = async { while self.work.join_next().await.is_some() {} };
+        let stopped = async {
+            while self.work.join_next().await.is_some() {}
+            // Calls that ended last may have become tasks.
+            if let Some(tasks) = &self.server.0.tasks {
+                self.server.hand_tasks_on(tasks).await;
+            }
+        };
         if tokio::time::timeout(patience, stopped).await.is_err() {
             self.server.give_tasks_up().await;
         }
     }
 }
 
-impl Tasks {
-    /// How long until the first task that was set down here wants to be taken up again.
-    fn until_wake(&self) -> Duration {
-        let now = Instant::now();
-        let mut wakes = lock(&self.crew.wakes);
-        wakes.retain(|at| *at > now);
-        let first = wakes.iter().min();
-        first.map_or(Duration::MAX, |at| *at - now)
+/// The next hint; nothing if some were missed. From a store that gives none any more, none ever comes.
+async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> Option<Hint> {
+    loop {
+        let Some(open) = hints else {
+            return std::future::pending().await;
+        };
+        match open.recv().await {
+            Ok(hint) => return Some(hint),
+            Err(RecvError::Lagged(_)) => return None,
+            Err(RecvError::Closed) => *hints = None,
+        }
     }
 }
 
-async fn sweep(tasks: &Tasks) {
+/// Throws away the hints that have come so far.
+fn forget(hints: &mut Option<broadcast::Receiver<Hint>>) {
+    let Some(hints) = hints else { return };
     loop {
-        tokio::time::sleep(tasks.options.sweep).await;
+        match hints.try_recv() {
+            Ok(_) | Err(TryRecvError::Lagged(_)) => {}
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+        }
+    }
+}
+
+async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
+    while !*stopped.borrow() {
         match tasks.store.sweep(tasks.options.keep, SWEPT).await {
-            Ok(swept) => tracing::debug!(?swept, "what is over was thrown away"),
+            Ok(swept) => {
+                tracing::debug!(?swept, "what is over was thrown away");
+                let most = swept.tasks.max(swept.records).max(swept.tokens);
+                if most >= SWEPT as u64 {
+                    // There is more, but others want the store too.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+            }
             Err(error) => tracing::warn!(%error, "what is over could not be thrown away"),
         }
+        let _ = tokio::time::timeout(tasks.options.sweep, stopped.changed()).await;
     }
 }
 
 /// Holds the leases of what runs here, and looks for what became of it elsewhere.
 async fn keep(server: Server) {
     let Some(tasks) = &server.0.tasks else { return };
-    let mut hints = tasks.store.hints();
+    let mut hints = Some(tasks.store.hints());
     let beat = tasks.options.lease / 3;
     let mut beats = tokio::time::interval_at(tokio::time::Instant::now() + beat, beat);
     let mut looks = tokio::time::interval(tasks.options.look);
@@ -223,15 +260,14 @@ async fn keep(server: Server) {
                 }
                 look(tasks).await;
             }
-            hint = hints.recv() => match hint {
-                Ok(hint) if hint.own => {}
-                Ok(hint) => {
+            hint = next_hint(&mut hints) => match hint {
+                Some(hint) if hint.own => {}
+                Some(hint) => {
                     if let Some(hold) = tasks.crew.get(&hint.task) {
-                        look_at(tasks, &[hold.lease.task.clone()]).await;
+                        look_at(tasks, std::slice::from_ref(&hold.lease.task)).await;
                     }
                 }
-                Err(RecvError::Lagged(_)) => look(tasks).await,
-                Err(RecvError::Closed) => tokio::time::sleep(tasks.options.look).await,
+                None => look(tasks).await,
             },
         }
     }

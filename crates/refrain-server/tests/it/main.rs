@@ -27,6 +27,7 @@ mod rounds;
 mod sampling;
 mod schemas;
 mod scopes;
+mod spill;
 mod stateless;
 mod stdio;
 mod streams;

@@ -121,6 +121,8 @@ async fn a_server_that_did_nothing_tells_so() {
             ("refrain_rounds", "counter"),
             ("refrain_steps_run", "counter"),
             ("refrain_subscriptions", "gauge"),
+            ("refrain_tasks", "counter"),
+            ("refrain_tasks_running", "gauge"),
             ("refrain_token_size_bytes", "histogram"),
             ("refrain_tokens_refused", "counter"),
         ]

@@ -3,12 +3,17 @@
 use crate::support::tasks::{
     LONG, Shaky, TASKS, Work, about, create, declared, eager, form, stored, update,
 };
-use crate::support::{CAPABILITIES, Clock, Connection, Instance, Request, names, start, within};
+use crate::support::{
+    CAPABILITIES, Clock, Connection, Instance, LOG_LEVEL, Request, Signals, names, signals, start,
+    within,
+};
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    BearerTokens, Caller, Outgoing, Scopes, Server, ServerBuilder, ServerLimits, TaskOptions, Tool,
+    BearerTokens, Caller, Outgoing, Scopes, Server, ServerBuilder, ServerLimits, State,
+    TaskOptions, Tool,
 };
 use refrain_store::{Claim, Commit, MemoryStore, Next, StoreError, TaskStore};
+use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -130,6 +135,44 @@ async fn a_listener_is_told_how_a_task_stands_and_what_becomes_of_it() {
         .expect("an object")
         .remove("resultType");
     assert_eq!(done, shown);
+}
+
+#[tokio::test]
+async fn nothing_but_how_it_stands_is_told_of_a_task_at_work() {
+    async fn reporting(cx: Cx, signals: State<Arc<Signals>>) -> Result<&'static str> {
+        signals.pass().await;
+        cx.progress(1.0, None, "one");
+        cx.log(LogLevel::Error, "of the task");
+        signals.pass().await;
+        Ok("reported")
+    }
+    let store = MemoryStore::new();
+    let (signals, _heard) = signals();
+    let server = builder(Arc::new(store), eager())
+        .state(signals.clone())
+        .tool(Tool::new("reporting", reporting).task());
+    let instance = start(server).await;
+    let wants_both = |request: Request| {
+        request
+            .meta(LOG_LEVEL, json!("debug"))
+            .meta("progressToken", json!("p"))
+    };
+    let call = declared(wants_both(Request::tool("reporting", json!({}))));
+    let reply = instance.send(&call).await.reply();
+    assert_eq!(reply["result"]["resultType"], "task");
+    let id = reply["result"]["taskId"].as_str().expect("an id");
+    let (mut connection, _) = listening(&instance, &wants_both(listen(&[id]))).await;
+    assert_eq!(told(&mut connection).await["status"], "working");
+    signals.open();
+    signals.open();
+    loop {
+        let news = told(&mut connection).await;
+        if news["status"] == "completed" {
+            assert_eq!(news["result"]["content"][0]["text"], "reported");
+            break;
+        }
+        assert_eq!(news["status"], "working");
+    }
 }
 
 #[tokio::test]

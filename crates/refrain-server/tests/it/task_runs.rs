@@ -6,7 +6,9 @@ use crate::support::{
     text, token, within,
 };
 use refrain_core::{Cx, Error, Incomplete, KeyRing, Principal, Result, SystemSource, ok};
-use refrain_server::{BuildError, Reply, Server, ServerBuilder, State, TaskOptions, Tool};
+use refrain_server::{
+    BuildError, Reply, Server, ServerBuilder, ServerLimits, State, TaskOptions, Tool,
+};
 use refrain_store::{ListTasks, MemoryStore, StoreError, TaskId, TaskStatus, TaskStore};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -123,13 +125,20 @@ async fn nothing_runs(instance: &Instance) {
 async fn ask_then_detach(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let login: Login = cx.elicit("login", "Who are you?").await?;
     signals.say("answered");
-    let before = cx.step("before", async { ok(signals.say("before")) });
+    let before = cx.step("before", async {
+        signals.say("before");
+        ok(())
+    });
     before.await?;
     cx.detach().await?;
     signals.say("detached");
     signals.pass().await;
     let again: Login = cx.elicit("login", "And who else?").await?;
-    cx.step("after", async { ok(signals.say("after")) }).await?;
+    cx.step("after", async {
+        signals.say("after");
+        ok(())
+    })
+    .await?;
     Ok(format!("{} and {}", login.name, again.name))
 }
 
@@ -271,6 +280,18 @@ async fn an_ask_is_published_while_other_branches_work_and_may_be_answered_first
         said.try_recv().is_err(),
         "all of it by one run of the handler"
     );
+    nothing_runs(&instance).await;
+    let counted = instance.server.metrics_text();
+    for line in [
+        r#"refrain_tasks_total{event="created"} 1"#,
+        r#"refrain_tasks_total{event="set_down"} 0"#,
+        r#"refrain_tasks_total{event="completed"} 1"#,
+        r#"refrain_asks_total{kind="form"} 1"#,
+        "refrain_steps_run_total 1",
+        "refrain_tasks_running 0",
+    ] {
+        assert!(counted.contains(line), "{line}");
+    }
 }
 
 #[tokio::test]
@@ -339,10 +360,17 @@ async fn a_question_that_is_asked_again_has_another_key() {
 #[tokio::test]
 async fn a_sleep_survives_the_instance_that_began_it() {
     async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-        cx.step("before", async { ok(signals.say("before")) })
-            .await?;
+        cx.step("before", async {
+            signals.say("before");
+            ok(())
+        })
+        .await?;
         cx.sleep(Duration::from_millis(1500)).await;
-        cx.step("after", async { ok(signals.say("after")) }).await?;
+        cx.step("after", async {
+            signals.say("after");
+            ok(())
+        })
+        .await?;
         Ok("rested".into())
     }
     let store = MemoryStore::new();
@@ -635,7 +663,8 @@ async fn what_lies_in_the_store_is_sealed_if_so_configured() {
     one.stopped_now().await;
     // An instance with other keys can neither show it nor carry it on, and says so.
     let (server, ..) = watched(&store, options.clone());
-    let other = start(server.tool(tool())).await;
+    let others = KeyRing::generate(&SystemSource::new());
+    let other = start(server.keys(others).tool(tool())).await;
     other
         .send(&about("tasks/get", &id))
         .await
@@ -746,4 +775,100 @@ async fn only_so_many_tasks_run_at_the_same_time() {
         rows.iter()
             .all(|row| row.task.status == TaskStatus::Completed)
     );
+}
+
+#[tokio::test]
+async fn an_answer_is_heard_of_by_whatever_is_written_next() {
+    async fn talks(cx: Cx) -> Result<String> {
+        let talk = async {
+            for number in 0_u32.. {
+                cx.status(format!("still waiting: {number}"));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let login = tokio::select! {
+            login = cx.elicit::<Login>("login", "Who are you?") => login?,
+            () = talk => unreachable!("it talks for ever"),
+        };
+        Ok(login.name)
+    }
+    let store = MemoryStore::new();
+    // No hints come, and nobody looks while the test lasts.
+    let deaf = TaskOptions {
+        look: Duration::from_secs(3600),
+        ..TaskOptions::default()
+    };
+    let server = Server::builder("tasks", "1")
+        .tasks(Shaky::new(&store), deaf)
+        .tool(Tool::new("work", talks).task());
+    let instance = start(server).await;
+    let id = task(&instance, &call("work")).await;
+    stands(&instance, &id, "input_required").await;
+    answer(&instance, &id, "login", "Ada").await;
+    assert_eq!(done(&instance, &id).await, "Ada");
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_says_nothing_new_is_no_progress() {
+    async fn stuck(cx: Cx, tries: State<Arc<Tries>>) -> Result<String> {
+        let at: u32 = cx.resume("at")?.unwrap_or(5);
+        cx.checkpoint("at", &at).await?;
+        tries.0.fetch_add(1, Ordering::SeqCst);
+        panic!("part {at} cannot be done")
+    }
+    let store = MemoryStore::new();
+    let tries = Arc::new(Tries::default());
+    let (server, ..) = watched(&store, hasty());
+    let server = server.state(tries.clone());
+    let instance = start(server.tool(Tool::new("work", stuck).task())).await;
+    let id = task(&instance, &call("work")).await;
+    let error = failed(&instance, &id).await;
+    names(&error, &["tried 3 times", "panicked"]);
+    assert!(
+        !error.contains("part 5"),
+        "what a panic says is for the log"
+    );
+    // The first attempt got as far as the checkpoint; three did not get on from there.
+    assert_eq!(tries.0.load(Ordering::SeqCst), 4);
+}
+
+#[test]
+fn sealing_needs_keys_that_outlive_the_process() {
+    let options = TaskOptions {
+        seal: true,
+        ..TaskOptions::default()
+    };
+    let store = Arc::new(MemoryStore::new());
+    let built = Server::builder("tasks", "1").tasks(store, options).build();
+    assert!(matches!(built, Err(BuildError::SealingNeedsKeys)));
+}
+
+#[tokio::test]
+async fn a_task_that_became_one_holds_the_place_of_its_call() {
+    let store = MemoryStore::new();
+    let (server, signals, mut said) = watched(&store, eager());
+    let limits = ServerLimits {
+        concurrent_calls: 2,
+        ..ServerLimits::default()
+    };
+    let tool = Tool::new("work", slow).task_after(Duration::ZERO);
+    let instance = start(server.limits(limits).tool(tool)).await;
+    let one = task(&instance, &call("work")).await;
+    let two = task(&instance, &call("work")).await;
+    heard(&mut said, "started").await;
+    heard(&mut said, "started").await;
+    let busy = instance.send(&call("work")).await;
+    names(&busy.error(503, -32603), &["limit of 2 calls"]);
+    signals.open();
+    signals.open();
+    for id in [one, two] {
+        // Whoever asks needs a place as well.
+        let ended = async {
+            while instance.server.running() > 1 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within("a place to be free", ended).await;
+        assert_eq!(done(&instance, &id).await, "as a task: true");
+    }
 }

@@ -22,6 +22,7 @@ pub(super) async fn all_of_a_commit_is_done(store: Arc<dyn Store>) {
     commit(&*store, &lease, publish(&[("a", "?"), ("b", "?")])).await;
     answer(&*store, &lease.task, &[("a", "1")]).await;
     let all = Commit {
+        progress: true,
         journal: Some(b"further".to_vec()),
         publish: pairs(&[("c", "C?")]),
         taken: keys(&["a"]),
@@ -46,6 +47,7 @@ pub(super) async fn nothing_of_a_lost_commit_is_done(store: Arc<dyn Store>) {
     store.requeue(&lease.task).await.expect("the store answers");
     let before = get(&*store, &lease.task).await;
     let all = Commit {
+        progress: true,
         journal: Some(b"stale".to_vec()),
         publish: pairs(&[("c", "?")]),
         taken: keys(&["a"]),
@@ -250,16 +252,30 @@ pub(super) async fn attempts_are_counted_until_it_gets_on(store: Arc<dyn Store>)
         commit(&*store, &claimed.lease, next(retry)).await;
     }
     let lease = claim_soon(&*store).await.lease;
-    let progress = Commit {
+    let further = |progress| Commit {
         journal: Some(b"further".to_vec()),
+        progress,
         ..Commit::default()
     };
-    commit(&*store, &lease, progress).await;
+    commit(&*store, &lease, further(false)).await;
+    let stands = row(&*store, &lease).await;
+    assert_eq!(
+        (stands.attempts, stands.last_error.as_deref()),
+        (4, Some("again"))
+    );
+    commit(&*store, &lease, further(true)).await;
     assert_eq!(row(&*store, &lease).await.attempts, 0);
     commit(&*store, &lease, next(Next::HandOn)).await;
     let claimed = claim(&*store).await;
     assert_eq!(claimed.attempt, 1);
     assert_eq!(claimed.last_error, None, "that attempt is behind it");
+    commit(&*store, &claimed.lease, next(Next::HandOn)).await;
+    let claimed = claim(&*store).await;
+    assert_eq!(claimed.attempt, 1, "it was given back");
+    let set_down = Next::SetDown(Some(Duration::ZERO));
+    commit(&*store, &claimed.lease, next(set_down)).await;
+    let claimed = claim_soon(&*store).await;
+    assert_eq!(claimed.attempt, 1, "it was given back");
     // A journal that comes with a failed attempt is progress, too.
     let both = Commit {
         journal: Some(b"further still".to_vec()),

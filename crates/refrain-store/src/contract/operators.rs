@@ -79,11 +79,17 @@ pub(super) async fn a_list_can_be_narrowed(store: Arc<dyn Store>) {
         list(&*store, narrow).await
     };
     let input = Some(TaskStatus::InputRequired);
-    assert_eq!(narrowed(input, None).await, [asking.task.clone()]);
+    assert_eq!(
+        narrowed(input, None).await,
+        std::slice::from_ref(&asking.task)
+    );
     assert_eq!(narrowed(None, Some("other")).await, [other]);
     assert_eq!(narrowed(None, Some("tool")).await.len(), 2);
     let completed = Some(TaskStatus::Completed);
-    assert_eq!(narrowed(completed, Some("tool")).await, [done.task.clone()]);
+    assert_eq!(
+        narrowed(completed, Some("tool")).await,
+        std::slice::from_ref(&done.task)
+    );
     assert!(narrowed(completed, Some("other")).await.is_empty());
     let rows = store.list(all()).await.expect("the store answers");
     let asks = |id: &TaskId| {

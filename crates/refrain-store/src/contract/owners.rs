@@ -241,21 +241,22 @@ pub(super) async fn the_revision_grows_with_every_change(store: Arc<dyn Store>) 
 pub(super) async fn hints_say_what_happened(store: Arc<dyn Store>) {
     let mut hints = store.hints();
     let task = create(&*store, new()).await.id;
-    let hint = |due| Hint {
+    let hint = |due, own| Hint {
         task: task.clone(),
         due,
+        own,
     };
-    wait_for(&mut hints, &hint(true)).await;
+    wait_for(&mut hints, &hint(true, true)).await;
     let lease = claim(&*store).await.lease;
     commit(&*store, &lease, publish(&[("a", "?"), ("b", "?")])).await;
-    wait_for(&mut hints, &hint(false)).await;
+    wait_for(&mut hints, &hint(false, true)).await;
     answer(&*store, &task, &[("a", "1")]).await;
-    wait_for(&mut hints, &hint(false)).await;
+    wait_for(&mut hints, &hint(false, false)).await;
     commit(&*store, &lease, next(Next::SetDown(None))).await;
-    wait_for(&mut hints, &hint(true)).await;
+    wait_for(&mut hints, &hint(true, true)).await;
     let lease = claim(&*store).await.lease;
     commit(&*store, &lease, next(Next::HandOn)).await;
-    wait_for(&mut hints, &hint(true)).await;
+    wait_for(&mut hints, &hint(true, true)).await;
     let lease = claim(&*store).await.lease;
     let set_down = Commit {
         taken: vec!["a".to_owned()],
@@ -263,12 +264,12 @@ pub(super) async fn hints_say_what_happened(store: Arc<dyn Store>) {
     };
     commit(&*store, &lease, set_down).await;
     answer(&*store, &task, &[("b", "2")]).await;
-    wait_for(&mut hints, &hint(true)).await;
+    wait_for(&mut hints, &hint(true, false)).await;
     let lease = claim(&*store).await.lease;
     commit(&*store, &lease, next(Next::Fail(b"e".to_vec()))).await;
-    wait_for(&mut hints, &hint(false)).await;
+    wait_for(&mut hints, &hint(false, true)).await;
     store.requeue(&task).await.expect("the store answers");
-    wait_for(&mut hints, &hint(true)).await;
+    wait_for(&mut hints, &hint(true, false)).await;
     store.cancel(&task, &alice()).await.expect("an answer");
-    wait_for(&mut hints, &hint(false)).await;
+    wait_for(&mut hints, &hint(false, false)).await;
 }

@@ -227,8 +227,12 @@ impl Entry {
         self.touch(now);
         if let Some(journal) = commit.journal {
             self.journal = journal;
+        }
+        if commit.progress {
             self.attempts = 0;
             self.last_error = None;
+        } else if matches!(commit.next, Next::SetDown(_) | Next::HandOn) {
+            self.attempts = self.attempts.saturating_sub(1);
         }
         if let Some(message) = commit.status_message {
             self.status_message = Some(message);

@@ -1,36 +1,33 @@
 //! The database of a store: connecting, its tables, and what it has to say.
 
+use super::connections::{Borrowed, Connections, WAIT};
 use super::schema;
+use super::telling::{CHANNEL, Telling, Words};
 use crate::open::OpenError;
 use crate::sql::PATIENCE;
 use crate::store::StoreError;
 use crate::task::{Hint, TaskId};
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Executor, Postgres};
-use std::ops::{Deref, DerefMut};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, Executor};
 use std::time::Duration;
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::AbortHandle;
 
-/// Connections at most, and one more that listens.
-const CONNECTIONS: u32 = 10;
-/// How long to wait for a connection.
-const ACQUIRE: Duration = Duration::from_secs(5);
-/// A connection that was idle for longer is tried before it is used.
-const IDLE: Duration = Duration::from_secs(1);
-/// How long a listener hears nothing before it asks whether its connection still is one.
-const SILENCE: Duration = Duration::from_secs(30);
+/// Connections at most. One more listens, and one tells.
+const CONNECTIONS: usize = 10;
+/// How long a listener waits before it connects anew.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long a listener hears nothing before it asks whether its connection still is one. It is shorter than [`PATIENCE`]: a
+/// runtime that has to wake for this anyway need not be told of the limit of each operation.
+const SILENCE: Duration = Duration::from_secs(10);
 /// What stands for this program among the advisory locks of a database.
 const MIGRATION: i64 = 0x7265_6672_6169_6e00;
 
-/// Where hints are told.
-pub(super) const CHANNEL: &str = "refrain";
-
 pub(super) struct Database {
-    pool: PgPool,
+    connections: Connections,
     pub(super) hints: broadcast::Sender<Hint>,
     listener: AbortHandle,
+    telling: Telling,
 }
 
 impl Drop for Database {
@@ -39,73 +36,25 @@ impl Drop for Database {
     }
 }
 
-/// A connection for one operation. One that is not told to be [`done`](Self::done) is in an unknown state, and closed.
-pub(super) struct Borrowed(PoolConnection<Postgres>, bool);
-
-impl Borrowed {
-    /// It may be used again.
-    pub(super) fn done(mut self) {
-        self.1 = true;
-    }
-}
-
-impl Deref for Borrowed {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.0
-    }
-}
-
-impl DerefMut for Borrowed {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.0
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        if !self.1 {
-            self.0.close_on_drop();
-        }
-    }
-}
-
 impl Database {
     pub(super) async fn open(options: PgConnectOptions) -> Result<Self, OpenError> {
         let options = options
             .application_name("refrain")
             .disable_statement_logging();
-        let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .acquire_timeout(ACQUIRE)
-            .test_before_acquire(false)
-            .before_acquire(|connection, met| {
-                Box::pin(async move {
-                    if met.idle_for > IDLE {
-                        connection.ping().await?;
-                    }
-                    Ok(true)
-                })
-            })
-            .after_connect(|connection, _| {
-                Box::pin(async move {
-                    // The server gives up before we do, so that what we gave up is not done later.
-                    connection.execute("SET statement_timeout = '10s'").await?;
-                    Ok(())
-                })
-            })
-            .connect_lazy_with(options.clone());
-        let mut connection = pool.acquire().await.map_err(StoreError::from)?;
+        let connections = Connections::new(options.clone(), CONNECTIONS);
+        let mut connection = connections.borrow().await?;
         migrate(&mut connection).await?;
-        drop(connection);
+        connection.done();
         let hints = broadcast::Sender::new(crate::HINTS);
+        let telling = Telling::begin(Connections::new(options.clone(), 1), hints.clone());
         let (ready, listens) = oneshot::channel();
-        let listener = tokio::spawn(listen(options, hints.clone(), ready)).abort_handle();
+        let listening = listen(options, telling.words(), hints.clone(), ready);
+        let listener = tokio::spawn(listening).abort_handle();
         let database = Self {
-            pool,
+            connections,
             hints,
             listener,
+            telling,
         };
         let listens = listens.await.unwrap_or_else(|_| {
             let ended = "the listener ended before it began".to_owned();
@@ -114,8 +63,14 @@ impl Database {
         listens.map(|()| database).map_err(OpenError::from)
     }
 
-    pub(super) async fn connection(&self) -> Result<Borrowed, StoreError> {
-        Ok(Borrowed(self.pool.acquire().await?, false))
+    pub(super) async fn connection(&self) -> Result<Borrowed<'_>, StoreError> {
+        self.connections.borrow().await
+    }
+
+    /// Tells all instances that something happened to a task.
+    pub(super) fn hint(&self, task: &TaskId, due: bool, own: bool) {
+        let task = task.clone();
+        self.telling.tell(Hint { task, due, own });
     }
 }
 
@@ -137,6 +92,10 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
     }
     let known = schema::VERSIONS.len() as i64;
     let mut tx = connection.begin().await.map_err(StoreError::from)?;
+    // However long others take, or a table has become.
+    tx.execute("SET LOCAL statement_timeout = 0")
+        .await
+        .map_err(StoreError::from)?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
         .bind(MIGRATION)
         .execute(&mut *tx)
@@ -175,6 +134,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
 /// lost is not heard; those who need to know look by themselves, too.
 async fn listen(
     options: PgConnectOptions,
+    words: Words,
     hints: broadcast::Sender<Hint>,
     ready: oneshot::Sender<Result<(), StoreError>>,
 ) {
@@ -185,7 +145,7 @@ async fn listen(
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Ok(()));
                 }
-                let error = pass_on(&mut listener, &hints).await;
+                let error = pass_on(&mut listener, &words, &hints).await;
                 tracing::warn!(%error, "the connection that listens for hints was lost");
             }
             Err(error) => {
@@ -196,7 +156,7 @@ async fn listen(
                 tracing::debug!(%error, "no connection to listen for hints");
             }
         }
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -205,7 +165,7 @@ async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx:
         .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None)
-        .acquire_timeout(ACQUIRE)
+        .acquire_timeout(WAIT)
         .connect_lazy_with(options);
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.listen(CHANNEL).await?;
@@ -213,11 +173,15 @@ async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx:
 }
 
 /// Passes on hints until the connection is lost.
-async fn pass_on(listener: &mut PgListener, hints: &broadcast::Sender<Hint>) -> sqlx::Error {
+async fn pass_on(
+    listener: &mut PgListener,
+    words: &Words,
+    hints: &broadcast::Sender<Hint>,
+) -> sqlx::Error {
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(said))) => {
-                if let Some(hint) = hint(said.payload()) {
+                if let Some(hint) = words.read(said.payload()) {
                     // An error means that nobody listens.
                     let _ = hints.send(hint);
                 }
@@ -235,19 +199,4 @@ async fn pass_on(listener: &mut PgListener, hints: &broadcast::Sender<Hint>) -> 
             }
         }
     }
-}
-
-/// `+` and the id of a task that is due, `-` and the id of one that is not.
-fn hint(said: &str) -> Option<Hint> {
-    let (due, id) = match said.split_at_checked(1)? {
-        ("+", id) => (true, id),
-        ("-", id) => (false, id),
-        _ => return None,
-    };
-    let task = TaskId::parse(id)?;
-    Some(Hint {
-        task,
-        due,
-        own: false,
-    })
 }

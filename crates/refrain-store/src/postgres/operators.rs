@@ -46,7 +46,7 @@ const REQUEUE: &str = concat!(
         WHERE id = $1 AND status NOT IN ('completed', 'cancelled')
         RETURNING id
     )
-    SELECT pg_notify('refrain', '+' || id) IS NULL FROM requeued"
+    SELECT pg_notify('refrain', '+o' || id) IS NULL FROM requeued"
 );
 
 const SWEEP: &str = concat!(
@@ -107,12 +107,13 @@ impl PgStore {
 
     pub(super) async fn sweep_all(&self, keep: Duration, limit: usize) -> Result<Swept> {
         let mut connection = self.database.connection().await?;
-        let (tasks, records, tokens): (i64, i64, i64) = sqlx::query_as(SWEEP)
+        let swept: Vec<(i64, i64, i64)> = sqlx::query_as(SWEEP)
             .bind(micros(keep))
             .bind(most(limit))
-            .fetch_one(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
         connection.done();
+        let (tasks, records, tokens) = swept.first().copied().unwrap_or_default();
         Ok(Swept {
             tasks: tasks.unsigned_abs(),
             records: records.unsigned_abs(),

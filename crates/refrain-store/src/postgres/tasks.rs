@@ -3,6 +3,11 @@
 //! Each operation is one statement, and so one round trip and one transaction. A statement sees the tables as they were
 //! when it began, but a row it had to wait for as it is: what has to hold is therefore kept in the row of the task, as
 //! numbers of open and of unread asks, and never counted anew. Whoever changes asks locks the row of their task first.
+//!
+//! Of what was written all rows are read, even of one: the statement has ended, and may not fail any more, only then.
+//!
+//! A task that is not over has `due` set and `ended` not. Where a task is known by its id, `ended` is asked for: `due IS
+//! NOT NULL` would let the planner take the index of what is due instead of the primary key.
 
 use super::PgStore;
 use super::text::{indexed, read, written};
@@ -31,7 +36,7 @@ const CREATE: &str = concat!(
         ON CONFLICT DO NOTHING
         RETURNING id, created, worker
     )
-    SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+' || id) IS NULL END FROM made"
+    SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+w' || id) IS NULL END FROM made"
 );
 
 const BEFORE: &str = concat!(
@@ -65,14 +70,17 @@ const ANSWER: &str = concat!(
         UPDATE refrain_tasks t
         SET open = t.open - counted.new, unread = t.unread + counted.new,
             status = CASE WHEN t.open > counted.new THEN 'input_required' ELSE 'working' END,
-            updated = greatest(t.updated, ", now!(), "), revision = t.revision + 1,
-            due = CASE WHEN t.worker IS NULL THEN least(t.due, ", now!(), ") ELSE t.due END
+            updated = greatest(t.updated, ",
+    now!(),
+    "), revision = t.revision + 1,
+            due = CASE WHEN t.worker IS NULL THEN least(t.due, ",
+    now!(),
+    ") ELSE t.due END
         FROM held, counted
         WHERE t.id = held.id AND counted.new > 0
-        RETURNING t.id, t.worker IS NULL AS due
+        RETURNING t.worker IS NULL AS due
     )
-    SELECT EXISTS (SELECT 1 FROM held),
-        (SELECT pg_notify('refrain', CASE WHEN due THEN '+' ELSE '-' END || id) IS NULL FROM answered)"
+    SELECT EXISTS (SELECT 1 FROM held), (SELECT due FROM answered)"
 );
 
 const CANCEL: &str = concat!(
@@ -86,11 +94,11 @@ const CANCEL: &str = concat!(
     now!(),
     ",
             due = NULL, worker = NULL, fence = fence + 1, revision = revision + 1
-        WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 AND due IS NOT NULL
+        WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 AND ended IS NULL
         RETURNING id
     )
     SELECT EXISTS (SELECT 1 FROM there),
-        (SELECT pg_notify('refrain', '-' || id) IS NULL FROM cancelled)"
+        (SELECT pg_notify('refrain', '-o' || id) IS NULL FROM cancelled)"
 );
 
 /// What is due is found in the index of what is due. With 100,000 tasks that wait and ten that are due, `EXPLAIN
@@ -128,7 +136,7 @@ const EXTEND: &str = concat!(
     now!(),
     " + $3
     FROM unnest($1::text[], $2::bigint[]) AS v (id, fence)
-    WHERE t.id = v.id AND t.fence = v.fence AND t.due IS NOT NULL AND t.worker IS NOT NULL
+    WHERE t.id = v.id AND t.fence = v.fence AND t.ended IS NULL AND t.worker IS NOT NULL
     RETURNING t.id, t.fence"
 );
 
@@ -137,9 +145,10 @@ macro_rules! commit_set {
     ($open:literal, $unread:literal) => {
         concat!(
             "SET journal = coalesce($4, t.journal),
-            attempts = CASE WHEN $4 IS NULL THEN t.attempts ELSE 0 END,
+            attempts = CASE WHEN $10 THEN 0 WHEN $6 IN ('set_down', 'hand_on') THEN greatest(t.attempts - 1, 0)
+                ELSE t.attempts END,
             status_message = coalesce($5, t.status_message),
-            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN $4 IS NULL THEN t.last_error END,
+            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $10 THEN t.last_error END,
             open = t.open + ",
             $open,
             ",
@@ -173,31 +182,33 @@ macro_rules! commit_set {
     };
 }
 
-/// What a commit gives, and who hears of it.
-macro_rules! commit_said {
-    () => {
-        "SELECT revision, unread, CASE
-            WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND unread > 0) THEN pg_notify('refrain', '+' || id) IS NULL
-            WHEN $10 THEN pg_notify('refrain', '-' || id) IS NULL
-        END FROM written"
-    };
-}
-
 const COMMIT: &str = concat!(
-    "WITH written AS (
-        UPDATE refrain_tasks t ",
+    "UPDATE refrain_tasks t ",
     commit_set!("0", "0"),
     "
-        WHERE t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL AND t.last_commit < $3
-        RETURNING t.id, t.revision, t.unread
-    ) ",
-    commit_said!()
+    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
+    RETURNING t.revision, t.unread"
+);
+
+/// A commit of a worker that keeps the task, of which nobody has to hear.
+const KEEP: &str = concat!(
+    "UPDATE refrain_tasks t
+    SET journal = coalesce($4, t.journal),
+        attempts = CASE WHEN $5 THEN 0 ELSE t.attempts END,
+        last_error = CASE WHEN NOT $5 THEN t.last_error END,
+        updated = greatest(t.updated, ",
+    now!(),
+    "),
+        revision = t.revision + 1,
+        last_commit = $3
+    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
+    RETURNING t.revision, t.unread"
 );
 
 const COMMIT_WITH_ASKS: &str = concat!(
     "WITH held AS MATERIALIZED (
         SELECT id, revision FROM refrain_tasks
-        WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3
+        WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3
         FOR UPDATE
     ), published AS (
         INSERT INTO refrain_asks (task, key, ord, ask, state)
@@ -220,18 +231,18 @@ const COMMIT_WITH_ASKS: &str = concat!(
             (SELECT count(*) FROM published WHERE state = 'open')
                 - (SELECT count(*) FROM withdrawn WHERE was_open) AS open,
             - (SELECT count(*) FROM taken) - (SELECT count(*) FROM withdrawn WHERE NOT was_open) AS unread
-    ), written AS (
-        UPDATE refrain_tasks t ", commit_set!("changed.open", "changed.unread"), "
-        FROM held, changed WHERE t.id = held.id
-        RETURNING t.id, t.revision, t.unread
-    ) ",
-    commit_said!()
+    )
+    UPDATE refrain_tasks t ",
+    commit_set!("changed.open", "changed.unread"),
+    "
+    FROM held, changed WHERE t.id = held.id
+    RETURNING t.revision, t.unread"
 );
 
 const ANSWERS: &str = "
 SELECT a.key, a.answer
 FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'
-WHERE t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL
+WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL
 ORDER BY a.ord";
 
 const CLAIMED_ANSWERS: &str = "
@@ -250,7 +261,7 @@ impl PgStore {
         };
         let is_claimed = worker.is_some();
         let mut connection = self.database.connection().await?;
-        let created: Option<(i64, Option<bool>)> = sqlx::query_as(CREATE)
+        let mut created: Vec<(i64,)> = sqlx::query_as(CREATE)
             .bind(new.id.as_str())
             .bind(&new.flow.as_bytes()[..])
             .bind(&owner)
@@ -262,9 +273,9 @@ impl PgStore {
             .bind(micros(new.poll_interval))
             .bind(lease)
             .bind(worker)
-            .fetch_optional(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
-        let Some((created, _)) = created else {
+        let Some((created,)) = created.pop() else {
             let records: Vec<TaskRecord> = sqlx::query_as(BEFORE)
                 .bind(&owner)
                 .bind(new.id.as_str())
@@ -303,26 +314,30 @@ impl PgStore {
     ) -> Result<bool> {
         let (keys, answers) = columns(first_of_each(answers, |(key, _)| key));
         let mut connection = self.database.connection().await?;
-        let (there, _): (bool, Option<bool>) = sqlx::query_as(ANSWER)
+        let mut answered: Vec<(bool, Option<bool>)> = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
             .bind(keys)
             .bind(answers)
-            .fetch_one(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
         connection.done();
+        let (there, due) = answered.pop().unwrap_or_default();
+        if let Some(due) = due {
+            self.database.hint(id, due, false);
+        }
         Ok(there)
     }
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
         let mut connection = self.database.connection().await?;
-        let (there, _): (bool, Option<bool>) = sqlx::query_as(CANCEL)
+        let there: Vec<(bool,)> = sqlx::query_as(CANCEL)
             .bind(id.as_str())
             .bind(owner.id().map(written))
-            .fetch_one(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
         connection.done();
-        Ok(there)
+        Ok(there == [(true,)])
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<Claimed>> {
@@ -381,19 +396,25 @@ impl PgStore {
         let next = NextColumns::from(commit.next);
         let sql = match asks {
             Some(_) => COMMIT_WITH_ASKS,
+            None if next.kind == "keep" && !seen => KEEP,
             None => COMMIT,
         };
         let mut query = sqlx::query_as(sql)
             .bind(lease.task.as_str())
             .bind(column(lease.fence))
             .bind(next_commit())
-            .bind(commit.journal)
-            .bind(commit.status_message.as_deref().map(written))
-            .bind(next.kind)
-            .bind(next.wait)
-            .bind(next.error.as_deref().map(written))
-            .bind(next.outcome)
-            .bind(seen);
+            .bind(commit.journal);
+        if sql == KEEP {
+            query = query.bind(commit.progress);
+        } else {
+            query = query
+                .bind(commit.status_message.as_deref().map(written))
+                .bind(next.kind)
+                .bind(next.wait)
+                .bind(next.error.as_deref().map(written))
+                .bind(next.outcome)
+                .bind(commit.progress);
+        }
         if let Some(asks) = asks {
             for (key, _) in &asks.publish {
                 indexed("the key of an ask", key)?;
@@ -404,10 +425,13 @@ impl PgStore {
             query = query.bind(texts(&asks.withdrawn));
         }
         let mut connection = self.database.connection().await?;
-        let written: Option<(i64, i64, Option<bool>)> =
-            query.fetch_optional(&mut *connection).await?;
+        let mut written: Vec<(i64, i64)> = query.fetch_all(&mut *connection).await?;
         connection.done();
-        let (revision, unread, _) = written.ok_or(StoreError::Lost)?;
+        let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
+        let due = next.kind == "hand_on" || (next.kind == "set_down" && unread > 0);
+        if seen || due {
+            self.database.hint(&lease.task, due, true);
+        }
         Ok(Committed {
             revision: revision.unsigned_abs(),
             answers: unread > 0,

@@ -21,6 +21,7 @@ const OPENING: Duration = Duration::from_secs(30);
 const READERS: u32 = 4;
 
 pub(super) struct File {
+    options: SqliteConnectOptions,
     writer: Mutex<SqliteConnection>,
     pub(super) readers: SqlitePool,
 }
@@ -43,16 +44,22 @@ impl File {
             .max_connections(READERS)
             .acquire_timeout(BUSY)
             .test_before_acquire(false)
-            .connect_lazy_with(options.pragma("query_only", "ON"));
+            .connect_lazy_with(options.clone().pragma("query_only", "ON"));
         Ok(Self {
+            options,
             writer: Mutex::new(writer),
             readers,
         })
     }
 
-    /// The connection that writes, for a single statement.
-    pub(super) async fn writer(&self) -> MutexGuard<'_, SqliteConnection> {
-        self.writer.lock().await
+    /// The connection that writes, for a single statement. One that somebody left in the middle of a transaction, or that
+    /// believes so since the disk was full, is left for another.
+    pub(super) async fn writer(&self) -> Result<MutexGuard<'_, SqliteConnection>, StoreError> {
+        let mut writer = self.writer.lock().await;
+        if writer.is_in_transaction() {
+            *writer = self.options.connect().await?;
+        }
+        Ok(writer)
     }
 }
 

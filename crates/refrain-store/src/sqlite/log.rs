@@ -20,7 +20,7 @@ ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until";
 
 impl SqliteStore {
     pub(super) async fn begin_record(&self, key: &LogKey, keep: Keep) -> Result<Recorded> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let begun = sqlx::query(BEGIN)
             .bind(&key.flow().as_bytes()[..])
             .bind(key.name())
@@ -42,7 +42,7 @@ impl SqliteStore {
     }
 
     pub(super) async fn finish_record(&self, key: &LogKey, value: &str) -> Result<()> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         sqlx::query("UPDATE refrain_log SET value = ?3 WHERE flow = ?1 AND name = ?2")
             .bind(&key.flow().as_bytes()[..])
             .bind(key.name())
@@ -53,7 +53,7 @@ impl SqliteStore {
     }
 
     pub(super) async fn forget_record(&self, key: &LogKey) -> Result<()> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         sqlx::query("DELETE FROM refrain_log WHERE flow = ?1 AND name = ?2")
             .bind(&key.flow().as_bytes()[..])
             .bind(key.name())
@@ -63,7 +63,7 @@ impl SqliteStore {
     }
 
     pub(super) async fn spill_token(&self, id: &str, token: Vec<u8>, keep: Duration) -> Result<()> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         sqlx::query(SPILL)
             .bind(id)
             .bind(token)

@@ -74,7 +74,7 @@ impl SqliteStore {
     }
 
     pub(super) async fn requeue_task(&self, id: &TaskId) -> Result<Option<TaskRow>> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let mut tx = begin(&mut writer).await?;
         let requeued = sqlx::query(REQUEUE)
             .bind(id.as_str())
@@ -94,7 +94,7 @@ impl SqliteStore {
 
     pub(super) async fn sweep_all(&self, keep: Duration, limit: usize) -> Result<Swept> {
         let limit = most(limit);
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let mut tx = begin(&mut writer).await?;
         let now = now();
         let over = |sql: &'static str| {

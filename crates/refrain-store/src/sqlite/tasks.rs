@@ -65,7 +65,7 @@ RETURNING worker IS NULL";
 
 const TAKEN: &str = "
     , fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
-WHERE id IN (";
+WHERE due <= ";
 
 const EXTEND: &str = "
 UPDATE refrain_tasks SET due = ?3
@@ -75,9 +75,9 @@ WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND worker IS NOT NULL";
 const COMMIT: &str = "
 UPDATE refrain_tasks
 SET journal = coalesce(?4, journal),
-    attempts = CASE WHEN ?4 IS NULL THEN attempts ELSE 0 END,
+    attempts = CASE WHEN ?13 THEN 0 WHEN ?6 IN ('set_down', 'hand_on') THEN max(attempts - 1, 0) ELSE attempts END,
     status_message = coalesce(?5, status_message),
-    last_error = CASE WHEN ?6 = 'retry' THEN ?8 WHEN ?4 IS NULL THEN last_error END,
+    last_error = CASE WHEN ?6 = 'retry' THEN ?8 WHEN NOT ?13 THEN last_error END,
     open = open + ?9,
     unread = unread + ?10,
     status = CASE WHEN ?6 = 'complete' THEN 'completed' WHEN ?6 = 'fail' THEN 'failed'
@@ -89,6 +89,20 @@ SET journal = coalesce(?4, journal),
     ended = CASE WHEN ?6 IN ('complete', 'fail') THEN ?12 END,
     outcome = ?11,
     updated = max(updated, ?12),
+    revision = revision + 1,
+    last_commit = ?3
+WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND last_commit < ?3
+RETURNING revision, unread";
+
+/// A commit of a worker that keeps the task, without asks. SQLite writes to the indexes of all columns that are named, so
+/// those that stay as they are are not.
+const KEEP: &str = "
+UPDATE refrain_tasks
+SET journal = coalesce(?4, journal),
+    attempts = CASE WHEN ?7 THEN 0 ELSE attempts END,
+    status_message = coalesce(?5, status_message),
+    last_error = CASE WHEN NOT ?7 THEN last_error END,
+    updated = max(updated, ?6),
     revision = revision + 1,
     last_commit = ?3
 WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND last_commit < ?3
@@ -108,7 +122,7 @@ impl SqliteStore {
             Some((worker, lease)) => (Some(worker.as_str()), micros(*lease)),
             None => (None, 0),
         };
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let created = now();
         let done = sqlx::query(CREATE)
             .bind(new.id.as_str())
@@ -166,7 +180,7 @@ impl SqliteStore {
         owner: &Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let mut tx = begin(&mut writer).await?;
         let over: Option<bool> = sqlx::query_scalar(
             "SELECT due IS NULL FROM refrain_tasks WHERE id = ?1 AND owner IS ?2",
@@ -191,19 +205,19 @@ impl SqliteStore {
         if new == 0 {
             return Ok(true);
         }
-        let due: bool = sqlx::query_scalar(ANSWERED)
+        let due: Vec<bool> = sqlx::query_scalar(ANSWERED)
             .bind(id.as_str())
             .bind(new)
             .bind(now())
-            .fetch_one(&mut *tx)
+            .fetch_all(&mut *tx)
             .await?;
         tx.commit().await?;
-        self.hint(id, due, false);
+        self.hint(id, due == [true], false);
         Ok(true)
     }
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let cancelled = sqlx::query(CANCEL)
             .bind(id.as_str())
             .bind(owner.id())
@@ -220,25 +234,35 @@ impl SqliteStore {
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<Claimed>> {
-        // Most of the time nothing is due, and nobody need be kept from writing to find that out.
-        let mut look = QueryBuilder::new("");
-        push_due(&mut look, claim, now());
-        let due = look.build().fetch_optional(&self.file.readers).await?;
-        if due.is_none() {
-            return Ok(Vec::new());
+        // Whoever loses a race looks again, a few times.
+        for _ in 0..5 {
+            // Most of the time nothing is due, and nobody need be kept from writing to find that out.
+            let mut find = QueryBuilder::new("");
+            push_due(&mut find, claim, now());
+            let find = find.build_query_scalar();
+            let found: Vec<String> = find.fetch_all(&self.file.readers).await?;
+            if found.is_empty() {
+                break;
+            }
+            let records = self.take(claim, &found).await?;
+            if !records.is_empty() {
+                return self.with_answers(records).await;
+            }
         }
-        let mut writer = self.file.writer().await;
-        let mut tx = begin(&mut writer).await?;
+        Ok(Vec::new())
+    }
+
+    /// Takes those of these tasks that are still due.
+    async fn take(&self, claim: Claim<'_>, found: &[String]) -> Result<Vec<ClaimRecord>> {
+        let mut writer = self.file.writer().await?;
         let now = now();
-        let mut find = QueryBuilder::new("");
-        push_due(&mut find, claim, now);
-        let found: Vec<String> = find.build_query_scalar().fetch_all(&mut *tx).await?;
         let mut take = QueryBuilder::new("UPDATE refrain_tasks SET worker = ");
         take.push_bind(claim.worker);
         take.push(", due = ").push_bind(now + micros(claim.lease));
-        take.push(TAKEN);
+        take.push(TAKEN).push_bind(now);
+        take.push(" AND id IN (");
         let mut ids = take.separated(", ");
-        for id in &found {
+        for id in found {
             ids.push_bind(id);
         }
         take.push(concat!(
@@ -247,17 +271,25 @@ impl SqliteStore {
             ", max(0, expires - "
         ));
         take.push_bind(now).push(")");
-        let mut records: Vec<ClaimRecord> = take.build_query_as().fetch_all(&mut *tx).await?;
+        let mut records: Vec<ClaimRecord> = take.build_query_as().fetch_all(&mut *writer).await?;
         records.sort_by_key(|record| found.iter().position(|id| *id == record.0));
+        Ok(records)
+    }
+
+    /// The tasks of these records, with their answers. One that was lost again is left out.
+    async fn with_answers(&self, records: Vec<ClaimRecord>) -> Result<Vec<Claimed>> {
         let mut taken = Vec::with_capacity(records.len());
         for record in records {
             let (mut task, unread) = claimed(record, text)?;
             if unread {
-                task.answers = unread_of(&mut tx, &task.lease).await?;
+                match self.unread_answers(&task.lease).await {
+                    Ok(answers) => task.answers = answers,
+                    Err(StoreError::Lost) => continue,
+                    Err(error) => return Err(error),
+                }
             }
             taken.push(task);
         }
-        tx.commit().await?;
         Ok(taken)
     }
 
@@ -266,7 +298,7 @@ impl SqliteStore {
         leases: &[Lease],
         lease: Duration,
     ) -> Result<Vec<Lease>> {
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let mut tx = begin(&mut writer).await?;
         let until = now() + micros(lease);
         let mut held = Vec::with_capacity(leases.len());
@@ -290,8 +322,9 @@ impl SqliteStore {
         let seen = commit.is_seen();
         let handed_on = matches!(commit.next, Next::HandOn);
         let set_down = matches!(commit.next, Next::SetDown(_));
-        let mut writer = self.file.writer().await;
+        let mut writer = self.file.writer().await?;
         let committed = match AskColumns::of(&mut commit) {
+            None if commit.next == Next::Keep => keep(&mut writer, lease, commit, number).await?,
             None => write(&mut writer, lease, commit, number, (0, 0)).await?,
             Some(asks) => {
                 let mut tx = begin(&mut writer).await?;
@@ -367,6 +400,35 @@ async fn unread_of(conn: &mut SqliteConnection, lease: &Lease) -> Result<Vec<(St
     Ok(records.into_iter().filter_map(answer).collect())
 }
 
+/// Writes a commit of a worker that keeps the task, without asks.
+async fn keep(
+    conn: &mut SqliteConnection,
+    lease: &Lease,
+    commit: Commit,
+    number: i64,
+) -> Result<Committed> {
+    let written = sqlx::query_as(KEEP)
+        .bind(lease.task.as_str())
+        .bind(column(lease.fence))
+        .bind(number)
+        .bind(commit.journal)
+        .bind(commit.status_message)
+        .bind(now())
+        .bind(commit.progress)
+        .fetch_all(conn)
+        .await?;
+    committed(written)
+}
+
+/// Of rows that were written all are read, even of one: the statement ends, and is on the disk, only then.
+fn committed(mut written: Vec<(i64, i64)>) -> Result<Committed> {
+    let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
+    Ok(Committed {
+        revision: revision.unsigned_abs(),
+        answers: unread > 0,
+    })
+}
+
 /// Writes a commit to the task itself. Its asks have changed the numbers of open and of unread ones by so much.
 async fn write(
     conn: &mut SqliteConnection,
@@ -376,7 +438,7 @@ async fn write(
     (open, unread): (i64, i64),
 ) -> Result<Committed> {
     let next = NextColumns::from(commit.next);
-    let written: Option<(i64, i64)> = sqlx::query_as(COMMIT)
+    let written = sqlx::query_as(COMMIT)
         .bind(lease.task.as_str())
         .bind(column(lease.fence))
         .bind(number)
@@ -389,13 +451,10 @@ async fn write(
         .bind(unread)
         .bind(next.outcome)
         .bind(now())
-        .fetch_optional(conn)
+        .bind(commit.progress)
+        .fetch_all(conn)
         .await?;
-    let (revision, unread) = written.ok_or(StoreError::Lost)?;
-    Ok(Committed {
-        revision: revision.unsigned_abs(),
-        answers: unread > 0,
-    })
+    committed(written)
 }
 
 /// Writes the asks of a commit. By how many more are open, and unread?
@@ -424,7 +483,7 @@ async fn write_asks(
     }
     for key in asks.withdrawn {
         let query = sqlx::query_scalar(WITHDRAW).bind(task.as_str()).bind(key);
-        match query.fetch_optional(&mut *conn).await? {
+        match query.fetch_all(&mut *conn).await?.pop() {
             Some(true) => open -= 1,
             Some(false) => unread -= 1,
             None => {}

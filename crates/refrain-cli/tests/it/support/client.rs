@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 
 /// Today's clients give up after ten rounds.
 const ROUNDS_MAX: usize = 10;
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Somebody who calls.
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub(crate) struct Client {
     pub(crate) bearer: Option<String>,
     /// Does the client want progress? Then replies come as events.
     pub(crate) progress: bool,
+    /// Does the client know tasks?
+    pub(crate) tasks: bool,
 }
 
 /// A call on its way through its rounds: what the client keeps between two of them.
@@ -38,6 +41,8 @@ pub(crate) enum Reply {
     Asked(Vec<String>),
     /// Nothing is asked: the call is to go on elsewhere.
     HandedOn,
+    /// The call has become the task of this id.
+    Task(String),
     Done(String),
     /// A result marked as an error.
     Failed(String),
@@ -95,21 +100,16 @@ impl Call {
     }
 
     /// The body of the next request.
-    fn body(&self, progress: bool) -> Value {
+    fn body(&self, client: &Client) -> Value {
         let mut params = json!({
             "name": self.tool,
             "arguments": self.arguments,
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
-                "io.modelcontextprotocol/clientInfo": {"name": "refrain-tests", "version": "0"},
-                "io.modelcontextprotocol/clientCapabilities": {
-                    "elicitation": {"form": {}, "url": {}},
-                    "sampling": {},
-                    "roots": {},
-                },
-            },
+            "_meta": meta(),
         });
-        if progress {
+        if client.tasks {
+            declare_tasks(&mut params);
+        }
+        if client.progress {
             params["_meta"]["progressToken"] = "progress".into();
         }
         if !self.answers.is_empty() {
@@ -128,6 +128,7 @@ impl Client {
             address,
             bearer: None,
             progress: false,
+            tasks: false,
         }
     }
 
@@ -141,20 +142,54 @@ impl Client {
         self
     }
 
+    /// The same client, which knows tasks.
+    pub(crate) fn with_tasks(mut self) -> Self {
+        self.tasks = true;
+        self
+    }
+
     /// The next request of a call.
     pub(crate) fn request(&self, call: &Call) -> Request<Full<Bytes>> {
+        self.request_of("tools/call", &call.tool, &call.body(self))
+    }
+
+    /// A request with the headers that belong to it.
+    fn request_of(&self, method: &str, name: &str, body: &Value) -> Request<Full<Bytes>> {
         let mut request = Request::post("/mcp")
             .header("host", self.address.to_string())
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", PROTOCOL_VERSION)
-            .header("mcp-method", "tools/call")
-            .header("mcp-name", &call.tool);
+            .header("mcp-method", method)
+            .header("mcp-name", name);
         if let Some(bearer) = &self.bearer {
             request = request.header("authorization", format!("Bearer {bearer}"));
         }
-        let body = call.body(self.progress).to_string();
-        request.body(Full::from(body)).expect("a valid request")
+        let body = Full::from(body.to_string());
+        request.body(body).expect("a valid request")
+    }
+
+    /// Asks about a task, and gives the message that comes back. `Err`: there was none.
+    pub(crate) async fn about_task(
+        &self,
+        method: &str,
+        id: &str,
+        answers: Option<&Value>,
+    ) -> Result<Value, String> {
+        let mut params = json!({"taskId": id, "_meta": meta()});
+        declare_tasks(&mut params);
+        if let Some(answers) = answers {
+            params["inputResponses"] = answers.clone();
+        }
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let request = self.request_of(method, id, &body);
+        let reply = async {
+            let response = send(self.address, request).await;
+            read(response.map_err(|error| error.to_string())?).await
+        };
+        let reply = tokio::time::timeout(PATIENCE, reply).await;
+        let (_, _, message) = reply.map_err(|_| format!("no reply after {PATIENCE:?}"))??;
+        Ok(message)
     }
 
     /// Sends the next request of a call, and gives the response when it begins.
@@ -228,6 +263,23 @@ impl Client {
     }
 }
 
+/// What every request says of its client.
+fn meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
+        "io.modelcontextprotocol/clientInfo": {"name": "refrain-tests", "version": "0"},
+        CAPABILITIES: {
+            "elicitation": {"form": {}, "url": {}},
+            "sampling": {},
+            "roots": {},
+        },
+    })
+}
+
+fn declare_tasks(params: &mut Value) {
+    params["_meta"][CAPABILITIES]["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
+}
+
 /// What everybody answers to the tools' asks.
 fn usual_answer(key: &str) -> Value {
     match key {
@@ -279,6 +331,9 @@ fn understand(call: &mut Call, status: u16, message: &Value) -> Option<Reply> {
         });
     }
     let result = message.get("result")?;
+    if result.get("resultType")? == "task" {
+        return Some(Reply::Task(result.get("taskId")?.as_str()?.to_owned()));
+    }
     if result.get("resultType")? == "input_required" {
         call.token = Some(result.get("requestState")?.as_str()?.to_owned());
         call.answers.clear();

@@ -1,4 +1,4 @@
-//! `refrain serve` as a process, and the other commands.
+//! `refrain serve` and `refrain worker` as processes, and the other commands.
 
 use super::terminal::Terminal;
 use super::{PATIENCE, in_time};
@@ -8,20 +8,23 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 const LISTENING: &str = "listening on http://";
+const WORKING: &str = "working on tasks";
 
 /// What the program and its terminal output listen to; `CI` too makes for colours.
-const LISTENED_TO: [&str; 6] = [
+const LISTENED_TO: [&str; 7] = [
     "CI",
     "CLICOLOR",
     "CLICOLOR_FORCE",
     "NO_COLOR",
     "REFRAIN_KEYS",
+    "REFRAIN_STORE",
     "RUST_LOG",
 ];
 
@@ -34,8 +37,11 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// How an instance is started.
-pub(crate) struct Serve(Command);
+/// How an instance is started. Unless it is told which, it has a store of its own.
+pub(crate) struct Serve {
+    command: Command,
+    dir: TempDir,
+}
 
 impl Serve {
     /// An instance on a free port, with nothing of the tests' own environment.
@@ -45,18 +51,29 @@ impl Serve {
 
     /// The same, without an address.
     pub(crate) fn without_address() -> Self {
+        Self::command("serve")
+    }
+
+    /// A worker.
+    pub(crate) fn worker() -> Self {
+        Self::command("worker")
+    }
+
+    fn command(name: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
         let mut command = program();
         command
-            .arg("serve")
+            .arg(name)
+            .env("REFRAIN_STORE", sqlite(&dir.path().join("refrain.db")))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        Self(command)
+        Self { command, dir }
     }
 
     pub(crate) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
-        self.0.args(args);
+        self.command.args(args);
         self
     }
 
@@ -80,83 +97,143 @@ impl Serve {
         self.file("--tokens", file)
     }
 
+    /// Has the instance share a store.
+    pub(crate) fn store(self, file: &Path) -> Self {
+        self.args(["--store", &sqlite(file)])
+    }
+
+    /// Starts the instance in this directory, with no word of its store.
+    pub(crate) fn in_directory(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir).env_remove("REFRAIN_STORE");
+        self
+    }
+
     /// Has the instance say its name in every reply.
     pub(crate) fn named(self, name: &str) -> Self {
         self.args(["--explain", name])
     }
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
-        self.0.env(name, value);
+        self.command.env(name, value);
         self
     }
 
     /// Starts the instance and waits until it listens.
-    pub(crate) async fn start(mut self) -> Instance {
-        let mut child = self.0.spawn().expect("the binary can be started");
-        let (log, reader) = Log::of(&mut child);
-        let listens = log.wait_for(LISTENING, 1);
-        let ended = async {
-            let status = child.wait().await;
-            panic!("the instance ended before it listened: {status:?}\n{log:?}");
-        };
-        let line = tokio::select! {
-            line = listens => line,
-            () = ended => unreachable!(),
-        };
+    pub(crate) async fn start(self) -> Instance {
+        let (process, line) = self.start_until(LISTENING).await;
         let address = line
             .split_once(LISTENING)
             .and_then(|(_, rest)| rest.split_once("/mcp"))
             .and_then(|(address, _)| address.parse().ok())
             .unwrap_or_else(|| panic!("no address in {line:?}"));
-        Instance {
+        Instance { process, address }
+    }
+
+    /// Starts a worker and waits until it works.
+    pub(crate) async fn start_worker(self) -> Process {
+        self.start_until(WORKING).await.0
+    }
+
+    /// Starts the process, and waits for the line that says that it is up.
+    async fn start_until(mut self, up: &str) -> (Process, String) {
+        let mut child = self.command.spawn().expect("the binary can be started");
+        let (log, reader) = Log::of(&mut child);
+        let ended = async {
+            let status = child.wait().await;
+            panic!("the instance ended before it was up: {status:?}\n{log:?}");
+        };
+        let line = tokio::select! {
+            line = log.wait_for(up, 1) => line,
+            () = ended => unreachable!(),
+        };
+        let process = Process {
             child,
-            address,
             log,
             reader,
-        }
+            _dir: self.dir,
+        };
+        (process, line)
     }
 
     /// Starts an instance on standard input and output.
-    pub(crate) fn with_input(mut self) -> (Child, Log) {
-        let child = self.0.stdin(Stdio::piped()).spawn();
+    pub(crate) fn with_input(self) -> (Child, Log) {
+        let child = self.without_files().stdin(Stdio::piped()).spawn();
         let mut child = child.expect("the binary can be started");
         let (log, _) = Log::of(&mut child);
         (child, log)
     }
 
     /// Starts the instance with its standard error on a terminal.
-    pub(crate) fn on(mut self, terminal: &mut Terminal) -> Child {
-        let child = self.0.stderr(terminal.theirs()).spawn();
+    pub(crate) fn on(self, terminal: &mut Terminal) -> Child {
+        let child = self.without_files().stderr(terminal.theirs()).spawn();
         child.expect("the binary can be started")
     }
 
     /// Runs an instance that is expected to fail at once, and gives what it said.
     pub(crate) async fn fails(mut self) -> String {
-        let output = in_time("an instance that cannot start ends", self.0.output())
+        let output = in_time("an instance that cannot start ends", self.command.output())
             .await
             .expect("the binary can be started");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
         said
     }
+
+    /// For a process that outlives this value: its store is in memory, and nobody has to remove it.
+    fn without_files(mut self) -> Command {
+        self.command.env("REFRAIN_STORE", "memory:");
+        self.command
+    }
+}
+
+/// The URL of a store in a file.
+pub(crate) fn sqlite(file: &Path) -> String {
+    format!("sqlite:{}", file.display())
 }
 
 /// A running instance. Dropping it kills it.
 pub(crate) struct Instance {
-    child: Child,
+    process: Process,
     pub(crate) address: SocketAddr,
-    pub(crate) log: Log,
-    reader: JoinHandle<()>,
 }
 
 impl Instance {
     pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
+}
+
+impl std::ops::Deref for Instance {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl std::ops::DerefMut for Instance {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+/// The process of an instance, or of a worker. Dropping it kills it.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) log: Log,
+    reader: JoinHandle<()>,
+    // Removed with it.
+    _dir: TempDir,
+}
+
+impl Process {
+    /// Its process id, as the ledger and the store have it.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id().expect("the process still runs")
+    }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let id = self.child.id().expect("the instance still runs");
-        let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+        let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
         kill_process(id.expect("a process id"), signal).expect("the signal can be sent");
     }
 
@@ -280,6 +357,7 @@ pub(crate) struct Said {
 pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
     let output = program()
         .into_std()
+        .env("REFRAIN_STORE", "memory:")
         .args(args)
         .stdin(Stdio::null())
         .output()

@@ -37,6 +37,35 @@ impl Ledger {
             .collect()
     }
 
+    /// The processes that attempted a step of this name, in their order, which were all given the same key.
+    pub(crate) fn attempts(&self, step: &str) -> Vec<u32> {
+        let attempts = self.effects("attempt").into_iter();
+        let attempts: Vec<(String, u32)> = attempts
+            .filter_map(|(key, rest)| {
+                let (name, process) = rest.split_once(' ').expect("a step and a process");
+                let process = process.parse().expect("a process id");
+                (name == step).then_some((key, process))
+            })
+            .collect();
+        assert!(
+            attempts.iter().all(|(key, _)| *key == attempts[0].0),
+            "{step} has several keys: {attempts:?}"
+        );
+        attempts.into_iter().map(|(_, process)| process).collect()
+    }
+
+    /// What was done by the steps of tasks, in the order of their names: the step and the rest of its line. All of it is
+    /// under keys of its own.
+    pub(crate) fn done(&self) -> Vec<String> {
+        let (mut keys, mut done): (Vec<_>, Vec<_>) = self.effects("done").into_iter().unzip();
+        let all = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), all, "something was done twice: {done:?}");
+        done.sort();
+        done
+    }
+
     /// Waits for so many effects of a kind.
     pub(crate) async fn wait_for(&self, kind: &str, count: usize) {
         let found = async {

@@ -6,12 +6,13 @@ pub(crate) mod http;
 pub(crate) mod instance;
 pub(crate) mod issuer;
 pub(crate) mod ledger;
+pub(crate) mod tasks;
 pub(crate) mod terminal;
 pub(crate) mod tools;
 
 pub(crate) use balancer::Balancer;
 pub(crate) use client::{Call, Client, Finished, Reply};
-pub(crate) use instance::{Instance, Serve, program, refrain};
+pub(crate) use instance::{Instance, Serve, program, refrain, sqlite};
 pub(crate) use issuer::Issuer;
 pub(crate) use ledger::Ledger;
 pub(crate) use tools::{run_tool, tool_fails};

@@ -1,0 +1,128 @@
+//! A store that counts what is asked of it, and the time that takes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use refrain_core::Principal;
+use refrain_store::{
+    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Store,
+    StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
+};
+use tokio::sync::broadcast;
+
+/// How often something was asked for, and how long that took in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Calls {
+    pub(crate) count: u64,
+    pub(crate) time: Duration,
+}
+
+/// What was asked of a store, by name.
+pub(crate) type Counts = BTreeMap<&'static str, Calls>;
+
+/// A store that counts.
+pub(crate) struct Counted {
+    store: Arc<dyn Store>,
+    counts: Mutex<Counts>,
+}
+
+impl Counted {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        let counts = Mutex::default();
+        Arc::new(Self { store, counts })
+    }
+
+    /// What was asked so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let counts = self.counts.lock();
+        counts.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn counted<'a, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        work: StoreFuture<'a, T>,
+    ) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let done = work.await;
+            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let calls = counts.entry(name).or_default();
+            calls.count += 1;
+            calls.time += begun.elapsed();
+            done
+        })
+    }
+}
+
+impl TaskStore for Counted {
+    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+        self.counted("create", self.store.create(new))
+    }
+
+    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
+        self.counted("get", self.store.get(id, owner))
+    }
+
+    fn answer<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+        answers: Vec<(String, Vec<u8>)>,
+    ) -> StoreFuture<'a, bool> {
+        self.counted("answer", self.store.answer(id, owner, answers))
+    }
+
+    fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
+        self.counted("cancel", self.store.cancel(id, owner))
+    }
+
+    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+        self.counted("claim", self.store.claim(claim))
+    }
+
+    fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
+        self.counted("extend", self.store.extend(leases, lease))
+    }
+
+    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
+        self.counted("commit", self.store.commit(lease, commit))
+    }
+
+    fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+        self.counted("answers", self.store.answers(lease))
+    }
+
+    fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
+        self.counted("revisions", self.store.revisions(tasks))
+    }
+
+    fn hints(&self) -> broadcast::Receiver<Hint> {
+        self.store.hints()
+    }
+
+    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
+        self.counted("spill", self.store.spill(id, token, keep))
+    }
+
+    fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
+        self.counted("spilled", self.store.spilled(id))
+    }
+
+    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+        self.counted("sweep", self.store.sweep(keep, most))
+    }
+
+    fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
+        self.counted("list", self.store.list(list))
+    }
+
+    fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
+        self.counted("find", self.store.find(id))
+    }
+
+    fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
+        self.counted("requeue", self.store.requeue(id))
+    }
+}

@@ -1,0 +1,203 @@
+//! Refrain's side: an instance with a worker, and clients of it without a transport.
+//!
+//! A client waits for its task as a listener would, by the store's hints, and not by asking over and over: what is
+//! measured is the life of a task and not the impatience of its client.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use refrain_core::{Cx, Elicit, Field, Form, Principal, Result as Handled};
+use refrain_server::{Server, TaskOptions, Tool};
+use refrain_store::{Hint, TaskId, TaskStore};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::counted::Counted;
+use crate::error::Error;
+
+/// How long a client waits for a hint before it looks by itself.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it looks then.
+const LOOKS: u32 = 15;
+
+const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"refrain-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+const ANSWER: &str =
+    r#""inputResponses":{"github_login":{"action":"accept","content":{"name":"octocat"}}}"#;
+
+#[derive(Deserialize)]
+struct Login {
+    name: String,
+}
+
+impl Elicit for Login {
+    fn form() -> &'static Form {
+        static FORM: OnceLock<Form> = OnceLock::new();
+        FORM.get_or_init(|| Form::new([Field::string("name")]))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Weather {
+    /// Where.
+    location: String,
+}
+
+/// The tool of the documents: it asks once.
+async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
+    let login: Login = cx
+        .elicit("github_login", "Please provide your GitHub username")
+        .await?;
+    let (name, location) = (login.name, args.location);
+    Ok(format!(
+        "Current weather in {location} for {name}: Temperature: 72°F"
+    ))
+}
+
+/// A server with the tool and the store.
+pub(crate) fn server(store: Arc<dyn TaskStore>, options: TaskOptions) -> Result<Server, Error> {
+    let tool = Tool::new("get_weather", get_weather).task_required();
+    let server = Server::builder("refrain-bench", "0.1.0")
+        .tool(tool)
+        .tasks(store, options)
+        .build();
+    server.map_err(|error| Error::Instance(error.to_string()))
+}
+
+/// An instance with a worker, and what its clients know. It is gone with this value.
+pub(crate) struct Instance {
+    server: Server,
+    pub(crate) store: Arc<Counted>,
+    heard: Arc<Heard>,
+    _work: JoinSet<()>,
+}
+
+impl Instance {
+    pub(crate) fn start(store: Arc<Counted>) -> Result<Self, Error> {
+        let server = server(store.clone(), TaskOptions::default())?;
+        let heard = Arc::new(Heard::default());
+        let mut work = JoinSet::new();
+        work.spawn(listen(store.hints(), heard.clone()));
+        let worker = server.clone();
+        work.spawn(async move { worker.work(std::future::pending()).await });
+        Ok(Self {
+            server,
+            store,
+            heard,
+            _work: work,
+        })
+    }
+
+    /// The whole life of a task: called, asked, answered, completed.
+    pub(crate) async fn life(&self) -> Result<(), Error> {
+        let id = self.open().await?;
+        let update = format!(r#""taskId":"{id}",{ANSWER}"#);
+        self.request("tasks/update", &update).await?;
+        self.until(&id, 2, "completed").await?;
+        self.heard.forget(&id);
+        Ok(())
+    }
+
+    /// A task that waits for its answer.
+    pub(crate) async fn open(&self) -> Result<TaskId, Error> {
+        let call = r#""name":"get_weather","arguments":{"location":"New York"}"#;
+        let reply = self.request("tools/call", call).await?;
+        let id = reply["result"]["taskId"].as_str().and_then(TaskId::parse);
+        let id = id.ok_or_else(|| unexpected("a task", &reply))?;
+        self.until(&id, 1, "input_required").await?;
+        Ok(id)
+    }
+
+    /// One `tasks/get` of a task that waits.
+    pub(crate) async fn get(&self, id: &TaskId) -> Result<(), Error> {
+        let message = message("tasks/get", &format!(r#""taskId":"{id}""#));
+        let reply = self.exchange(&message).await?;
+        let found = memchr::memmem::find(&reply, b"\"inputRequests\":{\"github_login\"").is_some();
+        if found {
+            return Ok(());
+        }
+        let reply = String::from_utf8_lossy(&reply).into_owned();
+        Err(unexpected("a task that waits", &Value::String(reply)))
+    }
+
+    /// Waits until the worker of a task has been heard of so many times; or, should that be missed, until it stands so.
+    async fn until(&self, id: &TaskId, times: u32, status: &'static str) -> Result<(), Error> {
+        let mut heard = self.heard.of(id).subscribe();
+        for _ in 0..LOOKS {
+            let often = heard.wait_for(|heard| *heard >= times);
+            if timeout(PATIENCE, often).await.is_ok() {
+                return Ok(());
+            }
+            let get = format!(r#""taskId":"{id}""#);
+            let task = self.request("tasks/get", &get).await?;
+            if task["result"]["status"] == status {
+                return Ok(());
+            }
+        }
+        let waited = PATIENCE * LOOKS;
+        Err(Error::Instance(format!(
+            "a task was not {status} within {waited:?}"
+        )))
+    }
+
+    async fn request(&self, method: &str, params: &str) -> Result<Value, Error> {
+        let reply = self.exchange(&message(method, params)).await?;
+        let reply: Value =
+            serde_json::from_slice(&reply).map_err(|error| Error::Instance(error.to_string()))?;
+        match reply.get("result") {
+            Some(_) => Ok(reply),
+            None => Err(unexpected("a result", &reply)),
+        }
+    }
+
+    async fn exchange(&self, message: &str) -> Result<Vec<u8>, Error> {
+        let outgoing = self
+            .server
+            .receive(message.as_bytes(), Principal::new("bench"));
+        let none = || Error::Instance("a request had no reply".to_owned());
+        outgoing.ok_or_else(none)?.next().await.ok_or_else(none)
+    }
+}
+
+fn message(method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params},{META}}}}}"#)
+}
+
+fn unexpected(what: &str, reply: &Value) -> Error {
+    Error::Instance(format!("expected {what}, got {reply}"))
+}
+
+/// How often each task's worker has been heard of.
+#[derive(Default)]
+struct Heard(Mutex<HashMap<TaskId, watch::Sender<u32>>>);
+
+impl Heard {
+    fn of(&self, id: &TaskId) -> watch::Sender<u32> {
+        self.lock().entry(id.clone()).or_default().clone()
+    }
+
+    fn forget(&self, id: &TaskId) {
+        self.lock().remove(id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, watch::Sender<u32>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn listen(mut hints: Receiver<Hint>, heard: Arc<Heard>) {
+    loop {
+        match hints.recv().await {
+            Ok(hint) if hint.own => heard.of(&hint.task).send_modify(|times| *times += 1),
+            // Whoever waits for what was lost looks by itself.
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The story of a call that outlives its instance: a task.
+
+use super::form;
+use crate::Failure;
+use crate::demo::client::Call;
+use crate::demo::fleet::Recipe;
+use crate::demo::task::Look;
+use crate::demo::world::World;
+use serde_json::json;
+use std::time::Duration;
+
+/// How long the step takes, in the middle of which the instance is killed.
+const STEP_MS: u64 = 1500;
+/// How often the client looks, as the tool has it.
+const POLL: Duration = Duration::from_millis(100);
+/// Leases as short as a demo needs them.
+const SETTINGS: &str = "[tasks]\nlease_ms = 1000\nlook_ms = 50\n";
+
+pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
+    let before = world.effects_since(0)?.len();
+    let config = world.files.write("tasks.toml", SETTINGS)?;
+    let store = world.files.path("tasks.db");
+    let recipe = |name| {
+        let recipe = Recipe::new(name).with_config(config.clone());
+        recipe.with_store(&store)
+    };
+    world.fleet.start([recipe("d"), recipe("e")]).await?;
+    world.note("two more instances join, d and e, which share a store: one file of SQLite")?;
+
+    world.hand_to(&["d"]).await?;
+    let call = Call {
+        tool: "echo_task",
+        arguments: json!({"pause_ms": STEP_MS}),
+    };
+    let alice = world.alice.clone();
+    let made = alice.create_task(&call).await?;
+    world.tell_task(&made, Some(&call))?;
+    let id = made.task_id.clone();
+
+    world.hand_to(&["e"]).await?;
+    let asks = until(world, &id, "input_required").await?;
+    let answers = json!({"echo_input": form(&json!({"input": "Hello World!"}))});
+    let answered = alice.update_task(&id, answers).await?;
+    world.tell_task(&answered, None)?;
+
+    let process = attempted(world, before).await?;
+    let running = world.fleet.instances.iter();
+    let mut running = running.filter(|instance| instance.process == process);
+    let killed = running.next().map(|instance| instance.recipe.name);
+    let killed = killed.ok_or("the step was begun by a process that is none of the fleet's")?;
+    let other = if killed == "d" { "e" } else { "d" };
+    world.fleet.kill(killed).await?;
+    let in_the_middle = effects(world, before, "done")?.is_empty();
+    world.note(&format!(
+        "{killed} (process {process}) is killed in the middle of the step; its lease runs out after a second"
+    ))?;
+
+    world.hand_to(&[other]).await?;
+    let looks = until(world, &id, "completed").await?;
+    let survivor = world.fleet.get(other)?.process;
+    let lines = world.effects_since(before)?;
+    for line in &lines {
+        world.note(&format!("ledger: {line}"))?;
+    }
+
+    let asked = |look: &Look| look.asks.keys().eq(["echo_input"]);
+    let there = made.instance == "d" && made.stands("working");
+    let asks = asks
+        .last()
+        .is_some_and(|look| look.instance == "e" && asked(look));
+    world.claim(
+        "A task made on one instance asks through another",
+        there && asks,
+    )?;
+    let attempts = effects(world, before, "attempt")?;
+    let processes: Vec<&str> = attempts.iter().filter_map(last).collect();
+    let both = processes == [process.to_string(), survivor.to_string()];
+    world.claim(
+        "Killed in a step, its work is taken up by the other",
+        in_the_middle && both,
+    )?;
+    let done = effects(world, before, "done")?;
+    let keys = || attempts.iter().chain(&done).map(|(key, _)| key);
+    let one_key = keys().all(|key| *key == attempts[0].0);
+    let once = done.len() == 1 && done[0].1 == "echo Hello World!";
+    world.claim(
+        "Two attempts under one key, and one effect",
+        one_key && once,
+    )?;
+    let again = looks.iter().any(|look| !look.asks.is_empty());
+    let text = looks.last().and_then(|look| look.text.as_deref());
+    let right = !again && text == Some("Echo: Hello World!");
+    world.claim("Nothing is asked twice, and the echo is right", right)?;
+    world.fleet.kill(other).await?;
+    Ok(())
+}
+
+/// Looks after a task until it stands so, and tells of the last look.
+async fn until(world: &mut World, id: &str, status: &str) -> Result<Vec<Look>, Failure> {
+    let alice = world.alice.clone();
+    let mut looks = Vec::new();
+    loop {
+        let look = alice.get_task(id).await?;
+        let so = look.stands(status);
+        let over = look.stands("failed") || look.stands("cancelled");
+        if so || over {
+            world.tell_task(&look, None)?;
+        }
+        looks.push(look);
+        if so {
+            return Ok(looks);
+        }
+        if over {
+            return Err("the task came to nothing".into());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Waits until the step is attempted, and gives the process that does so.
+async fn attempted(world: &World, before: usize) -> Result<u32, Failure> {
+    loop {
+        let attempts = effects(world, before, "attempt")?;
+        if let Some(process) = attempts.first().and_then(last) {
+            return Ok(process.parse()?);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The effects of one kind, as the ledger has them: `KIND KEY REST`.
+fn effects(world: &World, before: usize, kind: &str) -> Result<Vec<(String, String)>, Failure> {
+    let lines = world.effects_since(before)?;
+    let parse = |line: &String| {
+        let (word, rest) = line.split_once(' ')?;
+        let (key, rest) = rest.split_once(' ')?;
+        (word == kind).then(|| (key.to_owned(), rest.to_owned()))
+    };
+    Ok(lines.iter().filter_map(parse).collect())
+}
+
+fn last(effect: &(String, String)) -> Option<&str> {
+    effect.1.split(' ').next_back()
+}

@@ -1,0 +1,186 @@
+//! Where tasks live: the URL of a store, and what is said when it cannot be opened.
+
+use crate::Failure;
+use refrain::store::{self, Store};
+use std::env::VarError;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The environment variable that names a store, where nothing else does.
+const STORE: &str = "REFRAIN_STORE";
+/// A file in the working directory.
+const DEFAULT: &str = "sqlite:refrain.db";
+
+/// The URL of a store. There may be a password in it, which is shown nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct StoreUrl(String);
+
+impl StoreUrl {
+    /// What a flag or the file says, else the environment, else a file in the working directory.
+    pub(crate) fn chosen(given: Option<Self>) -> Result<Self, Failure> {
+        match (given, std::env::var(STORE)) {
+            (Some(given), _) => Ok(given),
+            (None, Ok(url)) => Ok(Self(url)),
+            (None, Err(VarError::NotPresent)) => Ok(Self(DEFAULT.to_owned())),
+            (None, Err(VarError::NotUnicode(_))) => Err(format!("${STORE} is not UTF-8").into()),
+        }
+    }
+
+    /// Opens the store, which makes it where it is not there yet.
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
+        store::open(&self.0).await.map_err(|error| {
+            let advice = match self.file() {
+                Some(_) => "choose another file, where it can be written, with --store sqlite:PATH",
+                None => "--store, `store` in the configuration or $REFRAIN_STORE names another",
+            };
+            format!("the store {self} cannot be opened: {error}; {advice}").into()
+        })
+    }
+
+    /// The same, where nothing is to be made: there must be something in it to look at.
+    pub(crate) async fn open_there(&self) -> Result<Arc<dyn Store>, Failure> {
+        match self.file() {
+            Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(format!(
+                "there is no store {self}: name the one that the instances use, with --store URL, `store` in the \
+                 configuration or ${STORE}"
+            )
+            .into()),
+            _ => self.open().await,
+        }
+    }
+
+    /// The file that it is in, if it is in one.
+    fn file(&self) -> Option<&str> {
+        let rest = self.0.strip_prefix("sqlite:")?;
+        Some(rest.strip_prefix("//").unwrap_or(rest))
+    }
+}
+
+impl From<&str> for StoreUrl {
+    fn from(url: &str) -> Self {
+        Self(url.to_owned())
+    }
+}
+
+impl From<String> for StoreUrl {
+    fn from(url: String) -> Self {
+        Self(url)
+    }
+}
+
+/// Without the password.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.file().is_some() {
+            return f.write_str(&self.0);
+        }
+        let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
+        // Where a password ends is known only if it is well written: all before the last `@` may be one.
+        let (caller, rest) = match rest.rsplit_once('@') {
+            // Or it is among the options.
+            Some((before, _)) if before.contains('?') => return write!(f, "{scheme}://…"),
+            Some((before, rest)) => {
+                let name = before.split_once(':').map_or(before, |(name, _)| name);
+                (format!("{name}:…@"), rest)
+            }
+            None => (String::new(), rest),
+        };
+        let (place, options) = match rest.split_once('?') {
+            Some((place, _)) => (place, "?…"),
+            None => (rest, ""),
+        };
+        let gap = if scheme.is_empty() { "" } else { "://" };
+        write!(f, "{scheme}{gap}{caller}{place}{options}")
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreUrl({self})")
+    }
+}
+
+/// A line of a file in which there may be such a URL, with a star for each character of its password.
+pub(crate) fn masked(line: &str) -> String {
+    let hidden = |from: usize, to: usize, line: &str| {
+        let stars = "*".repeat(line[from..to].chars().count());
+        format!("{}{stars}{}", &line[..from], &line[to..])
+    };
+    let mut line = line.to_owned();
+    const OPTION: &str = "password=";
+    if let Some(at) = line.find(OPTION) {
+        let from = at + OPTION.len();
+        let length = line[from..].find(['&', '"', '\'']);
+        let to = length.map_or(line.len(), |length| from + length);
+        line = hidden(from, to, &line);
+    }
+    if let Some(scheme) = line.find("://")
+        && let Some(end) = line.rfind('@').filter(|end| *end > scheme)
+        && let Some(colon) = line[scheme + 3..end].find(':')
+    {
+        line = hidden(scheme + 3 + colon + 1, end, &line);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_shown_nowhere() {
+        for (url, shown) in [
+            ("sqlite:refrain.db", "sqlite:refrain.db"),
+            (
+                "sqlite:///srv/a@b/refrain.db",
+                "sqlite:///srv/a@b/refrain.db",
+            ),
+            ("memory:", "memory:"),
+            ("postgres://db/tasks", "postgres://db/tasks"),
+            ("postgres://me@db/tasks", "postgres://me:…@db/tasks"),
+            ("postgres://me:secret@db/tasks", "postgres://me:…@db/tasks"),
+            (
+                "postgres://me:secret@/@db/tasks",
+                "postgres://me:…@db/tasks",
+            ),
+            ("postgres://me:secret?@db/tasks", "postgres://…"),
+            ("postgres://db/tasks?password=@secret", "postgres://…"),
+            (
+                "postgres://db/tasks?user=me&password=secret",
+                "postgres://db/tasks?…",
+            ),
+            ("postgrse:me:secret@db", "postgrse:…@db"),
+            ("refrain.db", "refrain.db"),
+        ] {
+            let url = StoreUrl::from(url);
+            assert_eq!(url.to_string(), shown);
+            assert!(!format!("{url} {url:?}").contains("secret"));
+        }
+    }
+
+    #[test]
+    fn the_line_of_a_mistake_keeps_its_width_and_loses_the_password() {
+        for (line, shown) in [
+            (
+                "store = \"postgres://me:süß@db/t",
+                "store = \"postgres://me:***@db/t",
+            ),
+            (
+                "store = \"postgres://db:1/t?password=s@ß\"",
+                "store = \"postgres://db:1/t?password=***\"",
+            ),
+            (
+                "store = \"postgres://db/t?password=süß&x=1\"",
+                "store = \"postgres://db/t?password=***&x=1\"",
+            ),
+            (
+                "resource = \"https://mcp.example.com:1/mcp\"",
+                "resource = \"https://mcp.example.com:1/mcp\"",
+            ),
+            ("audience = \"a\"", "audience = \"a\""),
+        ] {
+            assert_eq!(masked(line), shown);
+        }
+    }
+}

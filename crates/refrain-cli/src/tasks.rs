@@ -1,0 +1,286 @@
+//! `refrain tasks`: what operators see of the tasks of a store, and do to them.
+//!
+//! What always holds: what callers sent and what they get is not shown, only how much of it there is.
+
+use crate::config::Loaded;
+use crate::store::StoreUrl;
+use crate::{Failure, runtime};
+use anstyle::{AnsiColor, Style};
+use clap::{Args, Subcommand};
+use refrain::store::{ListTasks, Store, TaskId, TaskRow, TaskStatus};
+use refrain_wire::timestamp;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const HEAD: Style = Style::new().bold();
+const PLAIN: Style = Style::new();
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Command,
+    /// The store that the instances use. Other users can see flags in the list of processes: write a URL with a password
+    /// as `store` into the configuration, or into $REFRAIN_STORE [default: sqlite:refrain.db].
+    #[arg(long, value_name = "URL", global = true)]
+    store: Option<StoreUrl>,
+    /// The TOML file of the instances; its `store` is used.
+    #[arg(long, global = true)]
+    config: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List tasks, the latest first.
+    List {
+        /// Only those that stand so: working, input_required, completed, failed or cancelled.
+        #[arg(long, value_parser = status)]
+        status: Option<TaskStatus>,
+        /// Only those of this tool.
+        #[arg(long)]
+        tool: Option<String>,
+        /// How many at most.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        limit: u32,
+        /// Print one JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show all there is to know of a task, but for what callers sent and what they get.
+    Show {
+        /// The whole id.
+        id: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Call a task off, unless it is over.
+    Cancel {
+        /// The whole id.
+        id: String,
+    },
+    /// Have a task run at once, with all its attempts before it; one that failed works again.
+    Requeue {
+        /// The whole id.
+        id: String,
+    },
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+    let given = match (&options.store, &options.config) {
+        (Some(store), _) => Some(store.clone()),
+        (None, Some(file)) => Loaded::read(file)?.ready()?.config.store,
+        (None, None) => None,
+    };
+    let url = StoreUrl::chosen(given)?;
+    runtime()?.block_on(async {
+        let store = url.open_there().await?;
+        match &options.command {
+            Command::List {
+                status,
+                tool,
+                limit,
+                json,
+            } => {
+                let (limit, tool) = (*limit as usize, tool.clone());
+                let wanted = ListTasks {
+                    status: *status,
+                    tool,
+                    // One more, to know whether there are more.
+                    most: limit.saturating_add(1),
+                };
+                list(store.list(wanted).await?, limit, *json);
+            }
+            Command::Show { id, json } => show(&find(&*store, id).await?, *json),
+            Command::Cancel { id } => cancel(&*store, id).await?,
+            Command::Requeue { id } => requeue(&*store, id).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn status(text: &str) -> Result<TaskStatus, String> {
+    TaskStatus::parse(text).ok_or_else(|| {
+        let all: Vec<&str> = TaskStatus::ALL
+            .iter()
+            .map(|status| status.as_str())
+            .collect();
+        format!("it is one of {}", all.join(", "))
+    })
+}
+
+fn unknown(id: &str) -> Failure {
+    let id = printable(id);
+    format!("there is no task {id:?}: `refrain tasks list` shows those that there are, with their whole ids").into()
+}
+
+async fn find(store: &dyn Store, id: &str) -> Result<TaskRow, Failure> {
+    let Some(parsed) = TaskId::parse(id) else {
+        return Err(unknown(id));
+    };
+    store.find(&parsed).await?.ok_or_else(|| unknown(id))
+}
+
+async fn cancel(store: &dyn Store, id: &str) -> Result<(), Failure> {
+    let row = find(store, id).await?;
+    store.cancel(&row.task.id, &row.owner).await?;
+    // It may have ended before.
+    stands(&find(store, id).await?, |status| {
+        status == TaskStatus::Cancelled
+    })
+}
+
+async fn requeue(store: &dyn Store, id: &str) -> Result<(), Failure> {
+    let row = find(store, id).await?;
+    let row = store.requeue(&row.task.id).await?;
+    let row = row.ok_or_else(|| unknown(id))?;
+    stands(&row, |status| !status.is_terminal())
+}
+
+/// Says how a task stands, which is wrong unless it is so.
+fn stands(row: &TaskRow, wanted: impl FnOnce(TaskStatus) -> bool) -> Result<(), Failure> {
+    let (id, status) = (&row.task.id, row.task.status);
+    if !wanted(status) {
+        return Err(format!("the task {id} is {status}, and stays so").into());
+    }
+    let style = colour(status);
+    anstream::println!("{id}  {style}{status}{style:#}");
+    Ok(())
+}
+
+fn list(mut rows: Vec<TaskRow>, limit: usize, json: bool) {
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    if json {
+        let rows: Vec<Value> = rows.iter().map(to_json).collect();
+        anstream::println!("{}", Value::from(rows));
+    } else if rows.is_empty() {
+        anstream::eprintln!("refrain: there are no such tasks");
+    } else {
+        table(&rows);
+    }
+    if more {
+        anstream::eprintln!("refrain: these are the latest {limit}; --limit shows more");
+    }
+}
+
+fn table(rows: &[TaskRow]) {
+    const COLUMNS: [&str; 7] = [
+        "ID", "STATUS", "TOOL", "OWNER", "CREATED", "ATTEMPTS", "WORKER",
+    ];
+    const STATUS: usize = 1;
+    let cells = |row: &TaskRow| {
+        [
+            row.task.id.to_string(),
+            row.task.status.to_string(),
+            printable(&row.task.tool),
+            owner(row),
+            timestamp(row.task.created),
+            row.attempts.to_string(),
+            row.worker.as_deref().map_or("-".into(), printable),
+        ]
+    };
+    let lines: Vec<_> = rows.iter().map(cells).collect();
+    let width = |column: usize| {
+        let cells = lines.iter().map(|line| line[column].chars().count());
+        cells.max().unwrap_or_default().max(COLUMNS[column].len())
+    };
+    let widths: [usize; COLUMNS.len()] = std::array::from_fn(width);
+    let print = |cells: &[String; COLUMNS.len()], style: &dyn Fn(usize) -> Style| {
+        let mut line = String::new();
+        for (column, cell) in cells.iter().enumerate() {
+            let (style, width) = (style(column), widths[column]);
+            // Nothing follows the last one.
+            let width = if column + 1 == cells.len() { 0 } else { width };
+            let gap = if column == 0 { "" } else { "  " };
+            line.push_str(&format!("{gap}{style}{cell:<width$}{style:#}"));
+        }
+        anstream::println!("{line}");
+    };
+    print(&COLUMNS.map(str::to_owned), &|_| HEAD);
+    for (row, line) in rows.iter().zip(&lines) {
+        print(line, &|column| match column {
+            STATUS => colour(row.task.status),
+            _ => PLAIN,
+        });
+    }
+}
+
+fn show(row: &TaskRow, json: bool) {
+    if json {
+        anstream::println!("{}", to_json(row));
+        return;
+    }
+    let task = &row.task;
+    let line = |name: &str, value: &str, style: Style| {
+        anstream::println!("{name:<10}  {style}{value}{style:#}");
+    };
+    let plain = |name, value: &str| line(name, value, PLAIN);
+    let or_none = |text: &Option<String>| text.as_deref().map_or("-".into(), printable);
+    plain("id", task.id.as_str());
+    plain("tool", &printable(&task.tool));
+    plain("owner", &owner(row));
+    line("status", task.status.as_str(), colour(task.status));
+    plain("message", &or_none(&task.status_message));
+    plain("created", &timestamp(task.created));
+    plain("updated", &timestamp(task.updated));
+    plain("expires", &timestamp(task.created + task.ttl));
+    plain("worker", &or_none(&row.worker));
+    plain("due", &row.due.map_or("-".into(), timestamp));
+    plain("attempts", &row.attempts.to_string());
+    plain("last error", &or_none(&row.last_error));
+    let asks = task.asks.iter();
+    let asks = asks.map(|(key, ask)| format!("{} ({} bytes)", printable(key), ask.len()));
+    let asks: Vec<String> = asks.collect();
+    plain(
+        "asks",
+        &or_none(&Some(asks.join(", ")).filter(|asks| !asks.is_empty())),
+    );
+    let outcome = task.outcome.as_ref();
+    let outcome = outcome.map(|outcome| format!("{} bytes", outcome.len()));
+    plain("outcome", &or_none(&outcome));
+}
+
+fn to_json(row: &TaskRow) -> Value {
+    let task = &row.task;
+    let asks = task.asks.iter();
+    let asks: Vec<Value> = asks
+        .map(|(key, ask)| json!({"key": key, "bytes": ask.len()}))
+        .collect();
+    json!({
+        "id": task.id.as_str(),
+        "tool": task.tool,
+        "owner": row.owner.id(),
+        "status": task.status.as_str(),
+        "message": task.status_message,
+        "created": timestamp(task.created),
+        "updated": timestamp(task.updated),
+        "expires": timestamp(task.created + task.ttl),
+        "worker": row.worker,
+        "due": row.due.map(timestamp),
+        "attempts": row.attempts,
+        "lastError": row.last_error,
+        "asks": asks,
+        "outcomeBytes": task.outcome.as_ref().map(Vec::len),
+    })
+}
+
+fn owner(row: &TaskRow) -> String {
+    row.owner.id().map_or("(anonymous)".into(), printable)
+}
+
+fn colour(status: TaskStatus) -> Style {
+    match status {
+        TaskStatus::Working => AnsiColor::Cyan.on_default(),
+        TaskStatus::InputRequired => AnsiColor::Yellow.on_default(),
+        TaskStatus::Completed => AnsiColor::Green.on_default(),
+        TaskStatus::Failed => AnsiColor::Red.on_default(),
+        TaskStatus::Cancelled => Style::new().dimmed(),
+    }
+}
+
+/// Text of others, which must not steer the terminal.
+fn printable(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(plain).collect()
+}

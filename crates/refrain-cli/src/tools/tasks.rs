@@ -1,0 +1,148 @@
+//! Tools that become tasks, for clients that know tasks; for others they run like any other.
+//!
+//! Each step writes down in the ledger that it is attempted, by which process, and then what it did, under the same key.
+
+use super::documents::{EchoInput, accounts_of_v1, accounts_of_v2};
+use super::ledger::Ledger;
+use refrain::prelude::*;
+use std::time::Duration;
+
+/// How often clients of the documents look after their echo.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the echo of the documents may live.
+const ECHO_TTL: Duration = Duration::from_secs(60);
+/// The parts of a virtual machine's disk.
+const PARTS: u32 = 5;
+
+/// Does something that takes a while and must not be done twice: attempted, and then done, under one key.
+async fn effect(cx: &Cx, ledger: &Ledger, name: &str, what: &str, pause_ms: u64) -> Result<String> {
+    cx.step_with_key(name.to_owned(), async |key| {
+        ledger.record(&format!("attempt {key} {name} {}", std::process::id()))?;
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        ledger.record(&format!("done {key} {name} {what}"))?;
+        ok(key)
+    })
+    .await
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct EchoTask {
+    /// What to echo; asked for where it is missing.
+    text: Option<String>,
+    /// Milliseconds to spend on the echo.
+    #[serde(default)]
+    #[schemars(range(max = 60_000))]
+    pause_ms: u64,
+}
+
+/// Echoes a text, as a task. Without one, asks for it first.
+#[tool(task, name = "echo_task")]
+async fn echo(cx: Cx, ledger: State<Ledger>, args: EchoTask) -> Result<String> {
+    cx.status("Task has been created for echo tool invocation.");
+    let text = match args.text {
+        Some(text) => text,
+        None => {
+            let message = "Please provide the input string to echo back";
+            cx.elicit::<EchoInput>("echo_input", message).await?.input
+        }
+    };
+    cx.status("Echoing the input.");
+    effect(&cx, &ledger, "echo", &text, args.pause_ms).await?;
+    cx.status("Task has been completed successfully.");
+    Ok(format!("Echo: {text}"))
+}
+
+pub(super) fn echo_task() -> Tool {
+    echo().poll_interval(POLL_INTERVAL).task_ttl(ECHO_TTL)
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct CreateVm {
+    /// The name of the machine.
+    name: String,
+    /// Milliseconds to spend on each step.
+    #[serde(default)]
+    #[schemars(range(max = 60_000))]
+    pause_ms: u64,
+}
+
+#[derive(Deserialize, Elicit)]
+struct Size {
+    /// Processors of the machine
+    processors: u32,
+}
+
+/// Asks how large a virtual machine should be, and goes on as a task that makes and starts it.
+#[tool]
+pub(super) async fn create_vm(cx: Cx, ledger: State<Ledger>, args: CreateVm) -> Result<String> {
+    let name = &args.name;
+    let question = format!("How many processors should {name} have?");
+    let Size { processors } = cx.elicit("size", question).await?;
+    cx.detach().await?;
+    for (step, status) in [("make", "Making"), ("start", "Starting")] {
+        cx.status(format!("{status} {name}."));
+        effect(&cx, &ledger, step, name, args.pause_ms).await?;
+    }
+    Ok(format!("{name} runs, with {processors} processors."))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct MoveVm {
+    /// The name of the machine.
+    name: String,
+    /// Milliseconds to spend on each part of its disk.
+    #[serde(default)]
+    #[schemars(range(max = 60_000))]
+    pause_ms: u64,
+}
+
+#[derive(Deserialize, Elicit)]
+struct Switch {
+    /// Switch over to the copy?
+    switch: bool,
+}
+
+/// Copies the disk of a virtual machine to another host, part by part, while it asks whether to switch over then.
+#[tool(task)]
+pub(super) async fn move_vm(cx: Cx, ledger: State<Ledger>, args: MoveVm) -> Result<String> {
+    let name = &args.name;
+    let question = format!("Shall {name} run on the other host once it is copied?");
+    let copy = async {
+        for part in 1..=PARTS {
+            cx.status(format!("Copying part {part} of {PARTS}."));
+            let step = format!("copy_{part}");
+            effect(&cx, &ledger, &step, name, args.pause_ms).await?;
+        }
+        cx.status("All parts are copied.");
+        ok(())
+    };
+    let ask = async { Ok(cx.elicit::<Switch>("switch_over", question).await?) };
+    let ((), Switch { switch }) = tokio::try_join!(copy, ask)?;
+    if !switch {
+        return Ok(format!("{name} is copied, and runs where it was."));
+    }
+    effect(&cx, &ledger, "switch", name, args.pause_ms).await?;
+    Ok(format!("{name} runs on the other host."))
+}
+
+/// Version 1: GitHub and Google.
+#[tool(
+    task,
+    name = "accounts_task",
+    version = "1",
+    description = "Links the accounts of the caller, as a task."
+)]
+pub(super) async fn accounts_task_v1(cx: Cx) -> Result<String> {
+    accounts_of_v1(&cx).await
+}
+
+/// Version 2: GitHub and Microsoft.
+#[tool(
+    task,
+    name = "accounts_task",
+    version = "2",
+    description = "Links the accounts of the caller, as a task."
+)]
+pub(super) async fn accounts_task_v2(cx: Cx) -> Result<String> {
+    accounts_of_v2(&cx).await
+}

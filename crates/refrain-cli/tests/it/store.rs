@@ -1,0 +1,194 @@
+//! Which store an instance uses, and what it says where it cannot.
+
+use crate::support::terminal::Terminal;
+use crate::support::{Call, Client, Files, Serve, program, refrain, sqlite};
+use serde_json::{Value, json};
+
+async fn makes_a_task(serve: Serve) {
+    let instance = serve.start().await;
+    let client = Client::new(instance.address);
+    let id = client
+        .create(Call::new("echo_task", json!({"text": "x"})))
+        .await;
+    assert_eq!(client.completed(&id).await.text(), "Echo: x");
+}
+
+/// The flag before the file, the file before the environment, and that before `refrain.db` in the working directory.
+#[tokio::test]
+async fn a_flag_counts_more_than_the_file_and_that_more_than_the_environment() {
+    let files = Files::new();
+    let [flag, file, environment] = ["flag.db", "file.db", "environment.db"].map(|n| files.path(n));
+    let config = files.write("config.toml", &format!("store = {:?}\n", sqlite(&file)));
+    let with = |serve: Serve| serve.env("REFRAIN_STORE", &sqlite(&environment));
+
+    makes_a_task(with(Serve::new())).await;
+    assert!(environment.exists() && !file.exists() && !flag.exists());
+    std::fs::remove_file(&environment).expect("the file");
+    makes_a_task(with(Serve::new()).config(&config)).await;
+    assert!(!environment.exists() && file.exists() && !flag.exists());
+    std::fs::remove_file(&file).expect("the file");
+    makes_a_task(with(Serve::new()).config(&config).store(&flag)).await;
+    assert!(!environment.exists() && !file.exists() && flag.exists());
+}
+
+#[tokio::test]
+async fn without_a_word_it_is_a_file_in_the_working_directory() {
+    let files = Files::new();
+    let (dir, file) = (files.path("."), files.path("refrain.db"));
+    makes_a_task(Serve::new().in_directory(&dir)).await;
+    assert!(file.exists());
+    let listed = program()
+        .args(["tasks", "list", "--json"])
+        .current_dir(&dir)
+        .output()
+        .await
+        .expect("the binary can be started");
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    assert_eq!(listed[0]["status"], "completed", "{listed}");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_opened_is_named_without_its_password() {
+    let files = Files::new();
+    let text = files.write(
+        "no.db",
+        "This is not a database, and long enough to be seen as none.",
+    );
+    let absent = files.path("absent/refrain.db");
+    for (url, reason, advice) in [
+        (
+            sqlite(&absent),
+            "No such file or directory",
+            "--store sqlite:PATH",
+        ),
+        (sqlite(&text), "not a database", "--store sqlite:PATH"),
+        ("sqlite:".into(), "names no file", "--store sqlite:PATH"),
+        (
+            "refrain.db".into(),
+            "begins with `sqlite:`",
+            "$REFRAIN_STORE",
+        ),
+        (
+            "postgrse://me:hush@db/tasks".into(),
+            "begins with `sqlite:`",
+            "$REFRAIN_STORE",
+        ),
+    ] {
+        let said = Serve::new().args(["--store", &url]).fails().await;
+        let shown = url.replace("hush", "…");
+        assert!(
+            said.contains(&format!("the store {shown} cannot be opened: ")),
+            "{said}"
+        );
+        assert!(said.contains(reason) && said.contains(advice), "{said}");
+        assert!(!said.contains("hush"), "{said}");
+        // The same words for a worker.
+        let worker = Serve::worker().args(["--store", &url]).fails().await;
+        assert_eq!(worker, said);
+    }
+}
+
+/// Neither what shows the settings nor what shows mistakes shows a password.
+#[test]
+fn the_password_in_a_file_is_not_shown() {
+    let files = Files::new();
+    let url = "postgres://me:hush@db/tasks";
+    let good = files.write(
+        "good.toml",
+        &format!("store = \"{url}\"\n[tasks]\nseal = true\n"),
+    );
+    let check = |file: &std::path::Path, json: &[&str]| {
+        let args = ["config", "check"].into_iter().chain(json.iter().copied());
+        let args = args.map(str::to_owned).chain([file.display().to_string()]);
+        refrain(args)
+    };
+    for json in [&[][..], &["--json"]] {
+        let said = check(&good, json);
+        assert!(said.ok, "{said:?}");
+        assert!(said.out.contains("postgres://me:…@db/tasks"), "{said:?}");
+        assert!(!format!("{said:?}").contains("hush"), "{said:?}");
+    }
+    for bad in [
+        format!("store = [\"{url}\"]\n"),
+        format!("store = \"{url}\n"),
+        format!("sotre = \"{url}\"\n"),
+    ] {
+        let bad = files.write("bad.toml", &bad);
+        let said = check(&bad, &[]);
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.err.contains("bad.toml:1:"), "{said:?}");
+        assert!(said.err.contains("postgres://me:****@db"), "{said:?}");
+        assert!(!said.err.contains("hush"), "{said:?}");
+    }
+    let bad = files.write(
+        "bad.toml",
+        "[tasks]\nseal = 1\nlease_ms = 0\nattempts = 0\n",
+    );
+    let said = check(&bad, &[]);
+    for part in [
+        "tasks.seal must be true or false, not a whole number",
+        "tasks.lease_ms must be at least 100, not 0",
+        "tasks.attempts must be at least 1, not 0",
+    ] {
+        assert!(said.err.contains(part), "{said:?}");
+    }
+}
+
+/// What is sealed with a key that nobody has after a restart is lost: that is not begun.
+#[tokio::test]
+async fn sealed_tasks_need_keys_and_open_with_them() {
+    let files = Files::new();
+    let config = files.write("config.toml", "[tasks]\nseal = true\nlook_ms = 50\n");
+    let said = Serve::new().config(&config).fails().await;
+    assert!(said.contains("tasks.seal needs keys"), "{said}");
+
+    let (keys, store) = (files.keys("fleet.keys"), files.path("sealed.db"));
+    let serve = || Serve::new().config(&config).keys(&keys).store(&store);
+    let mut first = serve().start().await;
+    let client = Client::new(first.address);
+    let arguments = json!({"pause_ms": 1});
+    let id = client.create(Call::new("echo_task", arguments)).await;
+    client.asked(&id, &["echo_input"]).await;
+    let stored = |name: &str| {
+        let files = ["", "-wal"].map(|end| format!("{}{end}", store.display()));
+        let all = files.iter().filter_map(|file| std::fs::read(file).ok());
+        let all: Vec<u8> = all.flatten().collect();
+        all.windows(name.len()).any(|part| part == name.as_bytes())
+    };
+    assert!(
+        stored("echo_task"),
+        "the name of the tool is there to be searched for"
+    );
+    assert!(
+        !stored("Please provide the input"),
+        "an ask lies open in the store"
+    );
+    first.stop().await;
+    let second = serve().start().await;
+    let client = Client::new(second.address);
+    client
+        .update(&id, "echo_input", &json!({"input": "hush, hush"}))
+        .await;
+    assert_eq!(client.completed(&id).await.text(), "Echo: hush, hush");
+    assert!(!stored("hush, hush"), "an answer lies open in the store");
+}
+
+/// Help is read on terminals, and must not show what is in the environment.
+#[tokio::test]
+async fn help_says_where_a_password_belongs() {
+    let mut terminal = Terminal::open();
+    let theirs = terminal.theirs();
+    let child = program()
+        .args(["serve", "--help"])
+        .env("REFRAIN_STORE", "postgres://me:hush@db/tasks")
+        .stdout(theirs)
+        .spawn();
+    let said = terminal.read_until("Print version").await;
+    assert!(
+        said.contains("$REFRAIN_STORE") && said.contains("list of processes"),
+        "{said}"
+    );
+    assert!(!said.contains("hush"), "{said}");
+    let ended = child.expect("the binary can be started").wait().await;
+    assert!(ended.expect("it ends").success());
+}

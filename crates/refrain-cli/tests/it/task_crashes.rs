@@ -1,0 +1,223 @@
+//! Tasks and what happens to instances: killed, paused for longer than their lease, drained, replaced by newer ones.
+
+use crate::support::tasks::{Look, brief, in_the_middle, shared, shown};
+use crate::support::{Call, Client, Files, Ledger, Reply, Serve};
+use rustix::process::Signal;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Instances with one store and one ledger between them.
+struct Fleet {
+    ledger: PathBuf,
+    store: PathBuf,
+    config: PathBuf,
+    _files: Files,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let files = Files::new();
+        Self {
+            ledger: files.write("ledger", ""),
+            store: shared(&files),
+            config: brief(&files),
+            _files: files,
+        }
+    }
+
+    fn with(&self, serve: Serve) -> Serve {
+        let serve = serve.ledger(&self.ledger).store(&self.store);
+        serve.config(&self.config)
+    }
+
+    fn serve(&self) -> Serve {
+        self.with(Serve::new())
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::at(&self.ledger)
+    }
+}
+
+/// An echo whose step takes so long.
+fn echo(text: &str, pause_ms: u64) -> Call {
+    Call::new("echo_task", json!({"text": text, "pause_ms": pause_ms}))
+}
+
+/// The instance is killed in the middle of a step. The other one does it, under the same key.
+#[tokio::test]
+async fn what_a_killed_instance_began_another_one_finishes() {
+    in_the_middle(async |pause_ms| {
+        let fleet = Fleet::new();
+        let mut a = fleet.serve().start().await;
+        let b = fleet.serve().start().await;
+        let id = Client::new(a.address).create(echo("lamp", pause_ms)).await;
+        fleet.ledger().wait_for("attempt", 1).await;
+        let killed = a.id();
+        a.kill().await;
+        if !fleet.ledger().done().is_empty() {
+            return None;
+        }
+        let done = Client::new(b.address).completed(&id).await;
+        assert_eq!(done.text(), "Echo: lamp");
+        assert_eq!(fleet.ledger().attempts("echo"), [killed, b.id()]);
+        assert_eq!(fleet.ledger().done(), ["echo lamp"]);
+        Some(())
+    })
+    .await;
+}
+
+/// Killed in its second step: the first one is in the journal, and is not attempted again.
+#[tokio::test]
+async fn what_a_killed_instance_had_done_is_not_done_again() {
+    in_the_middle(async |pause_ms| {
+        let fleet = Fleet::new();
+        let mut a = fleet.serve().start().await;
+        let client = Client::new(a.address).with_tasks();
+        let mut vm = Call::new("create_vm", json!({"name": "web", "pause_ms": pause_ms}));
+        let asked = client.round(&mut vm).await;
+        assert_eq!(asked, Reply::Asked(vec!["size".into()]));
+        vm.answer("size", &json!({"processors": 4}));
+        let Reply::Task(id) = client.round(&mut vm).await else {
+            panic!("it has become no task");
+        };
+        // A second step begins when the first one's value is written.
+        fleet.ledger().wait_for("attempt", 2).await;
+        let killed = a.id();
+        a.kill().await;
+        if fleet.ledger().done().len() > 1 {
+            return None;
+        }
+        let b = fleet.serve().start().await;
+        let done = Client::new(b.address).completed(&id).await;
+        assert_eq!(done.text(), "web runs, with 4 processors.");
+        assert_eq!(fleet.ledger().attempts("make"), [killed]);
+        assert_eq!(fleet.ledger().attempts("start"), [killed, b.id()]);
+        assert_eq!(fleet.ledger().done(), ["make web", "start web"]);
+        Some(())
+    })
+    .await;
+}
+
+/// Paused beyond its lease and then let go on, a worker writes nothing: the result is that of the other one.
+#[tokio::test]
+async fn a_paused_worker_cannot_write() {
+    in_the_middle(async |pause_ms| {
+        let fleet = Fleet::new();
+        let a = fleet.serve().start().await;
+        let b = fleet.serve().start().await;
+        let at_b = Client::new(b.address);
+        let id = Client::new(a.address).create(echo("lamp", pause_ms)).await;
+        fleet.ledger().wait_for("attempt", 1).await;
+        // Not while it writes that it has begun.
+        let begun = |look: &Look| {
+            look.status() == "completed" || look.0["statusMessage"] == "Echoing the input."
+        };
+        at_b.task_until(&id, begun).await;
+        a.signal(Signal::STOP);
+        if !fleet.ledger().done().is_empty() {
+            return None;
+        }
+        // A process that is paused while it writes to a file of SQLite keeps all others from writing: not this time.
+        let mut other = Call::new("accounts_task", json!({}));
+        let other = at_b.clone().with_tasks().round(&mut other).await;
+        if matches!(other, Reply::Refused { .. }) {
+            b.log.wait_for("database is locked", 1).await;
+            return None;
+        }
+        // The lease runs out, and b takes the task.
+        let done = at_b.completed(&id).await;
+        assert_eq!(done.text(), "Echo: lamp");
+        let attempts = [a.id(), b.id()];
+        assert_eq!(fleet.ledger().attempts("echo"), attempts);
+        assert_eq!(fleet.ledger().done(), ["echo lamp"]);
+        let over = shown(&fleet.store, &id);
+
+        a.signal(Signal::CONT);
+        let gone = a.log.wait_for("a task is no longer run here", 1).await;
+        assert!(gone.contains(&id[..8]), "{gone}");
+        // Nothing of it has changed since b was done, and nothing more was done.
+        assert_eq!(shown(&fleet.store, &id), over);
+        assert_eq!(at_b.task(&id).await.text(), "Echo: lamp");
+        assert_eq!(fleet.ledger().attempts("echo"), attempts);
+        assert_eq!(fleet.ledger().done(), ["echo lamp"]);
+        Some(())
+    })
+    .await;
+}
+
+/// Told to stop, an instance hands on what it works on once the step is done, and the other one goes on from there.
+#[tokio::test]
+async fn what_a_drained_instance_worked_on_another_one_finishes() {
+    in_the_middle(async |pause_ms| {
+        let fleet = Fleet::new();
+        let mut a = fleet.serve().start().await;
+        let call = Call::new("move_vm", json!({"name": "web", "pause_ms": pause_ms}));
+        let id = Client::new(a.address).create(call).await;
+        fleet.ledger().wait_for("attempt", 1).await;
+        let stopped = a.id();
+        a.stop().await;
+        let begun = fleet.ledger().effects("attempt").len();
+        if begun == 5 {
+            return None;
+        }
+        assert_eq!(fleet.ledger().done().len(), begun, "a step was broken off");
+        // Handed on, and not left to its lease.
+        assert_eq!(shown(&fleet.store, &id)["worker"], json!(null));
+
+        let b = fleet.serve().start().await;
+        let at_b = Client::new(b.address);
+        let answer = json!({"switch": true});
+        at_b.update(&id, "switch_over", &answer).await;
+        let done = at_b.completed(&id).await;
+        assert_eq!(done.text(), "web runs on the other host.");
+        // Every part once, by one or the other.
+        for part in 1..=5 {
+            let by = if part <= begun { stopped } else { b.id() };
+            let attempts = fleet.ledger().attempts(&format!("copy_{part}"));
+            assert_eq!(attempts, [by], "part {part}");
+        }
+        assert_eq!(fleet.ledger().done().len(), 6);
+        Some(())
+    })
+    .await;
+}
+
+/// A task of the old version is finished by the new one, which asks for what it needs beside what was answered.
+#[tokio::test]
+async fn tasks_of_one_version_finish_under_the_next() {
+    let fleet = Fleet::new();
+    let version = |number| fleet.serve().args(["--accounts", number]);
+    let mut old = version("1").start().await;
+    let at_old = Client::new(old.address);
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(at_old.create(Call::new("accounts_task", json!({}))).await);
+    }
+    let octocat = json!({"name": "octocat"});
+    for id in &ids {
+        at_old.asked(id, &["github_login", "google_login"]).await;
+    }
+    // One has an answer that the new version needs, one has one that it does not, and one has none.
+    at_old.update(&ids[0], "github_login", &octocat).await;
+    at_old.asked(&ids[0], &["google_login"]).await;
+    at_old.update(&ids[1], "google_login", &octocat).await;
+    at_old.asked(&ids[1], &["github_login"]).await;
+    old.stop().await;
+
+    let new = version("2").start().await;
+    let at_new = Client::new(new.address);
+    let linked = "Linked GitHub octocat and Microsoft octocat.";
+    for (id, open) in ids
+        .iter()
+        .zip(["google_login", "github_login", "github_login"])
+    {
+        // What the old one asked is still open. Its answer has the new one look at the task.
+        at_new.update(id, open, &octocat).await;
+        let look = at_new.task_until(id, |look| look.asked().contains(&"microsoft_login"));
+        let look = look.await;
+        assert_eq!(look.asked(), ["microsoft_login"], "{look:?}");
+        at_new.update(id, "microsoft_login", &octocat).await;
+        assert_eq!(at_new.completed(id).await.text(), linked);
+    }
+}

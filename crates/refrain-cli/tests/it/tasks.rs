@@ -1,0 +1,169 @@
+//! Tasks over HTTP on a store in a file: made, looked after, answered, called off, and kept over a restart.
+
+use crate::support::tasks::{eager, form, shared};
+use crate::support::{Call, Client, Files, Ledger, Reply, Serve};
+use serde_json::{Value, json};
+
+fn echo_task(arguments: Value) -> Call {
+    Call::new("echo_task", arguments)
+}
+
+/// The persistent workflow of the documents, as the extension has it.
+#[tokio::test]
+async fn the_echo_of_the_documents_is_created_polled_answered_and_done() {
+    let files = Files::new();
+    let file = files.write("ledger", "");
+    let instance = Serve::new().ledger(&file).start().await;
+    let client = Client::new(instance.address);
+
+    let id = client.create(echo_task(json!({}))).await;
+    let look = client.asked(&id, &["echo_input"]).await;
+    assert_eq!(look.status(), "input_required");
+    assert_eq!(look.0["ttlMs"], 60_000);
+    assert_eq!(look.0["pollIntervalMs"], 100);
+    assert_eq!(
+        look.0["statusMessage"],
+        "Task has been created for echo tool invocation."
+    );
+    let ask = &look.0["inputRequests"]["echo_input"];
+    assert_eq!(ask["method"], "elicitation/create");
+    assert_eq!(
+        ask["params"]["message"],
+        "Please provide the input string to echo back"
+    );
+
+    // What was not asked for is taken, and changes nothing.
+    let other = json!({"not_requested": form(&json!({"input": "?"}))});
+    let reply = client.about_task("tasks/update", &id, Some(&other)).await;
+    assert!(reply.expect("a reply").get("result").is_some());
+    assert_eq!(client.task(&id).await.asked(), ["echo_input"]);
+
+    let content = json!({"input": "Hello World!"});
+    client.update(&id, "echo_input", &content).await;
+    let done = client.completed(&id).await;
+    assert_eq!(done.text(), "Echo: Hello World!");
+    assert_ne!(done.0["result"]["isError"], true);
+    let ledger = Ledger::at(&file);
+    assert_eq!(ledger.done(), ["echo Hello World!"]);
+    assert_eq!(ledger.attempts("echo"), [instance.id()]);
+}
+
+/// A client that does not know tasks gets the same in rounds.
+#[tokio::test]
+async fn for_clients_that_know_no_tasks_the_tools_are_like_any_other() {
+    let instance = Serve::new().start().await;
+    let client = Client::new(instance.address);
+    let done = client.finish(echo_task(json!({}))).await;
+    assert_eq!(done.reply, Reply::Done("Echo: hello".into()));
+
+    let mut vm = Call::new("create_vm", json!({"name": "web"}));
+    assert_eq!(
+        client.round(&mut vm).await,
+        Reply::Asked(vec!["size".into()])
+    );
+    vm.answer("size", &json!({"processors": 2}));
+    let done = client.round(&mut vm).await;
+    assert_eq!(done, Reply::Done("web runs, with 2 processors.".into()));
+}
+
+#[tokio::test]
+async fn asked_in_a_round_the_rest_is_a_task() {
+    let files = Files::new();
+    let file = files.write("ledger", "");
+    let instance = Serve::new().ledger(&file).start().await;
+    let client = Client::new(instance.address).with_tasks();
+    let mut vm = Call::new("create_vm", json!({"name": "web"}));
+    assert_eq!(
+        client.round(&mut vm).await,
+        Reply::Asked(vec!["size".into()])
+    );
+    assert_eq!(Ledger::at(&file).effects("attempt"), []);
+    vm.answer("size", &json!({"processors": 2}));
+    let Reply::Task(id) = client.round(&mut vm).await else {
+        panic!("it has become no task");
+    };
+    let done = client.completed(&id).await;
+    assert_eq!(done.text(), "web runs, with 2 processors.");
+    assert_eq!(Ledger::at(&file).done(), ["make web", "start web"]);
+}
+
+/// The other branch goes on while the ask is open, and the answer is for later.
+#[tokio::test]
+async fn a_task_works_while_it_waits() {
+    let files = Files::new();
+    let file = files.write("ledger", "");
+    let instance = Serve::new().ledger(&file).start().await;
+    let client = Client::new(instance.address);
+    let call = Call::new("move_vm", json!({"name": "web", "pause_ms": 20}));
+    let id = client.create(call).await;
+
+    let all =
+        |look: &crate::support::tasks::Look| look.0["statusMessage"] == "All parts are copied.";
+    let look = client.task_until(&id, all).await;
+    assert_eq!(
+        (look.status(), look.asked()),
+        ("input_required", vec!["switch_over"])
+    );
+    let parts: Vec<String> = (1..=5).map(|part| format!("copy_{part} web")).collect();
+    assert_eq!(Ledger::at(&file).done(), parts);
+
+    client
+        .update(&id, "switch_over", &json!({"switch": true}))
+        .await;
+    assert_eq!(
+        client.completed(&id).await.text(),
+        "web runs on the other host."
+    );
+    assert_eq!(Ledger::at(&file).done().len(), parts.len() + 1);
+}
+
+/// It works under an open ask, and is called off in the middle, by another instance than the one it runs on.
+#[tokio::test]
+async fn a_task_that_works_while_it_waits_can_be_called_off() {
+    let files = Files::new();
+    let (file, store, eager) = (files.write("ledger", ""), shared(&files), eager(&files));
+    let serve = || Serve::new().ledger(&file).store(&store).config(&eager);
+    let (a, b) = (serve().start().await, serve().start().await);
+    let ledger = Ledger::at(&file);
+    let call = Call::new("move_vm", json!({"name": "web", "pause_ms": 60_000}));
+    let id = Client::new(a.address).create(call).await;
+    let at_b = Client::new(b.address);
+    at_b.asked(&id, &["switch_over"]).await;
+    ledger.wait_for("attempt", 1).await;
+
+    at_b.cancel(&id).await;
+    assert_eq!(at_b.task(&id).await.status(), "cancelled");
+    // The instance that ran it learns of it, and stops in the middle of the step.
+    a.log.wait_for("a task is no longer run here", 1).await;
+    assert_eq!(ledger.done(), [""; 0]);
+    assert_eq!(at_b.task(&id).await.status(), "cancelled");
+}
+
+#[tokio::test]
+async fn tasks_are_their_callers_own_and_there_after_a_restart() {
+    let files = Files::new();
+    let (store, eager) = (shared(&files), eager(&files));
+    let tokens = files.write("tokens", "alice secret-of-alice-1\nbob secret-of-bob-12\n");
+    let serve = || Serve::new().store(&store).tokens(&tokens).config(&eager);
+    let mut first = serve().start().await;
+    let alice = Client::new(first.address).with_bearer("secret-of-alice-1");
+    let id = alice.create(echo_task(json!({}))).await;
+    alice.asked(&id, &["echo_input"]).await;
+    first.stop().await;
+
+    let second = serve().start().await;
+    let bob = Client::new(second.address).with_bearer("secret-of-bob-12");
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let answers = json!({"echo_input": form(&json!({"input": "stolen"}))});
+        let answers = (method == "tasks/update").then_some(&answers);
+        let reply = bob.about_task(method, &id, answers).await.expect("a reply");
+        assert_eq!(reply["error"]["code"], -32602, "{method}: {reply}");
+    }
+    let alice = Client::new(second.address).with_bearer("secret-of-alice-1");
+    let look = alice.task(&id).await;
+    assert_eq!(look.asked(), ["echo_input"]);
+    alice
+        .update(&id, "echo_input", &json!({"input": "mine"}))
+        .await;
+    assert_eq!(alice.completed(&id).await.text(), "Echo: mine");
+}

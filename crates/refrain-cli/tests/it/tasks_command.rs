@@ -1,0 +1,315 @@
+//! `refrain tasks`: what operators see of tasks, and do to them.
+
+use crate::support::tasks::{eager, in_the_middle, shared, shown};
+use crate::support::terminal::Terminal;
+use crate::support::{
+    Call, Client, Files, Instance, Ledger, Serve, in_time, program, refrain, sqlite,
+};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// An instance, and the store that its tasks are in.
+struct Tasks {
+    client: Client,
+    store: PathBuf,
+    instance: Instance,
+    files: Files,
+}
+
+impl Tasks {
+    async fn start() -> Self {
+        let files = Files::new();
+        let (store, eager) = (shared(&files), eager(&files));
+        let tokens = files.write("tokens", "alice secret-of-alice-1\n");
+        let ledger = files.write("ledger", "");
+        let serve = Serve::new().store(&store).tokens(&tokens).config(&eager);
+        let instance = serve.ledger(&ledger).start().await;
+        Self {
+            client: Client::new(instance.address).with_bearer("secret-of-alice-1"),
+            store,
+            instance,
+            files,
+        }
+    }
+
+    fn command(&self, args: &[&str]) -> crate::support::instance::Said {
+        let store = sqlite(&self.store);
+        let args = ["tasks"].iter().chain(args).copied();
+        refrain(args.chain(["--store", &store]))
+    }
+
+    fn list(&self, args: &[&str]) -> Vec<Value> {
+        let said = self.command(&[&["list", "--json"], args].concat());
+        assert!(said.ok, "{said:?}");
+        serde_json::from_str(&said.out).expect("one JSON array")
+    }
+
+    /// A task that asks, and one that is done, in this order.
+    async fn two(&self) -> [String; 2] {
+        let asks = self.client.create(Call::new("echo_task", json!({}))).await;
+        self.client.asked(&asks, &["echo_input"]).await;
+        let secret = json!({"name": "hush-name"});
+        let done = self.client.create(Call::new("move_vm", secret)).await;
+        self.client.asked(&done, &["switch_over"]).await;
+        self.client
+            .update(&done, "switch_over", &json!({"switch": false}))
+            .await;
+        self.client.completed(&done).await;
+        [asks, done]
+    }
+}
+
+fn ids(rows: &[Value]) -> Vec<&str> {
+    rows.iter().filter_map(|row| row["id"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn tasks_are_listed_for_people_and_for_programs() {
+    let tasks = Tasks::start().await;
+    let none = tasks.command(&["list"]);
+    assert_eq!((none.ok, none.out.as_str()), (true, ""), "{none:?}");
+    assert!(none.err.contains("there are no such tasks"), "{none:?}");
+    assert_eq!(tasks.list(&[]), [json!(null); 0]);
+
+    let [asks, done] = tasks.two().await;
+    let said = tasks.command(&["list"]);
+    assert!(said.ok && said.err.is_empty(), "{said:?}");
+    assert!(
+        !said.out.contains('\x1b'),
+        "colours where there is no terminal"
+    );
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", said.out);
+    let words =
+        |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    assert_eq!(
+        words(lines[0]),
+        [
+            "ID", "STATUS", "TOOL", "OWNER", "CREATED", "ATTEMPTS", "WORKER"
+        ]
+    );
+    // The latest first, and each cell under its head.
+    assert_eq!(
+        words(lines[1])[..4],
+        [done.as_str(), "completed", "move_vm", "alice"]
+    );
+    assert_eq!(
+        words(lines[2])[..4],
+        [asks.as_str(), "input_required", "echo_task", "alice"]
+    );
+    for head in ["STATUS", "TOOL", "OWNER", "CREATED", "ATTEMPTS", "WORKER"] {
+        let at = lines[0].find(head).expect("a head");
+        for line in &lines[1..] {
+            assert_eq!(&line[at - 2..at], "  ", "{line}");
+            assert_ne!(&line[at..=at], " ", "{line}");
+        }
+    }
+
+    assert_eq!(ids(&tasks.list(&[])), [done.as_str(), &asks]);
+    assert_eq!(ids(&tasks.list(&["--status", "input_required"])), [&asks]);
+    assert_eq!(ids(&tasks.list(&["--tool", "move_vm"])), [&done]);
+    assert_eq!(
+        tasks
+            .list(&["--tool", "move_vm", "--status", "failed"])
+            .len(),
+        0
+    );
+    let first = tasks.command(&["list", "--limit", "1"]);
+    assert_eq!(first.out.lines().count(), 2, "{first:?}");
+    assert!(first.err.contains("--limit shows more"), "{first:?}");
+    let first = tasks.command(&["list", "--limit", "2"]);
+    assert!(first.err.is_empty(), "{first:?}");
+}
+
+#[tokio::test]
+async fn a_task_is_shown_without_what_callers_sent_and_get() {
+    let tasks = Tasks::start().await;
+    let [asks, done] = tasks.two().await;
+    let said = tasks.command(&["show", &asks]);
+    assert!(said.ok && !said.out.contains('\x1b'), "{said:?}");
+    let value = |name: &str| {
+        let line = said.out.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{name}: {said:?}"))[12..].to_owned()
+    };
+    assert_eq!(value("id "), asks);
+    assert_eq!(value("tool"), "echo_task");
+    assert_eq!(value("owner"), "alice");
+    assert_eq!(value("status"), "input_required");
+    assert_eq!(
+        value("message"),
+        "Task has been created for echo tool invocation."
+    );
+    assert_eq!(value("worker"), "-");
+    assert_eq!(value("last error"), "-");
+    assert!(value("asks").starts_with("echo_input ("), "{said:?}");
+    assert_eq!(value("outcome"), "-");
+
+    let row = shown(&tasks.store, &done);
+    assert_eq!(row["status"], "completed");
+    assert_eq!(row["owner"], "alice");
+    assert_eq!(row["message"], "All parts are copied.");
+    assert_eq!(row["due"], json!(null));
+    assert_eq!(row["asks"], json!([]));
+    assert!(
+        row["outcomeBytes"].as_u64().is_some_and(|bytes| bytes > 0),
+        "{row}"
+    );
+    for time in ["created", "updated", "expires"] {
+        let time = row[time].as_str().expect("a time");
+        assert!(time.ends_with('Z') && time.len() == 24, "{time}");
+    }
+    // The name is among the arguments and in the result.
+    for args in [
+        &["list"][..],
+        &["list", "--json"],
+        &["show", &done],
+        &["show", &done, "--json"],
+    ] {
+        let said = tasks.command(args);
+        assert!(said.ok && !said.out.contains("hush"), "{said:?}");
+    }
+    // What runs is shown with who runs it.
+    let call = json!({"name": "web", "pause_ms": 60_000});
+    let runs = tasks.client.create(Call::new("move_vm", call)).await;
+    Ledger::at(&tasks.files.path("ledger"))
+        .wait_for("attempt", 6)
+        .await;
+    let row = shown(&tasks.store, &runs);
+    let worker = row["worker"].as_str().expect("a worker");
+    assert!(
+        worker.starts_with(&format!("{}-", tasks.instance.id())),
+        "{worker}"
+    );
+    assert!(row["due"].is_string(), "{row}");
+}
+
+#[tokio::test]
+async fn a_task_is_called_off_wherever_it_runs() {
+    let tasks = Tasks::start().await;
+    let [asks, done] = tasks.two().await;
+    let call = json!({"text": "x", "pause_ms": 60_000});
+    let runs = tasks.client.create(Call::new("echo_task", call)).await;
+    Ledger::at(&tasks.files.path("ledger"))
+        .wait_for("attempt", 6)
+        .await;
+    for id in [&asks, &runs] {
+        let said = tasks.command(&["cancel", id]);
+        assert!(said.ok, "{said:?}");
+        assert_eq!(said.out, format!("{id}  cancelled\n"));
+        assert_eq!(tasks.client.task(id).await.status(), "cancelled");
+        // It is so, and that is what was wanted.
+        assert!(tasks.command(&["cancel", id]).ok);
+    }
+    tasks
+        .instance
+        .log
+        .wait_for("a task is no longer run here", 1)
+        .await;
+    let said = tasks.command(&["cancel", &done]);
+    assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
+    assert!(said.err.contains("is completed, and stays so"), "{said:?}");
+}
+
+/// A task whose workers were lost too often is run again, and does what it had not done.
+#[tokio::test]
+async fn a_failed_task_works_again() {
+    in_the_middle(async |pause_ms| {
+        let files = Files::new();
+        let (store, file) = (shared(&files), files.write("ledger", ""));
+        let settings = "[tasks]\nlook_ms = 50\nlease_ms = 4000\nattempts = 1\n";
+        let config = files.write("config.toml", settings);
+        let serve = || Serve::new().store(&store).config(&config).ledger(&file);
+        let mut first = serve().start().await;
+        let call = json!({"text": "lamp", "pause_ms": pause_ms});
+        let call = Call::new("echo_task", call);
+        let id = Client::new(first.address).create(call).await;
+        let ledger = Ledger::at(&file);
+        ledger.wait_for("attempt", 1).await;
+        first.kill().await;
+        if !ledger.done().is_empty() {
+            return None;
+        }
+        let second = serve().start().await;
+        let client = Client::new(second.address);
+        let failed = client
+            .task_until(&id, |look| look.status() == "failed")
+            .await;
+        let message = failed.0["error"]["message"].as_str().expect("an error");
+        assert!(message.contains("the task was tried 1 times"), "{message}");
+        assert_eq!(ledger.attempts("echo").len(), 1);
+
+        let url = sqlite(&store);
+        let said = refrain(["tasks", "requeue", &id, "--store", &url]);
+        assert!(said.ok, "{said:?}");
+        assert_eq!(said.out, format!("{id}  working\n"));
+        assert_eq!(client.completed(&id).await.text(), "Echo: lamp");
+        assert_eq!(ledger.done(), ["echo lamp"]);
+        assert_eq!(ledger.attempts("echo").len(), 2);
+        let said = refrain(["tasks", "requeue", &id, "--store", &url]);
+        assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
+        assert!(said.err.contains("is completed, and stays so"), "{said:?}");
+        Some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn mistakes_are_told() {
+    let tasks = Tasks::start().await;
+    let [asks, _] = tasks.two().await;
+    for command in ["show", "cancel", "requeue"] {
+        // Whole ids only.
+        for id in ["0000", &asks[..12], "no id\x1b[31m", ""] {
+            let said = tasks.command(&[command, id]);
+            assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
+            assert!(said.err.contains("there is no task"), "{said:?}");
+            assert!(!said.err.contains('\x1b'), "{said:?}");
+        }
+    }
+    assert_eq!(tasks.client.task(&asks).await.status(), "input_required");
+    let said = tasks.command(&["list", "--status", "done"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(
+        said.err
+            .contains("working, input_required, completed, failed, cancelled"),
+        "{said:?}"
+    );
+
+    // A store that is not there is not made by looking at it.
+    let absent = tasks.files.path("absent.db");
+    let said = refrain(["tasks", "list", "--store", &sqlite(&absent)]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("there is no store sqlite:"), "{said:?}");
+    assert!(!absent.exists());
+
+    // The configuration of the instances names it as well.
+    let config = format!("store = {:?}\n", sqlite(&tasks.store));
+    let config = tasks.files.write("config.toml", &config);
+    let said = refrain(["tasks", "list", "--config", &config.display().to_string()]);
+    assert!(said.ok && said.out.contains(&asks), "{said:?}");
+}
+
+#[tokio::test]
+async fn on_a_terminal_there_are_colours() {
+    let tasks = Tasks::start().await;
+    let [asks, _] = tasks.two().await;
+    let coloured = "\x1b[33minput_required";
+    for args in [&["list"][..], &["show", &asks]] {
+        let mut terminal = Terminal::open();
+        let mut command = program();
+        let command = command
+            .arg("tasks")
+            .args(args)
+            .args(["--store", &sqlite(&tasks.store)]);
+        let command = command.env("TERM", "xterm").stdout(terminal.theirs());
+        let mut child = command.spawn().expect("the binary can be started");
+        let said = in_time("colours", terminal.read_until(coloured)).await;
+        assert!(said.contains(coloured), "{said}");
+        assert!(
+            in_time("the end", child.wait())
+                .await
+                .expect("it ends")
+                .success()
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! `refrain worker`: it works on tasks that others took in, and ends when it is told to.
+
+use crate::support::http::{status_of, text_of};
+use crate::support::tasks::{brief, in_the_middle, shared, shown};
+use crate::support::{Call, Client, Files, Ledger, Serve, refrain};
+use rustix::process::Signal;
+use serde_json::json;
+use std::net::SocketAddr;
+
+/// Tasks whose instance is gone are finished by a worker, which has no port at all.
+#[tokio::test]
+async fn a_worker_finishes_what_an_instance_took_in() {
+    in_the_middle(async |pause_ms| {
+        let files = Files::new();
+        let (file, store, brief) = (files.write("ledger", ""), shared(&files), brief(&files));
+        let with = |serve: Serve| serve.ledger(&file).store(&store).config(&brief);
+        let mut instance = with(Serve::new()).start().await;
+        let client = Client::new(instance.address);
+        let waits = client.create(Call::new("echo_task", json!({}))).await;
+        client.asked(&waits, &["echo_input"]).await;
+        let call = json!({"text": "chair", "pause_ms": pause_ms});
+        let works = client.create(Call::new("echo_task", call)).await;
+        let ledger = Ledger::at(&file);
+        ledger.wait_for("attempt", 1).await;
+        let killed = instance.id();
+        instance.kill().await;
+        if !ledger.done().is_empty() {
+            return None;
+        }
+        let mut worker = with(Serve::worker()).start_worker().await;
+        ledger.wait_for("done", 1).await;
+        assert_eq!(ledger.attempts("echo"), [killed, worker.id()]);
+        assert_eq!(ledger.done(), ["echo chair"]);
+        worker.stop().await;
+        assert_eq!(shown(&store, &works)["status"], "completed");
+        assert_eq!(shown(&store, &waits)["status"], "input_required");
+        Some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn both_signals_end_it_and_its_task_is_handed_on() {
+    for signal in [Signal::TERM, Signal::INT] {
+        in_the_middle(async |pause_ms| {
+            let files = Files::new();
+            let (file, store, brief) = (files.write("ledger", ""), shared(&files), brief(&files));
+            let with = |serve: Serve| serve.ledger(&file).store(&store).config(&brief);
+            let ledger = Ledger::at(&file);
+            let mut instance = with(Serve::new()).start().await;
+            let call = Call::new("move_vm", json!({"name": "web", "pause_ms": pause_ms}));
+            let id = Client::new(instance.address).create(call).await;
+            ledger.wait_for("attempt", 1).await;
+            instance.stop().await;
+            let before = ledger.effects("attempt").len();
+
+            let mut worker = with(Serve::worker()).start_worker().await;
+            if before < 5 {
+                ledger.wait_for("attempt", before + 1).await;
+            }
+            worker.signal(signal);
+            let ended = worker.ended().await;
+            assert!(ended.success(), "{ended} {:?}", worker.log);
+            let row = shown(&store, &id);
+            let stands = (&row["worker"], &row["status"]);
+            assert_eq!(stands, (&json!(null), &json!("input_required")));
+            if ledger.effects("attempt").len() == 5 {
+                return None;
+            }
+            let _other = with(Serve::worker()).start_worker().await;
+            ledger.wait_for("done", 5).await;
+            assert_eq!(ledger.done().len(), 5);
+            assert_eq!(ledger.effects("attempt").len(), 5);
+            Some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn its_metrics_have_a_port_if_it_is_told_to() {
+    let worker = Serve::worker().args(["--metrics", "127.0.0.1:0"]);
+    let mut worker = worker.start_worker().await;
+    let line = worker.log.wait_for("metrics at http://", 1).await;
+    let address = line.split_once("http://").expect("an address").1;
+    let address: SocketAddr = address.trim_end_matches("/metrics").parse().expect("one");
+    assert_eq!(status_of(address, "/readyz").await.expect("a page"), 200);
+    assert!(
+        text_of(address, "/metrics")
+            .await
+            .contains("refrain_build_info")
+    );
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_for_callers_is_not_for_workers() {
+    for flag in [
+        ["--listen", "127.0.0.1:0"],
+        ["--tokens", "file"],
+        ["--explain", "a"],
+    ] {
+        let said = refrain(["worker"].iter().chain(&flag));
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains("unexpected argument"), "{said:?}");
+    }
+    let said = Serve::worker().args(["--log", "json", "--store", "sqlite:/no/such/place/x.db"]);
+    let said = said.fails().await;
+    let line: serde_json::Value =
+        serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
+    let error = line["fields"]["error"].as_str().expect("an error");
+    assert!(
+        error.contains("sqlite:/no/such/place/x.db cannot be opened"),
+        "{error}"
+    );
+}
