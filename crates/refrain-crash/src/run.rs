@@ -15,7 +15,7 @@ use crate::trouble::Trouble;
 use crate::worker;
 use refrain::Server;
 use refrain::store::cluster::Cluster;
-use refrain::store::{ListTasks, Store, TaskId};
+use refrain::store::{ListTasks, Store, StoreError, TaskId, TaskRow};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -141,13 +141,7 @@ pub(crate) async fn run(orders: Orders, dir: &Path) -> Result<Report, Error> {
     stage.add_stuck(&mut ended).await;
     let runs = 0..stage.fleet.runs();
     let records: Result<Vec<_>, Error> = runs.map(|run| record::read(dir, run)).collect();
-    let list = ListTasks {
-        most: ended.len() * 2 + 10,
-        ..ListTasks::default()
-    };
-    let stored = stage.store.list(list).await.map_err(|error| Error::Store {
-        reason: error.to_string(),
-    })?;
+    let stored = rows(&*stage.store, ended.len() * 2 + 10).await?;
     let evidence = Evidence {
         ended,
         attempts: ledger.attempts().await?,
@@ -178,19 +172,34 @@ async fn start_cluster() -> Result<Arc<Cluster>, Error> {
 
 /// What is there already would be taken for what this run has done.
 async fn must_be_empty(ledger: &Ledger, store: &dyn Store) -> Result<(), Error> {
-    let list = ListTasks {
-        most: 1,
-        ..ListTasks::default()
-    };
-    let tasks = store.list(list).await.map_err(|error| Error::Store {
-        reason: error.to_string(),
-    })?;
+    let tasks = rows(store, 1).await?;
     if tasks.is_empty() && ledger.attempts().await?.is_empty() {
         return Ok(());
     }
     Err(Error::Store {
         reason: "it has tasks or attempts already; name an empty one".to_owned(),
     })
+}
+
+/// So many of the store's tasks, at most. Connections may just have been cut.
+async fn rows(store: &dyn Store, most: usize) -> Result<Vec<TaskRow>, Error> {
+    let begun = Instant::now();
+    loop {
+        let list = ListTasks {
+            most,
+            ..ListTasks::default()
+        };
+        match store.list(list).await {
+            Ok(rows) => return Ok(rows),
+            Err(StoreError::Unavailable(_)) if begun.elapsed() < STUCK => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                return Err(Error::Store { reason });
+            }
+        }
+    }
 }
 
 impl Stage {

@@ -107,6 +107,8 @@ impl Server {
         watch.args(["-c", "listen_addresses=127.0.0.1"]);
         watch.args(["-c", "unix_socket_directories="]);
         watch.args(["-c", "max_connections=300"]);
+        // Stopping waits for whoever has just connected and says nothing; that is a minute otherwise.
+        watch.args(["-c", "authentication_timeout=15"]);
         watch.arg("-c").arg(format!("port={port}"));
         watch
             .stdin(Stdio::piped())
