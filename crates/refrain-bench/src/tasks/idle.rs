@@ -42,12 +42,11 @@ pub(crate) struct Idle {
 /// An instance: its worker runs until standard input ends. The first line of that is the URL of the store; for each one
 /// after it, it says how much was asked of the store and how many microseconds that took.
 pub(crate) async fn instance() -> Result<(), Error> {
-    let mut lines = std::io::stdin().lines();
-    let input = Error::system("standard input");
-    let Some(url) = lines.next().transpose().map_err(input)? else {
-        return Err(Error::Instance("no URL on standard input".to_owned()));
-    };
-    let counted = Counted::new(refrain_store::open(&url).await?);
+    let mut url = String::new();
+    std::io::stdin()
+        .read_line(&mut url)
+        .map_err(Error::system("standard input"))?;
+    let counted = Counted::new(refrain_store::open(url.trim_end()).await?);
     let options = TaskOptions {
         sweep: SWEEP,
         ..TaskOptions::default()
