@@ -15,7 +15,8 @@ check('discover: what is shown of the server', (server) =>
         assert(icons[0].src.startsWith(ICON), `icons ${JSON.stringify(icons)}`);
         same(client.getInstructions(), 'Call what the scenario names.', 'instructions');
         const { extensions } = client.getServerCapabilities();
-        same(extensions, { 'com.example/sample': { verbose: true } }, 'extensions');
+        const expected = { 'com.example/sample': { verbose: true }, 'io.modelcontextprotocol/tasks': {} };
+        same(extensions, expected, 'extensions');
     }));
 
 // Every list of the client: how a page is fetched, what the entries are called, and what they are known by.

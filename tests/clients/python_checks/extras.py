@@ -35,7 +35,8 @@ async def shown(server: Server) -> None:
         same(info.description, "Everything that the protocol's conformance suite calls.", "description")
         expect(info.icons[0].src.startswith(ICON), f"icons {info.icons!r}")
         same(client.instructions, "Call what the scenario names.", "instructions")
-        same(client.server_capabilities.extensions, {"com.example/sample": {"verbose": True}}, "extensions")
+        extensions = {"com.example/sample": {"verbose": True}, "io.modelcontextprotocol/tasks": {}}
+        same(client.server_capabilities.extensions, extensions, "extensions")
 
 
 @check("pages: every entry once, in order")

@@ -46,7 +46,10 @@ async fn shown(target: &Target) {
     assert_eq!(info["description"], description);
     is_icon(&info["icons"]);
     assert_eq!(server["instructions"], "Call what the scenario names.");
-    let extensions = json!({"com.example/sample": {"verbose": true}});
+    let extensions = json!({
+        "com.example/sample": {"verbose": true},
+        "io.modelcontextprotocol/tasks": {},
+    });
     assert_eq!(server["capabilities"]["extensions"], extensions);
 }
 
