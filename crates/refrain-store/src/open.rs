@@ -84,10 +84,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
 
 /// The stores that this build has.
 const KINDS: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {
-    (true, true) => "it begins with `sqlite:`, `postgres:` or `memory:`",
-    (true, false) => "in this build it begins with `sqlite:` or `memory:`",
-    (false, true) => "in this build it begins with `postgres:` or `memory:`",
-    (false, false) => "in this build it is `memory:`",
+    (true, true) => "it has to begin with `sqlite:`, `postgres:` or `memory:`",
+    (true, false) => "in this build it has to begin with `sqlite:` or `memory:`",
+    (false, true) => "in this build it has to begin with `postgres:` or `memory:`",
+    (false, false) => "in this build it has to be `memory:`",
 };
 
 /// The file of a SQLite URL, as it is written there.

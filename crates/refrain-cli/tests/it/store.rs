@@ -65,12 +65,12 @@ async fn a_store_that_cannot_be_opened_is_named_without_its_password() {
         ("sqlite:".into(), "names no file", "--store sqlite:PATH"),
         (
             "refrain.db".into(),
-            "begins with `sqlite:`",
+            "begin with `sqlite:`",
             "$REFRAIN_STORE",
         ),
         (
             "postgrse://me:hush@db/tasks".into(),
-            "begins with `sqlite:`",
+            "begin with `sqlite:`",
             "$REFRAIN_STORE",
         ),
     ] {

@@ -40,7 +40,7 @@ impl Future for DetachFuture<'_> {
             return Poll::Ready(Ok(()));
         }
         if let Some(reason) = state.no_task.take() {
-            return Poll::Ready(Err(Error::internal(reason)));
+            return Poll::Ready(Err(Error::retry(reason)));
         }
         let id = self.id.unwrap_or_else(|| state.new_slot_for_wait());
         state.park(id, Phase::Detaching, task.waker(), outside);

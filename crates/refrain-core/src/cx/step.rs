@@ -190,12 +190,15 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
         slot.phase = Phase::Idle;
         state.running -= 1;
     }
-    if state.is_task()
-        && let Some(error) = to_be_repeated(&held)
-    {
-        state.retry = Some(error);
-        return Go::Stop { ended: false };
-    }
+    let held = match to_be_repeated(&held) {
+        Some(error) if state.is_task() => {
+            state.retry = Some(error);
+            return Go::Stop { ended: false };
+        }
+        // The log could not be reached, and nothing is there that could try again.
+        Some(error) if key.kind == Kind::Once => to_held::<()>(Err(Error::internal(error))),
+        _ => held,
+    };
     let entry = Entry::new(key.clone(), 0, held);
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
         return Go::Stop { ended: false };

@@ -105,11 +105,7 @@ impl Server {
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
         match self.resume(claimed, &tasks.options) {
             Ok(running) => self.run_here(running, lease, revision, asked),
-            Err(next) => {
-                let commit = Commit {
-                    next,
-                    ..Commit::default()
-                };
+            Err(commit) => {
                 match tasks.store.commit(&lease, commit.clone()).await {
                     Ok(_) => self.count(&commit.next),
                     Err(StoreError::Lost) => {}
@@ -135,7 +131,7 @@ impl Server {
         self.0.metrics.task(event);
     }
 
-    fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Next> {
+    fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Commit> {
         let id = &claimed.lease.task;
         let last = claimed.last_error.as_deref();
         let whose = (id, &claimed.owner);
@@ -155,7 +151,10 @@ impl Server {
         // Another instance may be able to: this is no attempt.
         let put_back = |reason: &str| {
             tracing::error!(task = ?id, reason, "a task cannot be taken up here");
-            Next::SetDown(Some(options.retry_at_most))
+            Commit {
+                next: Next::SetDown(Some(options.retry_at_most)),
+                ..Commit::default()
+            }
         };
         // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
         let Some(tool) = self.catalog().tools.get(&claimed.tool).cloned() else {
@@ -228,9 +227,15 @@ impl Server {
         }
     }
 
-    fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Next {
+    /// The end of a task that failed. What is said of how it stands is why.
+    fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Commit {
         tracing::warn!(task = ?whose.0, error = %error.message, "a task failed");
-        Next::Fail(self.shut(whose, Part::Outcome, error_at_rest(error).as_bytes()))
+        let next = Next::Fail(self.shut(whose, Part::Outcome, error_at_rest(error).as_bytes()));
+        Commit {
+            status_message: Some(error.message.to_string()),
+            next,
+            ..Commit::default()
+        }
     }
 
     /// The wait before another attempt: longer each time, and never the same for two tasks.
@@ -301,11 +306,9 @@ impl Worked {
                     }
                     event => {
                         let said = clocks.status.take().map(|said| said.0);
-                        let commit = Commit {
-                            next: self.ended(running, event),
-                            status_message: running.flow.take_status().or(said),
-                            ..Commit::default()
-                        };
+                        let said = running.flow.take_status().or(said);
+                        let mut commit = self.ended(running, event);
+                        commit.status_message = commit.status_message.or(said);
                         self.commit(&commit).await?;
                         return Ok(());
                     }
@@ -482,7 +485,7 @@ impl Worked {
     }
 
     /// How the task ends, or is tried again.
-    fn ended(&self, running: &Running, event: Event) -> Next {
+    fn ended(&self, running: &Running, event: Event) -> Commit {
         let task = &self.hold.lease.task;
         let whose = (task, &self.owner);
         let again = match &event {
@@ -502,12 +505,19 @@ impl Worked {
             }
             let wait = self.server.wait_before(attempt, options);
             tracing::warn!(?task, attempt, %reason, "an attempt at a task failed");
-            return Next::Retry(wait, reason);
+            return Commit {
+                next: Next::Retry(wait, reason),
+                ..Commit::default()
+            };
         }
         match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
             Reply::Complete(body) => {
                 let result = result_at_rest(&body);
-                Next::Complete(self.server.shut(whose, Part::Outcome, result.as_bytes()))
+                let outcome = self.server.shut(whose, Part::Outcome, result.as_bytes());
+                Commit {
+                    next: Next::Complete(outcome),
+                    ..Commit::default()
+                }
             }
             Reply::Error(error) => self.server.fail(whose, &error),
             Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {
@@ -574,10 +584,7 @@ impl Worked {
     /// Ends the task with this error.
     async fn end(&self, error: &RpcError) -> Result<(), Gone> {
         let whose = (&self.hold.lease.task, &self.owner);
-        let commit = Commit {
-            next: self.server.fail(whose, error),
-            ..Commit::default()
-        };
+        let commit = self.server.fail(whose, error);
         self.commit(&commit).await.map(|_| ())
     }
 
@@ -594,10 +601,7 @@ impl Worked {
             Err(Undone::Refused) => {
                 let whose = (&lease.task, &self.owner);
                 let error = RpcError::internal("what the task came to could not be stored");
-                let commit = Commit {
-                    next: self.server.fail(whose, &error),
-                    ..Commit::default()
-                };
+                let commit = self.server.fail(whose, &error);
                 let failed = self.until_done(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {
                     self.server.count(&commit.next);

@@ -276,9 +276,10 @@ pub(super) async fn attempts_are_counted_until_it_gets_on(store: Arc<dyn Store>)
     commit(&*store, &claimed.lease, next(set_down)).await;
     let claimed = claim_soon(&*store).await;
     assert_eq!(claimed.attempt, 1, "it was given back");
-    // A journal that comes with a failed attempt is progress, too.
+    // A failed attempt may have got on all the same.
     let both = Commit {
         journal: Some(b"further still".to_vec()),
+        progress: true,
         ..next(Next::Retry(Duration::ZERO, "new".to_owned()))
     };
     commit(&*store, &claimed.lease, both).await;
