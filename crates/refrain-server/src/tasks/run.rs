@@ -106,7 +106,7 @@ impl Server {
         match self.resume(claimed, &tasks.options) {
             Ok(running) => self.run_here(running, lease, revision, asked),
             Err(commit) => {
-                match tasks.store.commit(&lease, commit.clone()).await {
+                match tasks.store.commit(&lease, (*commit).clone()).await {
                     Ok(_) => self.count(&commit.next),
                     Err(StoreError::Lost) => {}
                     // Another worker takes it when the lease has run out.
@@ -131,7 +131,7 @@ impl Server {
         self.0.metrics.task(event);
     }
 
-    fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Commit> {
+    fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Box<Commit>> {
         let id = &claimed.lease.task;
         let last = claimed.last_error.as_deref();
         let whose = (id, &claimed.owner);
@@ -140,21 +140,21 @@ impl Server {
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
         if claimed.left.is_zero() {
             let open = snapshot.iter().flat_map(Snapshot::asked);
-            return Err(self.fail(
-                whose,
-                &too_old(claimed.ttl, &open.collect::<Vec<_>>(), last),
-            ));
+            let error = too_old(claimed.ttl, &open.collect::<Vec<_>>(), last);
+            return Err(Box::new(self.fail(whose, &error)));
         }
         if claimed.attempt > options.attempts {
-            return Err(self.fail(whose, &too_often(claimed.attempt - 1, last)));
+            return Err(Box::new(
+                self.fail(whose, &too_often(claimed.attempt - 1, last)),
+            ));
         }
         // Another instance may be able to: this is no attempt.
         let put_back = |reason: &str| {
             tracing::error!(task = ?id, reason, "a task cannot be taken up here");
-            Commit {
+            Box::new(Commit {
                 next: Next::SetDown(Some(options.retry_at_most)),
                 ..Commit::default()
-            }
+            })
         };
         // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
         let Some(tool) = self.catalog().tools.get(&claimed.tool).cloned() else {
