@@ -6,7 +6,9 @@
 //! | `create` | a flow becomes a task |
 //! | `crew` | the tasks that an instance runs |
 //! | `spill` | tokens that are too large to travel |
+//! | `resume` | a task that was claimed is taken up |
 //! | `run` | one task at work |
+//! | `failures` | what a task fails of that is not its handler's doing |
 //! | `worker` | what takes tasks that are due and looks after those that run |
 //! | `request` | what clients ask about their tasks |
 //! | `vault` | what tasks hold, as it lies in the store |
@@ -14,8 +16,10 @@
 
 mod create;
 mod crew;
+mod failures;
 mod options;
 mod request;
+mod resume;
 mod run;
 mod spill;
 mod vault;

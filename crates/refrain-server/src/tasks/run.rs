@@ -4,20 +4,18 @@
 //! written any more.
 
 use super::TaskOptions;
-use super::create::{Seed, StoredCall};
+use super::create::Seed;
 use super::crew::Hold;
+use super::failures::{too_large, too_often, too_old};
 use super::vault::Part;
 use crate::catalog::RegisteredTool;
 use crate::load::Place;
 use crate::metrics::{TaskEvent, TaskRuns};
-use crate::round::{Target, outcome_of, run_handler};
+use crate::round::outcome_of;
 use crate::server::Server;
-use refrain_core::{
-    Env, ErrorKind, Event, Flow, Pressure, Principal, Snapshot, Start, Then, Trace, Write,
-};
-use refrain_store::{Claimed, Commit, Committed, Lease, Next, StoreError, TaskId};
-use refrain_wire::{CallKind, Reply, RpcError, error_at_rest, parse_value, result_at_rest};
-use serde_json::json;
+use refrain_core::{ErrorKind, Event, Flow, Principal, Then, Write};
+use refrain_store::{Commit, Committed, Lease, Next, StoreError, TaskId};
+use refrain_wire::{CallKind, Reply, RpcError, error_at_rest, result_at_rest};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -35,15 +33,15 @@ const STATUS_EVERY: Duration = Duration::from_millis(200);
 
 /// A task that runs here.
 pub(crate) struct Running {
-    tool: Arc<RegisteredTool>,
-    owner: Principal,
-    flow: Flow,
-    attempt: u32,
+    pub(super) tool: Arc<RegisteredTool>,
+    pub(super) owner: Principal,
+    pub(super) flow: Flow,
+    pub(super) attempt: u32,
     /// When its life is over.
-    ends: Option<Instant>,
-    ttl: Duration,
+    pub(super) ends: Option<Instant>,
+    pub(super) ttl: Duration,
     /// The place of the call that it was, for as long as it runs here.
-    _place: Option<Place>,
+    pub(super) _place: Option<Place>,
 }
 
 impl Running {
@@ -99,27 +97,8 @@ impl Server {
         tokio::spawn(work.instrument(span));
     }
 
-    /// Takes up a task that was claimed, or says at once why it cannot go on.
-    pub(super) async fn take_up(&self, claimed: Claimed, asked: Instant) {
-        let Some(tasks) = &self.0.tasks else { return };
-        let (lease, revision) = (claimed.lease.clone(), claimed.revision);
-        match self.resume(claimed, &tasks.options) {
-            Ok(running) => self.run_here(running, lease, revision, asked),
-            Err(commit) => {
-                match tasks.store.commit(&lease, (*commit).clone()).await {
-                    Ok(_) => self.count(&commit.next),
-                    Err(StoreError::Lost) => {}
-                    // Another worker takes it when the lease has run out.
-                    Err(error) => {
-                        tracing::warn!(task = ?lease.task, %error, "a task could not be written");
-                    }
-                }
-            }
-        }
-    }
-
     /// Counts what became of a task.
-    fn count(&self, next: &Next) {
+    pub(super) fn count(&self, next: &Next) {
         let event = match next {
             Next::Keep => return,
             Next::SetDown(_) => TaskEvent::SetDown,
@@ -131,104 +110,8 @@ impl Server {
         self.0.metrics.task(event);
     }
 
-    fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Box<Commit>> {
-        let id = &claimed.lease.task;
-        let last = claimed.last_error.as_deref();
-        let whose = (id, &claimed.owner);
-        let journal = self.unshut(whose, Part::Journal, claimed.journal);
-        let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
-        let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
-        if claimed.left.is_zero() {
-            let open = snapshot.iter().flat_map(Snapshot::asked);
-            let error = too_old(claimed.ttl, &open.collect::<Vec<_>>(), last);
-            return Err(Box::new(self.fail(whose, &error)));
-        }
-        if claimed.attempt > options.attempts {
-            return Err(Box::new(
-                self.fail(whose, &too_often(claimed.attempt - 1, last)),
-            ));
-        }
-        // Another instance may be able to: this is no attempt.
-        let put_back = |reason: &str| {
-            tracing::error!(task = ?id, reason, "a task cannot be taken up here");
-            Box::new(Commit {
-                next: Next::SetDown(Some(options.retry_at_most)),
-                ..Commit::default()
-            })
-        };
-        // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
-        let Some(tool) = self.catalog().tools.get(&claimed.tool).cloned() else {
-            return Err(put_back("no instance has the tool"));
-        };
-        let call = self.unshut(whose, Part::Call, claimed.call);
-        let (Some(snapshot), Some(call)) = (snapshot, call) else {
-            return Err(put_back(
-                "what the task holds does not open; were the keys changed?",
-            ));
-        };
-        let Ok(call) = serde_json::from_slice::<StoredCall<'_>>(&call) else {
-            return Err(put_back(
-                "the call was kept in a form that is not known here",
-            ));
-        };
-        let mut answers = Vec::new();
-        for (key, stored) in claimed.answers {
-            let opened = self.unshut(whose, Part::Answer(&key), stored);
-            let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
-            let Some(answer) = answer else {
-                return Err(put_back("an answer does not open; were the keys changed?"));
-            };
-            answers.push((key, answer));
-        }
-        let arguments = call.arguments.as_deref();
-        let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
-        let Ok(arguments) = arguments else {
-            return Err(put_back(
-                "the arguments were kept in a form that is not known here",
-            ));
-        };
-        let once = tool.tool.once;
-        let env = Env {
-            principal: claimed.owner.clone(),
-            uri: None,
-            capabilities: call.capabilities.into(),
-            extensions: call.extensions,
-            log_level: None,
-            wants_progress: false,
-            source: self.0.source.clone(),
-            limits: self.0.limits.flow.clone(),
-            pressure: Some(self.0.load.clone() as Arc<dyn Pressure>),
-            replay_log: self.0.replay_log.clone().filter(|_| once),
-            can_detach: true,
-        };
-        let mut start = Start::task(snapshot, &answers);
-        let now = self.0.source.unix_seconds();
-        start.live_until(now.saturating_add(claimed.left.as_secs()));
-        self.trace_task(start.trace());
-        let target = Target::Tool(tool.clone());
-        let flow = Flow::new(env, start, |cx| {
-            run_handler(self, &target, &claimed.tool, cx, arguments)
-        });
-        Ok(Running {
-            tool,
-            owner: claimed.owner,
-            flow,
-            attempt: claimed.attempt,
-            ends: Instant::now().checked_add(claimed.left),
-            ttl: claimed.ttl,
-            _place: None,
-        })
-    }
-
-    /// Lets whoever follows traces know of the task.
-    fn trace_task(&self, trace: &mut Trace) {
-        if let Some(hook) = &self.0.on_round {
-            hook(&tracing::Span::current(), trace);
-        }
-    }
-
     /// The end of a task that failed. What is said of how it stands is why.
-    fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Commit {
+    pub(super) fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Commit {
         tracing::warn!(task = ?whose.0, error = %error.message, "a task failed");
         let next = Next::Fail(self.shut(whose, Part::Outcome, error_at_rest(error).as_bytes()));
         Commit {
@@ -656,33 +539,4 @@ impl From<Undone> for Gone {
     fn from(_: Undone) -> Self {
         Self
     }
-}
-
-fn too_old(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcError {
-    let mut message = format!("the task was not finished within its time to live of {ttl:?}");
-    if !open.is_empty() {
-        message.push_str("; it was waiting for answers to: ");
-        message.push_str(&open.join(", "));
-    }
-    if let Some(last) = last {
-        message.push_str("; the last attempt failed: ");
-        message.push_str(last);
-    }
-    RpcError::internal(message)
-}
-
-fn too_often(attempts: u32, last: Option<&str>) -> RpcError {
-    let last = last.unwrap_or("its worker was lost");
-    RpcError::internal(format!(
-        "the task was tried {attempts} times and did not get on; the last time: {last}"
-    ))
-}
-
-fn too_large(snapshot: &Snapshot, size: usize, limit: usize) -> RpcError {
-    let largest = snapshot.largest().map_or_else(String::new, |(name, size)| {
-        format!("; the largest entry is {name} with {size} bytes")
-    });
-    RpcError::internal(format!(
-        "the journal of the task has {size} bytes and the limit is {limit}{largest}"
-    ))
 }

@@ -1,0 +1,132 @@
+//! A task that was claimed is taken up again, or it is said why it cannot be.
+
+use super::TaskOptions;
+use super::create::StoredCall;
+use super::failures::{too_often, too_old};
+use super::run::Running;
+use super::vault::Part;
+use crate::round::{Target, run_handler};
+use crate::server::Server;
+use refrain_core::{Env, Flow, Pressure, Snapshot, Start, Trace};
+use refrain_store::{Claimed, Commit, Next, StoreError};
+use refrain_wire::parse_value;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Server {
+    /// Takes up a task that was claimed, or says at once why it cannot go on.
+    pub(super) async fn take_up(&self, claimed: Claimed, asked: Instant) {
+        let Some(tasks) = &self.0.tasks else { return };
+        let (lease, revision) = (claimed.lease.clone(), claimed.revision);
+        match self.resume(claimed, &tasks.options) {
+            Ok(running) => self.run_here(running, lease, revision, asked),
+            Err(commit) => {
+                match tasks.store.commit(&lease, (*commit).clone()).await {
+                    Ok(_) => self.count(&commit.next),
+                    Err(StoreError::Lost) => {}
+                    // Another worker takes it when the lease has run out.
+                    Err(error) => {
+                        tracing::warn!(task = ?lease.task, %error, "a task could not be written");
+                    }
+                }
+            }
+        }
+    }
+
+    fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Box<Commit>> {
+        let id = &claimed.lease.task;
+        let last = claimed.last_error.as_deref();
+        let whose = (id, &claimed.owner);
+        let journal = self.unshut(whose, Part::Journal, claimed.journal);
+        let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
+        let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
+        if claimed.left.is_zero() {
+            let open = snapshot.iter().flat_map(Snapshot::asked);
+            let error = too_old(claimed.ttl, &open.collect::<Vec<_>>(), last);
+            return Err(Box::new(self.fail(whose, &error)));
+        }
+        if claimed.attempt > options.attempts {
+            return Err(Box::new(
+                self.fail(whose, &too_often(claimed.attempt - 1, last)),
+            ));
+        }
+        // Another instance may be able to: this is no attempt.
+        let put_back = |reason: &str| {
+            tracing::error!(task = ?id, reason, "a task cannot be taken up here");
+            Box::new(Commit {
+                next: Next::SetDown(Some(options.retry_at_most)),
+                ..Commit::default()
+            })
+        };
+        // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
+        let Some(tool) = self.catalog().tools.get(&claimed.tool).cloned() else {
+            return Err(put_back("no instance has the tool"));
+        };
+        let call = self.unshut(whose, Part::Call, claimed.call);
+        let (Some(snapshot), Some(call)) = (snapshot, call) else {
+            return Err(put_back(
+                "what the task holds does not open; were the keys changed?",
+            ));
+        };
+        let Ok(call) = serde_json::from_slice::<StoredCall<'_>>(&call) else {
+            return Err(put_back(
+                "the call was kept in a form that is not known here",
+            ));
+        };
+        let mut answers = Vec::new();
+        for (key, stored) in claimed.answers {
+            let opened = self.unshut(whose, Part::Answer(&key), stored);
+            let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
+            let Some(answer) = answer else {
+                return Err(put_back("an answer does not open; were the keys changed?"));
+            };
+            answers.push((key, answer));
+        }
+        let arguments = call.arguments.as_deref();
+        let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
+        let Ok(arguments) = arguments else {
+            return Err(put_back(
+                "the arguments were kept in a form that is not known here",
+            ));
+        };
+        let once = tool.tool.once;
+        let env = Env {
+            principal: claimed.owner.clone(),
+            uri: None,
+            capabilities: call.capabilities.into(),
+            extensions: call.extensions,
+            log_level: None,
+            wants_progress: false,
+            source: self.0.source.clone(),
+            limits: self.0.limits.flow.clone(),
+            pressure: Some(self.0.load.clone() as Arc<dyn Pressure>),
+            replay_log: self.0.replay_log.clone().filter(|_| once),
+            can_detach: true,
+        };
+        let mut start = Start::task(snapshot, &answers);
+        let now = self.0.source.unix_seconds();
+        start.live_until(now.saturating_add(claimed.left.as_secs()));
+        self.trace_task(start.trace());
+        let target = Target::Tool(tool.clone());
+        let flow = Flow::new(env, start, |cx| {
+            run_handler(self, &target, &claimed.tool, cx, arguments)
+        });
+        Ok(Running {
+            tool,
+            owner: claimed.owner,
+            flow,
+            attempt: claimed.attempt,
+            ends: Instant::now().checked_add(claimed.left),
+            ttl: claimed.ttl,
+            _place: None,
+        })
+    }
+
+    /// Lets whoever follows traces know of the task.
+    fn trace_task(&self, trace: &mut Trace) {
+        if let Some(hook) = &self.0.on_round {
+            hook(&tracing::Span::current(), trace);
+        }
+    }
+}
