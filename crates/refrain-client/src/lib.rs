@@ -1,0 +1,5 @@
+//! A client for MCP servers whose calls may take more than one round trip.
+
+mod auth;
+
+pub use auth::{AuthError, Authorize, Bearer, Refusal};
