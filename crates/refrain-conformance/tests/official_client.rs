@@ -20,7 +20,7 @@ const WIRE_CHECK: &str = "wire-schema-valid";
 
 /// The required scenarios, and how many checks must have succeeded in each, without the one every exchange has. A
 /// client that does nothing passes some of them without a failure.
-const SCENARIOS: [(&str, usize); 7] = [
+const SCENARIOS: [(&str, usize); 8] = [
     ("tools_call", 1),
     ("request-metadata", 8),
     ("http-standard-headers", 9),
@@ -28,6 +28,7 @@ const SCENARIOS: [(&str, usize); 7] = [
     ("http-invalid-tool-headers", 12),
     ("json-schema-ref-no-deref", 1),
     ("sep-2322-client-request-state", 5),
+    ("json-schema-2020-12-preservation", 5),
 ];
 
 /// A check that the suite recorded.
@@ -193,4 +194,9 @@ fn json_schema_ref_no_deref() {
 #[test]
 fn sep_2322_client_request_state() {
     run_scenario("sep-2322-client-request-state");
+}
+
+#[test]
+fn json_schema_2020_12_preservation() {
+    run_scenario("json-schema-2020-12-preservation");
 }
