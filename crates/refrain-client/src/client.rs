@@ -10,8 +10,8 @@ use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response};
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::{
-    AskKind, CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, ErrorCode, LOG_LEVEL_KEY,
-    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
+    AskKind, CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, CallKind, ErrorCode,
+    LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -121,6 +121,16 @@ impl Client {
     pub fn address(&self) -> &str {
         self.inner.link.address()
     }
+
+    /// Ends the connection, and waits for that: a process that was started has ended after it.
+    ///
+    /// Dropping the last clone ends the connection too, but without waiting: where the program ends right after it, a
+    /// process that was started is killed. While there are other clones, this does nothing.
+    pub async fn close(self) {
+        if let Some(inner) = Arc::into_inner(self.inner) {
+            inner.link.close().await;
+        }
+    }
 }
 
 impl Inner {
@@ -158,9 +168,16 @@ impl Inner {
     }
 
     async fn exchange_once(&self, request: &Request<'_>) -> Result<Response, LinkError> {
-        let (outgoing, _id) = self.write(request)?;
+        let (outgoing, id) = self.write(request)?;
+        // Whatever happens to the exchange, the server hears of it unless it has answered.
+        let mut waiting = Waiting {
+            link: &self.link,
+            id: Some(id),
+        };
         let mut exchange = self.in_time(self.link.open(&outgoing)).await?;
-        self.listen_to(&mut exchange).await
+        let response = self.listen_to(&mut exchange).await?;
+        waiting.id = None;
+        Ok(response)
     }
 
     /// Hears what the server says up to the response.
@@ -199,6 +216,7 @@ impl Inner {
         let body = json!({"jsonrpc": "2.0", "id": id, "method": request.method, "params": params});
         let outgoing = Outgoing {
             id: Some(id),
+            is_call: CallKind::from_method(request.method).is_some(),
             body: body.to_string(),
             headers,
         };
@@ -257,6 +275,20 @@ impl Inner {
     /// What is known of a tool, if it was listed.
     pub(crate) fn known_tool(&self, name: &str) -> Option<Result<Arc<Mirrors>, String>> {
         lock(&self.tools).get(name).cloned()
+    }
+}
+
+/// Somebody waits for the response to the request of this id.
+struct Waiting<'a> {
+    link: &'a Link,
+    id: Option<u64>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.link.cancel(id);
+        }
     }
 }
 

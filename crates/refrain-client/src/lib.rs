@@ -35,6 +35,7 @@ mod limits;
 mod lists;
 mod mirror;
 mod news;
+mod older;
 mod ordered;
 mod pending;
 mod random;

@@ -5,15 +5,17 @@
 
 mod events;
 mod http;
+mod pipe;
 
 pub(crate) use http::HttpLink;
+pub(crate) use pipe::PipeLink;
 
 use crate::auth::AuthError;
 use crate::error::{ErrorKind, RpcFailure};
 use ::http::HeaderMap;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +24,8 @@ use std::sync::Arc;
 pub(crate) struct Outgoing {
     /// The id, if it is a request.
     pub(crate) id: Option<u64>,
+    /// Whether it is a round of a call: only then may an older server ask in return.
+    pub(crate) is_call: bool,
     /// The text of the whole message.
     pub(crate) body: String,
     /// What of it is repeated in headers, where there are headers.
@@ -92,11 +96,13 @@ impl From<AuthError> for LinkError {
 #[derive(Debug)]
 pub(crate) enum Link {
     Http(HttpLink),
+    Pipe(PipeLink),
 }
 
 /// What comes back to one request.
 pub(crate) enum Exchange {
     Http(http::HttpExchange),
+    Pipe(pipe::PipeExchange),
 }
 
 impl Link {
@@ -104,6 +110,24 @@ impl Link {
     pub(crate) async fn open(&self, request: &Outgoing) -> Result<Exchange, LinkError> {
         match self {
             Self::Http(link) => link.open(request).await.map(Exchange::Http),
+            Self::Pipe(link) => link.open(request).map(Exchange::Pipe),
+        }
+    }
+
+    /// Nobody waits any longer for the response to the request of this id. Over HTTP the server sees the stream close.
+    pub(crate) fn cancel(&self, id: u64) {
+        match self {
+            Self::Http(_) => {}
+            // A server that has ended needs not be told.
+            Self::Pipe(link) => drop(link.send(&cancelled(id))),
+        }
+    }
+
+    /// Ends the connection, and waits until the server has seen it.
+    pub(crate) async fn close(self) {
+        match self {
+            Self::Http(_) => {}
+            Self::Pipe(link) => link.close().await,
         }
     }
 
@@ -111,6 +135,7 @@ impl Link {
     pub(crate) fn address(&self) -> &str {
         match self {
             Self::Http(link) => link.address(),
+            Self::Pipe(link) => link.address(),
         }
     }
 }
@@ -120,8 +145,15 @@ impl Exchange {
     pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
         match self {
             Self::Http(exchange) => exchange.next().await,
+            Self::Pipe(exchange) => exchange.next().await,
         }
     }
+}
+
+/// Tells the server that nobody waits any longer for a response.
+fn cancelled(id: u64) -> String {
+    let params = json!({"requestId": id, "reason": "nobody waits for it any longer"});
+    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).to_string()
 }
 
 /// Something that was sent or received, for those who want to watch.
