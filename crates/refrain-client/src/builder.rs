@@ -160,7 +160,7 @@ impl ClientBuilder {
         }
         let authorize = self.authorize.as_ref().map(|given| Arc::clone(&given.0));
         let link = HttpLink::new(parsed, authorize, self.watcher.clone(), self.limits.message)?;
-        Client::open(Link::Http(link), self).await
+        Client::open(Link::Http(Arc::new(link)), self).await
     }
 
     /// Starts a server as a child process, and finds out what it speaks. Messages go through its standard input and

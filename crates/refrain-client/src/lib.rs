@@ -29,6 +29,7 @@ mod builder;
 mod cache;
 mod call;
 mod client;
+mod connect;
 mod error;
 mod handlers;
 mod limits;

@@ -40,9 +40,10 @@ pub struct PendingCall {
     state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<String>,
-    /// The asks came with an error of an older server: it is called again without the answers.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    by_error: bool,
+    /// The asks came with an error of an older server, and this is its message: the server is called again without
+    /// the answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by_error: Option<String>,
 }
 
 /// Why an answer was not taken.
@@ -80,7 +81,7 @@ impl PendingCall {
             answers: BTreeMap::new(),
             state: None,
             task: None,
-            by_error: false,
+            by_error: None,
         }
     }
 
@@ -151,7 +152,7 @@ impl PendingCall {
     /// The params of the next round.
     pub(crate) fn params(&self) -> Map<String, Value> {
         let mut params = self.call.params();
-        if self.by_error {
+        if self.by_error.is_some() {
             return params;
         }
         if !self.answers.is_empty() {
@@ -175,13 +176,25 @@ impl PendingCall {
         self.asks = asks;
         self.answers.clear();
         self.state = state;
-        self.by_error = false;
+        self.by_error = None;
     }
 
     /// An older server asks for visits to URLs, and to be called again after them.
-    pub(crate) fn next_by_error(&mut self, asks: Ordered<Box<RawValue>>) {
+    pub(crate) fn next_by_error(&mut self, asks: Ordered<Box<RawValue>>, message: &str) {
         self.next(asks, None);
-        self.by_error = true;
+        self.by_error = Some(message.to_owned());
+    }
+
+    /// What an older server said when it asked for visits to URLs, if one of them was not agreed to.
+    pub(crate) fn not_visited(&self) -> Option<&str> {
+        let message = self.by_error.as_deref()?;
+        let is_visit = |answer: &Value| answer["action"] == "accept";
+        (!self.answers.values().all(is_visit)).then_some(message)
+    }
+
+    /// Whether an older server can go on with it: it knows nothing of states and answers.
+    pub(crate) fn suits_older(&self) -> bool {
+        self.round == 0 || self.by_error.is_some()
     }
 
     /// The call has become a task.

@@ -12,7 +12,7 @@ pub(crate) use pipe::PipeLink;
 
 use crate::auth::AuthError;
 use crate::error::{ErrorKind, RpcFailure};
-use ::http::HeaderMap;
+use ::http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ pub(crate) struct Outgoing {
     pub(crate) id: Option<u64>,
     /// Whether it is a round of a call: only then may an older server ask in return.
     pub(crate) is_call: bool,
+    /// Whether the stream that answers it may go on after it broke.
+    pub(crate) is_resumable: bool,
     /// The text of the whole message.
     pub(crate) body: String,
     /// What of it is repeated in headers, where there are headers.
@@ -95,7 +97,7 @@ impl From<AuthError> for LinkError {
 /// A way to one server.
 #[derive(Debug)]
 pub(crate) enum Link {
-    Http(HttpLink),
+    Http(Arc<HttpLink>),
     Pipe(PipeLink),
 }
 
@@ -114,12 +116,11 @@ impl Link {
         }
     }
 
-    /// Nobody waits any longer for the response to the request of this id. Over HTTP the server sees the stream close.
-    pub(crate) fn cancel(&self, id: u64) {
+    /// Sends something that is not answered.
+    pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
         match self {
-            Self::Http(_) => {}
-            // A server that has ended needs not be told.
-            Self::Pipe(link) => drop(link.send(&cancelled(id))),
+            Self::Http(link) => link.tell(message).await,
+            Self::Pipe(link) => link.send(&message.body).map_err(LinkError::Final),
         }
     }
 
@@ -148,12 +149,34 @@ impl Exchange {
             Self::Pipe(exchange) => exchange.next().await,
         }
     }
+
+    /// The session that an older server has opened with its response.
+    pub(crate) fn session(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Http(exchange) => exchange.session(),
+            Self::Pipe(_) => None,
+        }
+    }
 }
 
-/// Tells the server that nobody waits any longer for a response.
-fn cancelled(id: u64) -> String {
-    let params = json!({"requestId": id, "reason": "nobody waits for it any longer"});
-    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).to_string()
+impl Outgoing {
+    /// A message that is no request.
+    pub(crate) fn unanswered(body: String, headers: HeaderMap) -> Self {
+        Self {
+            id: None,
+            is_call: false,
+            is_resumable: false,
+            body,
+            headers,
+        }
+    }
+
+    /// Tells the server that nobody waits any longer for the response to a request.
+    pub(crate) fn cancelled(id: u64, headers: HeaderMap) -> Self {
+        let params = json!({"requestId": id, "reason": "nobody waits for it any longer"});
+        let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        Self::unanswered(body.to_string(), headers)
+    }
 }
 
 /// Something that was sent or received, for those who want to watch.
@@ -200,6 +223,16 @@ struct Message {
     params: Option<Box<RawValue>>,
     result: Option<Box<RawValue>>,
     error: Option<RpcFailure>,
+}
+
+/// The messages of a text. Servers of 2025-03-26 may put several into an array.
+fn messages_in(text: String) -> Vec<String> {
+    if text.trim_start().starts_with('[')
+        && let Ok(messages) = serde_json::from_str::<Vec<Box<RawValue>>>(&text)
+    {
+        return messages.iter().map(|raw| raw.get().to_owned()).collect();
+    }
+    vec![text]
 }
 
 /// A message of the server's, and the id of the request it answers.

@@ -6,12 +6,13 @@
 mod child;
 mod lines;
 
-use super::{Incoming, LinkError, Outgoing, Watcher, Wire, read_message};
+use super::{Incoming, LinkError, Outgoing, Watcher, Wire, messages_in, read_message};
 use crate::client::lock;
 use crate::error::ErrorKind;
 use crate::news::News;
-use crate::older::refuse_stray;
+use crate::older::take_stray;
 use child::Pipes;
+use http::HeaderMap;
 use refrain_wire::SUBSCRIPTION_ID_KEY;
 use serde::Deserialize;
 use serde_json::Value;
@@ -145,6 +146,12 @@ impl PipeLink {
         Ok(())
     }
 
+    /// Nobody waits any longer for the response to a request.
+    pub(crate) fn cancel(&self, id: u64) {
+        // A server that has ended needs not be told.
+        let _ = self.send(&Outgoing::cancelled(id, HeaderMap::new()).body);
+    }
+
     /// Tells the server to end, and waits until it has.
     pub(super) async fn close(self) {
         drop(self.queue);
@@ -216,10 +223,15 @@ impl Shared {
     }
 
     /// Takes a line that the server wrote.
-    fn take(&self, line: &str) {
-        if line.trim().is_empty() {
-            return;
+    fn take(&self, line: String) {
+        if !line.trim().is_empty() {
+            for message in messages_in(line) {
+                self.take_message(&message);
+            }
         }
+    }
+
+    fn take_message(&self, line: &str) {
         self.watcher.see(Wire::Received {
             message: line,
             status: None,
@@ -272,18 +284,11 @@ impl Shared {
 
     /// Takes a message that belongs to no request.
     fn stray(&self, message: Incoming) {
-        match message {
-            Incoming::Response(_) => tracing::debug!("a response nobody waits for"),
-            Incoming::Notification { method, params } => {
-                self.news.tell(&method, params.as_deref());
-            }
-            Incoming::Request { id, method, .. } => {
-                let answer = refuse_stray(&id, &method);
-                if let Some(queue) = self.queue.upgrade() {
-                    self.watcher.see(Wire::Sent { message: &answer });
-                    let _ = queue.send(format!("{answer}\n"));
-                }
-            }
+        if let Some(answer) = take_stray(message, &self.news)
+            && let Some(queue) = self.queue.upgrade()
+        {
+            self.watcher.see(Wire::Sent { message: &answer });
+            let _ = queue.send(format!("{answer}\n"));
         }
     }
 }

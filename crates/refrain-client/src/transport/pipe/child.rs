@@ -155,7 +155,7 @@ async fn read(stdout: ChildStdout, shared: &Shared) {
         if line.is_cut {
             shared.too_long();
         } else {
-            shared.take(&line.text);
+            shared.take(line.text);
         }
     }
 }
