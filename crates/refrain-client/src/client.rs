@@ -178,12 +178,10 @@ impl Inner {
         request: &Request<'_>,
         session: Option<&Session>,
     ) -> Result<Response, LinkError> {
-        let (outgoing, id) = self.write(request, session)?;
-        // Whatever happens to the exchange, the server hears of it unless it has answered. One that is still to say
-        // what it speaks might not understand.
+        let outgoing = self.write(request, session)?;
         let mut waiting = Waiting {
             inner: self,
-            id: (request.method != DISCOVER).then_some(id),
+            id: outgoing.id,
         };
         let mut exchange = self.in_time(self.link.open(&outgoing)).await?;
         let response = match session {
@@ -194,6 +192,13 @@ impl Inner {
         };
         waiting.id = None;
         Ok(response)
+    }
+
+    /// Sends a request whose messages somebody else hears.
+    pub(crate) async fn begin(&self, request: &Request<'_>) -> Result<Exchange, LinkError> {
+        let session = self.older.as_ref().map(Older::session);
+        let outgoing = self.write(request, session.as_ref())?;
+        self.in_time(self.link.open(&outgoing)).await
     }
 
     /// Hears what the server says up to the response. What it asks is refused.
@@ -218,16 +223,6 @@ impl Inner {
         }
     }
 
-    /// Nobody waits any longer for the response to the request of this id. Over HTTP, a server of the present revision
-    /// sees the stream close.
-    fn cancel(&self, id: u64) {
-        match (&self.link, &self.older) {
-            (Link::Pipe(link), _) => link.cancel(id),
-            (Link::Http(_), Some(older)) => older.cancel(id),
-            (Link::Http(_), None) => {}
-        }
-    }
-
     /// The server may be silent for so long and no longer.
     pub(crate) async fn in_time<T>(
         &self,
@@ -248,7 +243,7 @@ impl Inner {
         &self,
         request: &Request<'_>,
         session: Option<&Session>,
-    ) -> Result<(Outgoing, u64), LinkError> {
+    ) -> Result<Outgoing, LinkError> {
         let id = self.next_id();
         let mut params = request.params.clone();
         let (meta, headers) = match session {
@@ -260,14 +255,15 @@ impl Inner {
         }
         let headers = headers.map_err(|why| LinkError::Final(ErrorKind::BadArgument(why)))?;
         let body = json!({"jsonrpc": "2.0", "id": id, "method": request.method, "params": params});
-        let outgoing = Outgoing {
+        Ok(Outgoing {
             id: Some(id),
             is_call: CallKind::from_method(request.method).is_some(),
+            // A server that is still to say what it speaks might not understand.
+            is_cancellable: request.method != DISCOVER,
             is_resumable: session.is_some(),
             body: body.to_string(),
             headers,
-        };
-        Ok((outgoing, id))
+        })
     }
 
     /// What a request to an older server says beside its parameters.
@@ -334,7 +330,8 @@ impl Inner {
     }
 }
 
-/// Somebody waits for the response to the request of this id.
+/// Somebody waits for the response to the request of this id. Of servers that do not see it by themselves, older ones
+/// over HTTP are told when nobody does any longer.
 struct Waiting<'a> {
     inner: &'a Inner,
     id: Option<u64>,
@@ -342,8 +339,8 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.inner.cancel(id);
+        if let (Some(id), Some(older)) = (self.id, &self.inner.older) {
+            older.cancel(id);
         }
     }
 }

@@ -113,6 +113,7 @@ impl Inner {
         let outgoing = Outgoing {
             id: Some(id),
             is_call: false,
+            is_cancellable: false,
             is_resumable: false,
             body: body.to_string(),
             headers: HeaderMap::new(),

@@ -6,7 +6,7 @@ use crate::ordered::Ordered;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,10 +40,19 @@ pub struct PendingCall {
     state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<String>,
+    /// The keys of a task's asks whose answers are with the server.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    answered: BTreeSet<String>,
+    /// The task has ended.
+    #[serde(skip)]
+    is_over: bool,
     /// The asks came with an error of an older server, and this is its message: the server is called again without
     /// the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by_error: Option<String>,
+    /// The same error came again: somebody is still on the way to the URLs.
+    #[serde(skip)]
+    is_asked_again: bool,
 }
 
 /// Why an answer was not taken.
@@ -81,8 +90,20 @@ impl PendingCall {
             answers: BTreeMap::new(),
             state: None,
             task: None,
+            answered: BTreeSet::new(),
+            is_over: false,
             by_error: None,
+            is_asked_again: false,
         }
+    }
+
+    /// A task of which nothing but the id is known, at the server that
+    /// [`Client::finish`](crate::Client::finish) is called for. The id stands for the name of what was called.
+    pub fn of_task(id: impl Into<String>) -> Self {
+        let id = id.into();
+        let mut pending = Self::new(Call::tool(&id), String::new(), String::new(), None);
+        pending.become_task(id);
+        pending
     }
 
     /// What was called.
@@ -177,12 +198,25 @@ impl PendingCall {
         self.answers.clear();
         self.state = state;
         self.by_error = None;
+        self.is_asked_again = false;
     }
 
     /// An older server asks for visits to URLs, and to be called again after them.
     pub(crate) fn next_by_error(&mut self, asks: Ordered<Box<RawValue>>, message: &str) {
+        let same = |(before, now): (&(_, Box<RawValue>), &(_, Box<RawValue>))| {
+            before.0 == now.0 && before.1.get() == now.1.get()
+        };
+        let is_asked_again = self.by_error.is_some()
+            && self.asks.0.len() == asks.0.len()
+            && self.asks.0.iter().zip(&asks.0).all(same);
+        let answers = std::mem::take(&mut self.answers);
         self.next(asks, None);
         self.by_error = Some(message.to_owned());
+        if is_asked_again {
+            // Nobody is sent to the same URL twice.
+            self.answers = answers;
+            self.is_asked_again = true;
+        }
     }
 
     /// What an older server said when it asked for visits to URLs, if one of them was not agreed to.
@@ -203,20 +237,33 @@ impl PendingCall {
         self.task = Some(id);
     }
 
-    /// What the task asks now. Answers to what is asked no more are dropped.
-    pub(crate) fn task_asks(&mut self, asks: Ordered<Box<RawValue>>) {
+    /// What the task asks now, without what was answered before. Answers to what is asked no more are dropped.
+    pub(crate) fn task_asks(&mut self, mut asks: Ordered<Box<RawValue>>) {
+        asks.0.retain(|(key, _)| !self.answered.contains(key));
         self.answers.retain(|key, _| asks.get(key).is_some());
         self.asks = asks;
     }
 
     /// The answers are with the server.
     pub(crate) fn answers_sent(&mut self) {
-        self.answers.clear();
+        for key in std::mem::take(&mut self.answers).into_keys() {
+            self.asks.0.retain(|(asked, _)| *asked != key);
+            self.answered.insert(key);
+        }
     }
 
-    /// Whether nothing is asked: the next round brings back the state alone.
+    /// The task has ended: there is nothing to take up.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether nothing is asked, or nothing new: the next round brings nothing that the server does not have.
     pub(crate) fn only_state(&self) -> bool {
-        self.asks.is_empty()
+        self.asks.is_empty() || self.is_asked_again
     }
 
     /// The server is somewhere else now.

@@ -26,6 +26,8 @@ pub(crate) struct Outgoing {
     pub(crate) id: Option<u64>,
     /// Whether it is a round of a call: only then may an older server ask in return.
     pub(crate) is_call: bool,
+    /// Whether the server is told when nobody waits for the response any longer.
+    pub(crate) is_cancellable: bool,
     /// Whether the stream that answers it may go on after it broke.
     pub(crate) is_resumable: bool,
     /// The text of the whole message.
@@ -165,6 +167,7 @@ impl Outgoing {
         Self {
             id: None,
             is_call: false,
+            is_cancellable: false,
             is_resumable: false,
             body,
             headers,

@@ -118,7 +118,7 @@ impl Inner {
         let ask = asked.read(asker);
         let answer = match self.setup.handlers.answer(&ask).await {
             Ok(answer) => ask.take(answer),
-            Err(why) => Err(why),
+            Err(none) => Err(none.why),
         };
         let (body, why) = match (answer, ask.kind()) {
             (Ok(answer), Some(kind)) => (answered(id, &answer.to_json(kind)), None),

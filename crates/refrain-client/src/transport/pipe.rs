@@ -43,6 +43,8 @@ pub(crate) struct PipeExchange {
     id: u64,
     shared: Arc<Shared>,
     heard: Arc<Notify>,
+    /// Whether the server is to be told when nobody waits any longer.
+    is_cancellable: bool,
 }
 
 /// What the link and the task that tends the process both know.
@@ -130,6 +132,7 @@ impl PipeLink {
             id,
             shared: Arc::clone(&self.shared),
             heard,
+            is_cancellable: message.is_cancellable,
         };
         self.send(&message.body).map_err(LinkError::Final)?;
         Ok(exchange)
@@ -140,16 +143,8 @@ impl PipeLink {
         if let Some(kind) = self.shared.ended() {
             return Err(kind);
         }
-        self.shared.watcher.see(Wire::Sent { message });
-        // The task that tends the process takes everything until it has said how the process ended.
-        let _ = self.queue.send(format!("{message}\n"));
+        self.shared.send(message);
         Ok(())
-    }
-
-    /// Nobody waits any longer for the response to a request.
-    pub(crate) fn cancel(&self, id: u64) {
-        // A server that has ended needs not be told.
-        let _ = self.send(&Outgoing::cancelled(id, HeaderMap::new()).body);
     }
 
     /// Tells the server to end, and waits until it has.
@@ -170,6 +165,7 @@ impl PipeExchange {
                 .get_mut(&self.id)
                 .and_then(|route| route.ready.pop_front());
             if let Some(message) = ready {
+                self.is_cancellable &= !matches!(message, Ok(Incoming::Response(_)));
                 return message;
             }
             if let Some(kind) = self.shared.ended() {
@@ -182,11 +178,26 @@ impl PipeExchange {
 
 impl Drop for PipeExchange {
     fn drop(&mut self) {
-        lock(&self.shared.routes).by_id.remove(&self.id);
+        let mut routes = lock(&self.shared.routes);
+        let route = routes.by_id.remove(&self.id);
+        drop(routes);
+        let is_answered = route.is_some_and(|route| route.is_answered());
+        if self.is_cancellable && !is_answered {
+            let cancelled = Outgoing::cancelled(self.id, HeaderMap::new());
+            self.shared.send(&cancelled.body);
+        }
     }
 }
 
 impl Shared {
+    /// Sends something, if there is somebody left to send it to.
+    fn send(&self, message: &str) {
+        if let Some(queue) = self.queue.upgrade() {
+            self.watcher.see(Wire::Sent { message });
+            let _ = queue.send(format!("{message}\n"));
+        }
+    }
+
     /// Why nothing can be sent or heard any more.
     fn ended(&self) -> Option<ErrorKind> {
         let routes = lock(&self.routes);
@@ -284,11 +295,8 @@ impl Shared {
 
     /// Takes a message that belongs to no request.
     fn stray(&self, message: Incoming) {
-        if let Some(answer) = take_stray(message, &self.news)
-            && let Some(queue) = self.queue.upgrade()
-        {
-            self.watcher.see(Wire::Sent { message: &answer });
-            let _ = queue.send(format!("{answer}\n"));
+        if let Some(answer) = take_stray(message, &self.news) {
+            self.send(&answer);
         }
     }
 }
@@ -328,6 +336,11 @@ impl Route {
         }
         self.ready.push_back(Ok(message));
         self.heard.notify_one();
+    }
+
+    fn is_answered(&self) -> bool {
+        let is_response = |message: &_| matches!(message, Ok(Incoming::Response(_)));
+        self.ready.iter().any(is_response)
     }
 }
 
