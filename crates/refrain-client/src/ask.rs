@@ -233,9 +233,7 @@ impl Request {
                     Some(mode) => Err(format!("elicitations of mode {mode:?} are unknown")),
                 }
             }
-            "sampling/createMessage" => {
-                Ok(Self::Sampling(Box::new(read("sampling", params()?)?)))
-            }
+            "sampling/createMessage" => Ok(Self::Sampling(Box::new(read("sampling", params()?)?))),
             "roots/list" => Ok(Self::Roots),
             method => Err(format!("asks of the method {method:?} are unknown")),
         }
@@ -276,7 +274,9 @@ impl Answer {
     pub fn accept(content: Value) -> Result<Self, String> {
         match content {
             Value::Object(content) => Ok(Self::Accept(content)),
-            other => Err(format!("a form is filled in with an object, not with {other}")),
+            other => Err(format!(
+                "a form is filled in with an object, not with {other}"
+            )),
         }
     }
 

@@ -7,8 +7,8 @@ use crate::mirror::{Mirrors, encode};
 use crate::random;
 use crate::server::{Server, discovered};
 use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response};
-use http::header::{HeaderName, HeaderValue};
 use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
 use refrain_wire::{
     AskKind, CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, ErrorCode, LOG_LEVEL_KEY,
     PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
@@ -225,8 +225,7 @@ impl Inner {
 
     /// What this client can do.
     pub(crate) fn capabilities(&self) -> Value {
-        let can =
-            |kind| self.setup.handlers.has(kind) || self.setup.by_hand.contains(&kind);
+        let can = |kind| self.setup.handlers.has(kind) || self.setup.by_hand.contains(&kind);
         let mut capabilities = json!({"extensions": {TASKS_EXTENSION: {}}});
         let mut elicitation = Map::new();
         for (kind, member) in [(AskKind::Form, "form"), (AskKind::Url, "url")] {
@@ -247,7 +246,9 @@ impl Inner {
 
     /// Remembers what a listed tool wants in headers. Says why, if it must not be used.
     pub(crate) fn remember_tool(&self, name: &str, schema: &Value) -> Result<(), String> {
-        let known = Mirrors::read(schema).map(Arc::new).map_err(|why| why.to_string());
+        let known = Mirrors::read(schema)
+            .map(Arc::new)
+            .map_err(|why| why.to_string());
         let verdict = known.as_ref().map(|_| ()).map_err(Clone::clone);
         lock(&self.tools).insert(name.to_owned(), known);
         verdict

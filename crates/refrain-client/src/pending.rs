@@ -63,7 +63,12 @@ pub enum AnswerError {
 }
 
 impl PendingCall {
-    pub(crate) fn new(call: Call, call_id: String, address: String, server: Option<String>) -> Self {
+    pub(crate) fn new(
+        call: Call,
+        call_id: String,
+        address: String,
+        server: Option<String>,
+    ) -> Self {
         Self {
             format: FORMAT,
             address,

@@ -33,7 +33,9 @@ pub enum Outcome {
 impl Client {
     /// Calls a tool, answers what it asks, and gives its result. `arguments` is an object.
     pub async fn call_tool(&self, name: &str, arguments: Value) -> Result<ToolResult, Error> {
-        let result = self.call(Call::tool(name).with_arguments(object(arguments)?)).await?;
+        let result = self
+            .call(Call::tool(name).with_arguments(object(arguments)?))
+            .await?;
         let meta = meta(&result);
         let result: ToolResult = typed(result)?;
         Ok(ToolResult { meta, ..result })
@@ -41,7 +43,9 @@ impl Client {
 
     /// Gets a prompt, answers what it asks, and gives its result. `arguments` is an object.
     pub async fn get_prompt(&self, name: &str, arguments: Value) -> Result<PromptResult, Error> {
-        let result = self.call(Call::prompt(name).with_arguments(object(arguments)?)).await?;
+        let result = self
+            .call(Call::prompt(name).with_arguments(object(arguments)?))
+            .await?;
         let meta = meta(&result);
         let result: PromptResult = typed(result)?;
         Ok(PromptResult { meta, ..result })
@@ -101,7 +105,12 @@ impl Client {
 
     fn pend(&self, call: Call) -> PendingCall {
         let server = self.inner.server.name().map(str::to_owned);
-        PendingCall::new(call, random::unguessable(), self.address().to_owned(), server)
+        PendingCall::new(
+            call,
+            random::unguessable(),
+            self.address().to_owned(),
+            server,
+        )
     }
 
     /// The call is this client's now, wherever it came from.
@@ -136,9 +145,9 @@ impl Inner {
     /// of the rest.
     pub(crate) async fn answer(&self, pending: &mut PendingCall) -> Result<(), ErrorKind> {
         let asks = pending.unanswered();
-        let answering = asks.iter().map(|ask: &Ask| async move {
-            (ask.key(), self.setup.handlers.answer(ask).await)
-        });
+        let answering = asks
+            .iter()
+            .map(|ask: &Ask| async move { (ask.key(), self.setup.handlers.answer(ask).await) });
         let mut answering: FuturesUnordered<_> = answering.collect();
         let mut unanswered = Vec::new();
         while let Some((key, answer)) = answering.next().await {
@@ -164,9 +173,7 @@ impl Inner {
         let is_first = pending.round() == 0;
         let params = pending.params();
         let may_keep = is_first && kind == CallKind::Resource;
-        if may_keep
-            && let Some(result) = lock(&self.cache).get(kind.method(), &params)
-        {
+        if may_keep && let Some(result) = lock(&self.cache).get(kind.method(), &params) {
             return Ok(Some(result));
         }
         let raw = self.send_round(pending, params.clone()).await?;
@@ -264,7 +271,10 @@ impl Reply {
                         "it is incomplete, but asks nothing and has no state".to_owned(),
                     ));
                 }
-                if state.as_ref().is_some_and(|state| state.len() > limits.state) {
+                if state
+                    .as_ref()
+                    .is_some_and(|state| state.len() > limits.state)
+                {
                     return Err(ErrorKind::TooLarge {
                         what: "a state",
                         limit: limits.state,
@@ -348,5 +358,9 @@ fn failed(kind: ErrorKind, pending: &PendingCall) -> Error {
             kind,
             ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
         );
-    if is_over { kind.into() } else { kind.of(pending) }
+    if is_over {
+        kind.into()
+    } else {
+        kind.of(pending)
+    }
 }

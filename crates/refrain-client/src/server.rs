@@ -74,7 +74,11 @@ pub(crate) fn discovered(response: &Response, address: &str) -> Result<Server, E
         address: address.to_owned(),
         why: format!("what it says of itself cannot be read: {error}"),
     })?;
-    if !found.supported_versions.iter().any(|version| version == PROTOCOL_VERSION) {
+    if !found
+        .supported_versions
+        .iter()
+        .any(|version| version == PROTOCOL_VERSION)
+    {
         return Err(ErrorKind::NoCommonVersion {
             supported: found.supported_versions,
         });

@@ -64,7 +64,9 @@ impl Events {
                 self.event.id = Some(String::from_utf8_lossy(value).into_owned());
             }
             b"retry" => {
-                self.event.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                self.event.retry = std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
             }
             // A comment or another field.
             _ => {}

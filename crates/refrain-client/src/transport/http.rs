@@ -51,7 +51,10 @@ impl HttpLink {
     ) -> Result<Self, ErrorKind> {
         // A token must not travel to another server, and neither must what people answered.
         let stay = redirect::Policy::custom(|attempt| {
-            let same = attempt.previous().first().is_some_and(|first| first.origin() == attempt.url().origin());
+            let same = attempt
+                .previous()
+                .first()
+                .is_some_and(|first| first.origin() == attempt.url().origin());
             if !same || attempt.previous().len() > REDIRECTS_MAX {
                 attempt.stop()
             } else {
@@ -154,8 +157,7 @@ impl HttpLink {
         response: reqwest::Response,
     ) -> Result<HttpExchange, LinkError> {
         let kind = response.headers().get(CONTENT_TYPE);
-        let is_stream =
-            kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         let mut exchange = HttpExchange {
             id: message.id,
             response,
@@ -191,7 +193,9 @@ impl HttpExchange {
                 let (id, message) = read_message(&text, status)
                     .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
                 let is_other = matches!(message, Incoming::Response(_))
-                    && id.is_some_and(|id| !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref());
+                    && id.is_some_and(|id| {
+                        !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
+                    });
                 if !is_other {
                     return Ok(message);
                 }
@@ -262,7 +266,10 @@ impl HttpExchange {
             let retry_after = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
             return Err(LinkError::Busy { kind, retry_after });
         }
-        if matches!(status, StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT) {
+        if matches!(
+            status,
+            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
+        ) {
             return Err(LinkError::Lost(ErrorKind::Status {
                 status: status.as_u16(),
                 body: shown,
@@ -273,7 +280,9 @@ impl HttpExchange {
             let to = to.and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
             return Err(LinkError::Final(ErrorKind::NotMcp {
                 address: url.to_string(),
-                why: format!("it sends on to {to}, which is another server; use that URL if you trust it"),
+                why: format!(
+                    "it sends on to {to}, which is another server; use that URL if you trust it"
+                ),
             }));
         }
         let kind = if status.is_success() {
