@@ -103,7 +103,7 @@ impl Client {
             cache: Mutex::default(),
         };
         let response = inner
-            .exchange_once(&Request::harmless("server/discover", Map::new()))
+            .exchange(&Request::harmless("server/discover", Map::new()))
             .await
             .map_err(LinkError::into_kind)?;
         inner.server = discovered(&response, inner.link.address())?;
@@ -158,9 +158,14 @@ impl Inner {
     }
 
     async fn exchange_once(&self, request: &Request<'_>) -> Result<Response, LinkError> {
-        let (outgoing, _id) = self.write(request)?;
-        let mut exchange = self.in_time(self.link.open(&outgoing)).await?;
+        let mut exchange = self.begin(request).await?;
         self.listen_to(&mut exchange).await
+    }
+
+    /// Sends a request whose messages somebody else hears.
+    pub(crate) async fn begin(&self, request: &Request<'_>) -> Result<Exchange, LinkError> {
+        let outgoing = self.write(request)?;
+        self.in_time(self.link.open(&outgoing)).await
     }
 
     /// Hears what the server says up to the response.
@@ -179,7 +184,7 @@ impl Inner {
     }
 
     /// The server may be silent for so long and no longer.
-    async fn in_time<T>(
+    pub(crate) async fn in_time<T>(
         &self,
         waiting: impl Future<Output = Result<T, LinkError>>,
     ) -> Result<T, LinkError> {
@@ -190,19 +195,18 @@ impl Inner {
     }
 
     /// The message of a request, with an id of its own.
-    fn write(&self, request: &Request<'_>) -> Result<(Outgoing, u64), LinkError> {
+    fn write(&self, request: &Request<'_>) -> Result<Outgoing, LinkError> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let mut params = request.params.clone();
         params.insert("_meta".to_owned(), self.meta(id, request.call_id));
         let headers = standard_headers(request)
             .map_err(|why| LinkError::Final(ErrorKind::BadArgument(why)))?;
         let body = json!({"jsonrpc": "2.0", "id": id, "method": request.method, "params": params});
-        let outgoing = Outgoing {
+        Ok(Outgoing {
             id: Some(id),
             body: body.to_string(),
             headers,
-        };
-        Ok((outgoing, id))
+        })
     }
 
     fn meta(&self, id: u64, call_id: Option<&str>) -> Value {

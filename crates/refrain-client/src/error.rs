@@ -114,6 +114,9 @@ pub enum ErrorKind {
     /// The time for the whole call is over.
     #[error("not done within {}, the time for the whole call", shown(*.0))]
     Deadline(Duration),
+    /// Whoever waited for the call wanted to wait no longer.
+    #[error("stopped before it was done")]
+    Stopped,
     /// Something that was asked could not be answered.
     #[error("not everything that was asked could be answered: {}", listed(.0))]
     Unanswered(Vec<Unanswered>),

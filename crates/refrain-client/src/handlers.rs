@@ -33,34 +33,70 @@ impl Handlers {
     }
 
     /// Has an ask answered. If that is not possible, says why.
-    pub(crate) async fn answer(&self, ask: &Ask) -> Result<Answer, String> {
+    pub(crate) async fn answer(&self, ask: &Ask) -> Result<Answer, NoAnswer> {
         let answer = match ask {
             Ask::Form(ask) => match &self.form {
                 Some(handle) => handle(ask.clone()).await,
-                None => return Err(nobody(AskKind::Form)),
+                None => return Err(NoAnswer::nobody(AskKind::Form)),
             },
             Ask::Url(ask) => match &self.url {
                 Some(handle) => handle(ask.clone()).await,
-                None => return Err(nobody(AskKind::Url)),
+                None => return Err(NoAnswer::nobody(AskKind::Url)),
             },
             Ask::Sampling(ask) => match &self.sampling {
                 Some(handle) => handle((**ask).clone())
                     .await
                     .map(|answer| Answer::Sampled(Box::new(answer))),
-                None => return Err(nobody(AskKind::Sampling)),
+                None => return Err(NoAnswer::nobody(AskKind::Sampling)),
             },
             Ask::Roots(ask) => match &self.roots {
                 Some(handle) => handle(ask.clone()).await.map(Answer::Roots),
-                None => return Err(nobody(AskKind::Roots)),
+                None => return Err(NoAnswer::nobody(AskKind::Roots)),
             },
-            Ask::Unknown { why, .. } => return Err(why.clone()),
+            Ask::Unknown { why, .. } => {
+                return Err(NoAnswer {
+                    why: why.clone(),
+                    is_final: true,
+                });
+            }
         };
-        answer.map_err(|error| error.to_string())
+        answer.map_err(|error| NoAnswer {
+            is_final: error.is::<Refused>(),
+            why: error.to_string(),
+        })
     }
 }
 
-fn nobody(kind: AskKind) -> String {
-    format!("nobody here answers {} asks", kind.as_str())
+/// What a handler says when there will be no answer, now or later: the person said no to the use of a model, say.
+///
+/// A call that has become a task is called off then; any other error of a handler leaves it waiting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+/// Why an ask has no answer.
+#[derive(Debug)]
+pub(crate) struct NoAnswer {
+    pub(crate) why: String,
+    /// There will never be one.
+    pub(crate) is_final: bool,
+}
+
+impl NoAnswer {
+    fn nobody(kind: AskKind) -> Self {
+        Self {
+            why: format!("nobody here answers {} asks", kind.as_str()),
+            is_final: true,
+        }
+    }
+
+    /// There may be one another time.
+    pub(crate) fn later(why: &impl fmt::Display) -> Self {
+        Self {
+            why: why.to_string(),
+            is_final: false,
+        }
+    }
 }
 
 impl fmt::Debug for Handlers {

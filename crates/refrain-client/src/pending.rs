@@ -6,7 +6,7 @@ use crate::ordered::Ordered;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,6 +40,12 @@ pub struct PendingCall {
     state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<String>,
+    /// The keys of a task's asks whose answers are with the server.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    answered: BTreeSet<String>,
+    /// The task has ended.
+    #[serde(skip)]
+    is_over: bool,
     /// The asks came with an error of an older server: it is called again without the answers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     by_error: bool,
@@ -80,8 +86,19 @@ impl PendingCall {
             answers: BTreeMap::new(),
             state: None,
             task: None,
+            answered: BTreeSet::new(),
+            is_over: false,
             by_error: false,
         }
+    }
+
+    /// A task of which nothing but the id is known, at the server that
+    /// [`Client::finish`](crate::Client::finish) is called for. The id stands for the name of what was called.
+    pub fn of_task(id: impl Into<String>) -> Self {
+        let id = id.into();
+        let mut pending = Self::new(Call::tool(&id), String::new(), String::new(), None);
+        pending.become_task(id);
+        pending
     }
 
     /// What was called.
@@ -190,15 +207,28 @@ impl PendingCall {
         self.task = Some(id);
     }
 
-    /// What the task asks now. Answers to what is asked no more are dropped.
-    pub(crate) fn task_asks(&mut self, asks: Ordered<Box<RawValue>>) {
+    /// What the task asks now, without what was answered before. Answers to what is asked no more are dropped.
+    pub(crate) fn task_asks(&mut self, mut asks: Ordered<Box<RawValue>>) {
+        asks.0.retain(|(key, _)| !self.answered.contains(key));
         self.answers.retain(|key, _| asks.get(key).is_some());
         self.asks = asks;
     }
 
     /// The answers are with the server.
     pub(crate) fn answers_sent(&mut self) {
-        self.answers.clear();
+        for key in std::mem::take(&mut self.answers).into_keys() {
+            self.asks.0.retain(|(asked, _)| *asked != key);
+            self.answered.insert(key);
+        }
+    }
+
+    /// The task has ended: there is nothing to take up.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Whether nothing is asked: the next round brings back the state alone.

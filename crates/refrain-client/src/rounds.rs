@@ -3,10 +3,11 @@
 //! Always: the state goes back as it came, with the answers of its own round and in its own call only; nothing of
 //! one round is left over in the next. Whatever goes wrong after the first round, the call is in the error.
 
-use crate::ask::Ask;
+use crate::ask::{Answer, Ask};
 use crate::call::Call;
 use crate::client::{Client, Inner, Request, back_off, lock};
 use crate::error::{Error, ErrorKind, Unanswered};
+use crate::handlers::NoAnswer;
 use crate::limits::Limits;
 use crate::ordered::Ordered;
 use crate::pending::PendingCall;
@@ -19,7 +20,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use tokio::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// What a round came to.
 #[derive(Debug)]
@@ -68,12 +71,12 @@ impl Client {
 
     /// Makes a call, answers what it asks, and gives the object that is its result.
     pub async fn call(&self, call: Call) -> Result<Value, Error> {
-        self.finish(self.pend(call)).await
+        self.finish(self.prepare(call)).await
     }
 
     /// Makes the first round of a call, and gives what came of it. Nothing is answered.
     pub async fn start(&self, call: Call) -> Result<Outcome, Error> {
-        self.resume(self.pend(call)).await
+        self.resume(self.prepare(call)).await
     }
 
     /// Makes the next round of a call that waits, with the answers it was given.
@@ -89,21 +92,37 @@ impl Client {
     }
 
     /// Takes up a call that waits, answers what it asks, and gives the object that is its result.
-    pub async fn finish(&self, mut pending: PendingCall) -> Result<Value, Error> {
+    ///
+    /// Dropping the future cancels the call: a request under way is ended, and a task is called off.
+    pub async fn finish(&self, pending: PendingCall) -> Result<Value, Error> {
+        self.finish_unless(pending, std::future::pending()).await
+    }
+
+    /// As [`finish`](Self::finish), unless `stop` is ready first: then the call comes back in the error, to be taken
+    /// up again. A request under way is ended; a task goes on.
+    pub async fn finish_unless(
+        &self,
+        mut pending: PendingCall,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Value, Error> {
         self.adopt(&mut pending);
-        let limits = &self.inner.setup.limits;
-        let deadline = limits.deadline.map(|time| Instant::now() + time);
-        let driven = self.inner.drive(&mut pending);
-        let driven = match deadline {
-            None => driven.await,
-            Some(deadline) => tokio::time::timeout_at(deadline, driven)
-                .await
-                .unwrap_or_else(|_| Err(ErrorKind::Deadline(limits.deadline.unwrap_or_default()))),
+        let limit = self.inner.setup.limits.deadline;
+        let mut care = Care {
+            client: self.clone(),
+            pending: Some(pending),
         };
+        let driven = tokio::select! {
+            driven = self.inner.drive(care.pending()) => driven,
+            () = stop => Err(ErrorKind::Stopped),
+            () = over(limit) => Err(ErrorKind::Deadline(limit.unwrap_or_default())),
+        };
+        let pending = care.done();
         driven.map_err(|kind| failed(kind, &pending))
     }
 
-    fn pend(&self, call: Call) -> PendingCall {
+    /// A call that has not been made yet. It can be stored, and made by [`finish`](Self::finish) or
+    /// [`resume`](Self::resume).
+    pub fn prepare(&self, call: Call) -> PendingCall {
         let server = self.inner.server.name().map(str::to_owned);
         PendingCall::new(
             call,
@@ -119,11 +138,59 @@ impl Client {
     }
 }
 
+/// A call under way. If nobody waits for it any more, the task it has become is called off.
+struct Care {
+    client: Client,
+    /// There until it is done.
+    pending: Option<PendingCall>,
+}
+
+impl Care {
+    fn pending(&mut self) -> &mut PendingCall {
+        self.pending.as_mut().expect("it is not done")
+    }
+
+    fn done(mut self) -> PendingCall {
+        self.pending.take().expect("it is done once")
+    }
+}
+
+impl Drop for Care {
+    fn drop(&mut self) {
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        let (Some(id), Ok(runtime)) = (pending.task_id(), Handle::try_current()) else {
+            return;
+        };
+        let (client, id) = (self.client.clone(), id.to_owned());
+        runtime.spawn(async move {
+            if let Err(error) = client.cancel_task(&id).await {
+                tracing::warn!(task = id, %error, "the task could not be cancelled");
+            }
+        });
+    }
+}
+
+/// Waits for this long, or for ever.
+async fn over(limit: Option<Duration>) {
+    match limit {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Inner {
     /// Makes rounds until the call is done.
-    async fn drive(&self, pending: &mut PendingCall) -> Result<Value, ErrorKind> {
-        let mut idle = 0;
-        for round in 0..self.setup.limits.rounds {
+    async fn drive(self: &Arc<Self>, pending: &mut PendingCall) -> Result<Value, ErrorKind> {
+        let (mut rounds, mut idle) = (0, 0);
+        loop {
+            if let Some(id) = pending.task_id().map(str::to_owned) {
+                return self.drive_task(pending, &id).await;
+            }
+            if rounds == self.setup.limits.rounds {
+                return Err(ErrorKind::Rounds(rounds));
+            }
             if pending.round() > 0 {
                 self.answer(pending).await?;
                 if pending.only_state() {
@@ -133,12 +200,11 @@ impl Inner {
                     idle = 0;
                 }
             }
-            tracing::debug!(round, target = pending.call().target(), "a round");
+            rounds += 1;
             if let Some(result) = self.round(pending).await? {
                 return Ok(result);
             }
         }
-        Err(ErrorKind::Rounds(self.setup.limits.rounds))
     }
 
     /// Has everything that is still open answered, all at once. What was answered stays answered, whatever becomes
@@ -153,10 +219,10 @@ impl Inner {
         while let Some((key, answer)) = answering.next().await {
             let taken = answer.and_then(|answer| {
                 let taken = pending.answer(key, answer);
-                taken.map_err(|error| error.to_string())
+                taken.map_err(|error| NoAnswer::later(&error))
             });
-            if let Err(why) = taken {
-                let key = key.to_owned();
+            if let Err(none) = taken {
+                let (key, why) = (key.to_owned(), none.why);
                 unanswered.push(Unanswered { key, why });
             }
         }
@@ -167,8 +233,22 @@ impl Inner {
         }
     }
 
+    /// Has one ask answered. What is answered by hand has no answer yet.
+    pub(crate) async fn try_answer(&self, ask: &Ask) -> Result<Answer, NoAnswer> {
+        let handlers = &self.setup.handlers;
+        match ask.kind() {
+            Some(kind) if !handlers.has(kind) && self.setup.by_hand.contains(&kind) => {
+                Err(NoAnswer::later(&"it is to be answered by hand"))
+            }
+            _ => handlers.answer(ask).await,
+        }
+    }
+
     /// Makes one round. Gives the result if the call is done; if not, `pending` is what it waits for now.
     async fn round(&self, pending: &mut PendingCall) -> Result<Option<Value>, ErrorKind> {
+        if let Some(id) = pending.task_id().map(str::to_owned) {
+            return self.task_round(pending, &id).await;
+        }
         let kind = pending.call().kind();
         let is_first = pending.round() == 0;
         let params = pending.params();
@@ -353,12 +433,12 @@ fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
 
 /// What happened, with the call unless the server has refused it as a whole.
 fn failed(kind: ErrorKind, pending: &PendingCall) -> Error {
-    let is_over = pending.round() == 0
+    let is_refused = pending.round() == 0
         && matches!(
             kind,
             ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
         );
-    if is_over {
+    if is_refused || pending.is_over() {
         kind.into()
     } else {
         kind.of(pending)
