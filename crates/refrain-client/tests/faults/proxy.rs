@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+
+/// The calls of tools.
+pub(crate) const CALL: &str = "tools/call";
+/// The request whose response is a stream that does not end by itself.
+pub(crate) const LISTEN: &str = "subscriptions/listen";
 
 /// What is done to one request or its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub(crate) enum Fault {
     CutBody,
     /// The response ends after the first event of its stream.
     CutStream,
+    /// Both connections end while the server is at work.
+    HangUp,
     /// The request reaches two instances at the same time. The first good response arrives.
     DoubleAtOnce,
     /// The request reaches the server again after it was answered. The second response arrives.
@@ -35,8 +42,28 @@ pub(crate) enum Fault {
 
 /// How long a response is delayed.
 const DELAY: Duration = Duration::from_millis(300);
-/// The request that calls a tool, in its headers.
-const TOOL_CALL: &str = "mcp-method: tools/call";
+
+/// What is to happen.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// By the method of the request, and its number among those, from one.
+    faults: BTreeMap<(&'static str, usize), Fault>,
+    hides_call_ids: bool,
+}
+
+impl Plan {
+    /// This happens to one request.
+    pub(crate) fn fault(mut self, method: &'static str, number: usize, fault: Fault) -> Self {
+        self.faults.insert((method, number), fault);
+        self
+    }
+
+    /// Servers do not get to know call ids.
+    pub(crate) fn hide_call_ids(mut self) -> Self {
+        self.hides_call_ids = true;
+        self
+    }
+}
 
 /// A proxy on a port of its own. It stops when this is dropped.
 pub(crate) struct Proxy {
@@ -48,52 +75,31 @@ pub(crate) struct Proxy {
 /// The way to the fleet, and what happens on it.
 struct Road {
     servers: Vec<SocketAddr>,
-    /// What happens to which request, the requests that call a tool counted from one.
-    faults: BTreeMap<usize, Fault>,
-    /// Whether servers are kept from knowing call ids.
-    hides_call_ids: bool,
+    plan: Plan,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many requests that call a tool have come.
-    came: usize,
-    /// How many of them were sent on, copies included.
-    sent_on: usize,
+    /// The requests that came, by their methods.
+    came: BTreeMap<String, usize>,
+    /// Those that were sent on, copies included.
+    sent_on: BTreeMap<String, usize>,
+    /// The instance that was sent the last one.
+    instance: usize,
     /// What is still to be sent.
-    late: Vec<Vec<u8>>,
+    late: Vec<Request>,
 }
 
 impl Proxy {
-    pub(crate) async fn start(servers: Vec<SocketAddr>, faults: &[(usize, Fault)]) -> Self {
-        Self::on(Road {
-            servers,
-            faults: faults.iter().copied().collect(),
-            hides_call_ids: false,
-            state: Mutex::default(),
-        })
-        .await
-    }
-
-    /// One that keeps servers from knowing call ids.
-    pub(crate) async fn without_call_ids(
-        servers: Vec<SocketAddr>,
-        faults: &[(usize, Fault)],
-    ) -> Self {
-        Self::on(Road {
-            servers,
-            faults: faults.iter().copied().collect(),
-            hides_call_ids: true,
-            state: Mutex::default(),
-        })
-        .await
-    }
-
-    async fn on(road: Road) -> Self {
-        let road = Arc::new(road);
+    pub(crate) async fn start(servers: Vec<SocketAddr>, plan: Plan) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
+        let road = Arc::new(Road {
+            servers,
+            plan,
+            state: Mutex::default(),
+        });
         let mut serving = JoinSet::new();
         let to = Arc::clone(&road);
         serving.spawn(async move {
@@ -110,36 +116,39 @@ impl Proxy {
         }
     }
 
-    /// How many requests that call a tool have come.
-    pub(crate) fn came(&self) -> usize {
-        self.road.state().came
-    }
-
-    /// How many of them were sent on, copies included.
-    pub(crate) fn sent_on(&self) -> usize {
-        self.road.state().sent_on
+    /// How many requests of a method have come, and how many were sent on, copies included.
+    pub(crate) fn count(&self, method: &str) -> (usize, usize) {
+        let state = self.road.state();
+        let of = |counts: &BTreeMap<String, usize>| counts.get(method).copied().unwrap_or(0);
+        (of(&state.came), of(&state.sent_on))
     }
 
     /// Sends what was kept for later.
     pub(crate) async fn send_late(&self) {
         let late = std::mem::take(&mut self.road.state().late);
-        for request in late {
-            self.road.exchange(&request).await;
+        for request in &late {
+            self.road.exchange(request).await;
         }
     }
 }
 
 impl Road {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics under the lock")
     }
 
     /// Passes on the request of a client, and the response to it. The connection ends with it.
     async fn pass(&self, mut client: TcpStream) {
-        let Some(request) = read_request(&mut client).await else {
+        let Some(request) = Request::read(&mut client).await else {
             return;
         };
         let response = match self.fault(&request) {
+            None if request.method == LISTEN => {
+                let mut server = self.send(&request).await;
+                // Ends when either of them has gone away.
+                let _ = copy(&mut server, &mut client).await;
+                return;
+            }
             None => Some(self.exchange(&request).await),
             Some(fault) => self.answer(fault, &request, &mut client).await,
         };
@@ -149,93 +158,149 @@ impl Road {
         }
     }
 
-    /// What is to happen to a request. Only those that call a tool are counted.
-    fn fault(&self, request: &[u8]) -> Option<Fault> {
-        if !is_tool_call(request) {
-            return None;
-        }
+    /// What is to happen to a request that has come.
+    fn fault(&self, request: &Request) -> Option<Fault> {
         let mut state = self.state();
-        state.came += 1;
-        self.faults.get(&state.came).copied()
+        let came = state.came.entry(request.method.clone()).or_default();
+        *came += 1;
+        let planned = self.plan.faults.get(&(request.method.as_str(), *came));
+        planned.copied()
     }
 
     /// What the client gets to see of the response to its request.
     async fn answer(
         &self,
         fault: Fault,
-        request: &[u8],
+        request: &Request,
         client: &mut TcpStream,
     ) -> Option<Vec<u8>> {
-        let answered = self.exchange(request);
         match fault {
             Fault::LoseRequest => None,
             Fault::LoseResponse => {
-                answered.await;
+                self.exchange(request).await;
+                None
+            }
+            Fault::HangUp => {
+                self.send(request).await;
                 None
             }
             Fault::Hold => {
-                answered.await;
+                self.exchange(request).await;
                 // Ends when the client closes the connection.
                 let _ = client.read_u8().await;
                 None
             }
             Fault::CutHead => {
-                let mut response = answered.await;
+                let mut response = self.exchange(request).await;
                 response.truncate(head_of(&response).len() / 2);
                 Some(response)
             }
             Fault::CutBody => {
-                let mut response = answered.await;
+                let mut response = self.exchange(request).await;
                 response.truncate(response.len().midpoint(head_of(&response).len()));
                 Some(response)
             }
-            Fault::CutStream => {
-                let mut response = answered.await;
-                let head = head_of(&response).len();
-                let event = end_of(&response[head..], b"\n\n").expect("a stream of events");
-                response.truncate(head + event);
-                Some(response)
-            }
+            Fault::CutStream => Some(self.first_event(request).await),
             Fault::DoubleAtOnce => {
-                let (one, other) = tokio::join!(answered, self.exchange(request));
+                let (one, other) = tokio::join!(self.exchange(request), self.exchange(request));
                 Some(if is_error(&one) { other } else { one })
             }
             Fault::DoubleInTurn => {
-                answered.await;
+                self.exchange(request).await;
                 Some(self.exchange(request).await)
             }
             Fault::Delay => {
-                let response = answered.await;
+                let response = self.exchange(request).await;
                 tokio::time::sleep(DELAY).await;
                 Some(response)
             }
             Fault::Late => {
-                self.state().late.push(request.to_vec());
-                Some(answered.await)
+                let response = self.exchange(request).await;
+                self.state().late.push(request.clone());
+                Some(response)
             }
         }
     }
 
-    /// Sends a request to the next instance, and gives its whole response.
-    async fn exchange(&self, request: &[u8]) -> Vec<u8> {
+    /// Sends a request to the next instance.
+    async fn send(&self, request: &Request) -> TcpStream {
         let server = {
             let mut state = self.state();
-            state.sent_on += usize::from(is_tool_call(request));
-            self.servers[state.sent_on % self.servers.len()]
+            *state.sent_on.entry(request.method.clone()).or_default() += 1;
+            state.instance += 1;
+            self.servers[state.instance % self.servers.len()]
         };
         let mut server = TcpStream::connect(server)
             .await
             .expect("the server is there");
-        let line = end_of(request, b"\r\n").expect("a whole request");
-        let mut request = [&request[..line], b"connection: close\r\n", &request[line..]].concat();
-        if self.hides_call_ids {
-            hide(&mut request, b"refrain/callId");
+        let mut bytes = request.bytes.clone();
+        if self.plan.hides_call_ids {
+            hide(&mut bytes, b"refrain/callId");
         }
-        server.write_all(&request).await.expect("it listens");
+        server.write_all(&bytes).await.expect("it listens");
+        server
+    }
+
+    /// Sends a request to the next instance, and gives its whole response.
+    async fn exchange(&self, request: &Request) -> Vec<u8> {
+        let mut server = self.send(request).await;
         let mut response = Vec::new();
         let read = server.read_to_end(&mut response).await;
         read.expect("it answers");
         response
+    }
+
+    /// Sends a request to the next instance, and gives its response up to the end of the first event. A stream that
+    /// ends by itself is read to its end all the same, so that the server has done its work.
+    async fn first_event(&self, request: &Request) -> Vec<u8> {
+        let mut server = self.send(request).await;
+        let mut response = Vec::new();
+        loop {
+            let read = server.read_buf(&mut response).await.expect("it answers");
+            let head = end_of(&response, b"\r\n\r\n").unwrap_or(response.len());
+            let event = end_of(&response[head..], b"\n\n");
+            if let Some(event) = event
+                && (read == 0 || request.method == LISTEN)
+            {
+                response.truncate(head + event);
+                return response;
+            }
+            assert_ne!(read, 0, "a stream of events is expected");
+        }
+    }
+}
+
+/// A request of a client.
+#[derive(Clone)]
+struct Request {
+    method: String,
+    /// The bytes of it, with a header that has the server close the connection after its response.
+    bytes: Vec<u8>,
+}
+
+impl Request {
+    /// Reads a request with its body. There is none when the client has closed its connection.
+    async fn read(client: &mut TcpStream) -> Option<Self> {
+        let mut bytes = Vec::new();
+        while end_of(&bytes, b"\r\n\r\n").is_none() {
+            if client.read_buf(&mut bytes).await.ok()? == 0 {
+                return None;
+            }
+        }
+        let head = head_of(&bytes);
+        let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
+        let length: usize = header("content-length: ").map_or(0, |length| {
+            length.parse().expect("the length of a body is a number")
+        });
+        while bytes.len() < head.len() + length {
+            if client.read_buf(&mut bytes).await.ok()? == 0 {
+                return None;
+            }
+        }
+        let line = end_of(&bytes, b"\r\n").expect("a head has a first line");
+        bytes.splice(line..line, *b"connection: close\r\n");
+        let method = header("mcp-method: ").unwrap_or_default().to_owned();
+        Some(Self { method, bytes })
     }
 }
 
@@ -245,6 +310,16 @@ fn end_of(bytes: &[u8], what: &[u8]) -> Option<usize> {
     at.map(|at| at + what.len())
 }
 
+/// The first line and the headers of a request or a response.
+fn head_of(message: &[u8]) -> String {
+    let end = end_of(message, b"\r\n\r\n").expect("a whole head");
+    String::from_utf8_lossy(&message[..end]).to_ascii_lowercase()
+}
+
+fn is_error(response: &[u8]) -> bool {
+    end_of(response, b"\"error\":").is_some()
+}
+
 /// Spoils every occurrence of a name, without changing its length.
 fn hide(bytes: &mut [u8], name: &[u8]) {
     let mut from = 0;
@@ -252,38 +327,4 @@ fn hide(bytes: &mut [u8], name: &[u8]) {
         from += end;
         bytes[from - 1] = b'_';
     }
-}
-
-/// The first line and the headers of a request or a response.
-fn head_of(message: &[u8]) -> String {
-    let end = end_of(message, b"\r\n\r\n").expect("a whole head");
-    String::from_utf8_lossy(&message[..end]).to_ascii_lowercase()
-}
-
-fn is_tool_call(request: &[u8]) -> bool {
-    head_of(request).lines().any(|line| line == TOOL_CALL)
-}
-
-fn is_error(response: &[u8]) -> bool {
-    end_of(response, b"\"error\":").is_some()
-}
-
-/// Reads a request with its body. There is none when the client has closed its connection.
-async fn read_request(client: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut request = Vec::new();
-    let mut whole = None;
-    while whole.is_none_or(|whole| request.len() < whole) {
-        if client.read_buf(&mut request).await.ok()? == 0 {
-            return None;
-        }
-        if whole.is_none()
-            && let Some(head) = end_of(&request, b"\r\n\r\n")
-        {
-            let length = head_of(&request)
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-            whole = Some(head + length.unwrap_or(0));
-        }
-    }
-    Some(request)
 }

@@ -1,16 +1,21 @@
-//! Two instances of a shop that share a key and a replay log, and what was done in them.
+//! Two instances of a shop that share a key and a store, and what was done in them.
 
 use refrain::prelude::*;
-use refrain::{AllowedHosts, KeyRing, MemoryReplayLog, SystemSource, serve};
+use refrain::store::MemoryStore;
+use refrain::{AllowedHosts, KeyRing, SystemSource, TaskOptions, serve};
 use refrain_testkit::Effects;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// What one call does, one effect in each of its rounds.
 pub(crate) const EFFECTS: [&str; 3] = ["reserve", "hold", "charge"];
+
+/// How often the instances look for tasks, and the client after them.
+const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize, Elicit)]
 struct Amount {
@@ -65,6 +70,23 @@ async fn single_use(cx: Cx, effects: State<Effects>) -> Result<String> {
     sell(&cx, work).await
 }
 
+/// Sells as a task from the first answer on.
+#[tool]
+async fn detached(cx: Cx, effects: State<Effects>) -> Result<String> {
+    let work = |name: &'static str| {
+        let effects = &effects;
+        let work = move |key: String| async move { ok(effects.record(format!("{name} {key}"))) };
+        cx.step_with_key(name, work)
+    };
+    work(EFFECTS[0]).await?;
+    let Amount { amount } = cx.elicit("amount", "How much?").await?;
+    cx.detach().await?;
+    work(EFFECTS[1]).await?;
+    let Sure { sure } = cx.elicit("sure", "Are you sure?").await?;
+    work(EFFECTS[2]).await?;
+    Ok(format!("{amount} paid, sure: {sure}"))
+}
+
 /// The instances. They stop when this is dropped.
 pub(crate) struct Shop {
     pub(crate) addresses: Vec<SocketAddr>,
@@ -76,17 +98,23 @@ impl Shop {
     pub(crate) async fn open() -> Self {
         let effects = Effects::new();
         let keys = KeyRing::generate(&SystemSource::new());
-        let log = Arc::new(MemoryReplayLog::new());
+        let store = Arc::new(MemoryStore::new());
+        let options = TaskOptions {
+            look: POLL,
+            ..TaskOptions::default()
+        };
         let mut addresses = Vec::new();
         let mut serving = JoinSet::new();
         for _ in 0..2 {
             let server = Server::builder("shop", "1")
                 .state(effects.clone())
                 .keys(keys.clone())
-                .replay_log(log.clone())
+                .replay_log(store.clone())
+                .tasks(store.clone(), options.clone())
                 .tool(keyed())
                 .tool(once())
                 .tool(single_use())
+                .tool(detached().poll_interval(POLL))
                 .build()
                 .expect("a usable server");
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
