@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     Late,
 }
 
+/// The name of call ids, in requests and where servers say what they know.
+const CALL_ID: &[u8] = b"refrain/callId";
 /// How long a response is delayed.
 const DELAY: Duration = Duration::from_millis(300);
 
@@ -49,6 +51,7 @@ pub(crate) struct Plan {
     /// By the method of the request, and its number among those, from one.
     faults: BTreeMap<(&'static str, usize), Fault>,
     hides_call_ids: bool,
+    denies_call_ids: bool,
 }
 
 impl Plan {
@@ -58,9 +61,15 @@ impl Plan {
         self
     }
 
-    /// Servers do not get to know call ids.
+    /// Servers do not get to see call ids, though they say that they know them.
     pub(crate) fn hide_call_ids(mut self) -> Self {
         self.hides_call_ids = true;
+        self
+    }
+
+    /// Clients do not get to know that servers know call ids.
+    pub(crate) fn deny_call_ids(mut self) -> Self {
+        self.denies_call_ids = true;
         self
     }
 }
@@ -235,7 +244,7 @@ impl Road {
             .expect("the server is there");
         let mut bytes = request.bytes.clone();
         if self.plan.hides_call_ids {
-            hide(&mut bytes, b"refrain/callId");
+            hide(&mut bytes, CALL_ID);
         }
         server.write_all(&bytes).await.expect("it listens");
         server
@@ -247,6 +256,9 @@ impl Road {
         let mut response = Vec::new();
         let read = server.read_to_end(&mut response).await;
         read.expect("it answers");
+        if self.plan.denies_call_ids {
+            hide(&mut response, CALL_ID);
+        }
         response
     }
 

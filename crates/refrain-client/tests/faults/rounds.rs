@@ -140,6 +140,23 @@ async fn lost_for_good() {
     }
 }
 
+/// A server that does not know call ids might do everything twice, so nothing is repeated; that is for people to decide.
+#[tokio::test]
+async fn nothing_is_repeated_where_call_ids_are_unknown() {
+    for tool in TOOLS {
+        for round in 1..=ROUNDS {
+            let plan = Plan::default().fault(CALL, round, Fault::LoseResponse);
+            let called = call(tool, plan.deny_call_ids(), |client| client).await;
+            let error = called.result.expect_err("its response was lost");
+            assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error:?}");
+            assert!(error.pending.is_some(), "the call is lost");
+            assert_eq!(called.proxy.count(CALL), (round, round));
+            let done: usize = called.shop.done().iter().sum();
+            assert_eq!(done, round);
+        }
+    }
+}
+
 /// These tests can fail: a first request that cannot be told from its copy is done twice.
 #[tokio::test]
 async fn without_call_ids_the_first_effect_is_there_twice() {
