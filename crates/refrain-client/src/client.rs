@@ -103,7 +103,7 @@ impl Client {
             cache: Mutex::default(),
         };
         let response = inner
-            .exchange_once(&Request::harmless("server/discover", Map::new()))
+            .exchange(&Request::harmless("server/discover", Map::new()))
             .await
             .map_err(LinkError::into_kind)?;
         inner.server = discovered(&response, inner.link.address())?;
