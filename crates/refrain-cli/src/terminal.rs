@@ -30,9 +30,14 @@ use rustix::process::{Signal, getpid, kill_process};
 use std::future::pending;
 use std::io::{IsTerminal, stderr, stdin};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 use style::CAREFUL;
 use text::Line;
 use tokio::sync::Mutex;
+
+/// How long a terminal has to be as it was before.
+const RESTORE_TIME: Duration = Duration::from_secs(2);
 
 /// The terminal of this process, with a person at it.
 #[derive(Debug, Clone)]
@@ -117,38 +122,56 @@ impl Terminal {
         ask: impl FnOnce(&mut dyn Console) -> Result<T, Left> + Send + 'static,
     ) -> Result<T, Left> {
         let turn = Arc::clone(&self.turn).lock_owned().await;
-        let waiting = Waiting(Withdrawn::default());
-        let withdrawn = waiting.0.clone();
+        let (shows, gone) = channel::<()>();
+        let withdrawn = Withdrawn::default();
+        let waiting = Waiting {
+            withdrawn: withdrawn.clone(),
+            gone,
+        };
         let shown = tokio::task::spawn_blocking(move || {
-            // It is somebody else's turn only when the terminal is as it was.
-            let _turn = turn;
-            let mut console = console::open(withdrawn)?;
-            let answer = ask(&mut *console);
-            match &answer {
-                Err(Left::Declined) => console.say(&Line::styled(CAREFUL, "Declined."))?,
-                Err(Left::Cancelled) => console.say(&Line::styled(CAREFUL, "Cancelled."))?,
-                _ => {}
-            }
-            answer
+            let _until_restored = shows;
+            (put(withdrawn, ask), turn)
         });
-        let answer = match shown.await {
-            Ok(answer) => answer,
-            Err(panic) => Err(Left::Failed(std::io::Error::other(panic))),
+        let (answer, turn) = match shown.await {
+            Ok(shown) => shown,
+            Err(panic) => return Err(Left::Failed(std::io::Error::other(panic))),
         };
         drop(waiting);
         if matches!(answer, Err(Left::Interrupted)) {
             interrupt().await?;
         }
+        drop(turn);
         answer
     }
 }
 
-/// Somebody who waits for an answer, until it is dropped.
-struct Waiting(Withdrawn);
+/// Puts something to the person. The terminal is as it was when this comes back.
+fn put<T>(
+    withdrawn: Withdrawn,
+    ask: impl FnOnce(&mut dyn Console) -> Result<T, Left>,
+) -> Result<T, Left> {
+    let mut console = console::open(withdrawn)?;
+    let answer = ask(&mut *console);
+    match &answer {
+        Err(Left::Declined) => console.say(&Line::styled(CAREFUL, "Declined."))?,
+        Err(Left::Cancelled) => console.say(&Line::styled(CAREFUL, "Cancelled."))?,
+        _ => {}
+    }
+    answer
+}
+
+/// Somebody who waits for an answer, until it is dropped. The program may end then, so that the terminal must be as it
+/// was.
+struct Waiting {
+    withdrawn: Withdrawn,
+    gone: Receiver<()>,
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.withdraw();
+        self.withdrawn.withdraw();
+        // Nothing is sent: it ends with the other side, or takes too long.
+        let _ = self.gone.recv_timeout(RESTORE_TIME);
     }
 }
 

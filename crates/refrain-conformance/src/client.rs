@@ -83,12 +83,13 @@ pub(crate) enum ClientError {
 
 /// Goes through the scenario.
 pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> {
+    let context: Value = serde_json::from_str(&instructions.context)?;
     let client = builder().connect(&instructions.url).await?;
     match instructions.scenario {
         Scenario::ToolsCall => scenarios::tools_call(&client).await,
         Scenario::RequestMetadata => scenarios::request_metadata(&client).await,
         Scenario::StandardHeaders => scenarios::standard_headers(&client).await,
-        Scenario::CustomHeaders => scenarios::custom_headers(&client, &instructions.context).await,
+        Scenario::CustomHeaders => scenarios::custom_headers(&client, context).await,
         Scenario::InvalidToolHeaders => scenarios::invalid_tool_headers(&client).await,
         Scenario::SchemaRefs => scenarios::schema_refs(&client).await,
         Scenario::SchemaPreservation => scenarios::schema_preservation(&client).await,

@@ -31,6 +31,9 @@ const SCENARIOS: [(&str, usize); 8] = [
     ("json-schema-2020-12-preservation", 5),
 ];
 
+/// What the revision does not require.
+const UNSCORED: &str = "json-schema-2020-12-preservation";
+
 /// A check that the suite recorded.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -156,6 +159,7 @@ fn every_required_scenario_without_authorization_is_run() {
         .filter(|name| !name.starts_with("auth/"))
         .collect();
     let mut run: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
+    run.retain(|name| *name != UNSCORED);
     required.sort_unstable();
     run.sort_unstable();
     assert_eq!(run, required);

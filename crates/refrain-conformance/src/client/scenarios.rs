@@ -33,7 +33,7 @@ pub(super) async fn standard_headers(client: &Client) -> Result<(), ClientError>
 }
 
 /// Makes the calls that the context lists, of tools whose parameters go into headers too.
-pub(super) async fn custom_headers(client: &Client, context: &str) -> Result<(), ClientError> {
+pub(super) async fn custom_headers(client: &Client, context: Value) -> Result<(), ClientError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Context {
@@ -45,7 +45,7 @@ pub(super) async fn custom_headers(client: &Client, context: &str) -> Result<(),
         arguments: Map<String, Value>,
     }
 
-    let context: Context = serde_json::from_str(context)?;
+    let context: Context = serde_json::from_value(context)?;
     let tools = client.tools().await?;
     for wanted in context.tool_calls {
         find(&tools, &wanted.name)?;

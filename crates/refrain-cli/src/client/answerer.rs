@@ -1,0 +1,111 @@
+//! Who answers what a call asks: what was given beforehand, the sampler, the person at the terminal.
+
+use super::exit::Stop;
+use super::given::Given;
+use super::options::{Answering, here};
+use super::sampler;
+use super::screen::Screen;
+use crate::terminal::Terminal;
+use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, RootsAsk, SamplingAsk};
+use refrain_wire::{Root, SamplingAnswer};
+use std::sync::Arc;
+
+/// Answers what is asked.
+pub(super) struct Answerer {
+    given: Given,
+    sampler: Option<String>,
+    roots: Option<Vec<Root>>,
+    person: Option<Terminal>,
+    screen: Screen,
+}
+
+impl Answerer {
+    /// A person is asked only where one reads the result, too.
+    pub(super) fn new(options: &Answering, screen: Screen, json: bool) -> Result<Arc<Self>, Stop> {
+        Ok(Arc::new(Self {
+            given: options.given()?,
+            sampler: options.sampler.clone(),
+            roots: options.roots()?,
+            person: if json { None } else { Terminal::here() },
+            screen,
+        }))
+    }
+
+    /// Has a client ask here. Every kind of ask can be answered, if not now then when the call is taken up again.
+    pub(super) fn handle(self: &Arc<Self>, builder: ClientBuilder) -> ClientBuilder {
+        let [form, url, sampling, roots] = std::array::from_fn(|_| Arc::clone(self));
+        builder
+            .on_form(move |ask| {
+                let own = Arc::clone(&form);
+                async move { own.person(Ask::Form(ask)).await }
+            })
+            .on_url(move |ask| {
+                let own = Arc::clone(&url);
+                async move { own.person(Ask::Url(ask)).await }
+            })
+            .on_sampling(move |ask| {
+                let own = Arc::clone(&sampling);
+                async move { own.model(ask).await }
+            })
+            .on_roots(move |ask| {
+                let own = Arc::clone(&roots);
+                async move { own.roots(ask).await }
+            })
+    }
+
+    /// Keys that answers were given for, and that nothing asked.
+    pub(super) fn left(&self) -> Vec<String> {
+        self.given.left()
+    }
+
+    async fn person(&self, ask: Ask) -> Result<Answer, HandlerError> {
+        if let Some(answer) = self.given.take(&ask) {
+            return Ok(answer?);
+        }
+        match (&self.person, ask) {
+            (Some(person), Ask::Form(ask)) => {
+                let _hold = self.screen.hold();
+                person.form(ask).await
+            }
+            (Some(person), Ask::Url(ask)) => {
+                let _hold = self.screen.hold();
+                person.url(ask).await
+            }
+            _ => Err("no answer was given".into()),
+        }
+    }
+
+    async fn model(&self, ask: SamplingAsk) -> Result<SamplingAnswer, HandlerError> {
+        let ask = Ask::Sampling(Box::new(ask));
+        if let Some(answer) = self.given.take(&ask) {
+            return match answer? {
+                Answer::Sampled(answer) => Ok(*answer),
+                _ => Err("this is no answer of a model".into()),
+            };
+        }
+        match (&self.sampler, &self.person, ask) {
+            (Some(command), _, Ask::Sampling(ask)) => sampler::answer(command, &ask).await,
+            (None, Some(person), Ask::Sampling(ask)) => {
+                let _hold = self.screen.hold();
+                person.sampling(*ask).await
+            }
+            _ => Err("no answer was given, and there is no --sampler".into()),
+        }
+    }
+
+    async fn roots(&self, ask: RootsAsk) -> Result<Vec<Root>, HandlerError> {
+        let given = self.given.take(&Ask::Roots(ask.clone()));
+        match (given, &self.roots, &self.person) {
+            (Some(answer), ..) => match answer? {
+                Answer::Roots(roots) => Ok(roots),
+                _ => Err("these are no roots".into()),
+            },
+            (None, Some(roots), _) => Ok(roots.clone()),
+            (None, None, Some(person)) => {
+                let _hold = self.screen.hold();
+                person.roots(ask, vec![here()?]).await
+            }
+            (None, None, None) => Err("no roots were given; name them with --root".into()),
+        }
+    }
+}
