@@ -157,6 +157,7 @@ fn put<T>(
         Err(Left::Cancelled) => console.say(&Line::styled(CAREFUL, "Cancelled."))?,
         _ => {}
     }
+    console.say(&Line::default())?;
     answer
 }
 

@@ -3,6 +3,7 @@
 mod asking;
 mod asks;
 mod forms;
+mod picture;
 mod screen;
 mod terminals;
 

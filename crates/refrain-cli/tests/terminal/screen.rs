@@ -12,6 +12,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a screen is looked at.
 const LOOK: Duration = Duration::from_millis(30);
 
+/// What would change what is seen.
+const LISTENED_TO: [&str; 8] = [
+    "CI",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "ENV",
+    "NO_COLOR",
+    "REFRAIN_TOKEN",
+    "RUST_LOG",
+    "TMUX",
+];
+
 /// Has tmux installed where there is none. Without it the tests fail: a terminal that was not there has shown nothing.
 fn has_tmux() {
     static INSTALLED: Once = Once::new();
@@ -53,7 +65,9 @@ impl Screen {
         let mut command = Command::new("tmux");
         // Without the settings of whoever runs the tests, and with all letters.
         command.args(["-L", &self.socket, "-f", "/dev/null", "-u"]);
-        command.env_remove("TMUX").env_remove("NO_COLOR");
+        for name in LISTENED_TO {
+            command.env_remove(name);
+        }
         command.env("LC_ALL", "C.UTF-8").env("SHELL", "/bin/sh");
         command
     }
