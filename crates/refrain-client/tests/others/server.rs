@@ -152,6 +152,9 @@ async fn example(name: &str) -> PathBuf {
             if changed(&program) < changed(&source) {
                 let mut cargo = Command::new(env!("CARGO"));
                 cargo.args(["build", "--locked", "--package", env!("CARGO_PKG_NAME")]);
+                if !profile.ends_with("debug") {
+                    cargo.arg("--profile").args(profile.file_name());
+                }
                 run(BUILD_TIME, cargo.args(["--example", name])).await;
             }
         })
