@@ -12,7 +12,7 @@ use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Bearer, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall, RpcFailure,
+    Bearer, Call, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall, RpcFailure,
 };
 use refrain_wire::{CallKind, Implementation};
 use serde::Serialize;
@@ -70,6 +70,8 @@ pub(super) struct Caller {
     place: Place,
     screen: Screen,
     answerer: Option<Arc<Answerer>>,
+    /// Where the call is kept until it is done.
+    keep: Option<Arc<Keep>>,
     json: bool,
 }
 
@@ -98,17 +100,19 @@ impl Caller {
     /// Reaches a server, of which nothing is asked that asks back.
     pub(super) async fn reach(reach: &Reach, place: Place) -> Result<Self, Stop> {
         let screen = Screen::new(reach.json);
-        Self::connect(Client::builder(), reach, place, screen, None, 0).await
+        Self::connect(Client::builder(), reach, place, screen, 0).await
     }
 
-    /// Reaches a server to make a call, of which there have been so many rounds.
+    /// Reaches a server to make a call, of which there have been so many rounds. It is kept whenever it waits anew.
     pub(super) async fn ready(
         reach: &Reach,
         place: Place,
         answering: &Answering,
+        keep: Option<Keep>,
         rounds: u32,
     ) -> Result<Self, Stop> {
         let screen = Screen::new(reach.json);
+        let keep = keep.map(Arc::new);
         let answerer = Answerer::new(answering)?;
         let mut builder = answerer.handle(Client::builder().limits(answering.limits()));
         if screen.draws() {
@@ -119,7 +123,20 @@ impl Caller {
             let screen = screen.clone();
             builder = builder.on_log(level, move |message| screen.say(&logged(&message)));
         }
-        Self::connect(builder, reach, place, screen, Some(answerer), rounds).await
+        if let Some(keep) = &keep {
+            let (keep, screen) = (Arc::clone(keep), screen.clone());
+            builder = builder.on_pending(move |pending| {
+                if let Err(stop) = keep.replace(pending) {
+                    screen.say(&format!("refrain: {stop}"));
+                }
+            });
+        }
+        let reached = Self::connect(builder, reach, place, screen, rounds).await?;
+        Ok(Self {
+            answerer: Some(answerer),
+            keep,
+            ..reached
+        })
     }
 
     async fn connect(
@@ -127,7 +144,6 @@ impl Caller {
         reach: &Reach,
         place: Place,
         screen: Screen,
-        answerer: Option<Arc<Answerer>>,
         rounds: u32,
     ) -> Result<Self, Stop> {
         let mut builder = builder.info(Implementation {
@@ -156,32 +172,32 @@ impl Caller {
             interrupt,
             place,
             screen,
-            answerer,
+            answerer: None,
+            keep: None,
             json: reach.json,
         })
     }
 
-    /// Makes a call, or takes it up, until it is done or stops.
-    pub(super) async fn finish(
-        self,
-        pending: PendingCall,
-        keep: Option<Keep>,
-    ) -> Result<Code, Stop> {
-        self.until_done(pending, keep, true).await
+    /// Makes a call. Where it is kept, it is so before it is made.
+    pub(super) async fn make(self, call: Call) -> Result<Code, Stop> {
+        let pending = self.client.prepare(call);
+        if let Some(keep) = &self.keep {
+            keep.begin(&pending)?;
+        }
+        self.finish(pending).await
+    }
+
+    /// Takes up a call, until it is done or stops.
+    pub(super) async fn finish(self, pending: PendingCall) -> Result<Code, Stop> {
+        self.until_done(pending, true).await
     }
 
     /// Looks after a task until it is done. It goes on when nobody does.
     pub(super) async fn watch(self, task: &str) -> Result<Code, Stop> {
-        self.until_done(PendingCall::of_task(task), None, false)
-            .await
+        self.until_done(PendingCall::of_task(task), false).await
     }
 
-    async fn until_done(
-        mut self,
-        pending: PendingCall,
-        keep: Option<Keep>,
-        is_own: bool,
-    ) -> Result<Code, Stop> {
+    async fn until_done(mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
         let kind = pending.call().kind();
         let target = pending.call().target().to_owned();
         let done = self
@@ -191,10 +207,10 @@ impl Caller {
         self.screen.clear();
         let result = match done {
             Ok(result) => result,
-            Err(error) => return Err(self.stopped(error, keep.as_ref(), is_own).await),
+            Err(error) => return Err(self.stopped(error, is_own).await),
         };
         output::result(kind, &result, self.json)?;
-        if let Some(keep) = &keep {
+        if let Some(keep) = &self.keep {
             keep.remove()?;
         }
         self.tell_left();
@@ -208,13 +224,13 @@ impl Caller {
     }
 
     /// The call did not come to its end. What is left of it is kept where that was wished.
-    async fn stopped(&self, error: Error, keep: Option<&Keep>, is_own: bool) -> Stop {
+    async fn stopped(&self, error: Error, is_own: bool) -> Stop {
         let mut stop = match &error.kind {
             ErrorKind::Stopped => Stop::interrupted(),
             _ => Stop::from(&error),
         };
         self.tell_left();
-        let kept = match (keep, &error.pending) {
+        let kept = match (&self.keep, &error.pending) {
             (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
             (Some(keep), None) => keep.remove().map(|()| None),
             (None, _) => Ok(None),
@@ -287,7 +303,7 @@ impl Caller {
             let asker = pending.asker();
             let server = asker.server.as_deref().unwrap_or("a server without a name");
             let mut lines = vec![format!(
-                "{} asks, at {} ({}):",
+                "{} at {} ({}) asks:",
                 one_line(&asker.target),
                 one_line(server),
                 one_line(&asker.address)

@@ -119,7 +119,8 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), Stop> {
             "instructions": server.instructions,
         }));
     }
-    let line = |name: &str, text: &str| format!("{name:<12}  {text}");
+    const LABEL: usize = 14;
+    let line = |name: &str, text: &str| format!("{name:<LABEL$}{text}");
     let info = server.info.as_ref();
     let name = info.map_or("(none)".to_owned(), |info| {
         let name = info.title.as_ref().unwrap_or(&info.name);
@@ -137,7 +138,7 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), Stop> {
         lines.push(line("description", &one_line(about)));
     }
     let capabilities = Value::Object(server.capabilities.clone());
-    lines.push(line("capabilities", &pretty(&capabilities)));
+    lines.push(line("capabilities", &pretty(&capabilities, LABEL)));
     if let Some(instructions) = &server.instructions {
         lines.push(line("instructions", &harmless(instructions)));
     }
@@ -237,11 +238,10 @@ fn table(rows: &[Row<'_>]) -> Vec<String> {
         let needed = if row.required { "required" } else { "" };
         let about = one_line(row.about.unwrap_or_default());
         let gap = if kinds == 0 { "" } else { "  " };
-        let line = format!(
+        format!(
             "    {BOLD}{name:<names$}{BOLD:#}  {:<kinds$}{gap}{needed:<8}  {DIM}{about}{DIM:#}",
             one_line(&row.kind)
-        );
-        line
+        )
     };
     rows.iter().map(line).collect()
 }

@@ -72,7 +72,7 @@ fn tool(result: &Value) -> Vec<String> {
     let mut lines: Vec<String> = blocks.iter().map(block).collect();
     let has_text = blocks.iter().any(|block| block["type"] == "text");
     if let Some(structured) = result.get("structuredContent").filter(|_| !has_text) {
-        lines.push(pretty(structured));
+        lines.push(pretty(structured, 0));
     }
     lines
 }
@@ -95,7 +95,7 @@ fn contents(result: &Value) -> Vec<String> {
     let parts = result.get("contents").and_then(Value::as_array);
     let part = |part: &Value| match ResourceContents::deserialize(part) {
         Ok(contents) => resource(&contents),
-        Err(_) => pretty(part),
+        Err(_) => pretty(part, 0),
     };
     parts.into_iter().flatten().map(part).collect()
 }
@@ -118,7 +118,7 @@ fn block(block: &Value) -> String {
             resource: contents, ..
         }) => resource(&contents),
         // A type that came later, or a block that is not as it should be.
-        Err(_) => pretty(block),
+        Err(_) => pretty(block, 0),
     }
 }
 
@@ -140,11 +140,11 @@ fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> String {
     format!("{DIM}[{what}, {mime_type}, {size} bytes; --json has all of it]{DIM:#}")
 }
 
-/// A value with its colours, on as many lines as it takes.
-pub(super) fn pretty(value: &Value) -> String {
+/// A value with its colours, on as many lines as it takes. Those after the first are indented.
+pub(super) fn pretty(value: &Value, indent: usize) -> String {
     let text = value.to_string();
     match Json::parse(&text) {
-        Ok(json) => json.shown(Fold::NOTHING, 0),
+        Ok(json) => json.shown(Fold::NOTHING, indent),
         Err(_) => text,
     }
 }

@@ -70,7 +70,7 @@ pub(super) async fn run(options: Options) -> Result<Code, Stop> {
         }
         Command::Watch { named, answering } => {
             let (reach, place, id) = named.read()?;
-            let caller = Caller::ready(&reach, place, &answering, 0).await?;
+            let caller = Caller::ready(&reach, place, &answering, None, 0).await?;
             caller.watch(&id).await
         }
         Command::Cancel(named) => {
