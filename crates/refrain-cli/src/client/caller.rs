@@ -17,7 +17,10 @@ use refrain_client::{
 use refrain_wire::{CallKind, Implementation};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -165,7 +168,7 @@ impl Caller {
                 }
                 interrupt.unless(builder.connect(url)).await?
             }
-            Place::Command(_) => return Err(Stop::usage("--stdio is not there yet")),
+            Place::Command(words) => interrupt.unless(builder.spawn(command(words))).await?,
         };
         Ok(Self {
             client,
@@ -197,7 +200,18 @@ impl Caller {
         self.until_done(PendingCall::of_task(task), false).await
     }
 
+    /// Ends the connection, and a command that was started for it.
+    pub(super) async fn close(self) {
+        self.client.close().await;
+    }
+
     async fn until_done(mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
+        let done = self.drive(pending, is_own).await;
+        self.close().await;
+        done
+    }
+
+    async fn drive(&mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
         let kind = pending.call().kind();
         let target = pending.call().target().to_owned();
         let done = self
@@ -370,6 +384,14 @@ impl Caller {
             ));
         }
     }
+}
+
+/// A command that does not hear of Ctrl-C itself: it ends when it is told that the call is over.
+fn command(words: &[OsString]) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
+    command.args(words).process_group(0);
+    command
 }
 
 /// An error of the server's, for programs.

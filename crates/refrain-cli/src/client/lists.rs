@@ -39,14 +39,18 @@ pub(super) async fn run(list: List, options: Options) -> Result<Code, Stop> {
     let mut words = url.into_iter();
     let place = reach.place(&mut words)?;
     super::nothing_more(words)?;
-    let json = reach.json;
+    let mut caller = Caller::reach(&reach, place).await?;
+    let done = list_at(list, &mut caller, reach.json).await;
+    caller.close().await;
+    done
+}
+
+async fn list_at(list: List, caller: &mut Caller, json: bool) -> Result<Code, Stop> {
     let Caller {
-        client,
-        mut interrupt,
-        ..
-    } = Caller::reach(&reach, place).await?;
+        client, interrupt, ..
+    } = caller;
     match list {
-        List::Discover => discover(&client, json)?,
+        List::Discover => discover(client, json)?,
         List::Tools => {
             let tools = interrupt.unless(none_is_empty(client.tools())).await?;
             show(json, "tools", &tools, tool)?;
