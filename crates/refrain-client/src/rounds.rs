@@ -26,6 +26,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// What a round came to.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one is made in each round and moved once"
+)]
 #[derive(Debug)]
 pub enum Outcome {
     /// The call is done, and this is its result.

@@ -459,7 +459,7 @@ impl SamplingBlock {
     }
 }
 
-/// Writes a message of one block the way that every client reads.
+/// Writes a message of one block the way that everybody reads.
 fn one_as_itself<S: Serializer>(
     blocks: &Vec<SamplingBlock>,
     serializer: S,

@@ -15,7 +15,7 @@ async fn asking(what: Value) -> Told {
 }
 
 fn answers(server: &Told) -> Value {
-    server.requests("tools/call").last().unwrap()["params"]["inputResponses"].clone()
+    server.requests("tools/call").last().expect("a round")["params"]["inputResponses"].clone()
 }
 
 #[tokio::test]

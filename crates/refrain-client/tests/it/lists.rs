@@ -11,8 +11,8 @@ use std::time::Duration;
 fn page(names: &[&str], next: Option<&str>, ttl: Value) -> Say {
     let tool = |name| json!({"name": name, "inputSchema": {"type": "object"}});
     let tools: Vec<Value> = names.iter().map(tool).collect();
-    let mut page =
-        json!({"resultType": "complete", "tools": tools, "ttlMs": ttl, "cacheScope": "private"});
+    let mut page = json!({"resultType": "complete", "tools": tools, "cacheScope": "private"});
+    page["ttlMs"] = ttl;
     if let Some(next) = next {
         page["nextCursor"] = next.into();
     }
@@ -20,7 +20,7 @@ fn page(names: &[&str], next: Option<&str>, ttl: Value) -> Say {
 }
 
 async fn names(client: &Client) -> Vec<String> {
-    let tools = client.tools().await.unwrap();
+    let tools = client.tools().await.expect("tools");
     tools.into_iter().map(|tool| tool.name).collect()
 }
 

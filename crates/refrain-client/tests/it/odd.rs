@@ -7,7 +7,7 @@ use serde_json::json;
 
 async fn connect(server: &Told) -> Client {
     let client = Client::builder().by_hand([AskKind::Form]);
-    client.connect(&server.url).await.unwrap()
+    client.connect(&server.url).await.expect("a server")
 }
 
 async fn call(server: &Told) -> Result<(), Error> {

@@ -25,12 +25,12 @@ fn server(keys: &KeyRing) -> ServerBuilder {
 
 async fn by_hand(url: &str) -> Client {
     let client = Client::builder().by_hand([AskKind::Form]).connect(url);
-    client.await.unwrap()
+    client.await.expect("a server")
 }
 
 async fn pend(url: &str) -> PendingCall {
     let call = Call::tool("remove");
-    match by_hand(url).await.start(call).await.unwrap() {
+    match by_hand(url).await.start(call).await.expect("a round") {
         Outcome::Pending(pending) => pending,
         Outcome::Complete(result) => panic!("done at once: {result}"),
     }

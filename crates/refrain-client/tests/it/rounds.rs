@@ -248,21 +248,12 @@ async fn whoever_waits_may_stop_and_has_the_call() {
         .connect(&server.url)
         .await
         .unwrap();
-    let asked = server.clone();
-    let stop = async move {
-        until("the first round", || {
-            !asked.requests("tools/call").is_empty()
-        })
-        .await
-    };
-    let pending = client.prepare(Call::tool("t"));
-    // Its first round must be over before it is stopped.
-    let Outcome::Pending(pending) = client.resume(pending).await.unwrap() else {
+    let Outcome::Pending(pending) = client.start(Call::tool("t")).await.unwrap() else {
         panic!("it asks")
     };
-    let error = within("the stop", client.finish_unless(pending, stop))
-        .await
-        .unwrap_err();
+    let stop = tokio::time::sleep(Duration::from_millis(50));
+    let stopped = within("the stop", client.finish_unless(pending, stop)).await;
+    let error = stopped.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Stopped));
     assert_eq!(error.pending.unwrap().unanswered()[0].key(), "a");
 }

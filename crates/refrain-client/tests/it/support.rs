@@ -142,14 +142,16 @@ fn written(request: &Value, say: Say) -> Response<Full<Bytes>> {
 
 /// A form with these properties, none of them required.
 pub(crate) fn form(message: &str, properties: Value) -> Value {
-    let schema = json!({"type": "object", "properties": properties});
+    let mut schema = json!({"type": "object"});
+    schema["properties"] = properties;
     let params = json!({"mode": "form", "message": message, "requestedSchema": schema});
     json!({"method": "elicitation/create", "params": params})
 }
 
 /// A result that asks.
 pub(crate) fn asks(asks: Value, state: Option<&str>) -> Say {
-    let mut result = json!({"resultType": "input_required", "inputRequests": asks});
+    let mut result = json!({"resultType": "input_required"});
+    result["inputRequests"] = asks;
     if let Some(state) = state {
         result["requestState"] = state.into();
     }

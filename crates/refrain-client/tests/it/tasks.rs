@@ -191,13 +191,13 @@ async fn told(states: Vec<Value>) -> (Told, Arc<Mutex<Vec<std::time::Instant>>>)
             "createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z", "ttlMs": null,
         })),
         Some("tasks/get") => {
-            seen.lock().unwrap().push(std::time::Instant::now());
+            seen.lock().expect("no panic").push(std::time::Instant::now());
             let look = looks.fetch_add(1, Ordering::SeqCst).min(states.len() - 1);
             let mut task = json!({
                 "resultType": "complete", "taskId": "t1",
                 "createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z", "ttlMs": null,
             });
-            for (name, value) in states[look].as_object().unwrap() {
+            for (name, value) in states[look].as_object().expect("members") {
                 task[name] = value.clone();
             }
             Say::Result(task)
