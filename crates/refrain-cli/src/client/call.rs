@@ -160,7 +160,8 @@ pub(super) async fn resume(options: ResumeOptions) -> Result<Code, Stop> {
         Some(keep),
         rounds,
     );
-    caller.await?.finish(pending).await
+    let stays = |stop: Stop| stop.and(&format!("the call stays in {}", options.file.display()));
+    caller.await.map_err(stays)?.finish(pending).await
 }
 
 /// Where the call was made. A command is not started because a file says so.

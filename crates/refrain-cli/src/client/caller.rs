@@ -116,7 +116,7 @@ impl Caller {
     ) -> Result<Self, Stop> {
         let screen = Screen::new(reach.json);
         let keep = keep.map(Arc::new);
-        let answerer = Answerer::new(answering)?;
+        let answerer = Answerer::new(answering, screen.clone(), reach.json)?;
         let mut builder = answerer.handle(Client::builder().limits(answering.limits()));
         if screen.draws() {
             let screen = screen.clone();
@@ -278,7 +278,7 @@ impl Caller {
             GoOn::File(file) => stop.and(&format!(
                 "the call is kept in {}; go on with\n  {}",
                 file.display(),
-                self.resume(file)
+                self.resume(file, "")
             )),
             GoOn::Task(id) if is_own && matches!(error.kind, ErrorKind::Stopped) => {
                 self.call_off(stop, id).await
@@ -300,7 +300,7 @@ impl Caller {
         go_on: &GoOn<'_>,
     ) -> Stop {
         let examples: Vec<String> = asked.iter().filter_map(Asked::example).collect();
-        let examples = examples.join(" ");
+        let examples: String = examples.iter().map(|flag| format!(" {flag}")).collect();
         if self.json {
             let waiting = Waiting {
                 asked: asked.iter().map(Asked::to_json).collect(),
@@ -327,16 +327,16 @@ impl Caller {
         }
         stop.message = match go_on {
             GoOn::File(file) => format!(
-                "not everything was answered; the call is kept in {}. Go on with\n  {} {examples}",
+                "not everything was answered; the call is kept in {}. Go on with\n  {}",
                 file.display(),
-                self.resume(file)
+                self.resume(file, &examples)
             ),
             GoOn::Task(id) => format!(
-                "not everything was answered; the task goes on. Answer with\n  {} {examples}",
-                self.task_command("watch", id)
+                "not everything was answered; the task goes on. Answer with\n  {}",
+                self.watch_command(id, &examples)
             ),
             GoOn::Again => format!(
-                "not everything was answered. Call again with\n  {examples}\nor with --save FILE, and go on with \
+                "not everything was answered. Call again with\n {examples}\nor with --save FILE, and go on with \
                  `refrain resume FILE --answer KEY=JSON` whenever you like"
             ),
         };
@@ -355,22 +355,34 @@ impl Caller {
     fn task_goes_on(&self, id: &str) -> String {
         format!(
             "the task goes on; watch it with\n  {}",
-            self.task_command("watch", id)
+            self.watch_command(id, "")
         )
     }
 
-    fn resume(&self, file: &Path) -> String {
+    /// The command that takes up the call in a file, with further flags.
+    fn resume(&self, file: &Path, flags: &str) -> String {
         let file = quoted(&file.display().to_string());
+        self.commanded(&format!("resume {file}{flags}"))
+    }
+
+    /// The command that looks after a task, with further flags.
+    fn watch_command(&self, id: &str, flags: &str) -> String {
+        let id = quoted(id);
         match &self.place {
-            Place::Url(_) => format!("refrain resume {file}"),
-            Place::Command(_) => format!("refrain resume {file} --stdio -- COMMAND"),
+            Place::Url(url) => format!("refrain task watch {} {id}{flags}", quoted(url)),
+            Place::Command(_) => self.commanded(&format!("task watch {id}{flags}")),
         }
     }
 
-    fn task_command(&self, what: &str, id: &str) -> String {
+    /// A command that reaches the same server again.
+    fn commanded(&self, words: &str) -> String {
         match &self.place {
-            Place::Url(url) => format!("refrain task {what} {} {}", quoted(url), quoted(id)),
-            Place::Command(_) => format!("refrain task {what} --stdio {} -- COMMAND", quoted(id)),
+            Place::Url(_) => format!("refrain {words}"),
+            Place::Command(command) => {
+                let command = command.iter().map(|word| quoted(&word.to_string_lossy()));
+                let command: Vec<String> = command.collect();
+                format!("refrain {words} --stdio -- {}", command.join(" "))
+            }
         }
     }
 

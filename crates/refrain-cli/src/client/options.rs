@@ -135,6 +135,11 @@ impl Answering {
     }
 }
 
+/// The directory that this is run in.
+pub(super) fn here() -> Result<Root, String> {
+    root(Path::new(".")).map_err(|stop| stop.message)
+}
+
 fn root(path: &Path) -> Result<Root, Stop> {
     let wrong = |why: &str| Stop::usage(format!("--root {}: {why}", path.display()));
     let whole = std::fs::canonicalize(path).map_err(|error| wrong(&error.to_string()))?;

@@ -8,7 +8,6 @@ use anstyle::Style;
 use refrain_wire::{CallKind, Content, ResourceContents};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 
 const BOLD: Style = Style::new().bold();
@@ -103,7 +102,7 @@ fn contents(result: &Value) -> Vec<String> {
 /// One block of content.
 fn block(block: &Value) -> String {
     match Content::deserialize(block) {
-        Ok(Content::Text { text, .. }) => safe(text.trim_end_matches('\n')).into_owned(),
+        Ok(Content::Text { text, .. }) => safe(text.trim_end_matches('\n')),
         Ok(Content::Image {
             data, mime_type, ..
         }) => bytes("image", Some(&mime_type), &data),
@@ -124,7 +123,7 @@ fn block(block: &Value) -> String {
 
 fn resource(contents: &ResourceContents) -> String {
     match contents {
-        ResourceContents::Text { text, .. } => safe(text.trim_end_matches('\n')).into_owned(),
+        ResourceContents::Text { text, .. } => safe(text.trim_end_matches('\n')),
         ResourceContents::Blob {
             mime_type, blob, ..
         } => bytes(contents.uri(), mime_type.as_deref(), blob),
@@ -150,11 +149,11 @@ pub(super) fn pretty(value: &Value, indent: usize) -> String {
 }
 
 /// Text as it is, but for a terminal, which it must not steer.
-fn safe(text: &str) -> Cow<'_, str> {
+fn safe(text: &str) -> String {
     if stdout().is_terminal() {
         harmless(text)
     } else {
-        Cow::Borrowed(text)
+        text.to_owned()
     }
 }
 

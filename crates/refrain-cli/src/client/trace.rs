@@ -81,7 +81,7 @@ impl Trace {
                 };
                 message.shown(fold, INDENT)
             }
-            None => harmless(shortened(text, NO_JSON).0).into_owned(),
+            None => harmless(shortened(text, NO_JSON).0),
         };
         self.screen.say(&format!(
             "{style}{arrow}{style:#} {DIM}{round:<9}{DIM:#}{style}{status}{}{style:#}\n{:INDENT$}{shown}",
