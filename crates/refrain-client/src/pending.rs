@@ -55,6 +55,26 @@ pub struct PendingCall {
     is_asked_again: bool,
 }
 
+type Look = dyn Fn(&PendingCall) + Send + Sync;
+
+/// Whoever wants to see calls that wait.
+#[derive(Clone, Default)]
+pub(crate) struct Onlooker(pub(crate) Option<Arc<Look>>);
+
+impl Onlooker {
+    pub(crate) fn see(&self, pending: &PendingCall) {
+        if let Some(look) = &self.0 {
+            look(pending);
+        }
+    }
+}
+
+impl fmt::Debug for Onlooker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Onlooker")
+    }
+}
+
 /// Why an answer was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
