@@ -20,7 +20,7 @@ mod plain;
 mod roots;
 mod sampling;
 mod style;
-mod text;
+pub(crate) mod text;
 mod url;
 
 use console::{Console, Left, Withdrawn};

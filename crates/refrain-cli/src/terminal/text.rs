@@ -41,7 +41,7 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 /// Appends a character, or the sign that stands for it.
-pub(super) fn push(shown: &mut String, c: char) {
+pub(crate) fn push(shown: &mut String, c: char) {
     match c {
         '\0'..='\x1f' => shown.extend(char::from_u32(0x2400 + u32::from(c))),
         '\x7f' => shown.push('\u{2421}'),
