@@ -5,6 +5,7 @@ mod asks;
 mod forms;
 mod picture;
 mod screen;
+mod serve;
 mod terminals;
 
 use asking::Asking;

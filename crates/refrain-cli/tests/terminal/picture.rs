@@ -1,43 +1,12 @@
 //! The picture in the README: what is seen of a real call, at several moments, one below the other.
 
 use crate::screen::Screen;
+use crate::serve::Serve;
 use anstyle_svg::Term;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 /// Has the picture written in place of compared.
 const WRITE: &str = "REFRAIN_WRITE_PICTURE";
-
-/// A server as a process of its own.
-struct Serve(Child);
-
-impl Serve {
-    /// Starts it, and gives the port that the system chose.
-    fn start() -> (Self, String) {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_refrain"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary can be started");
-        let said = child.stderr.take().expect("its standard error");
-        let serve = Self(child);
-        let mut lines = BufReader::new(said).lines();
-        let port = lines.find_map(|line| {
-            let line = line.expect("a line");
-            let (_, address) = line.split_once("listening on http://127.0.0.1:")?;
-            Some(address.strip_suffix("/mcp")?.to_owned())
-        });
-        (serve, port.expect("it says where it listens"))
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        self.0.kill().expect("the process can be ended");
-        self.0.wait().expect("the process has ended");
-    }
-}
 
 /// What is seen at a moment, without the empty rows at the end.
 fn lines(screen: &Screen) -> Vec<String> {

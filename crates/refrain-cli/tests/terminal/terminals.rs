@@ -2,6 +2,7 @@
 
 use crate::asking::{Asking, HOSTILE, NAME};
 use crate::screen::Screen;
+use crate::serve::Serve;
 use crate::{call, command};
 
 /// How often this is on the screen.
@@ -287,22 +288,25 @@ fn a_call_that_was_interrupted_at_a_prompt_can_be_taken_up() {
 
 #[test]
 fn a_trace_does_not_go_through_a_prompt() {
-    let server = Asking::start();
-    let program = format!("{} --trace", command(&server, "colour", "{}"));
+    // A task is watched while its ask is shown.
+    let (_serve, port) = Serve::start();
+    let program = env!("CARGO_BIN_EXE_refrain");
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let program = format!("{program} call {url} echo_task --trace");
     let screen = Screen::start(100, 200, &program);
-    screen.sees("? colour");
+    screen.sees("? input");
+    screen.types("once");
     screen.press(&["Enter"]);
     screen.sees("? Send it?");
     screen.press(&["Enter"]);
     let history = screen.ends(0);
-    let at = |what: &str| {
-        history
-            .find(what)
-            .unwrap_or_else(|| panic!("no {what:?}: {history}"))
-    };
-    assert!(at("inputRequests") < at("The server at"), "{history}");
+    let (before, rest) = history.split_once("The server at").expect("an ask");
+    let (asked, after) = rest.split_once("input  once").expect("a review");
     assert!(
-        at("This would be sent to") < at("inputResponses"),
-        "{history}"
+        before.contains("→ round 1  tools/call echo_task"),
+        "{before}"
     );
+    assert!(!asked.contains(['→', '←']), "{asked}");
+    assert!(after.contains("→          tasks/update"), "{after}");
+    assert!(after.contains("Echo: once"), "{after}");
 }
