@@ -2,4 +2,7 @@
 
 mod auth;
 
-pub use auth::{AuthError, Authorize, Bearer, Refusal};
+pub use auth::{
+    AuthError, Authorize, Bearer, BoxError, Grant, Grants, IdentityProvider, OAuth, OAuthBuilder,
+    Refusal, RegisteredClient,
+};
