@@ -174,7 +174,8 @@ impl Server {
         let Some(grants) = &self.setup.grants else {
             return Ok(());
         };
-        let Some(kept) = grants.get(&self.url).await.map_err(AuthError::Grants)? else {
+        let kept = grants.get(&self.url).await.map_err(AuthError::Grants)?;
+        let Some(kept) = kept.filter(|kept| self.setup.is_ours(kept)) else {
             return Ok(());
         };
         let is_newer = self.held().grant.is_none_or(|held| {

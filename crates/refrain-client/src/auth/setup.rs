@@ -2,7 +2,7 @@
 
 use super::client::RegisteredClient;
 use super::error::{AuthError, BoxError};
-use super::grant::Grants;
+use super::grant::{Grant, Grants};
 use super::http::{Http, is_here};
 use super::oauth::OAuth;
 use super::scopes::Scopes;
@@ -145,6 +145,14 @@ impl OAuthBuilder {
 }
 
 impl Setup {
+    /// Whether something kept was given to the client that the host says this is.
+    pub(super) fn is_ours(&self, grant: &Grant) -> bool {
+        self.client.as_ref().is_none_or(|client| {
+            let is_from_there = |issuer| issuer == grant.issuer();
+            client.id == grant.client.id && client.issuer.as_deref().is_none_or(is_from_there)
+        })
+    }
+
     fn check(&self) -> Result<(), String> {
         if let Some(url) = &self.metadata_url
             && (url.scheme() != "https" || url.path() == "/" || url.fragment().is_some())
