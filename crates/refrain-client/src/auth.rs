@@ -21,7 +21,7 @@ mod setup;
 mod tokens;
 
 pub use client::RegisteredClient;
-pub use error::{AuthError, BoxError};
+pub use error::AuthError;
 pub use grant::{Grant, Grants};
 pub use oauth::OAuth;
 pub use setup::{IdentityProvider, OAuthBuilder};

@@ -1,8 +1,66 @@
 //! A client for MCP servers whose calls may take more than one round trip.
+//!
+//! A [`Client`] is set up with handlers for what servers ask, and connects to a URL. Its calls go on by themselves,
+//! round after round, until there is a result:
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use refrain_client::{Answer, Client};
+//! use serde_json::json;
+//!
+//! let client = Client::builder()
+//!     .on_form(|ask| async move {
+//!         println!("{}", ask.message);
+//!         Ok(Answer::accept(json!({"name": "Ada"}))?)
+//!     })
+//!     .connect("http://127.0.0.1:8080/mcp")
+//!     .await?;
+//! let result = client.call_tool("greet", json!({})).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A call that cannot be answered now is not lost: it is a [`PendingCall`], a value that can be stored and taken up
+//! days later, by another process.
 
+mod ask;
 mod auth;
+mod builder;
+mod cache;
+mod call;
+mod client;
+mod error;
+mod handlers;
+mod limits;
+mod listen;
+mod lists;
+mod mirror;
+mod news;
+mod ordered;
+mod pending;
+mod random;
+mod rounds;
+mod server;
+mod task;
+mod transport;
 
+pub use ask::{Answer, Ask, Asker, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
 pub use auth::{
-    AuthError, Authorize, Bearer, BoxError, Grant, Grants, IdentityProvider, OAuth, OAuthBuilder,
-    Refusal, RegisteredClient,
+    AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, OAuth, OAuthBuilder, Refusal,
+    RegisteredClient,
 };
+pub use builder::ClientBuilder;
+pub use call::Call;
+pub use client::Client;
+pub use error::{Error, ErrorKind, RpcFailure, Unanswered};
+pub use handlers::{HandlerError, Refused};
+pub use limits::Limits;
+pub use listen::{Change, Listening};
+pub use news::{LogMessage, Progress};
+pub use pending::{AnswerError, PendingCall};
+pub use rounds::Outcome;
+pub use server::Server;
+pub use task::{Task, TaskStatus};
+pub use transport::Wire;
+
+pub use refrain_wire as wire;

@@ -1,26 +1,21 @@
-//! A client that does what the suite's client scenarios ask for, and no more.
+//! A client that does what the suite's client scenarios ask for, and no more: `refrain-client`, as any host would
+//! use it.
 //!
-//! The suite starts it with the URL of a server of its own, and says in the environment what it is to do there. It
-//! speaks Streamable HTTP of one revision. It has no authorization, so it has no scenario of that group.
+//! The suite starts it with the URL of a server of its own, and says in the environment what it is to do there.
 
 mod answers;
-mod events;
-mod exchange;
-mod headers;
 mod scenarios;
-mod session;
 
 use clap::{Args, ValueEnum};
-use exchange::{Endpoint, UrlError};
-use hyper::Uri;
 use refrain::PROTOCOL_VERSION;
-use session::{Session, SessionError};
+use refrain_client::{Answer, Client, ClientBuilder};
+use serde_json::Value;
 
 /// What the suite says to a client: the URL as the last argument, the rest in the environment.
 #[derive(Debug, Args)]
 pub(crate) struct Instructions {
     /// The server to talk to.
-    url: Uri,
+    url: String,
     /// What to do there.
     #[arg(long, env = "MCP_CONFORMANCE_SCENARIO", value_name = "NAME")]
     scenario: Scenario,
@@ -58,6 +53,8 @@ enum Scenario {
     InvalidToolHeaders,
     #[value(name = "json-schema-ref-no-deref")]
     SchemaRefs,
+    #[value(name = "json-schema-2020-12-preservation")]
+    SchemaPreservation,
     #[value(name = "sep-2322-client-request-state")]
     RequestState,
 }
@@ -65,30 +62,45 @@ enum Scenario {
 /// Why a scenario was not gone through to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// The URL is none this client can reach.
-    #[error(transparent)]
-    Url(#[from] UrlError),
     /// Talking to the server went wrong.
     #[error(transparent)]
-    Session(#[from] SessionError),
+    Client(#[from] refrain_client::Error),
     /// The context does not say what the scenario needs.
     #[error("MCP_CONFORMANCE_CONTEXT is not what the scenario needs: {0}")]
     Context(#[from] serde_json::Error),
     /// The server does not offer what the scenario is about.
     #[error("the server lists no usable tool {0:?}")]
     NoTool(String),
+    /// The tool says that it failed.
+    #[error("{tool}: the tool failed: {content}")]
+    Tool {
+        /// Its name.
+        tool: String,
+        /// What it says.
+        content: Value,
+    },
 }
 
 /// Goes through the scenario.
 pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> {
-    let session = Session::new(Endpoint::new(&instructions.url)?);
+    let context: Value = serde_json::from_str(&instructions.context)?;
+    let client = builder().connect(&instructions.url).await?;
     match instructions.scenario {
-        Scenario::ToolsCall => scenarios::tools_call(&session).await,
-        Scenario::RequestMetadata => scenarios::request_metadata(&session).await,
-        Scenario::StandardHeaders => scenarios::standard_headers(&session).await,
-        Scenario::CustomHeaders => scenarios::custom_headers(&session, &instructions.context).await,
-        Scenario::InvalidToolHeaders => scenarios::invalid_tool_headers(&session).await,
-        Scenario::SchemaRefs => scenarios::schema_refs(&session).await,
-        Scenario::RequestState => scenarios::request_state(&session).await,
+        Scenario::ToolsCall => scenarios::tools_call(&client).await,
+        Scenario::RequestMetadata => scenarios::request_metadata(&client).await,
+        Scenario::StandardHeaders => scenarios::standard_headers(&client).await,
+        Scenario::CustomHeaders => scenarios::custom_headers(&client, context).await,
+        Scenario::InvalidToolHeaders => scenarios::invalid_tool_headers(&client).await,
+        Scenario::SchemaRefs => scenarios::schema_refs(&client).await,
+        Scenario::SchemaPreservation => scenarios::schema_preservation(&client).await,
+        Scenario::RequestState => scenarios::request_state(&client).await,
     }
+}
+
+/// A client whose answers are made up: nobody is there to be asked.
+fn builder() -> ClientBuilder {
+    Client::builder()
+        .on_form(|ask| async move { Ok(Answer::Accept(answers::fill_in(&ask.form))) })
+        .on_sampling(|_| async { Ok(answers::no_model()) })
+        .on_roots(|_| async { Ok(Vec::new()) })
 }

@@ -58,14 +58,17 @@ fn another_revision_is_refused() {
 #[test]
 fn a_server_that_is_not_there_is_a_failure() {
     let output = client(&nowhere(), &[("MCP_CONFORMANCE_SCENARIO", "tools_call")]);
-    assert_fails(&output, 1, "tools/list: cannot be reached");
+    assert_fails(&output, 1, "cannot be reached");
 }
 
 #[test]
 fn a_context_that_says_nothing_is_a_failure() {
     let output = client(
         &nowhere(),
-        &[("MCP_CONFORMANCE_SCENARIO", "http-custom-headers")],
+        &[
+            ("MCP_CONFORMANCE_SCENARIO", "http-custom-headers"),
+            ("MCP_CONFORMANCE_CONTEXT", "{"),
+        ],
     );
     assert_fails(&output, 1, "MCP_CONFORMANCE_CONTEXT");
 }

@@ -16,10 +16,10 @@ pub use sleep::SleepFuture;
 pub use step::StepFuture;
 
 use crate::flow::{Note, Shared, in_step, is_url, no_url};
-use crate::form::{Elicit, Form};
 use crate::journal::{Entry, Held, Kind};
 use crate::replay::Keep;
 use crate::{AskError, Error, Principal, Result, Trace};
+use crate::{Elicit, Form};
 use ask::Question;
 use refrain_wire::{Capability, LogLevel, Root, SamplingAnswer, SamplingParams};
 use serde::Serialize;

@@ -3,7 +3,7 @@
 //! An entry is kept under its [`Key`]: where it was made (scope), what made it (kind), its name, and how many uses
 //! of that name came before it (ordinal). Entries stay in the order in which the handler saw them.
 
-use crate::form::Form;
+use crate::Form;
 use refrain_wire::Traceparent;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

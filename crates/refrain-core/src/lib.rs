@@ -8,7 +8,7 @@
 //! | `cx` | what a handler is given: asks, steps, checkpoints |
 //! | `flow` | one run of a handler: the state it shares with its operations, and the driver |
 //! | `journal` | what a flow has so far, and what of it travels |
-//! | `form` | the forms a handler can ask to have filled in, and the check of what comes back |
+//! | `form` | the types a handler can ask to have filled in |
 //! | `seal` | the token: key ring, binding, seal and open |
 //! | `trace` | the trace that a flow belongs to |
 //! | `replay` | the log that makes `once` and single-use tokens possible |
@@ -32,7 +32,7 @@ pub use flow::{
     Cut, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome, Pressure,
     Start, StartError, Stats, Then, Write,
 };
-pub use form::{Choice, Elicit, ElicitEnum, Field, Form};
+pub use form::{Elicit, ElicitEnum};
 pub use journal::{Claims, FlowId, Snapshot};
 pub use principal::Principal;
 pub use replay::{Keep, LogError, LogFuture, LogKey, MemoryReplayLog, Recorded, ReplayLog};
@@ -41,6 +41,8 @@ pub use seal::{
 };
 pub use source::{Source, SystemSource};
 pub use trace::Trace;
+
+pub use refrain_wire::{Choice, Field, Form};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -19,7 +19,7 @@ use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::TaskStore;
-use refrain_wire::{Cache, Icon, Implementation, TASKS_EXTENSION};
+use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::{Arc, RwLock};
@@ -110,7 +110,7 @@ pub enum BuildError {
     },
     /// An extension that the server declares by itself.
     #[error(
-        "the extension {name:?} cannot be declared by hand: hand in a store with .tasks(..), and it is declared"
+        "the extension {name:?} is one that the server declares by itself: that of tasks with .tasks(..), that of call ids always"
     )]
     OwnExtension {
         /// The name.
@@ -391,10 +391,14 @@ impl ServerBuilder {
             return Err(BuildError::ExtensionName { name: name.clone() });
         }
         self.limits.check()?;
-        if self.extensions.contains_key(TASKS_EXTENSION) {
-            let name = TASKS_EXTENSION;
-            return Err(BuildError::OwnExtension { name });
+        for name in [TASKS_EXTENSION, CALL_ID_KEY] {
+            if self.extensions.contains_key(name) {
+                return Err(BuildError::OwnExtension { name });
+            }
         }
+        // A client that reads this may send a call again whose response was lost.
+        let settings = Value::Object(Map::new());
+        self.extensions.insert(CALL_ID_KEY.into(), settings);
         if let Some((_, options)) = &self.tasks {
             options.check()?;
             if options.seal && self.keys.is_none() {

@@ -40,6 +40,7 @@ mod decode;
 mod envelope;
 mod error;
 mod fast;
+mod form;
 mod info;
 mod list;
 mod listen;
@@ -61,6 +62,7 @@ pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use envelope::{Id, Message, Rejection, parse};
 pub use error::{ErrorCode, RpcError};
 pub use fast::read_call;
+pub use form::{Choice, Field, FieldKind, Form, FormError, Format};
 pub use info::{
     Empty, Icon, Implementation, ListCapability, PromptArgument, PromptInfo, ResourceInfo,
     ResourceTemplateInfo, ServerCapabilities, Theme, ToolAnnotations, ToolInfo,

@@ -56,7 +56,8 @@ pub(crate) fn is_too_deep(json: &str) -> bool {
     false
 }
 
-struct Strict;
+/// Reads a value with each key of an object once.
+pub(crate) struct Strict;
 
 impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Value;

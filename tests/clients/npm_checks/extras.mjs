@@ -15,7 +15,11 @@ check('discover: what is shown of the server', (server) =>
         assert(icons[0].src.startsWith(ICON), `icons ${JSON.stringify(icons)}`);
         same(client.getInstructions(), 'Call what the scenario names.', 'instructions');
         const { extensions } = client.getServerCapabilities();
-        const expected = { 'com.example/sample': { verbose: true }, 'io.modelcontextprotocol/tasks': {} };
+        const expected = {
+            'com.example/sample': { verbose: true },
+            'io.modelcontextprotocol/tasks': {},
+            'refrain/callId': {},
+        };
         same(extensions, expected, 'extensions');
     }));
 

@@ -35,7 +35,11 @@ async def shown(server: Server) -> None:
         same(info.description, "Everything that the protocol's conformance suite calls.", "description")
         expect(info.icons[0].src.startswith(ICON), f"icons {info.icons!r}")
         same(client.instructions, "Call what the scenario names.", "instructions")
-        extensions = {"com.example/sample": {"verbose": True}, "io.modelcontextprotocol/tasks": {}}
+        extensions = {
+            "com.example/sample": {"verbose": True},
+            "io.modelcontextprotocol/tasks": {},
+            "refrain/callId": {},
+        }
         same(client.server_capabilities.extensions, extensions, "extensions")
 
 

@@ -2,7 +2,8 @@
 
 use super::error::AuthError;
 use super::metadata::IssuerMetadata;
-use super::tokens::{now, random_id};
+use super::tokens::now;
+use crate::random::unguessable;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey, Header};
 use oauth2::ClientSecret;
 use serde::{Deserialize, Serialize};
@@ -170,7 +171,7 @@ impl SigningKey {
             "aud": issuer,
             "iat": now,
             "exp": now + ASSERTION_SECONDS,
-            "jti": random_id()?,
+            "jti": unguessable(),
         });
         jsonwebtoken::encode(&Header::new(self.algorithm), &claims, &self.key)
             .map_err(|error| AuthError::Signing(error.into()))

@@ -1,7 +1,8 @@
 //! Access tokens that are bound to a key (DPoP, RFC 9449): each request proves that it has the key.
 
 use super::error::AuthError;
-use super::tokens::{now, random_id};
+use super::tokens::now;
+use crate::random::unguessable;
 use aws_lc_rs::digest;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
@@ -63,7 +64,7 @@ impl DpopKey {
         target.set_query(None);
         target.set_fragment(None);
         let mut claims = json!({
-            "jti": random_id()?,
+            "jti": unguessable(),
             "htm": method.as_str(),
             "htu": target.as_str(),
             "iat": now(),

@@ -8,7 +8,7 @@ use std::fmt;
 const QUOTE_MAX: usize = 300;
 
 /// An error of the host's own.
-pub type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why there is no authorization.
 #[derive(Debug, thiserror::Error)]

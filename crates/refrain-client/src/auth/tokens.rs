@@ -8,9 +8,8 @@ use super::dpop::{DpopKey, Nonces, PROOF};
 use super::error::AuthError;
 use super::http::{Http, uri};
 use super::scopes::Scopes;
-use aws_lc_rs::rand;
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use oauth2::basic::{BasicClient, BasicErrorResponse, BasicTokenResponse, BasicTokenType};
@@ -37,13 +36,6 @@ type Requester =
 pub(super) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
-}
-
-/// A word that nobody has used before.
-pub(super) fn random_id() -> Result<String, AuthError> {
-    let mut bytes = [0; 16];
-    rand::fill(&mut bytes).map_err(|_| AuthError::Signing("there is no randomness".into()))?;
-    Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
 /// A token endpoint, and what every request to it says.

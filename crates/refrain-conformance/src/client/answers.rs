@@ -1,28 +1,22 @@
 //! What the client answers when a server asks it something. Nobody is there to be asked, so it makes something up
 //! that has the right form.
 
-use serde_json::{Map, Value, json};
+use refrain_client::wire::{Content, Form, Role, SamplingAnswer};
+use serde_json::{Map, Value};
 
-/// What is declared, which is what [`answer`] can answer.
-pub(super) fn capabilities() -> Value {
-    json!({"elicitation": {"form": {}}, "sampling": {}, "roots": {}})
+/// A form filled in with something for each field.
+pub(super) fn fill_in(form: &Form) -> Map<String, Value> {
+    let schema = serde_json::from_str(form.json().get()).unwrap_or_default();
+    sample(&schema)
 }
 
-/// Answers one input request, if its method is among those that are declared.
-pub(super) fn answer(ask: &Value) -> Option<Value> {
-    let params = &ask["params"];
-    match ask["method"].as_str()? {
-        "elicitation/create" if params["mode"] != "url" => {
-            let content = sample(&params["requestedSchema"]);
-            Some(json!({"action": "accept", "content": content}))
-        }
-        "sampling/createMessage" => Some(json!({
-            "role": "assistant",
-            "content": {"type": "text", "text": "There is no model here."},
-            "model": "none",
-        })),
-        "roots/list" => Some(json!({"roots": []})),
-        _ => None,
+/// What a model that is not there says.
+pub(super) fn no_model() -> SamplingAnswer {
+    SamplingAnswer {
+        role: Role::Assistant,
+        content: vec![Content::text("There is no model here.").into()],
+        model: "none".to_owned(),
+        stop_reason: None,
     }
 }
 
@@ -54,45 +48,21 @@ fn sample_value(schema: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
-    fn a_form_is_filled_in() {
-        let ask = json!({
-            "method": "elicitation/create",
-            "params": {
-                "message": "Well?",
-                "requestedSchema": {
-                    "type": "object",
-                    "properties": {
-                        "sure": {"type": "boolean"},
-                        "colour": {"type": "string", "enum": ["red", "blue"]},
-                        "size": {"type": "integer", "minimum": 3},
-                        "name": {"type": "string", "default": "Ada"},
-                    },
-                },
+    fn every_field_gets_something() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "sure": {"type": "boolean"},
+                "colour": {"type": "string", "enum": ["red", "blue"]},
+                "size": {"type": "integer", "minimum": 3},
+                "name": {"type": "string", "default": "Ada"},
+                "other": {"$ref": "https://example.com/schema.json"},
             },
         });
-        assert_eq!(
-            answer(&ask),
-            Some(json!({
-                "action": "accept",
-                "content": {"sure": true, "colour": "red", "size": 3, "name": "Ada"},
-            }))
-        );
-    }
-
-    #[test]
-    fn what_was_not_declared_is_not_answered() {
-        assert_eq!(answer(&json!({"method": "tools/call"})), None);
-        let url = json!({"method": "elicitation/create", "params": {"mode": "url"}});
-        assert_eq!(answer(&url), None);
-        assert_eq!(answer(&json!("elicitation/create")), None);
-    }
-
-    #[test]
-    fn references_are_left_out() {
-        let schema =
-            json!({"properties": {"id": {"$ref": "#/$defs/id"}, "all": {"type": "boolean"}}});
-        assert_eq!(Value::from(sample(&schema)), json!({"all": true}));
+        let filled = json!({"sure": true, "colour": "red", "size": 3, "name": "Ada"});
+        assert_eq!(Value::Object(sample(&schema)), filled);
     }
 }

@@ -2,44 +2,38 @@
 
 use super::ClientError;
 use super::answers::sample;
-use super::session::{Session, Tool};
+use refrain_client::Client;
+use refrain_client::wire::ToolInfo;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// Calls a tool with two numbers.
-pub(super) async fn tools_call(session: &Session) -> Result<(), ClientError> {
-    let tools = session.tools().await?;
-    let mut arguments = Map::new();
-    arguments.insert("a".to_owned(), 5.into());
-    arguments.insert("b".to_owned(), 3.into());
-    session
-        .call(find(&tools, "add_numbers")?, &arguments)
-        .await?;
-    Ok(())
+pub(super) async fn tools_call(client: &Client) -> Result<(), ClientError> {
+    let tools = client.tools().await?;
+    find(&tools, "add_numbers")?;
+    call(client, "add_numbers", json!({"a": 5, "b": 3})).await
 }
 
 /// Makes a request, whose metadata is looked at. The server refuses the version the first time.
-pub(super) async fn request_metadata(session: &Session) -> Result<(), ClientError> {
-    session.tools().await?;
+pub(super) async fn request_metadata(client: &Client) -> Result<(), ClientError> {
+    client.tools().await?;
     Ok(())
 }
 
 /// Makes a request of every kind that has headers of its own, for everything that is listed.
-pub(super) async fn standard_headers(session: &Session) -> Result<(), ClientError> {
-    call_all(session).await?;
-    for resource in session.list("resources/list", "resources").await? {
-        let uri = json!({"uri": resource["uri"]});
-        session.request("resources/read", &object(uri)).await?;
+pub(super) async fn standard_headers(client: &Client) -> Result<(), ClientError> {
+    call_all(client).await?;
+    for resource in client.resources().await? {
+        client.read_resource(&resource.uri).await?;
     }
-    for prompt in session.list("prompts/list", "prompts").await? {
-        let name = json!({"name": prompt["name"]});
-        session.request("prompts/get", &object(name)).await?;
+    for prompt in client.prompts().await? {
+        client.get_prompt(&prompt.name, json!({})).await?;
     }
     Ok(())
 }
 
 /// Makes the calls that the context lists, of tools whose parameters go into headers too.
-pub(super) async fn custom_headers(session: &Session, context: &str) -> Result<(), ClientError> {
+pub(super) async fn custom_headers(client: &Client, context: Value) -> Result<(), ClientError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Context {
@@ -51,62 +45,70 @@ pub(super) async fn custom_headers(session: &Session, context: &str) -> Result<(
         arguments: Map<String, Value>,
     }
 
-    let context: Context = serde_json::from_str(context)?;
-    let tools = session.tools().await?;
-    for call in &context.tool_calls {
-        session
-            .call(find(&tools, &call.name)?, &call.arguments)
-            .await?;
+    let context: Context = serde_json::from_value(context)?;
+    let tools = client.tools().await?;
+    for wanted in context.tool_calls {
+        find(&tools, &wanted.name)?;
+        call(client, &wanted.name, wanted.arguments.into()).await?;
     }
     Ok(())
 }
 
 /// Calls every tool that is left when those with invalid annotations are dropped.
-pub(super) async fn invalid_tool_headers(session: &Session) -> Result<(), ClientError> {
-    call_all(session).await
+pub(super) async fn invalid_tool_headers(client: &Client) -> Result<(), ClientError> {
+    call_all(client).await
 }
 
 /// Lists a tool whose schema refers to a URL, and makes up arguments for it. Nothing of this fetches anything.
-pub(super) async fn schema_refs(session: &Session) -> Result<(), ClientError> {
-    for tool in session.tools().await? {
-        sample(&tool.schema);
+pub(super) async fn schema_refs(client: &Client) -> Result<(), ClientError> {
+    for tool in client.tools().await? {
+        sample(&tool.input_schema);
     }
     Ok(())
+}
+
+/// Sends a schema back as it came.
+pub(super) async fn schema_preservation(client: &Client) -> Result<(), ClientError> {
+    let tools = client.tools().await?;
+    let schema = &find(&tools, "json_schema_2020_12_tool")?.input_schema;
+    call(client, "json_schema_echo", json!({"schema": schema})).await
 }
 
 /// Calls tools that need input, one of them while another call is under way.
-pub(super) async fn request_state(session: &Session) -> Result<(), ClientError> {
-    let tools = session.tools().await?;
-    let nothing = Map::new();
-    let with_state = find(&tools, "test_mrtr_echo_state")?;
-    let unrelated = find(&tools, "test_mrtr_unrelated")?;
+pub(super) async fn request_state(client: &Client) -> Result<(), ClientError> {
+    client.tools().await?;
     tokio::try_join!(
-        session.call(with_state, &nothing),
-        session.call(unrelated, &nothing),
+        call(client, "test_mrtr_echo_state", json!({})),
+        call(client, "test_mrtr_unrelated", json!({})),
     )?;
     for name in ["test_mrtr_no_state", "test_mrtr_no_result_type"] {
-        session.call(find(&tools, name)?, &nothing).await?;
+        call(client, name, json!({})).await?;
     }
     Ok(())
 }
 
-async fn call_all(session: &Session) -> Result<(), ClientError> {
-    for tool in session.tools().await? {
-        session.call(&tool, &sample(&tool.schema)).await?;
+async fn call_all(client: &Client) -> Result<(), ClientError> {
+    for tool in client.tools().await? {
+        call(client, &tool.name, sample(&tool.input_schema).into()).await?;
     }
     Ok(())
 }
 
-fn find<'a>(tools: &'a [Tool], name: &str) -> Result<&'a Tool, ClientError> {
+/// Calls a tool that must not fail.
+pub(super) async fn call(client: &Client, tool: &str, arguments: Value) -> Result<(), ClientError> {
+    let result = client.call_tool(tool, arguments).await?;
+    if result.is_error {
+        return Err(ClientError::Tool {
+            tool: tool.to_owned(),
+            content: json!(result.content),
+        });
+    }
+    Ok(())
+}
+
+fn find<'a>(tools: &'a [ToolInfo], name: &str) -> Result<&'a ToolInfo, ClientError> {
     tools
         .iter()
         .find(|tool| tool.name == name)
         .ok_or_else(|| ClientError::NoTool(name.to_owned()))
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    }
 }

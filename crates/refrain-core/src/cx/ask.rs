@@ -3,8 +3,8 @@
 use super::Cx;
 use crate::AskError;
 use crate::flow::{Phase, Shared, SlotId, State, end_quietly, is_driving};
-use crate::form::{Elicit, Form};
 use crate::journal::{Entry, Held, Key, Kind, fingerprint};
+use crate::{Elicit, Form};
 use refrain_wire::{
     Action, Ask, Capability, ElicitAnswer, Root, RootsAnswer, SamplingAnswer, SamplingParams,
     check_answer_shape, parse_value,

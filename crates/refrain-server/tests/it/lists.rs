@@ -250,7 +250,8 @@ async fn what_is_shown_of_things_is_listed() {
     assert_eq!(info["websiteUrl"], "https://example.com");
     assert_eq!(info["description"], "A server.");
     let extensions = &discovered["capabilities"]["extensions"];
-    assert_eq!(extensions, &json!({"com.example/thing": {}}));
+    let declared = json!({"com.example/thing": {}, "refrain/callId": {}});
+    assert_eq!(extensions, &declared);
 }
 
 #[tokio::test]

@@ -237,7 +237,8 @@ async fn without_a_store_there_are_no_such_methods() {
     }
     let discover = Request::rpc("server/discover", json!({}));
     let reply = plain.send(&discover).await.reply();
-    assert_eq!(result(&reply)["capabilities"].get("extensions"), None);
+    let extensions = &result(&reply)["capabilities"]["extensions"];
+    assert_eq!(extensions, &json!({"refrain/callId": {}}));
 }
 
 #[tokio::test]
@@ -248,7 +249,7 @@ async fn a_server_with_tasks_says_so_and_has_none_of_the_earlier_methods() {
     let discover = Request::rpc("server/discover", json!({}));
     let reply = instance.send(&discover).await.reply();
     let capabilities = &result(&reply)["capabilities"];
-    let extensions = json!({TASKS: {}, "com.example/own": {}});
+    let extensions = json!({TASKS: {}, "com.example/own": {}, "refrain/callId": {}});
     assert_eq!(capabilities["extensions"], extensions);
     assert_eq!(capabilities.get("tasks"), None);
     for method in ["tasks/result", "tasks/list", "tasks/input_response"] {

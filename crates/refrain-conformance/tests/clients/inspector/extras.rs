@@ -39,6 +39,7 @@ async fn shown(mcpdo: &Mcpdo) {
     let extensions = json!({
         "com.example/sample": {"verbose": true},
         "io.modelcontextprotocol/tasks": {},
+        "refrain/callId": {},
     });
     assert_eq!(server["capabilities"]["extensions"], extensions);
 }

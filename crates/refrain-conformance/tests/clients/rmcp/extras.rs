@@ -49,6 +49,7 @@ async fn shown(target: &Target) {
     let extensions = json!({
         "com.example/sample": {"verbose": true},
         "io.modelcontextprotocol/tasks": {},
+        "refrain/callId": {},
     });
     assert_eq!(server["capabilities"]["extensions"], extensions);
 }

@@ -1,36 +1,37 @@
 //! The check of what a person filled in.
 
-use super::{Choice, Field, Format, Kind};
+use super::{Choice, Field, FieldKind, Format};
 use serde_json::Value;
 
 pub(super) fn check(fields: &[Field], content: &Value) -> Result<(), String> {
     let Some(content) = content.as_object() else {
         return Err("the content must be an object".into());
     };
-    for field in fields {
-        match content.get(field.name.as_ref()) {
-            None | Some(Value::Null) if field.required => {
-                return Err(format!("{}: is required", field.name));
-            }
-            None | Some(Value::Null) => {}
-            Some(value) => {
-                value_fits(&field.kind, value).map_err(|why| format!("{}: {why}", field.name))?;
-            }
-        }
-    }
-    Ok(())
+    fields.iter().try_for_each(|one| {
+        let value = content.get(one.name.as_ref()).unwrap_or(&Value::Null);
+        field(one, value).map_err(|why| format!("{}: {why}", one.name))
+    })
 }
 
-fn value_fits(kind: &Kind, value: &Value) -> Result<(), String> {
+/// Whether a value can be sent for one field; null is a field that was left out.
+pub(super) fn field(field: &Field, value: &Value) -> Result<(), String> {
+    match value {
+        Value::Null if field.required => Err("is required".into()),
+        Value::Null => Ok(()),
+        _ => value_fits(&field.kind, value),
+    }
+}
+
+fn value_fits(kind: &FieldKind, value: &Value) -> Result<(), String> {
     match kind {
-        Kind::String {
+        FieldKind::String {
             format, min, max, ..
         } => {
             let text = value.as_str().ok_or("must be a string")?;
             count(text.chars().count(), *min, *max, "characters")?;
             format.map_or(Ok(()), |format| format_fits(format, text))
         }
-        Kind::Number {
+        FieldKind::Number {
             integer, min, max, ..
         } => {
             let number = value.as_f64().ok_or(if *integer {
@@ -47,12 +48,12 @@ fn value_fits(kind: &Kind, value: &Value) -> Result<(), String> {
                 _ => Ok(()),
             }
         }
-        Kind::Boolean { .. } => value
+        FieldKind::Boolean { .. } => value
             .as_bool()
             .map(drop)
             .ok_or_else(|| "must be true or false".into()),
-        Kind::One { choices, .. } => chosen(choices, value),
-        Kind::Many {
+        FieldKind::One { choices, .. } => chosen(choices, value),
+        FieldKind::Many {
             choices, min, max, ..
         } => {
             let items = value.as_array().ok_or("must be a list of choices")?;

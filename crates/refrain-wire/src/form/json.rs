@@ -1,6 +1,6 @@
 //! A form as the protocol's schema, with the fields in their order and no other keys.
 
-use super::{Choice, Field, Format, Kind};
+use super::{Choice, Field, FieldKind, Format};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -108,14 +108,14 @@ impl Serialize for Field {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut map = s.serialize_map(None)?;
         let name = match &self.kind {
-            Kind::String { .. } | Kind::One { .. } => "string",
-            Kind::Number { integer: true, .. } => "integer",
-            Kind::Number { .. } => "number",
-            Kind::Boolean { .. } => "boolean",
-            Kind::Many { .. } => "array",
+            FieldKind::String { .. } | FieldKind::One { .. } => "string",
+            FieldKind::Number { integer: true, .. } => "integer",
+            FieldKind::Number { .. } => "number",
+            FieldKind::Boolean { .. } => "boolean",
+            FieldKind::Many { .. } => "array",
         };
         map.serialize_entry("type", name)?;
-        if let Kind::One { choices, .. } = &self.kind {
+        if let FieldKind::One { choices, .. } = &self.kind {
             if titled(choices) {
                 map.serialize_entry("oneOf", &Titled(choices))?;
             } else {
@@ -125,7 +125,7 @@ impl Serialize for Field {
         optional(&mut map, "title", self.title.as_ref())?;
         optional(&mut map, "description", self.description.as_ref())?;
         match &self.kind {
-            Kind::String {
+            FieldKind::String {
                 format,
                 min,
                 max,
@@ -136,16 +136,16 @@ impl Serialize for Field {
                 optional(&mut map, "maxLength", max.as_ref())?;
                 optional(&mut map, "default", default.as_ref())?;
             }
-            Kind::Number {
+            FieldKind::Number {
                 min, max, default, ..
             } => {
                 optional(&mut map, "minimum", min.map(Number).as_ref())?;
                 optional(&mut map, "maximum", max.map(Number).as_ref())?;
-                optional(&mut map, "default", default.map(Number).as_ref())?;
+                optional(&mut map, "default", default.as_ref())?;
             }
-            Kind::Boolean { default } => optional(&mut map, "default", default.as_ref())?,
-            Kind::One { default, .. } => optional(&mut map, "default", default.as_ref())?,
-            Kind::Many {
+            FieldKind::Boolean { default } => optional(&mut map, "default", default.as_ref())?,
+            FieldKind::One { default, .. } => optional(&mut map, "default", default.as_ref())?,
+            FieldKind::Many {
                 choices,
                 min,
                 max,
@@ -162,7 +162,15 @@ impl Serialize for Field {
 }
 
 impl Format {
-    pub(super) const fn name(self) -> &'static str {
+    const ALL: [Self; 4] = [Self::Email, Self::Uri, Self::Date, Self::DateTime];
+
+    /// The format of this name.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// Its name in a schema.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Email => "email",
             Self::Uri => "uri",

@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hyper::HeaderMap;
-use hyper::header::{HeaderName, HeaderValue, InvalidHeaderValue};
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue, InvalidHeaderValue};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ const INTEGER_MAX: u64 = (1 << 53) - 1;
 
 /// The parameters of a tool that go into headers too.
 #[derive(Debug, Default)]
-pub(super) struct Mirrors(Vec<Mirror>);
+pub(crate) struct Mirrors(Vec<Mirror>);
 
 #[derive(Debug)]
 struct Mirror {
@@ -25,7 +25,7 @@ struct Mirror {
 
 /// Why a tool must not be used: what is wrong with an annotation of its schema.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InvalidAnnotation {
+pub(crate) enum InvalidAnnotation {
     #[error("{0}: {ANNOTATION} is not a header name")]
     Name(String),
     #[error("{0}: {ANNOTATION} is for strings, integers and booleans only")]
@@ -43,7 +43,7 @@ pub(crate) struct InvalidArgument(String);
 
 impl Mirrors {
     /// Reads the annotations of a tool's input schema.
-    pub(super) fn read(schema: &Value) -> Result<Self, InvalidAnnotation> {
+    pub(crate) fn read(schema: &Value) -> Result<Self, InvalidAnnotation> {
         let mut mirrors = Self::default();
         mirrors.walk(schema, &mut Vec::new())?;
         Ok(mirrors)
@@ -97,7 +97,7 @@ impl Mirrors {
     }
 
     /// The headers for a call. What is null or missing among the arguments has none.
-    pub(super) fn headers(
+    pub(crate) fn headers(
         &self,
         arguments: &Map<String, Value>,
     ) -> Result<HeaderMap, InvalidArgument> {
@@ -143,7 +143,7 @@ fn is_annotated(schema: &Value) -> bool {
 }
 
 /// A text as a header's value: as it is where that is safe and cannot be mistaken, else in base64.
-pub(super) fn encode(text: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+pub(crate) fn encode(text: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
         && text.trim() == text
         && !(text.starts_with("=?base64?") && text.ends_with("?="));

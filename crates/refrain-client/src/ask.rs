@@ -1,0 +1,329 @@
+//! What a call asks, and what can be answered.
+
+use refrain_wire::{
+    Action, AskKind, CallKind, Form, Root, SamplingAnswer, SamplingParams, check_answer_shape,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::sync::Arc;
+use url::Url;
+
+/// Who is asking: to be shown wherever a person is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    /// The server's own name for itself, if it gave one. Nobody has checked it.
+    pub server: Option<String>,
+    /// Where the server is: its URL, or the command that was started.
+    pub address: String,
+    /// Which kind of call asks.
+    pub kind: CallKind,
+    /// The name of the tool or prompt, or the URI of the resource.
+    pub target: String,
+}
+
+/// A form to be filled in.
+#[derive(Debug, Clone)]
+pub struct FormAsk {
+    /// The key of the ask.
+    pub key: String,
+    /// Who asks.
+    pub asker: Arc<Asker>,
+    /// What the person reads.
+    pub message: String,
+    /// What is to be filled in.
+    pub form: Form,
+}
+
+/// A URL to be visited. It must not be fetched, and not be opened without consent.
+#[derive(Debug, Clone)]
+pub struct UrlAsk {
+    /// The key of the ask.
+    pub key: String,
+    /// Who asks.
+    pub asker: Arc<Asker>,
+    /// What the person reads.
+    pub message: String,
+    /// Where to go.
+    pub url: Url,
+}
+
+/// A question to a model.
+#[derive(Debug, Clone)]
+pub struct SamplingAsk {
+    /// The key of the ask.
+    pub key: String,
+    /// Who asks.
+    pub asker: Arc<Asker>,
+    /// The conversation, and what is wished of the model.
+    pub params: SamplingParams,
+}
+
+/// A question for the roots.
+#[derive(Debug, Clone)]
+pub struct RootsAsk {
+    /// The key of the ask.
+    pub key: String,
+    /// Who asks.
+    pub asker: Arc<Asker>,
+}
+
+/// One thing that is asked.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Ask {
+    /// A form to be filled in.
+    Form(FormAsk),
+    /// A URL to be visited.
+    Url(UrlAsk),
+    /// A question to a model.
+    Sampling(Box<SamplingAsk>),
+    /// A question for the roots.
+    Roots(RootsAsk),
+    /// Something this client cannot answer.
+    Unknown {
+        /// The key of the ask.
+        key: String,
+        /// Why it cannot be answered.
+        why: String,
+    },
+}
+
+impl Ask {
+    /// The key of the ask.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Form(ask) => &ask.key,
+            Self::Url(ask) => &ask.key,
+            Self::Sampling(ask) => &ask.key,
+            Self::Roots(ask) => &ask.key,
+            Self::Unknown { key, .. } => key,
+        }
+    }
+
+    /// Which kind of ask it is; none for what is unknown.
+    pub fn kind(&self) -> Option<AskKind> {
+        match self {
+            Self::Form(_) => Some(AskKind::Form),
+            Self::Url(_) => Some(AskKind::Url),
+            Self::Sampling(_) => Some(AskKind::Sampling),
+            Self::Roots(_) => Some(AskKind::Roots),
+            Self::Unknown { .. } => None,
+        }
+    }
+
+    /// Reads an input request.
+    pub(crate) fn read(key: &str, request: &RawValue, asker: &Arc<Asker>) -> Self {
+        let (key, asker) = (key.to_owned(), Arc::clone(asker));
+        match Request::read(request) {
+            Ok(Request::Form { message, form }) => Self::Form(FormAsk {
+                key,
+                asker,
+                message,
+                form,
+            }),
+            Ok(Request::Url { message, url }) => Self::Url(UrlAsk {
+                key,
+                asker,
+                message,
+                url,
+            }),
+            Ok(Request::Sampling(params)) => Self::Sampling(Box::new(SamplingAsk {
+                key,
+                asker,
+                params: *params,
+            })),
+            Ok(Request::Roots) => Self::Roots(RootsAsk { key, asker }),
+            Err(why) => Self::Unknown { key, why },
+        }
+    }
+
+    /// Whether this answers it, with the defaults of a form filled in. If not, why.
+    pub(crate) fn take(&self, answer: Answer) -> Result<Answer, String> {
+        match (self, answer) {
+            (Self::Form(ask), Answer::Accept(mut content)) => {
+                ask.form.fill_defaults(&mut content);
+                let content = Value::Object(content);
+                ask.form.check(&content)?;
+                let Value::Object(content) = content else {
+                    return Err("content must be an object".to_owned());
+                };
+                Ok(Answer::Accept(content))
+            }
+            (Self::Url(_), Answer::Accept(content)) if !content.is_empty() => {
+                Err("a visit to a URL has no content".to_owned())
+            }
+            (Self::Form(_) | Self::Url(_), answer @ (Answer::Decline | Answer::Cancel))
+            | (Self::Url(_), answer @ Answer::Accept(_))
+            | (Self::Sampling(_), answer @ Answer::Sampled(_))
+            | (Self::Roots(_), answer @ Answer::Roots(_)) => Ok(answer),
+            (Self::Unknown { why, .. }, _) => Err(why.clone()),
+            (ask, _) => Err(format!(
+                "this is no answer to a {} ask",
+                ask.kind().map_or("n unknown", AskKind::as_str)
+            )),
+        }
+    }
+}
+
+/// What is asked, without who asks.
+enum Request {
+    Form { message: String, form: Form },
+    Url { message: String, url: Url },
+    Sampling(Box<SamplingParams>),
+    Roots,
+}
+
+impl Request {
+    fn read(request: &RawValue) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Shape<'a> {
+            method: String,
+            #[serde(borrow)]
+            params: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Elicitation<'a> {
+            mode: Option<String>,
+            message: String,
+            #[serde(borrow)]
+            requested_schema: Option<&'a RawValue>,
+            url: Option<String>,
+        }
+        fn read<'a, T: Deserialize<'a>>(what: &str, raw: &'a RawValue) -> Result<T, String> {
+            serde_json::from_str(raw.get())
+                .map_err(|error| format!("the {what} cannot be read: {error}"))
+        }
+
+        let shape: Shape<'_> = read("ask", request)?;
+        let params = || {
+            shape
+                .params
+                .ok_or_else(|| format!("the ask {} has no params", shape.method))
+        };
+        match shape.method.as_str() {
+            "elicitation/create" => {
+                let ask: Elicitation<'_> = read("elicitation", params()?)?;
+                match ask.mode.as_deref() {
+                    None | Some("form") => {
+                        let schema = ask.requested_schema.ok_or("the form has no schema")?;
+                        let form = Form::parse(schema)
+                            .map_err(|error| format!("the form cannot be shown: {error}"))?;
+                        Ok(Self::Form {
+                            message: ask.message,
+                            form,
+                        })
+                    }
+                    Some("url") => {
+                        let text = ask.url.ok_or("the URL to visit is missing")?;
+                        let url = Url::parse(&text)
+                            .map_err(|error| format!("{text:?} is no URL: {error}"))?;
+                        if !matches!(url.scheme(), "http" | "https") {
+                            return Err(format!(
+                                "a person can be sent to http and https URLs only, not to {text:?}"
+                            ));
+                        }
+                        Ok(Self::Url {
+                            message: ask.message,
+                            url,
+                        })
+                    }
+                    Some(mode) => Err(format!("elicitations of mode {mode:?} are unknown")),
+                }
+            }
+            "sampling/createMessage" => Ok(Self::Sampling(Box::new(read("sampling", params()?)?))),
+            "roots/list" => Ok(Self::Roots),
+            method => Err(format!("asks of the method {method:?} are unknown")),
+        }
+    }
+}
+
+/// What is answered to an ask.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// The form was filled in with this, or the URL was agreed to (then it is empty).
+    Accept(Map<String, Value>),
+    /// The person said no to a form or a URL.
+    Decline,
+    /// The person turned away from a form or a URL.
+    Cancel,
+    /// The model said this.
+    Sampled(Box<SamplingAnswer>),
+    /// These are the roots.
+    Roots(Vec<Root>),
+}
+
+/// What was filled in may be private, so only the kind of answer is shown.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Accept(_) => "Accept(..)",
+            Self::Decline => "Decline",
+            Self::Cancel => "Cancel",
+            Self::Sampled(_) => "Sampled(..)",
+            Self::Roots(_) => "Roots(..)",
+        })
+    }
+}
+
+impl Answer {
+    /// A form filled in with the members of this object.
+    pub fn accept(content: Value) -> Result<Self, String> {
+        match content {
+            Value::Object(content) => Ok(Self::Accept(content)),
+            other => Err(format!(
+                "a form is filled in with an object, not with {other}"
+            )),
+        }
+    }
+
+    /// A URL that was agreed to.
+    pub fn visited() -> Self {
+        Self::Accept(Map::new())
+    }
+
+    /// Reads an answer of this kind in the protocol's own form.
+    pub fn read(kind: AskKind, answer: &Value) -> Result<Self, String> {
+        let raw = serde_json::value::to_raw_value(answer).map_err(|error| error.to_string())?;
+        check_answer_shape(kind, &raw)?;
+        let unreadable = |error: serde_json::Error| error.to_string();
+        match kind {
+            AskKind::Form | AskKind::Url => {
+                let action = Action::deserialize(&answer["action"]).map_err(unreadable)?;
+                Ok(match action {
+                    Action::Accept => match &answer["content"] {
+                        Value::Object(content) => Self::Accept(content.clone()),
+                        _ => Self::visited(),
+                    },
+                    Action::Decline => Self::Decline,
+                    Action::Cancel => Self::Cancel,
+                })
+            }
+            AskKind::Sampling => {
+                let answer = SamplingAnswer::deserialize(answer).map_err(unreadable)?;
+                Ok(Self::Sampled(Box::new(answer)))
+            }
+            AskKind::Roots => {
+                let roots = Vec::<Root>::deserialize(&answer["roots"]).map_err(unreadable)?;
+                Ok(Self::Roots(roots))
+            }
+        }
+    }
+
+    /// The answer in the protocol's own form.
+    pub(crate) fn to_json(&self, kind: AskKind) -> Value {
+        match self {
+            Self::Accept(content) if kind == AskKind::Form => {
+                json!({"action": "accept", "content": content})
+            }
+            Self::Accept(_) => json!({"action": "accept"}),
+            Self::Decline => json!({"action": "decline"}),
+            Self::Cancel => json!({"action": "cancel"}),
+            Self::Sampled(answer) => json!(answer),
+            Self::Roots(roots) => json!({"roots": roots}),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Setting up a client.
+
+use crate::ask::{Answer, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
+use crate::auth::Authorize;
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use crate::handlers::{HandlerError, Handlers};
+use crate::limits::Limits;
+use crate::news::{LogMessage, News, Progress};
+use crate::transport::{HttpLink, Link, Watcher, Wire};
+use futures_util::FutureExt;
+use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
+use std::sync::Arc;
+use url::Url;
+
+/// Sets up a [`Client`]: who it is, what it can answer, and what a call may take.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ClientBuilder {
+    pub(crate) info: Implementation,
+    pub(crate) handlers: Handlers,
+    /// What is answered by hand.
+    pub(crate) by_hand: Vec<AskKind>,
+    pub(crate) limits: Limits,
+    pub(crate) news: News,
+    pub(crate) watcher: Watcher,
+    authorize: Option<AuthorizeRef>,
+}
+
+#[derive(Clone)]
+struct AuthorizeRef(Arc<dyn Authorize>);
+
+impl std::fmt::Debug for AuthorizeRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authorize")
+    }
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            info: Implementation {
+                name: env!("CARGO_PKG_NAME").to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..Implementation::default()
+            },
+            handlers: Handlers::default(),
+            by_hand: Vec::new(),
+            limits: Limits::default(),
+            news: News::default(),
+            watcher: Watcher::default(),
+            authorize: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// What the client tells servers about itself.
+    pub fn info(mut self, info: Implementation) -> Self {
+        self.info = info;
+        self
+    }
+
+    /// Has forms filled in. Declares that this client can show forms.
+    pub fn on_form<F, Fut>(mut self, handle: F) -> Self
+    where
+        F: Fn(FormAsk) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Answer, HandlerError>> + Send + 'static,
+    {
+        self.handlers.form = Some(Arc::new(move |ask| handle(ask).boxed()));
+        self
+    }
+
+    /// Has people sent to URLs. Declares that this client can do so.
+    ///
+    /// The handler shows the whole URL, and opens it only with the person's consent.
+    pub fn on_url<F, Fut>(mut self, handle: F) -> Self
+    where
+        F: Fn(UrlAsk) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Answer, HandlerError>> + Send + 'static,
+    {
+        self.handlers.url = Some(Arc::new(move |ask| handle(ask).boxed()));
+        self
+    }
+
+    /// Has a model asked. Declares that this client has one.
+    pub fn on_sampling<F, Fut>(mut self, handle: F) -> Self
+    where
+        F: Fn(SamplingAsk) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<SamplingAnswer, HandlerError>> + Send + 'static,
+    {
+        self.handlers.sampling = Some(Arc::new(move |ask| handle(ask).boxed()));
+        self
+    }
+
+    /// Tells the roots. Declares that this client has some.
+    pub fn on_roots<F, Fut>(mut self, handle: F) -> Self
+    where
+        F: Fn(RootsAsk) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Vec<Root>, HandlerError>> + Send + 'static,
+    {
+        self.handlers.roots = Some(Arc::new(move |ask| handle(ask).boxed()));
+        self
+    }
+
+    /// Declares that asks of these kinds can be answered, though no handler does: the call comes back as a
+    /// [`PendingCall`](crate::PendingCall) that is answered by hand.
+    pub fn by_hand(mut self, kinds: impl IntoIterator<Item = AskKind>) -> Self {
+        self.by_hand.extend(kinds);
+        self
+    }
+
+    /// Hears of the progress of calls.
+    pub fn on_progress(mut self, hear: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.news.progress = Some(Arc::new(hear));
+        self
+    }
+
+    /// Hears of what calls log, from this level on.
+    pub fn on_log(
+        mut self,
+        level: LogLevel,
+        hear: impl Fn(LogMessage) + Send + Sync + 'static,
+    ) -> Self {
+        self.news.log = Some((level, Arc::new(hear)));
+        self
+    }
+
+    /// Sees every message as it is sent and received. Messages have secrets in them.
+    pub fn on_wire(mut self, watch: impl Fn(Wire<'_>) + Send + Sync + 'static) -> Self {
+        self.watcher = Watcher(Some(Arc::new(watch)));
+        self
+    }
+
+    /// Authorizes the requests to a URL.
+    pub fn authorize(mut self, authorize: impl Authorize) -> Self {
+        self.authorize = Some(AuthorizeRef(Arc::new(authorize)));
+        self
+    }
+
+    /// What a call may take.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Connects to the server at an `http` or `https` URL, and finds out what it speaks.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let bad = |why: &str| ErrorKind::Address {
+            address: url.to_owned(),
+            why: why.to_owned(),
+        };
+        let parsed = Url::parse(url).map_err(|error| bad(&error.to_string()))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return Err(bad("it must begin with http:// or https://").into());
+        }
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(bad("it must not have a user name or a password in it").into());
+        }
+        let authorize = self.authorize.as_ref().map(|given| Arc::clone(&given.0));
+        let link = HttpLink::new(parsed, authorize, self.watcher.clone(), self.limits.message)?;
+        Client::open(Link::Http(link), self).await
+    }
+}

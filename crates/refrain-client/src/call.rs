@@ -1,0 +1,102 @@
+//! What to call.
+
+use refrain_wire::CallKind;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Something to call: a tool, a prompt or a resource.
+///
+/// ```
+/// use refrain_client::Call;
+/// let call = Call::tool("greet").argument("name", "Ada");
+/// assert_eq!(call.target(), "greet");
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    method: Method,
+    target: String,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    arguments: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Method {
+    #[serde(rename = "tools/call")]
+    Tool,
+    #[serde(rename = "prompts/get")]
+    Prompt,
+    #[serde(rename = "resources/read")]
+    Resource,
+}
+
+impl Call {
+    /// A tool, without arguments yet.
+    pub fn tool(name: impl Into<String>) -> Self {
+        Self::new(Method::Tool, name.into())
+    }
+
+    /// A prompt, without arguments yet.
+    pub fn prompt(name: impl Into<String>) -> Self {
+        Self::new(Method::Prompt, name.into())
+    }
+
+    /// The resource at this URI. It takes no arguments.
+    pub fn resource(uri: impl Into<String>) -> Self {
+        Self::new(Method::Resource, uri.into())
+    }
+
+    fn new(method: Method, target: String) -> Self {
+        Self {
+            method,
+            target,
+            arguments: Map::new(),
+        }
+    }
+
+    /// The same call with one more argument.
+    #[must_use]
+    pub fn argument(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.arguments.insert(name.into(), value.into());
+        self
+    }
+
+    /// The same call with these arguments and no others.
+    #[must_use]
+    pub fn with_arguments(mut self, arguments: Map<String, Value>) -> Self {
+        self.arguments = arguments;
+        self
+    }
+
+    /// Which of the three calls it is.
+    pub fn kind(&self) -> CallKind {
+        match self.method {
+            Method::Tool => CallKind::Tool,
+            Method::Prompt => CallKind::Prompt,
+            Method::Resource => CallKind::Resource,
+        }
+    }
+
+    /// The name of the tool or prompt, or the URI of the resource.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The arguments.
+    pub fn arguments(&self) -> &Map<String, Value> {
+        &self.arguments
+    }
+
+    /// The params of its first round.
+    pub(crate) fn params(&self) -> Map<String, Value> {
+        let mut params = Map::new();
+        let member = match self.method {
+            Method::Tool | Method::Prompt => "name",
+            Method::Resource => "uri",
+        };
+        params.insert(member.to_owned(), self.target.as_str().into());
+        if self.method != Method::Resource {
+            params.insert("arguments".to_owned(), self.arguments.clone().into());
+        }
+        params
+    }
+}

@@ -1,0 +1,308 @@
+//! One server, and the requests to it.
+
+use crate::builder::ClientBuilder;
+use crate::cache::Cache;
+use crate::error::{Error, ErrorKind, RpcFailure};
+use crate::mirror::{Mirrors, encode};
+use crate::random;
+use crate::server::{Server, discovered};
+use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response};
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use refrain_wire::{
+    AskKind, CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, ErrorCode, LOG_LEVEL_KEY,
+    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
+};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The pause before the first request that is sent again; each further one takes twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause before a request is sent again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A client of one server. Cloning it is cheap, and the clones share everything.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use refrain_client::{Answer, Client};
+/// use serde_json::json;
+///
+/// let client = Client::builder()
+///     .on_form(|ask| async move {
+///         println!("{} asks: {}", ask.asker.address, ask.message);
+///         Ok(Answer::accept(json!({"name": "Ada"}))?)
+///     })
+///     .connect("http://127.0.0.1:8080/mcp")
+///     .await?;
+/// let result = client.call_tool("greet", json!({})).await?;
+/// println!("{:?}", result.content);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) link: Link,
+    pub(crate) setup: ClientBuilder,
+    pub(crate) server: Server,
+    last_id: AtomicU64,
+    /// What is known of the tools that were listed: what goes into headers, or why the tool must not be used.
+    tools: Mutex<HashMap<String, Result<Arc<Mirrors>, String>>>,
+    pub(crate) cache: Mutex<Cache>,
+}
+
+/// A request of which the rest is still to be written.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) params: Map<String, Value>,
+    /// What else goes into headers.
+    pub(crate) headers: HeaderMap,
+    /// The id of the call it is a round of.
+    pub(crate) call_id: Option<&'a str>,
+    /// Whether it may be sent again when its response was lost.
+    pub(crate) may_repeat: bool,
+}
+
+impl<'a> Request<'a> {
+    /// A request that changes nothing.
+    pub(crate) fn harmless(method: &'a str, params: Map<String, Value>) -> Self {
+        Self {
+            method,
+            params,
+            headers: HeaderMap::new(),
+            call_id: None,
+            may_repeat: true,
+        }
+    }
+}
+
+impl Client {
+    /// Sets up a client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Finds out what the server speaks.
+    pub(crate) async fn open(link: Link, setup: ClientBuilder) -> Result<Self, Error> {
+        let mut inner = Inner {
+            link,
+            setup,
+            server: Server::default(),
+            last_id: AtomicU64::new(0),
+            tools: Mutex::default(),
+            cache: Mutex::default(),
+        };
+        let response = inner
+            .exchange(&Request::harmless("server/discover", Map::new()))
+            .await
+            .map_err(LinkError::into_kind)?;
+        inner.server = discovered(&response, inner.link.address())?;
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// What the server says of itself.
+    pub fn server(&self) -> &Server {
+        &self.inner.server
+    }
+
+    /// Where the server is: its URL, or the command that was started.
+    pub fn address(&self) -> &str {
+        self.inner.link.address()
+    }
+}
+
+impl Inner {
+    /// Sends a request, and again where that is safe and may help, and gives its result.
+    pub(crate) async fn request(&self, request: &Request<'_>) -> Result<Box<RawValue>, ErrorKind> {
+        let mut again = 0;
+        loop {
+            let error = match self.exchange(request).await {
+                Ok(response) => return response.outcome.map_err(ErrorKind::Refused),
+                Err(error) => error,
+            };
+            let pause = match &error {
+                LinkError::NotSent(_) => None,
+                LinkError::Busy { retry_after, .. } => retry_after.map(Duration::from_secs),
+                LinkError::Lost(_) if request.may_repeat => None,
+                LinkError::Lost(_) | LinkError::Final(_) => return Err(error.into_kind()),
+            };
+            if again == self.setup.limits.retries {
+                return Err(error.into_kind());
+            }
+            again += 1;
+            tracing::debug!(method = request.method, again, ?error, "sending it again");
+            let pause = pause.map_or_else(|| back_off(again), |pause| pause.min(LONGEST_PAUSE));
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Sends a request, and once more if the server at first denies that it speaks the revision.
+    async fn exchange(&self, request: &Request<'_>) -> Result<Response, LinkError> {
+        let response = self.exchange_once(request).await?;
+        if response.outcome.as_ref().is_err_and(offers_our_version) {
+            return self.exchange_once(request).await;
+        }
+        Ok(response)
+    }
+
+    async fn exchange_once(&self, request: &Request<'_>) -> Result<Response, LinkError> {
+        let mut exchange = self.begin(request).await?;
+        self.listen_to(&mut exchange).await
+    }
+
+    /// Sends a request whose messages somebody else hears.
+    pub(crate) async fn begin(&self, request: &Request<'_>) -> Result<Exchange, LinkError> {
+        let outgoing = self.write(request)?;
+        self.in_time(self.link.open(&outgoing)).await
+    }
+
+    /// Hears what the server says up to the response.
+    async fn listen_to(&self, exchange: &mut Exchange) -> Result<Response, LinkError> {
+        loop {
+            match self.in_time(exchange.next()).await? {
+                Incoming::Response(response) => return Ok(response),
+                Incoming::Notification { method, params } => {
+                    self.setup.news.tell(&method, params.as_deref());
+                }
+                Incoming::Request { method, .. } => {
+                    tracing::warn!(method, "the server must not send requests; passed over");
+                }
+            }
+        }
+    }
+
+    /// The server may be silent for so long and no longer.
+    pub(crate) async fn in_time<T>(
+        &self,
+        waiting: impl Future<Output = Result<T, LinkError>>,
+    ) -> Result<T, LinkError> {
+        let silence = self.setup.limits.silence;
+        tokio::time::timeout(silence, waiting)
+            .await
+            .unwrap_or(Err(LinkError::Final(ErrorKind::Late(silence))))
+    }
+
+    /// The message of a request, with an id of its own.
+    fn write(&self, request: &Request<'_>) -> Result<Outgoing, LinkError> {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut params = request.params.clone();
+        params.insert("_meta".to_owned(), self.meta(id, request.call_id));
+        let headers = standard_headers(request)
+            .map_err(|why| LinkError::Final(ErrorKind::BadArgument(why)))?;
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": request.method, "params": params});
+        Ok(Outgoing {
+            id: Some(id),
+            body: body.to_string(),
+            headers,
+        })
+    }
+
+    fn meta(&self, id: u64, call_id: Option<&str>) -> Value {
+        let mut meta = json!({
+            PROTOCOL_VERSION_KEY: PROTOCOL_VERSION,
+            CLIENT_INFO_KEY: self.setup.info,
+            CLIENT_CAPABILITIES_KEY: self.capabilities(),
+        });
+        if let Some((level, _)) = &self.setup.news.log {
+            meta[LOG_LEVEL_KEY] = level.as_str().into();
+        }
+        if let Some(call_id) = call_id {
+            meta[CALL_ID_KEY] = call_id.into();
+            if self.setup.news.progress.is_some() {
+                meta["progressToken"] = id.into();
+            }
+        }
+        meta
+    }
+
+    /// What this client can do.
+    pub(crate) fn capabilities(&self) -> Value {
+        let can = |kind| self.setup.handlers.has(kind) || self.setup.by_hand.contains(&kind);
+        let mut capabilities = json!({"extensions": {TASKS_EXTENSION: {}}});
+        let mut elicitation = Map::new();
+        for (kind, member) in [(AskKind::Form, "form"), (AskKind::Url, "url")] {
+            if can(kind) {
+                elicitation.insert(member.to_owned(), json!({}));
+            }
+        }
+        if !elicitation.is_empty() {
+            capabilities["elicitation"] = elicitation.into();
+        }
+        for (kind, member) in [(AskKind::Sampling, "sampling"), (AskKind::Roots, "roots")] {
+            if can(kind) {
+                capabilities[member] = json!({});
+            }
+        }
+        capabilities
+    }
+
+    /// Remembers what a listed tool wants in headers. Says why, if it must not be used.
+    pub(crate) fn remember_tool(&self, name: &str, schema: &Value) -> Result<(), String> {
+        let known = Mirrors::read(schema)
+            .map(Arc::new)
+            .map_err(|why| why.to_string());
+        let verdict = known.as_ref().map(|_| ()).map_err(Clone::clone);
+        lock(&self.tools).insert(name.to_owned(), known);
+        verdict
+    }
+
+    /// What is known of a tool, if it was listed.
+    pub(crate) fn known_tool(&self, name: &str) -> Option<Result<Arc<Mirrors>, String>> {
+        lock(&self.tools).get(name).cloned()
+    }
+}
+
+/// Locks even after a panic elsewhere: every critical section here leaves its data whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long to wait before something is tried again: longer each time, and not for everybody the same.
+pub(crate) fn back_off(times: u32) -> Duration {
+    let whole = FIRST_PAUSE
+        .saturating_mul(1 << times.saturating_sub(1).min(10))
+        .min(LONGEST_PAUSE);
+    whole.mul_f64(random::between(0.5, 1.0))
+}
+
+/// A server that denies our version and offers it all the same.
+fn offers_our_version(refusal: &RpcFailure) -> bool {
+    let supported = refusal.data["supported"].as_array();
+    refusal.code == i64::from(ErrorCode::UnsupportedVersion.as_i32())
+        && supported.is_some_and(|list| list.iter().any(|version| version == PROTOCOL_VERSION))
+}
+
+/// The headers in which a request repeats what it says.
+fn standard_headers(request: &Request<'_>) -> Result<HeaderMap, String> {
+    let mut headers = request.headers.clone();
+    let mut add = |name, value| headers.insert(HeaderName::from_static(name), value);
+    add(
+        "mcp-protocol-version",
+        HeaderValue::from_static(PROTOCOL_VERSION),
+    );
+    let unfit = |what: &str| format!("{what:?} cannot be put into a header");
+    let method = HeaderValue::from_str(request.method).map_err(|_| unfit(request.method))?;
+    add("mcp-method", method);
+    let subject = match request.method {
+        "tools/call" | "prompts/get" => request.params.get("name"),
+        "resources/read" => request.params.get("uri"),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => request.params.get("taskId"),
+        _ => None,
+    };
+    if let Some(subject) = subject.and_then(Value::as_str) {
+        add("mcp-name", encode(subject).map_err(|_| unfit(subject))?);
+    }
+    Ok(headers)
+}

@@ -1,0 +1,151 @@
+//! What the server tells of its own accord, on a stream that stays open.
+
+use crate::client::{Client, Inner, Request, lock};
+use crate::error::{Error, ErrorKind};
+use crate::task::Task;
+use crate::transport::{Exchange, Incoming, LinkError};
+use refrain_wire::Filter;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Something that changed at the server.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Change {
+    /// The list of tools.
+    Tools,
+    /// The list of prompts.
+    Prompts,
+    /// The list of resources, or of their templates.
+    Resources,
+    /// The resource at this URI.
+    Resource(String),
+    /// A task, as it is now.
+    Task(Box<Task>),
+}
+
+/// A stream of changes. Dropping it ends it.
+pub struct Listening {
+    inner: Arc<Inner>,
+    exchange: Exchange,
+    granted: Filter,
+}
+
+impl Client {
+    /// Listens for what changes at the server. Returns when the server has said what of it it will tell.
+    pub async fn listen(&self, filter: &Filter) -> Result<Listening, Error> {
+        let listening = Listening::open(&self.inner, filter).await;
+        listening.map_err(|error| error.into_kind().into())
+    }
+}
+
+impl Listening {
+    pub(crate) async fn open(inner: &Arc<Inner>, filter: &Filter) -> Result<Self, LinkError> {
+        let params = Map::from_iter([("notifications".to_owned(), json!(filter))]);
+        let request = Request::harmless("subscriptions/listen", params);
+        let mut exchange = inner.begin(&request).await?;
+        loop {
+            match inner.in_time(exchange.next()).await? {
+                Incoming::Notification { method, params }
+                    if method == "notifications/subscriptions/acknowledged" =>
+                {
+                    return Ok(Self {
+                        inner: Arc::clone(inner),
+                        exchange,
+                        granted: granted(params.as_deref()),
+                    });
+                }
+                Incoming::Response(response) => {
+                    let kind = response.outcome.err().map_or_else(
+                        || ErrorKind::Broken("the server ended the subscription".to_owned()),
+                        ErrorKind::Refused,
+                    );
+                    return Err(LinkError::Final(kind));
+                }
+                Incoming::Notification { .. } | Incoming::Request { .. } => {}
+            }
+        }
+    }
+
+    /// What the server will tell: what was wished and it has.
+    pub fn granted(&self) -> &Filter {
+        &self.granted
+    }
+
+    /// The next change; `None` when the server has ended the stream.
+    pub async fn next(&mut self) -> Result<Option<Change>, Error> {
+        loop {
+            match self.exchange.next().await {
+                Ok(Incoming::Notification { method, params }) => {
+                    if let Some(change) = read(&method, params.as_deref()) {
+                        self.inner.changed(&change);
+                        return Ok(Some(change));
+                    }
+                }
+                Ok(Incoming::Response(response)) => {
+                    return match response.outcome {
+                        Ok(_) => Ok(None),
+                        Err(refusal) => Err(ErrorKind::Refused(refusal).into()),
+                    };
+                }
+                Ok(Incoming::Request { .. }) => {}
+                Err(error) => return Err(error.into_kind().into()),
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Listening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listening")
+            .field("granted", &self.granted)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// What was kept of something that changed is stale.
+    fn changed(&self, change: &Change) {
+        let mut cache = lock(&self.cache);
+        match change {
+            Change::Tools => cache.forget("tools/list"),
+            Change::Prompts => cache.forget("prompts/list"),
+            Change::Resources => {
+                cache.forget("resources/list");
+                cache.forget("resources/templates/list");
+            }
+            Change::Resource(_) => cache.forget("resources/read"),
+            Change::Task(_) => {}
+        }
+    }
+}
+
+/// What of the wishes was granted. What cannot be read was not.
+fn granted(params: Option<&RawValue>) -> Filter {
+    #[derive(Deserialize)]
+    struct Acknowledged {
+        notifications: Filter,
+    }
+    let read = params.and_then(|params| serde_json::from_str(params.get()).ok());
+    read.map_or_else(Filter::default, |read: Acknowledged| read.notifications)
+}
+
+fn read(method: &str, params: Option<&RawValue>) -> Option<Change> {
+    match method {
+        "notifications/tools/list_changed" => Some(Change::Tools),
+        "notifications/prompts/list_changed" => Some(Change::Prompts),
+        "notifications/resources/list_changed" => Some(Change::Resources),
+        "notifications/resources/updated" => {
+            let params: Value = serde_json::from_str(params?.get()).ok()?;
+            params["uri"]
+                .as_str()
+                .map(|uri| Change::Resource(uri.to_owned()))
+        }
+        "notifications/tasks" => Task::read(params?)
+            .ok()
+            .map(|task| Change::Task(Box::new(task))),
+        _ => None,
+    }
+}

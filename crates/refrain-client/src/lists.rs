@@ -1,0 +1,96 @@
+//! What a server has.
+
+use crate::client::{Client, Inner, Request, lock};
+use crate::error::{Error, ErrorKind};
+use refrain_wire::{Listed, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+impl Client {
+    /// The tools of the server. One whose definition the protocol forbids is left out, with a warning.
+    pub async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
+        self.inner.tools().await
+    }
+
+    /// The prompts of the server.
+    pub async fn prompts(&self) -> Result<Vec<PromptInfo>, Error> {
+        self.inner.list("prompts/list").await
+    }
+
+    /// The resources of the server.
+    pub async fn resources(&self) -> Result<Vec<ResourceInfo>, Error> {
+        self.inner.list("resources/list").await
+    }
+
+    /// The templates of the server's resources.
+    pub async fn resource_templates(&self) -> Result<Vec<ResourceTemplateInfo>, Error> {
+        self.inner.list("resources/templates/list").await
+    }
+}
+
+impl Inner {
+    async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
+        let mut tools: Vec<ToolInfo> = self.list("tools/list").await?;
+        tools.retain(|tool| {
+            let verdict = self.remember_tool(&tool.name, &tool.input_schema);
+            if let Err(why) = &verdict {
+                tracing::warn!(tool = tool.name, why, "the tool is left out");
+            }
+            verdict.is_ok()
+        });
+        Ok(tools)
+    }
+
+    /// Finds out anew what the tools want in headers.
+    pub(crate) async fn learn_tools(&self) -> Result<(), ErrorKind> {
+        lock(&self.cache).forget("tools/list");
+        self.tools().await.map(|_| ()).map_err(|error| error.kind)
+    }
+
+    /// All pages of a list.
+    async fn list<T: Listed + DeserializeOwned>(
+        &self,
+        method: &'static str,
+    ) -> Result<Vec<T>, Error> {
+        let mut params = Map::new();
+        let mut items = Vec::new();
+        for _ in 0..self.setup.limits.pages {
+            let page = self.cached(method, &params).await?;
+            let listed = page.get(T::MEMBER).and_then(Value::as_array);
+            let listed = listed.ok_or_else(|| {
+                ErrorKind::BadAnswer(format!("{method} has no list of {}", T::MEMBER))
+            })?;
+            for item in listed {
+                match T::deserialize(item) {
+                    Ok(item) => items.push(item),
+                    Err(error) => {
+                        tracing::warn!(method, %error, "an entry of the list is left out");
+                    }
+                }
+            }
+            match page.get("nextCursor") {
+                None | Some(Value::Null) => return Ok(items),
+                Some(cursor) => params.insert("cursor".to_owned(), cursor.clone()),
+            };
+        }
+        let pages = self.setup.limits.pages;
+        Err(ErrorKind::BadAnswer(format!("{method} has more than {pages} pages")).into())
+    }
+
+    /// The result of a request that changes nothing; one that is still fresh is used again.
+    pub(crate) async fn cached(
+        &self,
+        method: &'static str,
+        params: &Map<String, Value>,
+    ) -> Result<Value, ErrorKind> {
+        if let Some(result) = lock(&self.cache).get(method, params) {
+            return Ok(result);
+        }
+        let raw = self
+            .request(&Request::harmless(method, params.clone()))
+            .await?;
+        let result = crate::rounds::complete(&raw)?;
+        lock(&self.cache).keep(method, params, &result);
+        Ok(result)
+    }
+}

@@ -1,0 +1,269 @@
+//! A call that waits.
+
+use crate::ask::{Answer, Ask, Asker};
+use crate::call::Call;
+use crate::ordered::Ordered;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// The form of the text that this version writes.
+const FORMAT: u32 = 1;
+
+/// A call that waits: for answers, to be sent again, or for a task to end.
+///
+/// It is a value. Serialise it, keep it for days, send it to another process, and take it up there with
+/// [`Client::resume`](crate::Client::resume) or [`Client::finish`](crate::Client::finish). What the server needs to go
+/// on is in it, so keep it as you would keep a password: who has it can answer in your place.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PendingCall {
+    #[serde(deserialize_with = "known_format")]
+    format: u32,
+    /// Where the server was: its URL, or the command that was started.
+    address: String,
+    /// The server's own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    call: Call,
+    call_id: String,
+    /// How many responses there have been.
+    round: u32,
+    #[serde(default, skip_serializing_if = "Ordered::is_empty")]
+    asks: Ordered<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    answers: BTreeMap<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    task: Option<String>,
+    /// The keys of a task's asks whose answers are with the server.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    answered: BTreeSet<String>,
+    /// The task has ended.
+    #[serde(skip)]
+    is_over: bool,
+    /// The asks came with an error of an older server: it is called again without the answers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    by_error: bool,
+}
+
+/// Why an answer was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// Nothing of this key is asked.
+    #[error("nothing is asked under the key {0:?}")]
+    NotAsked(String),
+    /// This does not answer the ask.
+    #[error("{key}: {why}")]
+    Unfit {
+        /// The key of the ask.
+        key: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl PendingCall {
+    pub(crate) fn new(
+        call: Call,
+        call_id: String,
+        address: String,
+        server: Option<String>,
+    ) -> Self {
+        Self {
+            format: FORMAT,
+            address,
+            server,
+            call,
+            call_id,
+            round: 0,
+            asks: Ordered::default(),
+            answers: BTreeMap::new(),
+            state: None,
+            task: None,
+            answered: BTreeSet::new(),
+            is_over: false,
+            by_error: false,
+        }
+    }
+
+    /// A task of which nothing but the id is known, at the server that
+    /// [`Client::finish`](crate::Client::finish) is called for. The id stands for the name of what was called.
+    pub fn of_task(id: impl Into<String>) -> Self {
+        let id = id.into();
+        let mut pending = Self::new(Call::tool(&id), String::new(), String::new(), None);
+        pending.become_task(id);
+        pending
+    }
+
+    /// What was called.
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// Where the server was: its URL, or the command that was started.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The id by which the server knows a repeated request for the same call.
+    pub fn call_id(&self) -> &str {
+        &self.call_id
+    }
+
+    /// How many rounds there have been.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// The id of the task that the call has become.
+    pub fn task_id(&self) -> Option<&str> {
+        self.task.as_deref()
+    }
+
+    /// Who asks.
+    pub fn asker(&self) -> Arc<Asker> {
+        Arc::new(Asker {
+            server: self.server.clone(),
+            address: self.address.clone(),
+            kind: self.call.kind(),
+            target: self.call.target().to_owned(),
+        })
+    }
+
+    /// Everything that is asked, in the server's order.
+    pub fn asks(&self) -> Vec<Ask> {
+        let asker = self.asker();
+        let read = |(key, raw): &(String, Box<RawValue>)| Ask::read(key, raw, &asker);
+        self.asks.0.iter().map(read).collect()
+    }
+
+    /// What is asked and not answered yet, in the server's order.
+    pub fn unanswered(&self) -> Vec<Ask> {
+        let mut asks = self.asks();
+        asks.retain(|ask| !self.answers.contains_key(ask.key()));
+        asks
+    }
+
+    /// Answers an ask. The defaults of a form are filled in, and what does not fit the ask is refused.
+    pub fn answer(&mut self, key: &str, answer: Answer) -> Result<(), AnswerError> {
+        let not_asked = || AnswerError::NotAsked(key.to_owned());
+        let raw = self.asks.get(key).ok_or_else(not_asked)?;
+        let ask = Ask::read(key, raw, &self.asker());
+        let unfit = |why| AnswerError::Unfit {
+            key: key.to_owned(),
+            why,
+        };
+        let answer = ask.take(answer).map_err(unfit)?;
+        let kind = ask.kind().ok_or_else(not_asked)?;
+        self.answers.insert(key.to_owned(), answer.to_json(kind));
+        Ok(())
+    }
+
+    /// The params of the next round.
+    pub(crate) fn params(&self) -> Map<String, Value> {
+        let mut params = self.call.params();
+        if self.by_error {
+            return params;
+        }
+        if !self.answers.is_empty() {
+            let answers = Map::from_iter(self.answers.clone());
+            params.insert("inputResponses".to_owned(), answers.into());
+        }
+        if let Some(state) = &self.state {
+            params.insert("requestState".to_owned(), state.as_str().into());
+        }
+        params
+    }
+
+    /// The answers, as they are sent.
+    pub(crate) fn answers(&self) -> &BTreeMap<String, Value> {
+        &self.answers
+    }
+
+    /// Something else is asked now. Nothing of the round before is left over.
+    pub(crate) fn next(&mut self, asks: Ordered<Box<RawValue>>, state: Option<String>) {
+        self.round += 1;
+        self.asks = asks;
+        self.answers.clear();
+        self.state = state;
+        self.by_error = false;
+    }
+
+    /// An older server asks for visits to URLs, and to be called again after them.
+    pub(crate) fn next_by_error(&mut self, asks: Ordered<Box<RawValue>>) {
+        self.next(asks, None);
+        self.by_error = true;
+    }
+
+    /// The call has become a task.
+    pub(crate) fn become_task(&mut self, id: String) {
+        self.next(Ordered::default(), None);
+        self.task = Some(id);
+    }
+
+    /// What the task asks now, without what was answered before. Answers to what is asked no more are dropped.
+    pub(crate) fn task_asks(&mut self, mut asks: Ordered<Box<RawValue>>) {
+        asks.0.retain(|(key, _)| !self.answered.contains(key));
+        self.answers.retain(|key, _| asks.get(key).is_some());
+        self.asks = asks;
+    }
+
+    /// The answers are with the server.
+    pub(crate) fn answers_sent(&mut self) {
+        for key in std::mem::take(&mut self.answers).into_keys() {
+            self.asks.0.retain(|(asked, _)| *asked != key);
+            self.answered.insert(key);
+        }
+    }
+
+    /// The task has ended: there is nothing to take up.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether nothing is asked: the next round brings back the state alone.
+    pub(crate) fn only_state(&self) -> bool {
+        self.asks.is_empty()
+    }
+
+    /// The server is somewhere else now.
+    pub(crate) fn moved_to(&mut self, address: &str, server: Option<&str>) {
+        address.clone_into(&mut self.address);
+        self.server = server.map(str::to_owned).or_else(|| self.server.take());
+    }
+}
+
+/// The state and the answers are secrets; they are left out.
+impl fmt::Debug for PendingCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let asks: Vec<_> = self.asks.0.iter().map(|(key, _)| key).collect();
+        f.debug_struct("PendingCall")
+            .field("address", &self.address)
+            .field("kind", &self.call.kind())
+            .field("target", &self.call.target())
+            .field("round", &self.round)
+            .field("asks", &asks)
+            .field("task", &self.task)
+            .finish_non_exhaustive()
+    }
+}
+
+fn known_format<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let format = u32::deserialize(deserializer)?;
+    if format == FORMAT {
+        return Ok(format);
+    }
+    Err(serde::de::Error::custom(format_args!(
+        "a pending call of format {format} cannot be read by this version, which reads format {FORMAT}"
+    )))
+}

@@ -1,0 +1,94 @@
+//! What is known of the server.
+
+use crate::error::ErrorKind;
+use crate::transport::Response;
+use refrain_wire::{
+    CALL_ID_KEY, ErrorCode, Implementation, PROTOCOL_VERSION, SERVER_INFO_KEY, TASKS_EXTENSION,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// What a server says of itself. Nobody has checked it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Server {
+    /// Its name and version, if it gave them.
+    pub info: Option<Implementation>,
+    /// The revision that is spoken with it.
+    pub version: String,
+    /// All revisions it speaks, as far as is known.
+    pub versions: Vec<String>,
+    /// What it can do, as it said it.
+    pub capabilities: Map<String, Value>,
+    /// How to use it, for a model.
+    pub instructions: Option<String>,
+}
+
+impl Server {
+    /// What a person calls it.
+    pub fn name(&self) -> Option<&str> {
+        let info = self.info.as_ref()?;
+        Some(info.title.as_deref().unwrap_or(&info.name))
+    }
+
+    /// Whether a repeated first request of the same call id is the same flow there.
+    pub fn knows_call_ids(&self) -> bool {
+        self.has_extension(CALL_ID_KEY)
+    }
+
+    /// Whether its calls may become tasks.
+    pub fn has_tasks(&self) -> bool {
+        self.has_extension(TASKS_EXTENSION)
+    }
+
+    fn has_extension(&self, name: &str) -> bool {
+        let extensions = self.capabilities.get("extensions");
+        extensions.is_some_and(|extensions| extensions.get(name).is_some())
+    }
+}
+
+/// Reads the response to `server/discover`.
+pub(crate) fn discovered(response: &Response, address: &str) -> Result<Server, ErrorKind> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Discovered {
+        supported_versions: Vec<String>,
+        #[serde(default)]
+        capabilities: Map<String, Value>,
+        instructions: Option<String>,
+        #[serde(rename = "_meta", default)]
+        meta: Map<String, Value>,
+    }
+
+    let raw = match &response.outcome {
+        Ok(raw) => raw,
+        // Every modern server has the request, but one without it can be talked to all the same.
+        Err(refusal) if refusal.code == i64::from(ErrorCode::MethodNotFound.as_i32()) => {
+            return Ok(Server {
+                version: PROTOCOL_VERSION.to_owned(),
+                ..Server::default()
+            });
+        }
+        Err(refusal) => return Err(ErrorKind::Refused(refusal.clone())),
+    };
+    let found: Discovered = serde_json::from_str(raw.get()).map_err(|error| ErrorKind::NotMcp {
+        address: address.to_owned(),
+        why: format!("what it says of itself cannot be read: {error}"),
+    })?;
+    if !found
+        .supported_versions
+        .iter()
+        .any(|version| version == PROTOCOL_VERSION)
+    {
+        return Err(ErrorKind::NoCommonVersion {
+            supported: found.supported_versions,
+        });
+    }
+    let info = found.meta.get(SERVER_INFO_KEY);
+    Ok(Server {
+        info: info.and_then(|info| Implementation::deserialize(info).ok()),
+        version: PROTOCOL_VERSION.to_owned(),
+        versions: found.supported_versions,
+        capabilities: found.capabilities,
+        instructions: found.instructions,
+    })
+}

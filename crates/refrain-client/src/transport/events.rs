@@ -1,0 +1,117 @@
+//! The events of a `text/event-stream` body, taken apart as its pieces come in.
+
+use std::mem;
+
+/// What has been read of the event that is not complete yet.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    line: Vec<u8>,
+    /// Whether the last byte was a carriage return, so that a line feed belongs to it.
+    after_return: bool,
+    event: Event,
+    has_data: bool,
+}
+
+/// One event.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) data: Vec<u8>,
+    /// Where to go on from if the stream breaks after it.
+    pub(super) id: Option<String>,
+    /// How long to wait before that, in milliseconds.
+    pub(super) retry: Option<u64>,
+}
+
+impl Events {
+    /// Takes the next piece and gives the events that it completes. Events that say nothing are left out.
+    pub(super) fn push(&mut self, piece: &[u8]) -> Vec<Event> {
+        let mut complete = Vec::new();
+        for &byte in piece {
+            let after_return = mem::replace(&mut self.after_return, byte == b'\r');
+            match byte {
+                b'\n' if after_return => {}
+                b'\n' | b'\r' => complete.extend(self.end_line()),
+                _ => self.line.push(byte),
+            }
+        }
+        complete
+    }
+
+    /// How much is kept of the event that is not complete yet.
+    pub(super) fn kept(&self) -> usize {
+        self.line.len() + self.event.data.len()
+    }
+
+    fn end_line(&mut self) -> Option<Event> {
+        let line = mem::take(&mut self.line);
+        if line.is_empty() {
+            self.has_data = false;
+            let event = mem::take(&mut self.event);
+            return (event != Event::default()).then_some(event);
+        }
+        let colon = line.iter().position(|byte| *byte == b':');
+        let (field, value) = line.split_at(colon.unwrap_or(line.len()));
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => {
+                if mem::replace(&mut self.has_data, true) {
+                    self.event.data.push(b'\n');
+                }
+                self.event.data.extend_from_slice(value);
+            }
+            b"id" if !value.contains(&0) => {
+                self.event.id = Some(String::from_utf8_lossy(value).into_owned());
+            }
+            b"retry" => {
+                self.event.retry = std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
+            }
+            // A comment or another field.
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: &[u8] = b": hello\r\nid: 1\r\ndata:\r\n\r\nevent: message\r\ndata: {\"a\":\r\ndata:1}\r\nretry: 20\r\n\r\ndata: two\n\ndatabase: no\n\ndata: three\r\r";
+
+    #[test]
+    fn events_do_not_depend_on_the_cut() {
+        let whole = Events::default().push(STREAM);
+        let seen: Vec<_> = whole
+            .iter()
+            .map(|event| (&event.data[..], event.id.as_deref(), event.retry))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (&b""[..], Some("1"), None),
+                (&b"{\"a\":\n1}"[..], None, Some(20)),
+                (&b"two"[..], None, None),
+                (&b"three"[..], None, None)
+            ]
+        );
+        for size in 1..STREAM.len() {
+            let mut events = Events::default();
+            let cut: Vec<_> = STREAM
+                .chunks(size)
+                .flat_map(|piece| events.push(piece))
+                .collect();
+            assert_eq!(cut, whole, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_complete_only_with_its_blank_line() {
+        let mut events = Events::default();
+        assert!(events.push(b"data: x\n").is_empty());
+        assert_eq!(events.kept(), 1);
+        assert_eq!(events.push(b"\n")[0].data, b"x");
+    }
+}
