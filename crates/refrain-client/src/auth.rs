@@ -11,6 +11,7 @@ mod error;
 mod flow;
 mod grant;
 mod http;
+mod loopback;
 mod metadata;
 mod oauth;
 mod redirect;
@@ -23,6 +24,7 @@ mod tokens;
 pub use client::RegisteredClient;
 pub use error::AuthError;
 pub use grant::{Grant, Grants};
+pub use loopback::Loopback;
 pub use oauth::OAuth;
 pub use setup::{IdentityProvider, OAuthBuilder};
 

@@ -46,8 +46,8 @@ mod transport;
 
 pub use ask::{Answer, Ask, Asker, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
 pub use auth::{
-    AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, OAuth, OAuthBuilder, Refusal,
-    RegisteredClient,
+    AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth, OAuthBuilder,
+    Refusal, RegisteredClient,
 };
 pub use builder::ClientBuilder;
 pub use call::Call;

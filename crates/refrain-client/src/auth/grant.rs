@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use url::Url;
 
-/// A token that is good for less than this is replaced before it is used, in seconds.
+/// A token that is good for less than this is renewed before it is used, in seconds; one that was never good for much
+/// longer, in its second half.
 const SOON: u64 = 30;
 
 /// What an authorization server gave this client for one server: an access token, what it takes to get the next
@@ -51,7 +52,10 @@ impl Grant {
     }
 
     pub(super) fn is_good(&self) -> bool {
-        self.expires.is_none_or(|expires| expires > now() + SOON)
+        self.expires.is_none_or(|expires| {
+            let soon = SOON.min(expires.saturating_sub(self.obtained) / 2);
+            expires > now() + soon
+        })
     }
 
     /// The header that carries the access token.

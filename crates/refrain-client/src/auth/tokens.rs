@@ -294,7 +294,11 @@ impl<'c> AsyncHttpClient<'c> for TokenEndpoint<'_> {
     type Future = BoxFuture<'c, Result<Response<Vec<u8>>, AuthError>>;
 
     fn call(&'c self, request: Request<Vec<u8>>) -> Self::Future {
-        Box::pin(self.send(request))
+        Box::pin(async move {
+            let response = self.send(request).await?;
+            self.refusal(&response)?;
+            Ok(response)
+        })
     }
 }
 
