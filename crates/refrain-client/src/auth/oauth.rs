@@ -19,6 +19,23 @@ use url::Url;
 /// rights of its own ([`by_credentials`](Self::by_credentials)); an enterprise's identity provider vouches for the
 /// person ([`by_identity_provider`](Self::by_identity_provider)); the platform vouches for the workload
 /// ([`by_workload`](Self::by_workload)).
+///
+/// ```
+/// use refrain_client::{Client, OAuth, RegisteredClient};
+///
+/// # fn run() -> Result<(), refrain_client::AuthError> {
+/// let client = RegisteredClient::new("nightly-report")
+///     .secret("from a vault")
+///     .issuer("https://login.example.com");
+/// let oauth = OAuth::by_credentials(client).scopes(["reports:read"]).build()?;
+/// let client = Client::builder().authorize(oauth);
+/// # Ok(())
+/// # }
+/// # run().unwrap();
+/// ```
+///
+/// Requests may be made at once: those that are refused while authorization is being asked for wait for it. A request
+/// is sent at most four times.
 pub struct OAuth {
     setup: Arc<Setup>,
     http: Http,
@@ -28,6 +45,28 @@ pub struct OAuth {
 impl OAuth {
     /// A person says yes in a browser. `visit` is given a URL to show to them, and gives back the URL that the
     /// browser was sent to afterwards: the redirect URI with an answer in its query. It decides how long to wait.
+    ///
+    /// On the person's own machine a [`Loopback`](crate::Loopback) can be what the browser is sent to:
+    ///
+    /// ```
+    /// use refrain_client::{Client, Loopback, OAuth};
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let here = Arc::new(Loopback::bind(0).await?);
+    /// let oauth = OAuth::by_browser(here.redirect_uri().clone(), move |url| {
+    ///     let here = Arc::clone(&here);
+    ///     async move {
+    ///         println!("Please open {url}");
+    ///         Ok(here.answer_from(&url, Duration::from_secs(300)).await?)
+    ///     }
+    /// });
+    /// let client = Client::builder().authorize(oauth.client_name("My editor").build()?);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run()).unwrap();
+    /// ```
     pub fn by_browser<F, Fut>(redirect_uri: Url, visit: F) -> OAuthBuilder
     where
         F: Fn(Url) -> Fut + Send + Sync + 'static,

@@ -156,9 +156,10 @@ impl Server {
         token: RefreshToken,
     ) -> Result<Arc<Grant>, AuthError> {
         let server = Arc::clone(self);
+        let is_fresh = self.held().is_fresh;
         let task = tokio::spawn(async move {
             let renewed = server.refresh(&grant, &token).await?;
-            let renewed = server.keep(renewed, false).await;
+            let renewed = server.keep(renewed, is_fresh).await;
             drop(turn);
             Ok(renewed)
         });

@@ -119,6 +119,19 @@ async fn a_token_that_is_not_taken_any_more_is_renewed_without_the_person() {
 }
 
 #[tokio::test]
+async fn a_refresh_token_without_a_successor_is_used_again() {
+    let world = World::start().await;
+    world.change(|does| does.rotates = false);
+    let oauth = by_browser().build().unwrap();
+    for _ in 0..3 {
+        assert_eq!(request(&oauth, &world.url()).await.unwrap(), 200);
+        world.expire_all();
+    }
+    assert_eq!(world.asked("/authorize").len(), 1);
+    assert_eq!(world.asked("/token").len(), 3);
+}
+
+#[tokio::test]
 async fn the_person_is_asked_again_when_renewing_fails() {
     let world = World::start().await;
     let oauth = by_browser().build().unwrap();

@@ -190,6 +190,7 @@ async fn nobody_is_asked_for_ever() {
     world.instead("/mcp", 401, "");
     assert!(matches!(failure(&world).await, AuthError::Refused));
     assert_eq!(world.asked("/authorize").len(), 1);
+    assert_eq!(world.asked("/token").len(), 1);
 
     // The server never has enough.
     let world = World::start().await;

@@ -47,6 +47,8 @@ pub(crate) struct Behaviour {
     pub(crate) good: HashMap<String, HashSet<String>>,
     /// The refresh tokens the authorization server takes.
     pub(crate) refresh: HashSet<String>,
+    /// Whether a refresh token is good for one use, and another comes with what it gives.
+    pub(crate) rotates: bool,
     pub(crate) expires_in: u64,
     /// The scope the server wants.
     pub(crate) scope: Option<&'static str>,
@@ -102,6 +104,7 @@ impl World {
         let behaviour = Behaviour {
             good: HashMap::new(),
             refresh: HashSet::new(),
+            rotates: true,
             expires_in: 3600,
             scope: None,
             instead: HashMap::new(),
@@ -249,9 +252,8 @@ impl World {
     fn token(&self, params: &HashMap<String, String>) -> Response {
         let number = self.inner.count.fetch_add(1, Ordering::Relaxed);
         let mut state = self.inner.state.lock().expect("nobody panicked");
-        if params["grant_type"] == "refresh_token"
-            && !state.refresh.remove(&params["refresh_token"])
-        {
+        let is_renewal = params["grant_type"] == "refresh_token";
+        if is_renewal && !state.refresh.remove(&params["refresh_token"]) {
             return reply(400, &[], r#"{"error": "invalid_grant"}"#);
         }
         let code = params.get("code").map_or("", String::as_str);
@@ -261,13 +263,17 @@ impl World {
             format!("secret-refresh-{number}"),
         );
         state.good.insert(access.clone(), scopes);
-        state.refresh.insert(refresh.clone());
-        let token = json!({
+        let mut token = json!({
             "access_token": access,
-            "refresh_token": refresh,
             "token_type": state.token_type,
             "expires_in": state.expires_in,
         });
+        if is_renewal && !state.rotates {
+            state.refresh.insert(params["refresh_token"].clone());
+        } else {
+            token["refresh_token"] = json!(refresh);
+            state.refresh.insert(refresh);
+        }
         reply(
             200,
             &[("content-type", "application/json".to_owned())],
