@@ -3,11 +3,11 @@
 //! A rotation without a refused token: `stage` a key, give the file to every instance (SIGHUP makes them read it
 //! again), `promote` it, give the file out again, and `retire` the old key once its last token has expired.
 
-use crate::Failure;
+use crate::{Failure, secret};
 use clap::{Args, Subcommand};
 use refrain::{KeyRing, KeyState, SystemSource};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -58,7 +58,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
     match options.command {
         Command::New { file } => {
             let ring = KeyRing::generate(&source);
-            make(&file, &ring).map_err(|error| match error.kind() {
+            secret::make(&file, ring.to_text().as_bytes()).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => {
                     format!("{} exists already; choose another name", file.display())
                 }
@@ -104,34 +104,10 @@ fn change(
 ) -> Result<(), Failure> {
     let mut ring = read(file)?;
     change(&mut ring)?;
-    write(file, &ring)?;
+    secret::replace(file, ring.to_text().as_bytes())
+        .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
     show(&ring);
     Ok(())
-}
-
-/// Makes a file that only its owner can read. There must be none yet.
-fn make(file: &Path, ring: &KeyRing) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut out = options.open(file)?;
-    out.write_all(ring.to_text().as_bytes()).and(out.sync_all())
-}
-
-/// Writes beside the file and then takes its place, so that nobody reads half a key ring.
-fn write(file: &Path, ring: &KeyRing) -> Result<(), Failure> {
-    // A link stays a link: what it points to is replaced.
-    let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let mut beside = target.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = make(&beside, ring).and_then(|()| fs::rename(&beside, &target));
-    written.map_err(|error| {
-        // It holds secrets, and may not be there.
-        let _ = fs::remove_file(&beside);
-        format!("{} cannot be written: {error}", file.display()).into()
-    })
 }
 
 fn show(ring: &KeyRing) {

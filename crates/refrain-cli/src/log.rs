@@ -12,9 +12,18 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Begins to write log lines to standard error: standard output may be the transport.
 pub(crate) fn start(format: LogFormat) -> Result<(), Failure> {
+    start_from("info", format)
+}
+
+/// The same for a command that people wait for: they hear of what may be wrong only.
+pub(crate) fn start_quietly() -> Result<(), Failure> {
+    start_from("warn", LogFormat::Text)
+}
+
+fn start_from(usual: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = match std::env::var(FILTER) {
         Ok(text) => filter(&text)?,
-        Err(VarError::NotPresent) => EnvFilter::new("info"),
+        Err(VarError::NotPresent) => EnvFilter::new(usual),
         Err(VarError::NotUnicode(_)) => return Err(format!("${FILTER} is not UTF-8").into()),
     };
     // A terminal, unless NO_COLOR or its like says otherwise.

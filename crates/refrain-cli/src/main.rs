@@ -1,12 +1,14 @@
 //! The `refrain` binary: `serve` one instance, let a `worker` work on tasks and look after the `tasks`, manage `keys`,
-//! check the `config`, play the `demo`.
+//! check the `config`, play the `demo`; and the client, which makes calls and answers what they ask.
 
 mod auth;
+mod client;
 mod config;
 mod demo;
 mod instance;
 mod keys;
 mod log;
+mod secret;
 mod serve;
 mod store;
 mod tasks;
@@ -38,6 +40,8 @@ enum Command {
     Config(config::Options),
     /// Watch three instances that share nothing but a key serve one call after another.
     Demo(demo::Options),
+    #[command(flatten)]
+    Client(client::Command),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Command::Keys(options) => keys::run(options),
         Command::Config(options) => config::run(&options),
         Command::Demo(options) => demo::run(options),
+        Command::Client(command) => client::run(command),
     };
     done.unwrap_or_else(|error| {
         anstream::eprintln!("refrain: {error}");

@@ -7,10 +7,11 @@ use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::limits::Limits;
 use crate::news::{LogMessage, News, Progress};
-use crate::transport::{HttpLink, Link, Watcher, Wire};
+use crate::transport::{HttpLink, Link, PipeLink, Watcher, Wire};
 use futures_util::FutureExt;
 use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
 use std::sync::Arc;
+use tokio::process::Command;
 use url::Url;
 
 /// Sets up a [`Client`]: who it is, what it can answer, and what a call may take.
@@ -159,6 +160,26 @@ impl ClientBuilder {
         }
         let authorize = self.authorize.as_ref().map(|given| Arc::clone(&given.0));
         let link = HttpLink::new(parsed, authorize, self.watcher.clone(), self.limits.message)?;
-        Client::open(Link::Http(link), self).await
+        Client::open(Link::Http(Arc::new(link)), self).await
+    }
+
+    /// Starts a server as a child process, and finds out what it speaks. Messages go through its standard input and
+    /// output, which are set here; what it writes to its standard error is told where it matters, and logged.
+    ///
+    /// The process ends with the client: see [`Client::close`].
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), refrain_client::Error> {
+    /// use std::process::Command;
+    /// let mut command = Command::new("refrain");
+    /// command.args(["serve", "--stdio"]);
+    /// let client = refrain_client::Client::builder().spawn(command).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn spawn(self, command: impl Into<Command>) -> Result<Client, Error> {
+        let (watcher, news) = (self.watcher.clone(), self.news.clone());
+        let link = PipeLink::spawn(command.into(), watcher, news, self.limits.message)?;
+        Client::open(Link::Pipe(link), self).await
     }
 }

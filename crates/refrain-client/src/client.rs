@@ -2,16 +2,17 @@
 
 use crate::builder::ClientBuilder;
 use crate::cache::Cache;
-use crate::error::{Error, ErrorKind, RpcFailure};
+use crate::error::{ErrorKind, RpcFailure};
 use crate::mirror::{Mirrors, encode};
+use crate::older::{Older, Session, take_stray};
 use crate::random;
-use crate::server::{Server, discovered};
+use crate::server::Server;
 use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response};
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::{
-    AskKind, CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, ErrorCode, LOG_LEVEL_KEY,
-    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
+    AskKind, CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, CallKind, ErrorCode,
+    LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -19,6 +20,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// The request that asks a server what it speaks.
+pub(crate) const DISCOVER: &str = "server/discover";
 
 /// The pause before the first request that is sent again; each further one takes twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -54,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) setup: ClientBuilder,
     pub(crate) server: Server,
+    /// What was agreed with a server of an earlier revision.
+    pub(crate) older: Option<Older>,
     last_id: AtomicU64,
     /// What is known of the tools that were listed: what goes into headers, or why the tool must not be used.
     tools: Mutex<HashMap<String, Result<Arc<Mirrors>, String>>>,
@@ -92,26 +98,6 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Finds out what the server speaks.
-    pub(crate) async fn open(link: Link, setup: ClientBuilder) -> Result<Self, Error> {
-        let mut inner = Inner {
-            link,
-            setup,
-            server: Server::default(),
-            last_id: AtomicU64::new(0),
-            tools: Mutex::default(),
-            cache: Mutex::default(),
-        };
-        let response = inner
-            .exchange(&Request::harmless("server/discover", Map::new()))
-            .await
-            .map_err(LinkError::into_kind)?;
-        inner.server = discovered(&response, inner.link.address())?;
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
-    }
-
     /// What the server says of itself.
     pub fn server(&self) -> &Server {
         &self.inner.server
@@ -121,9 +107,36 @@ impl Client {
     pub fn address(&self) -> &str {
         self.inner.link.address()
     }
+
+    /// Ends the connection, and waits for that: a process that was started has ended after it, and an older server
+    /// knows that the session is over.
+    ///
+    /// Dropping the last clone ends the connection too, but without waiting: where the program ends right after it, a
+    /// process that was started is killed. While there are other clones, this does nothing.
+    pub async fn close(self) {
+        if let Some(inner) = Arc::into_inner(self.inner) {
+            if let Some(older) = inner.older {
+                older.close().await;
+            }
+            inner.link.close().await;
+        }
+    }
 }
 
 impl Inner {
+    /// A client that does not know its server yet.
+    pub(crate) fn new(link: Link, setup: ClientBuilder) -> Self {
+        Self {
+            link,
+            setup,
+            server: Server::default(),
+            older: None,
+            last_id: AtomicU64::new(0),
+            tools: Mutex::default(),
+            cache: Mutex::default(),
+        }
+    }
+
     /// Sends a request, and again where that is safe and may help, and gives its result.
     pub(crate) async fn request(&self, request: &Request<'_>) -> Result<Box<RawValue>, ErrorKind> {
         let mut again = 0;
@@ -149,36 +162,63 @@ impl Inner {
     }
 
     /// Sends a request, and once more if the server at first denies that it speaks the revision.
-    async fn exchange(&self, request: &Request<'_>) -> Result<Response, LinkError> {
-        let response = self.exchange_once(request).await?;
+    pub(crate) async fn exchange(&self, request: &Request<'_>) -> Result<Response, LinkError> {
+        if let Some(older) = &self.older {
+            return self.exchange_in_session(older, request).await;
+        }
+        let response = self.exchange_once(request, None).await?;
         if response.outcome.as_ref().is_err_and(offers_our_version) {
-            return self.exchange_once(request).await;
+            return self.exchange_once(request, None).await;
         }
         Ok(response)
     }
 
-    async fn exchange_once(&self, request: &Request<'_>) -> Result<Response, LinkError> {
-        let mut exchange = self.begin(request).await?;
-        self.listen_to(&mut exchange).await
+    pub(crate) async fn exchange_once(
+        &self,
+        request: &Request<'_>,
+        session: Option<&Session>,
+    ) -> Result<Response, LinkError> {
+        let outgoing = self.write(request, session)?;
+        let mut waiting = Waiting {
+            inner: self,
+            id: outgoing.id,
+        };
+        let mut exchange = self.in_time(self.link.open(&outgoing)).await?;
+        let response = match session {
+            Some(session) if outgoing.is_call => {
+                self.answer_within(&mut exchange, request, session).await?
+            }
+            _ => self.listen_to(&mut exchange, &outgoing.headers).await?,
+        };
+        waiting.id = None;
+        Ok(response)
     }
 
     /// Sends a request whose messages somebody else hears.
     pub(crate) async fn begin(&self, request: &Request<'_>) -> Result<Exchange, LinkError> {
-        let outgoing = self.write(request)?;
+        let session = self.older.as_ref().map(Older::session);
+        let outgoing = self.write(request, session.as_ref())?;
         self.in_time(self.link.open(&outgoing)).await
     }
 
-    /// Hears what the server says up to the response.
-    async fn listen_to(&self, exchange: &mut Exchange) -> Result<Response, LinkError> {
+    /// Hears what the server says up to the response. What it asks is refused.
+    pub(crate) async fn listen_to(
+        &self,
+        exchange: &mut Exchange,
+        headers: &HeaderMap,
+    ) -> Result<Response, LinkError> {
         loop {
-            match self.in_time(exchange.next()).await? {
+            let message = match self.in_time(exchange.next()).await? {
                 Incoming::Response(response) => return Ok(response),
-                Incoming::Notification { method, params } => {
-                    self.setup.news.tell(&method, params.as_deref());
-                }
-                Incoming::Request { method, .. } => {
+                Incoming::Request { method, .. } if self.server.version == PROTOCOL_VERSION => {
                     tracing::warn!(method, "the server must not send requests; passed over");
+                    continue;
                 }
+                message => message,
+            };
+            if let Some(answer) = take_stray(message, &self.setup.news) {
+                let answer = Outgoing::unanswered(answer, headers.clone());
+                self.in_time(self.link.tell(&answer)).await?;
             }
         }
     }
@@ -194,19 +234,45 @@ impl Inner {
             .unwrap_or(Err(LinkError::Final(ErrorKind::Late(silence))))
     }
 
+    pub(crate) fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// The message of a request, with an id of its own.
-    fn write(&self, request: &Request<'_>) -> Result<Outgoing, LinkError> {
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+    fn write(
+        &self,
+        request: &Request<'_>,
+        session: Option<&Session>,
+    ) -> Result<Outgoing, LinkError> {
+        let id = self.next_id();
         let mut params = request.params.clone();
-        params.insert("_meta".to_owned(), self.meta(id, request.call_id));
-        let headers = standard_headers(request)
-            .map_err(|why| LinkError::Final(ErrorKind::BadArgument(why)))?;
+        let (meta, headers) = match session {
+            Some(session) => (self.older_meta(id, request.call_id), Ok(session.headers())),
+            None => (self.meta(id, request.call_id), standard_headers(request)),
+        };
+        if meta.as_object().is_some_and(|meta| !meta.is_empty()) {
+            params.insert("_meta".to_owned(), meta);
+        }
+        let headers = headers.map_err(|why| LinkError::Final(ErrorKind::BadArgument(why)))?;
         let body = json!({"jsonrpc": "2.0", "id": id, "method": request.method, "params": params});
         Ok(Outgoing {
             id: Some(id),
+            is_call: CallKind::from_method(request.method).is_some(),
+            // A server that is still to say what it speaks might not understand.
+            is_cancellable: request.method != DISCOVER,
+            is_resumable: session.is_some(),
             body: body.to_string(),
             headers,
         })
+    }
+
+    /// What a request to an older server says beside its parameters.
+    fn older_meta(&self, id: u64, call_id: Option<&str>) -> Value {
+        if call_id.is_some() && self.setup.news.progress.is_some() {
+            json!({"progressToken": id})
+        } else {
+            json!({})
+        }
     }
 
     fn meta(&self, id: u64, call_id: Option<&str>) -> Value {
@@ -261,6 +327,21 @@ impl Inner {
     /// What is known of a tool, if it was listed.
     pub(crate) fn known_tool(&self, name: &str) -> Option<Result<Arc<Mirrors>, String>> {
         lock(&self.tools).get(name).cloned()
+    }
+}
+
+/// Somebody waits for the response to the request of this id. Of servers that do not see it by themselves, older ones
+/// over HTTP are told when nobody does any longer.
+struct Waiting<'a> {
+    inner: &'a Inner,
+    id: Option<u64>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let (Some(id), Some(older)) = (self.id, &self.inner.older) {
+            older.cancel(id);
+        }
     }
 }
 

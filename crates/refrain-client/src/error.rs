@@ -66,6 +66,12 @@ pub enum ErrorKind {
         /// What the server speaks.
         supported: Vec<String>,
     },
+    /// The server speaks a transport that was given up long ago.
+    #[error(
+        "the server speaks the HTTP+SSE transport of 2024-11-05, which this client does not; \
+         many of them also speak Streamable HTTP at another path, such as /mcp"
+    )]
+    FirstTransport,
     /// What the server sent cannot be read.
     #[error("the server's answer cannot be read: {0}")]
     BadAnswer(String),

@@ -17,6 +17,9 @@ pub struct Limits {
     pub deadline: Option<Duration>,
     /// The time the server may be silent within one round (five minutes).
     pub silence: Duration,
+    /// The time a server that was started has to say what it speaks before it is taken for an older one (5 seconds).
+    /// It may still say so later.
+    pub probe: Duration,
     /// How often one request is sent again when it did not reach the server or its response was lost (4).
     pub retries: u32,
     /// The size of one message from the server, in bytes (16 MiB).
@@ -36,6 +39,7 @@ impl Default for Limits {
             rounds: 20,
             deadline: Some(Duration::from_secs(3600)),
             silence: Duration::from_secs(300),
+            probe: Duration::from_secs(5),
             retries: 4,
             message: 16 * MIB,
             state: 4 * MIB,

@@ -46,9 +46,13 @@ pub struct PendingCall {
     /// The task has ended.
     #[serde(skip)]
     is_over: bool,
-    /// The asks came with an error of an older server: it is called again without the answers.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    by_error: bool,
+    /// The asks came with an error of an older server, and this is its message: the server is called again without
+    /// the answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by_error: Option<String>,
+    /// The same error came again: somebody is still on the way to the URLs.
+    #[serde(skip)]
+    is_asked_again: bool,
 }
 
 /// Why an answer was not taken.
@@ -88,7 +92,8 @@ impl PendingCall {
             task: None,
             answered: BTreeSet::new(),
             is_over: false,
-            by_error: false,
+            by_error: None,
+            is_asked_again: false,
         }
     }
 
@@ -168,7 +173,7 @@ impl PendingCall {
     /// The params of the next round.
     pub(crate) fn params(&self) -> Map<String, Value> {
         let mut params = self.call.params();
-        if self.by_error {
+        if self.by_error.is_some() {
             return params;
         }
         if !self.answers.is_empty() {
@@ -192,13 +197,38 @@ impl PendingCall {
         self.asks = asks;
         self.answers.clear();
         self.state = state;
-        self.by_error = false;
+        self.by_error = None;
+        self.is_asked_again = false;
     }
 
     /// An older server asks for visits to URLs, and to be called again after them.
-    pub(crate) fn next_by_error(&mut self, asks: Ordered<Box<RawValue>>) {
+    pub(crate) fn next_by_error(&mut self, asks: Ordered<Box<RawValue>>, message: &str) {
+        let same = |(before, now): (&(_, Box<RawValue>), &(_, Box<RawValue>))| {
+            before.0 == now.0 && before.1.get() == now.1.get()
+        };
+        let is_asked_again = self.by_error.is_some()
+            && self.asks.0.len() == asks.0.len()
+            && self.asks.0.iter().zip(&asks.0).all(same);
+        let answers = std::mem::take(&mut self.answers);
         self.next(asks, None);
-        self.by_error = true;
+        self.by_error = Some(message.to_owned());
+        if is_asked_again {
+            // Nobody is sent to the same URL twice.
+            self.answers = answers;
+            self.is_asked_again = true;
+        }
+    }
+
+    /// What an older server said when it asked for visits to URLs, if one of them was not agreed to.
+    pub(crate) fn not_visited(&self) -> Option<&str> {
+        let message = self.by_error.as_deref()?;
+        let is_visit = |answer: &Value| answer["action"] == "accept";
+        (!self.answers.values().all(is_visit)).then_some(message)
+    }
+
+    /// Whether an older server can go on with it: it knows nothing of states and answers.
+    pub(crate) fn suits_older(&self) -> bool {
+        self.round == 0 || self.by_error.is_some()
     }
 
     /// The call has become a task.
@@ -231,9 +261,9 @@ impl PendingCall {
         self.is_over
     }
 
-    /// Whether nothing is asked: the next round brings back the state alone.
+    /// Whether nothing is asked, or nothing new: the next round brings nothing that the server does not have.
     pub(crate) fn only_state(&self) -> bool {
-        self.asks.is_empty()
+        self.asks.is_empty() || self.is_asked_again
     }
 
     /// The server is somewhere else now.

@@ -9,6 +9,7 @@ use crate::client::{Client, Inner, Request, back_off, lock};
 use crate::error::{Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
 use crate::limits::Limits;
+use crate::older;
 use crate::ordered::Ordered;
 use crate::pending::PendingCall;
 use crate::random;
@@ -25,6 +26,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// What a round came to.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one is made in each round and moved once"
+)]
 #[derive(Debug)]
 pub enum Outcome {
     /// The call is done, and this is its result.
@@ -256,7 +261,16 @@ impl Inner {
         if may_keep && let Some(result) = lock(&self.cache).get(kind.method(), &params) {
             return Ok(Some(result));
         }
-        let raw = self.send_round(pending, params.clone()).await?;
+        self.check_older(pending)?;
+        let raw = match self.send_round(pending, params.clone()).await {
+            Err(ErrorKind::Refused(refusal)) if self.older.is_some() => {
+                let asks = older::url_asks(&refusal);
+                let asks = asks.ok_or_else(|| ErrorKind::Refused(refusal.clone()))?;
+                pending.next_by_error(asks, &refusal.message);
+                return Ok(None);
+            }
+            sent => sent?,
+        };
         match Reply::read(&raw, &self.setup.limits)? {
             Reply::Complete(result) => {
                 if may_keep {
@@ -268,6 +282,20 @@ impl Inner {
             Reply::Task(id) => pending.become_task(id),
         }
         Ok(None)
+    }
+
+    /// Whether the server can go on with the call, if it is an older one.
+    fn check_older(&self, pending: &PendingCall) -> Result<(), ErrorKind> {
+        if let Some(message) = pending.not_visited() {
+            return Err(ErrorKind::Refused(older::urls_not_visited(message)));
+        }
+        if self.older.is_some() && !pending.suits_older() {
+            return Err(ErrorKind::BadPending(format!(
+                "the server speaks {}, and cannot go on with a call that waits",
+                self.server.version
+            )));
+        }
+        Ok(())
     }
 
     /// Sends a round. If the server misses a header, the tool may have changed, or was never listed.
@@ -433,7 +461,7 @@ fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
 
 /// What happened, with the call unless the server has refused it as a whole.
 fn failed(kind: ErrorKind, pending: &PendingCall) -> Error {
-    let is_refused = pending.round() == 0
+    let is_refused = (pending.round() == 0 || pending.not_visited().is_some())
         && matches!(
             kind,
             ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)

@@ -1,11 +1,10 @@
 //! What is known of the server.
 
-use crate::error::ErrorKind;
-use crate::transport::Response;
 use refrain_wire::{
-    CALL_ID_KEY, ErrorCode, Implementation, PROTOCOL_VERSION, SERVER_INFO_KEY, TASKS_EXTENSION,
+    CALL_ID_KEY, Implementation, PROTOCOL_VERSION, SERVER_INFO_KEY, TASKS_EXTENSION,
 };
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// What a server says of itself. Nobody has checked it.
@@ -46,8 +45,8 @@ impl Server {
     }
 }
 
-/// Reads the response to `server/discover`.
-pub(crate) fn discovered(response: &Response, address: &str) -> Result<Server, ErrorKind> {
+/// Reads the result of `server/discover`.
+pub(crate) fn discovered(raw: &RawValue) -> Result<Server, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Discovered {
@@ -59,30 +58,7 @@ pub(crate) fn discovered(response: &Response, address: &str) -> Result<Server, E
         meta: Map<String, Value>,
     }
 
-    let raw = match &response.outcome {
-        Ok(raw) => raw,
-        // Every modern server has the request, but one without it can be talked to all the same.
-        Err(refusal) if refusal.code == i64::from(ErrorCode::MethodNotFound.as_i32()) => {
-            return Ok(Server {
-                version: PROTOCOL_VERSION.to_owned(),
-                ..Server::default()
-            });
-        }
-        Err(refusal) => return Err(ErrorKind::Refused(refusal.clone())),
-    };
-    let found: Discovered = serde_json::from_str(raw.get()).map_err(|error| ErrorKind::NotMcp {
-        address: address.to_owned(),
-        why: format!("what it says of itself cannot be read: {error}"),
-    })?;
-    if !found
-        .supported_versions
-        .iter()
-        .any(|version| version == PROTOCOL_VERSION)
-    {
-        return Err(ErrorKind::NoCommonVersion {
-            supported: found.supported_versions,
-        });
-    }
+    let found: Discovered = serde_json::from_str(raw.get())?;
     let info = found.meta.get(SERVER_INFO_KEY);
     Ok(Server {
         info: info.and_then(|info| Implementation::deserialize(info).ok()),

@@ -5,15 +5,17 @@
 
 mod events;
 mod http;
+mod pipe;
 
 pub(crate) use http::HttpLink;
+pub(crate) use pipe::PipeLink;
 
 use crate::auth::AuthError;
 use crate::error::{ErrorKind, RpcFailure};
-use ::http::HeaderMap;
+use ::http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +24,12 @@ use std::sync::Arc;
 pub(crate) struct Outgoing {
     /// The id, if it is a request.
     pub(crate) id: Option<u64>,
+    /// Whether it is a round of a call: only then may an older server ask in return.
+    pub(crate) is_call: bool,
+    /// Whether the server is told when nobody waits for the response any longer.
+    pub(crate) is_cancellable: bool,
+    /// Whether the stream that answers it may go on after it broke.
+    pub(crate) is_resumable: bool,
     /// The text of the whole message.
     pub(crate) body: String,
     /// What of it is repeated in headers, where there are headers.
@@ -91,12 +99,14 @@ impl From<AuthError> for LinkError {
 /// A way to one server.
 #[derive(Debug)]
 pub(crate) enum Link {
-    Http(HttpLink),
+    Http(Arc<HttpLink>),
+    Pipe(PipeLink),
 }
 
 /// What comes back to one request.
 pub(crate) enum Exchange {
     Http(http::HttpExchange),
+    Pipe(pipe::PipeExchange),
 }
 
 impl Link {
@@ -104,6 +114,23 @@ impl Link {
     pub(crate) async fn open(&self, request: &Outgoing) -> Result<Exchange, LinkError> {
         match self {
             Self::Http(link) => link.open(request).await.map(Exchange::Http),
+            Self::Pipe(link) => link.open(request).map(Exchange::Pipe),
+        }
+    }
+
+    /// Sends something that is not answered.
+    pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
+        match self {
+            Self::Http(link) => link.tell(message).await,
+            Self::Pipe(link) => link.send(&message.body).map_err(LinkError::Final),
+        }
+    }
+
+    /// Ends the connection, and waits until the server has seen it.
+    pub(crate) async fn close(self) {
+        match self {
+            Self::Http(_) => {}
+            Self::Pipe(link) => link.close().await,
         }
     }
 
@@ -111,6 +138,7 @@ impl Link {
     pub(crate) fn address(&self) -> &str {
         match self {
             Self::Http(link) => link.address(),
+            Self::Pipe(link) => link.address(),
         }
     }
 }
@@ -120,7 +148,37 @@ impl Exchange {
     pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
         match self {
             Self::Http(exchange) => exchange.next().await,
+            Self::Pipe(exchange) => exchange.next().await,
         }
+    }
+
+    /// The session that an older server has opened with its response.
+    pub(crate) fn session(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Http(exchange) => exchange.session(),
+            Self::Pipe(_) => None,
+        }
+    }
+}
+
+impl Outgoing {
+    /// A message that is no request.
+    pub(crate) fn unanswered(body: String, headers: HeaderMap) -> Self {
+        Self {
+            id: None,
+            is_call: false,
+            is_cancellable: false,
+            is_resumable: false,
+            body,
+            headers,
+        }
+    }
+
+    /// Tells the server that nobody waits any longer for the response to a request.
+    pub(crate) fn cancelled(id: u64, headers: HeaderMap) -> Self {
+        let params = json!({"requestId": id, "reason": "nobody waits for it any longer"});
+        let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        Self::unanswered(body.to_string(), headers)
     }
 }
 
@@ -168,6 +226,16 @@ struct Message {
     params: Option<Box<RawValue>>,
     result: Option<Box<RawValue>>,
     error: Option<RpcFailure>,
+}
+
+/// The messages of a text. Servers of 2025-03-26 may put several into an array.
+fn messages_in(text: String) -> Vec<String> {
+    if text.trim_start().starts_with('[')
+        && let Ok(messages) = serde_json::from_str::<Vec<Box<RawValue>>>(&text)
+    {
+        return messages.iter().map(|raw| raw.get().to_owned()).collect();
+    }
+    vec![text]
 }
 
 /// A message of the server's, and the id of the request it answers.

@@ -383,7 +383,7 @@ pub struct SamplingAnswer {
     /// Who speaks, as a rule the assistant.
     pub role: Role,
     /// What the model said: on the wire one block or several.
-    #[serde(deserialize_with = "one_or_many")]
+    #[serde(serialize_with = "one_as_itself", deserialize_with = "one_or_many")]
     pub content: Vec<SamplingBlock>,
     /// The model that answered.
     pub model: String,
@@ -459,7 +459,7 @@ impl SamplingBlock {
     }
 }
 
-/// Writes a message of one block the way that every client reads.
+/// Writes a message of one block the way that everybody reads.
 fn one_as_itself<S: Serializer>(
     blocks: &Vec<SamplingBlock>,
     serializer: S,

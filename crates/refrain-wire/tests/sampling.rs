@@ -86,6 +86,17 @@ fn a_conversation_with_tools_in_full() {
     }
 }
 
+/// The SDKs take an answer of one block in a list for one that uses tools, or for none at all.
+#[test]
+fn an_answer_of_one_block_is_written_as_that_block() {
+    let one =
+        json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}});
+    let answer: SamplingAnswer = serde_json::from_value(one.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&answer).unwrap(), one);
+    let several = serde_json::to_value(wants_two()).unwrap();
+    assert_eq!(several["content"].as_array().map(Vec::len), Some(2));
+}
+
 #[test]
 fn blocks_about_tools_are_read_or_refused() {
     let read = |block: Value| {

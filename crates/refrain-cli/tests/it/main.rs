@@ -11,6 +11,7 @@ mod metrics;
 mod postgres;
 mod rolling_restart;
 mod shedding;
+mod spawned;
 mod stdio;
 mod store;
 mod support;

@@ -1,8 +1,11 @@
 //! Messages over Streamable HTTP: each is a POST of its own, answered by one message or by a stream of events.
+//!
+//! An older server may also send a stream that no POST has opened, and go on with one that broke.
 
-use super::events::Events;
-use super::{Incoming, LinkError, Outgoing, Watcher, Wire, read_message};
+use super::events::{Event, Events};
+use super::{Incoming, LinkError, Outgoing, Watcher, Wire, messages_in, read_message};
 use crate::auth::{AuthError, Authorize, Refusal};
+use crate::client::back_off;
 use crate::error::ErrorKind;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -20,6 +23,13 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 4;
 /// How much of an answer that makes no sense is shown.
 const SHOWN: usize = 300;
+/// How often, one time after the other, a server may be out of reach when a stream is to go on.
+const RESUMES_MAX: u32 = 5;
+/// The shortest pause before a stream goes on.
+const RESUME_PAUSE: Duration = Duration::from_millis(50);
+/// How much of a stream is looked at, and for how long, to see whether it is of the transport before this one.
+const FIRST_EVENT: usize = 4096;
+const FIRST_EVENT_TIME: Duration = Duration::from_secs(5);
 
 /// A server at a URL.
 pub(crate) struct HttpLink {
@@ -30,16 +40,27 @@ pub(crate) struct HttpLink {
     message_max: usize,
 }
 
-/// What comes back to one POST.
+/// What comes back to one POST, or on the stream that no POST has opened.
 pub(crate) struct HttpExchange {
+    link: Arc<HttpLink>,
     id: Option<u64>,
     response: reqwest::Response,
     /// The events of the body, if it is a stream of them.
     events: Option<Events>,
     ready: VecDeque<String>,
     read: usize,
-    watcher: Watcher,
-    message_max: usize,
+    resume: Option<Resume>,
+}
+
+/// How to go on with a stream that broke.
+struct Resume {
+    headers: HeaderMap,
+    /// The last event that was seen.
+    after: Option<HeaderValue>,
+    /// How long the server wants to be left alone before.
+    pause: Option<Duration>,
+    /// How often it could not be reached, one time after the other.
+    failures: u32,
 }
 
 impl HttpLink {
@@ -82,24 +103,113 @@ impl HttpLink {
         self.url.as_str()
     }
 
-    /// Posts a message. A request that is refused for want of authorization is sent again when there is one.
-    pub(super) async fn open(&self, message: &Outgoing) -> Result<HttpExchange, LinkError> {
+    /// Posts a request.
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        message: &Outgoing,
+    ) -> Result<HttpExchange, LinkError> {
+        let response = self.post(message).await?;
+        self.opened(message, response).await
+    }
+
+    /// Posts something that is not answered.
+    pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
+        let response = self.post(message).await?;
+        if response.status().is_success() {
+            return Ok(());
+        }
+        Err(LinkError::Final(ErrorKind::Status {
+            status: response.status().as_u16(),
+            body: String::new(),
+        }))
+    }
+
+    /// Opens the stream of an older server that belongs to no request, or nothing if the server has none.
+    pub(crate) async fn listen(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+    ) -> Result<Option<HttpExchange>, LinkError> {
+        let Some(response) = self.get(headers.clone()).await? else {
+            return Ok(None);
+        };
+        let resume = Resume::new(headers.clone());
+        Ok(Some(self.exchange(None, response, Some(resume))))
+    }
+
+    /// Tells an older server that its session is over.
+    pub(crate) async fn delete(&self, headers: HeaderMap) -> Result<(), LinkError> {
+        self.send(Method::DELETE, headers, String::new()).await?;
+        Ok(())
+    }
+
+    /// Whether this is a server of 2024-11-05, whose stream begins by saying where to post.
+    pub(crate) async fn is_of_the_first_transport(&self) -> bool {
+        let look = async {
+            let mut response = self.get(HeaderMap::new()).await.ok()??;
+            let mut start = Vec::new();
+            while start.len() < FIRST_EVENT {
+                start.extend_from_slice(&response.chunk().await.ok()??);
+                let is_endpoint = |line: &[u8]| {
+                    let value = line.strip_prefix(b"event:").unwrap_or_default();
+                    value.trim_ascii() == b"endpoint"
+                };
+                if start.split(|byte| *byte == b'\n').any(is_endpoint) {
+                    return Some(());
+                }
+            }
+            None
+        };
+        tokio::time::timeout(FIRST_EVENT_TIME, look)
+            .await
+            .is_ok_and(|found| found.is_some())
+    }
+
+    async fn post(&self, message: &Outgoing) -> Result<reqwest::Response, LinkError> {
         self.watcher.see(Wire::Sent {
             message: &message.body,
         });
+        let mut headers = message.headers.clone();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(
+            ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
+        self.send(Method::POST, headers, message.body.clone()).await
+    }
+
+    /// Gets a stream of events, if there is one.
+    async fn get(&self, mut headers: HeaderMap) -> Result<Option<reqwest::Response>, LinkError> {
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let response = self.send(Method::GET, headers, String::new()).await?;
+        let is_good = response.status().is_success() && is_stream(&response);
+        Ok(is_good.then_some(response))
+    }
+
+    /// Sends a request. One that is refused for want of authorization is sent again when there is one.
+    async fn send(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: String,
+    ) -> Result<reqwest::Response, LinkError> {
         let mut earlier = 0;
         loop {
-            let sent = self.authorization(&Method::POST).await?;
-            let response = self.post(message, sent.clone()).await?;
+            let sent = match &self.authorize {
+                Some(authorize) => authorize.headers(&method, &self.url).await?,
+                None => HeaderMap::new(),
+            };
+            let mut all = headers.clone();
+            all.extend(sent.clone());
+            let response = self.send_once(method.clone(), all, body.clone()).await?;
             let status = response.status();
             if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                return self.opened(message, response).await;
+                return Ok(response);
             }
             let Some(authorize) = &self.authorize else {
                 if status == StatusCode::UNAUTHORIZED {
                     return Err(AuthError::Refused.into());
                 }
-                return self.opened(message, response).await;
+                return Ok(response);
             };
             let refusal = Refusal {
                 url: &self.url,
@@ -109,36 +219,13 @@ impl HttpLink {
                 earlier,
             };
             if !authorize.refused(refusal).await? {
-                return self.opened(message, response).await;
+                return Ok(response);
             }
             earlier += 1;
         }
     }
 
-    /// What authorizes a request.
-    async fn authorization(&self, method: &Method) -> Result<HeaderMap, AuthError> {
-        match &self.authorize {
-            Some(authorize) => authorize.headers(method, &self.url).await,
-            None => Ok(HeaderMap::new()),
-        }
-    }
-
-    async fn post(
-        &self,
-        message: &Outgoing,
-        authorization: HeaderMap,
-    ) -> Result<reqwest::Response, LinkError> {
-        let mut headers = message.headers.clone();
-        headers.extend(authorization);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(
-            ACCEPT,
-            HeaderValue::from_static("application/json, text/event-stream"),
-        );
-        self.send(Method::POST, headers, message.body.clone()).await
-    }
-
-    async fn send(
+    async fn send_once(
         &self,
         method: Method,
         headers: HeaderMap,
@@ -164,27 +251,37 @@ impl HttpLink {
 
     /// Looks at the head of a response, and at all of it if it is one message.
     async fn opened(
-        &self,
+        self: &Arc<Self>,
         message: &Outgoing,
         response: reqwest::Response,
     ) -> Result<HttpExchange, LinkError> {
-        let kind = response.headers().get(CONTENT_TYPE);
-        let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let mut exchange = HttpExchange {
-            id: message.id,
-            response,
-            events: is_stream.then(Events::default),
-            ready: VecDeque::new(),
-            read: 0,
-            watcher: self.watcher.clone(),
-            message_max: self.message_max,
-        };
-        if !is_stream {
+        let resume = message
+            .is_resumable
+            .then(|| Resume::new(message.headers.clone()));
+        let mut exchange = self.exchange(message.id, response, resume);
+        if exchange.events.is_none() {
             let body = exchange.whole_body().await?;
             exchange.judge(&self.url, &body)?;
-            exchange.ready.push_back(body);
+            exchange.ready.extend(messages_in(body));
         }
         Ok(exchange)
+    }
+
+    fn exchange(
+        self: &Arc<Self>,
+        id: Option<u64>,
+        response: reqwest::Response,
+        resume: Option<Resume>,
+    ) -> HttpExchange {
+        HttpExchange {
+            link: Arc::clone(self),
+            id,
+            events: is_stream(&response).then(Events::default),
+            response,
+            ready: VecDeque::new(),
+            read: 0,
+            resume,
+        }
     }
 }
 
@@ -193,12 +290,17 @@ impl HttpExchange {
         self.response.status()
     }
 
+    /// The session that an older server has opened.
+    pub(super) fn session(&self) -> Option<HeaderValue> {
+        self.response.headers().get("mcp-session-id").cloned()
+    }
+
     /// The next message that belongs to the request.
-    pub(super) async fn next(&mut self) -> Result<Incoming, LinkError> {
+    pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
         loop {
             if let Some(text) = self.ready.pop_front() {
                 let status = Some(self.status().as_u16());
-                self.watcher.see(Wire::Received {
+                self.link.watcher.see(Wire::Received {
                     message: &text,
                     status,
                 });
@@ -232,29 +334,64 @@ impl HttpExchange {
         let Some(events) = &mut self.events else {
             return Err(ended());
         };
-        let chunk = self.response.chunk().await.map_err(broken)?;
-        let chunk = chunk.ok_or_else(ended)?;
-        for event in events.push(&chunk) {
+        let chunk = match self.response.chunk().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return self.resume(ended()).await,
+            Err(error) => return self.resume(broken(error)).await,
+        };
+        let complete = events.push(&chunk);
+        if events.kept() > self.link.message_max {
+            return Err(too_large(self.link.message_max));
+        }
+        for event in complete {
+            if let Some(resume) = &mut self.resume {
+                resume.seen(&event);
+            }
             if event.data.is_empty() {
                 continue;
             }
             let text = String::from_utf8(event.data).map_err(|_| {
                 LinkError::Final(ErrorKind::BadAnswer("it is not UTF-8".to_owned()))
             })?;
-            self.ready.push_back(text);
-        }
-        if events.kept() > self.message_max {
-            return Err(too_large(self.message_max));
+            self.ready.extend(messages_in(text));
         }
         Ok(())
+    }
+
+    /// Goes on with a stream that broke or was closed, after the last event that was seen.
+    async fn resume(&mut self, error: LinkError) -> Result<(), LinkError> {
+        let Some(resume) = &mut self.resume else {
+            return Err(error);
+        };
+        let Some(after) = resume.after.clone() else {
+            return Err(error);
+        };
+        while resume.failures < RESUMES_MAX {
+            let pause = resume
+                .pause
+                .unwrap_or_else(|| back_off(resume.failures + 1));
+            tokio::time::sleep(pause.max(RESUME_PAUSE)).await;
+            let mut headers = resume.headers.clone();
+            headers.insert("last-event-id", after.clone());
+            match self.link.get(headers).await {
+                Ok(Some(response)) => {
+                    self.response = response;
+                    self.events = Some(Events::default());
+                    return Ok(());
+                }
+                Err(LinkError::NotSent(_) | LinkError::Lost(_)) => resume.failures += 1,
+                _ => return Err(error),
+            }
+        }
+        Err(error)
     }
 
     async fn whole_body(&mut self) -> Result<String, LinkError> {
         let mut body = Vec::new();
         while let Some(chunk) = self.response.chunk().await.map_err(broken)? {
             self.read += chunk.len();
-            if self.read > self.message_max {
-                return Err(too_large(self.message_max));
+            if self.read > self.link.message_max {
+                return Err(too_large(self.link.message_max));
             }
             body.extend_from_slice(&chunk);
         }
@@ -264,8 +401,12 @@ impl HttpExchange {
     /// Whether a body is a message at all. If not, says what it is.
     fn judge(&self, url: &Url, body: &str) -> Result<(), LinkError> {
         let status = self.status();
-        let is_json = body.trim_start().starts_with('{');
-        if is_json || (self.id.is_none() && status.is_success()) {
+        let is_message = if status.is_success() {
+            self.id.is_none() || body.trim_start().starts_with(['{', '['])
+        } else {
+            read_message(body, None).is_ok()
+        };
+        if is_message {
             return Ok(());
         }
         let shown: String = body.chars().take(SHOWN).collect();
@@ -310,6 +451,34 @@ impl HttpExchange {
         };
         Err(LinkError::Final(kind))
     }
+}
+
+impl Resume {
+    fn new(headers: HeaderMap) -> Self {
+        Self {
+            headers,
+            after: None,
+            pause: None,
+            failures: 0,
+        }
+    }
+
+    fn seen(&mut self, event: &Event) {
+        self.failures = 0;
+        if let Some(id) = &event.id {
+            // An empty id takes back the one before.
+            self.after = HeaderValue::from_str(id).ok().filter(|id| !id.is_empty());
+        }
+        if let Some(pause) = event.retry {
+            self.pause = Some(Duration::from_millis(pause));
+        }
+    }
+}
+
+/// Whether a response is a stream of events.
+fn is_stream(response: &reqwest::Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
 fn broken(error: reqwest::Error) -> LinkError {

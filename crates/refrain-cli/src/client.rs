@@ -1,0 +1,85 @@
+//! The client: commands that speak with a server, and answer what it asks.
+//!
+//! What always holds: the result is on standard output and everything else on standard error; the exit code says how it
+//! ended; a call that waits is on the disk before the command ends, where that was wished.
+
+mod answerer;
+mod arguments;
+mod asked;
+mod call;
+mod caller;
+mod exit;
+mod given;
+mod json;
+mod keep;
+mod lists;
+mod options;
+mod output;
+mod sampler;
+mod screen;
+mod task;
+mod text;
+mod trace;
+
+use crate::{Failure, log, runtime};
+use clap::Subcommand;
+use exit::Stop;
+use lists::List;
+use std::process::ExitCode;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Call a tool of a server, and answer what it asks.
+    Call(Box<call::ToolOptions>),
+    /// Get a prompt of a server, and answer what it asks.
+    Prompt(Box<call::PromptOptions>),
+    /// Read a resource of a server, and answer what it asks.
+    Read(Box<call::ReadOptions>),
+    /// Take up a call that --save kept.
+    Resume(Box<call::ResumeOptions>),
+    /// List the tools of a server.
+    Tools(lists::Options),
+    /// List the prompts of a server.
+    Prompts(lists::Options),
+    /// List the resources of a server, and the templates of resources.
+    Resources(lists::Options),
+    /// Show what a server says of itself.
+    Discover(lists::Options),
+    /// Look after a task of your own at a server: show it, wait for it, call it off.
+    Task(Box<task::Options>),
+}
+
+pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
+    log::start_quietly()?;
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
+        match command {
+            Command::Call(options) => call::tool(*options).await,
+            Command::Prompt(options) => call::prompt(*options).await,
+            Command::Read(options) => call::read(*options).await,
+            Command::Resume(options) => call::resume(*options).await,
+            Command::Tools(options) => lists::run(List::Tools, options).await,
+            Command::Prompts(options) => lists::run(List::Prompts, options).await,
+            Command::Resources(options) => lists::run(List::Resources, options).await,
+            Command::Discover(options) => lists::run(List::Discover, options).await,
+            Command::Task(options) => task::run(*options).await,
+        }
+    });
+    // What still reads standard input cannot be ended, and is not waited for.
+    runtime.shutdown_background();
+    let code = done.unwrap_or_else(|stop| {
+        anstream::eprintln!("refrain: {stop}");
+        stop.code
+    });
+    Ok(code.into())
+}
+
+/// There is one word too many.
+fn nothing_more(mut words: impl Iterator<Item = String>) -> Result<(), Stop> {
+    match words.next() {
+        None => Ok(()),
+        Some(word) => Err(Stop::usage(format!(
+            "{word:?} is one word too many; with --stdio there is no URL"
+        ))),
+    }
+}

@@ -1,0 +1,191 @@
+//! The arguments of a call, as they are written on a command line.
+
+use super::exit::Stop;
+use serde_json::{Map, Value};
+use std::io::Read;
+
+/// The most that is read from standard input.
+const INPUT_MAX: u64 = 16 * 1024 * 1024;
+
+/// Arguments that were read as far as that is possible without the tool's schema.
+#[derive(Debug, PartialEq)]
+pub(super) enum Arguments {
+    /// One object.
+    Object(Map<String, Value>),
+    /// Names and what was written for them.
+    Pairs(Vec<(String, String)>),
+}
+
+impl Arguments {
+    /// Reads one JSON object, pairs, or `-` for an object on standard input.
+    pub(super) fn read(words: &[String]) -> Result<Self, Stop> {
+        match words {
+            [word] if word == "-" => {
+                let mut text = String::new();
+                let input = std::io::stdin().take(INPUT_MAX + 1);
+                let read = { input }.read_to_string(&mut text);
+                read.map_err(|error| {
+                    Stop::usage(format!("standard input cannot be read: {error}"))
+                })?;
+                if text.len() as u64 > INPUT_MAX {
+                    return Err(Stop::usage(format!(
+                        "there are more than {INPUT_MAX} bytes on standard input"
+                    )));
+                }
+                object("on standard input", &text)
+            }
+            [word] if word.trim_start().starts_with('{') => object("after the name", word),
+            words => pairs(words),
+        }
+    }
+
+    /// Whether it takes the tool's schema to know what is meant.
+    pub(super) fn need_schema(&self) -> bool {
+        match self {
+            Self::Object(_) => false,
+            Self::Pairs(pairs) => pairs.iter().any(|(_, text)| as_json(text).is_some()),
+        }
+    }
+
+    /// The arguments of a tool that has this schema. What is JSON is taken for that, unless the schema says string.
+    pub(super) fn of_tool(self, schema: &Value) -> Map<String, Value> {
+        let pairs = match self {
+            Self::Object(object) => return object,
+            Self::Pairs(pairs) => pairs,
+        };
+        let value = |(name, text): (String, String)| {
+            let types = types(&schema["properties"][&name]);
+            let json = as_json(&text).filter(|json| {
+                !types.contains(&"string") || types.iter().any(|known| is_other(json, known))
+            });
+            (name, json.unwrap_or(Value::String(text)))
+        };
+        pairs.into_iter().map(value).collect()
+    }
+
+    /// The arguments of a prompt, which are all text.
+    pub(super) fn of_prompt(self) -> Map<String, Value> {
+        match self {
+            Self::Object(object) => object,
+            Self::Pairs(pairs) => pairs
+                .into_iter()
+                .map(|(name, text)| (name, Value::String(text)))
+                .collect(),
+        }
+    }
+}
+
+fn object(place: &str, text: &str) -> Result<Arguments, Stop> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(Arguments::Object(object)),
+        Ok(_) => Err(Stop::usage(format!(
+            "the arguments {place} are not an object; write {{\"name\": value, …}}"
+        ))),
+        Err(error) => Err(Stop::usage(format!(
+            "the arguments {place} are not JSON: {error}"
+        ))),
+    }
+}
+
+fn pairs(words: &[String]) -> Result<Arguments, Stop> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for word in words {
+        let Some((name, text)) = word.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(Stop::usage(format!(
+                "{word:?} is no argument; write NAME=VALUE for each, or one JSON object for all"
+            )));
+        };
+        if pairs.iter().any(|(known, _)| known == name) {
+            return Err(Stop::usage(format!("the argument {name:?} is given twice")));
+        }
+        pairs.push((name.to_owned(), text.to_owned()));
+    }
+    Ok(Arguments::Pairs(pairs))
+}
+
+fn as_json(text: &str) -> Option<Value> {
+    serde_json::from_str(text).ok()
+}
+
+/// The types that a schema names, itself or in what it offers to choose from.
+fn types(schema: &Value) -> Vec<&str> {
+    let own = match &schema["type"] {
+        Value::String(one) => vec![one.as_str()],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let offered = ["anyOf", "oneOf"].into_iter();
+    let offered = offered.filter_map(|word| schema[word].as_array()).flatten();
+    own.into_iter().chain(offered.flat_map(types)).collect()
+}
+
+/// Whether a value is of this type, which is not string.
+fn is_other(value: &Value, known: &str) -> bool {
+    match known {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(words: &[&str]) -> Result<Arguments, Stop> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        Arguments::read(&words)
+    }
+
+    #[test]
+    fn pairs_are_json_unless_the_schema_says_string() {
+        let schema = json!({"properties": {
+            "id": {"type": "string"},
+            "count": {"type": "integer"},
+            "maybe": {"type": ["string", "null"]},
+            "either": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+        }});
+        let words = [
+            "id=5",
+            "count=5",
+            "maybe=null",
+            "either=1.5",
+            "other={\"a\":[1]}",
+            "text=Paris",
+            "empty=",
+            "same=a=b",
+        ];
+        let arguments = read(&words).expect("arguments");
+        assert!(arguments.need_schema());
+        assert_eq!(
+            Value::Object(arguments.of_tool(&schema)),
+            json!({"id": "5", "count": 5, "maybe": null, "either": 1.5, "other": {"a": [1]},
+                "text": "Paris", "empty": "", "same": "a=b"})
+        );
+        let maybe = read(&["maybe=5"]).expect("arguments");
+        assert_eq!(Value::Object(maybe.of_tool(&schema)), json!({"maybe": "5"}));
+        assert!(!read(&["text=Paris"]).expect("arguments").need_schema());
+        let prompt = read(&["n=5"]).expect("arguments").of_prompt();
+        assert_eq!(Value::Object(prompt), json!({"n": "5"}));
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        assert_eq!(read(&[]).expect("none"), Arguments::Pairs(Vec::new()));
+        for (words, part) in [
+            (&["Paris"][..], "NAME=VALUE"),
+            (&["=1"], "NAME=VALUE"),
+            (&["a=1", "a=2"], "twice"),
+            (&["{\"a\": }"], "not JSON"),
+            (&["{}", "a=1"], "NAME=VALUE"),
+        ] {
+            let stop = read(words).expect_err("a mistake");
+            assert!(stop.message.contains(part), "{words:?}: {}", stop.message);
+        }
+    }
+}

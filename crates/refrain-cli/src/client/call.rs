@@ -1,0 +1,196 @@
+//! `refrain call`, `refrain prompt`, `refrain read` and `refrain resume`.
+
+use super::arguments::Arguments;
+use super::caller::Caller;
+use super::exit::{Code, EXIT_CODES, Stop};
+use super::keep::Keep;
+use super::options::{Answering, Place, Reach};
+use clap::Args;
+use refrain_client::{Call, PendingCall};
+use serde_json::Value;
+use std::path::PathBuf;
+
+#[derive(Args)]
+#[command(
+    override_usage = "refrain call [OPTIONS] URL TOOL [ARGS]...\n       refrain call [OPTIONS] --stdio TOOL [ARGS]... -- COMMAND...",
+    after_help = EXIT_CODES
+)]
+pub(crate) struct ToolOptions {
+    /// The URL of the server; left out with --stdio.
+    url: Option<String>,
+    /// The tool to call.
+    tool: Option<String>,
+    /// Its arguments: NAME=VALUE for each, one JSON object for all, or `-` for an object on standard input. A value that
+    /// is JSON is taken for that, unless the tool's schema says string.
+    args: Vec<String>,
+    #[command(flatten)]
+    making: Making,
+}
+
+#[derive(Args)]
+#[command(
+    override_usage = "refrain prompt [OPTIONS] URL NAME [ARGS]...\n       refrain prompt [OPTIONS] --stdio NAME [ARGS]... -- COMMAND...",
+    after_help = EXIT_CODES
+)]
+pub(crate) struct PromptOptions {
+    /// The URL of the server; left out with --stdio.
+    url: Option<String>,
+    /// The prompt to get.
+    name: Option<String>,
+    /// Its arguments: NAME=VALUE for each, one JSON object for all, or `-` for an object on standard input.
+    args: Vec<String>,
+    #[command(flatten)]
+    making: Making,
+}
+
+#[derive(Args)]
+#[command(
+    override_usage = "refrain read [OPTIONS] URL URI\n       refrain read [OPTIONS] --stdio URI -- COMMAND...",
+    after_help = EXIT_CODES
+)]
+pub(crate) struct ReadOptions {
+    /// The URL of the server; left out with --stdio.
+    url: Option<String>,
+    /// The URI of the resource to read.
+    uri: Option<String>,
+    #[command(flatten)]
+    making: Making,
+}
+
+#[derive(Args)]
+#[command(
+    override_usage = "refrain resume [OPTIONS] FILE\n       refrain resume [OPTIONS] --stdio FILE -- COMMAND...",
+    after_help = EXIT_CODES
+)]
+pub(crate) struct ResumeOptions {
+    /// The file that --save wrote. It is replaced when the call waits again, and removed when it is done.
+    file: PathBuf,
+    /// Where the server is now, if it is not where it was.
+    #[arg(long, conflicts_with = "stdio")]
+    url: Option<String>,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    answering: Answering,
+}
+
+/// What every new call has.
+#[derive(Args)]
+struct Making {
+    /// Keep the call in FILE until it is done, so that `refrain resume FILE` can take it up. Who can read FILE can answer
+    /// in your place.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    answering: Answering,
+}
+
+impl Making {
+    fn keep(&self) -> Result<Option<Keep>, Stop> {
+        self.save.as_deref().map(Keep::new).transpose()
+    }
+
+    async fn caller(&self, place: Place) -> Result<Caller, Stop> {
+        Caller::ready(&self.reach, place, &self.answering, 0).await
+    }
+}
+
+/// Calls a tool.
+pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
+    let ToolOptions {
+        url,
+        tool,
+        args,
+        making,
+    } = options;
+    let mut words = url.into_iter().chain(tool).chain(args);
+    let place = making.reach.place(&mut words)?;
+    let name = words.next().ok_or_else(|| missing("tool", "tools"))?;
+    let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
+    let keep = making.keep()?;
+    let mut caller = making.caller(place).await?;
+    let schema = if arguments.need_schema() {
+        schema(&mut caller, &name).await?
+    } else {
+        Value::Null
+    };
+    let call = Call::tool(name).with_arguments(arguments.of_tool(&schema));
+    make(caller, call, keep).await
+}
+
+/// Gets a prompt.
+pub(super) async fn prompt(options: PromptOptions) -> Result<Code, Stop> {
+    let PromptOptions {
+        url,
+        name,
+        args,
+        making,
+    } = options;
+    let mut words = url.into_iter().chain(name).chain(args);
+    let place = making.reach.place(&mut words)?;
+    let name = words.next().ok_or_else(|| missing("prompt", "prompts"))?;
+    let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
+    let keep = making.keep()?;
+    let caller = making.caller(place).await?;
+    let call = Call::prompt(name).with_arguments(arguments.of_prompt());
+    make(caller, call, keep).await
+}
+
+/// Reads a resource.
+pub(super) async fn read(options: ReadOptions) -> Result<Code, Stop> {
+    let ReadOptions { url, uri, making } = options;
+    let mut words = url.into_iter().chain(uri);
+    let place = making.reach.place(&mut words)?;
+    let uri = words.next().ok_or_else(|| missing("URI", "resources"))?;
+    super::nothing_more(words)?;
+    let keep = making.keep()?;
+    let caller = making.caller(place).await?;
+    make(caller, Call::resource(uri), keep).await
+}
+
+/// Takes up a call that was kept.
+pub(super) async fn resume(options: ResumeOptions) -> Result<Code, Stop> {
+    let (keep, pending) = Keep::read(&options.file)?;
+    let place = match (options.reach.command(), options.url) {
+        (Some(command), _) => command,
+        (None, Some(url)) => Place::Url(url),
+        (None, None) => former(&pending)?,
+    };
+    let caller = Caller::ready(&options.reach, place, &options.answering, pending.round()).await?;
+    caller.finish(pending, Some(keep)).await
+}
+
+/// Where the call was made. A command is not started because a file says so.
+fn former(pending: &PendingCall) -> Result<Place, Stop> {
+    let address = pending.address();
+    if address.starts_with("http://") || address.starts_with("https://") {
+        return Ok(Place::Url(address.to_owned()));
+    }
+    Err(Stop::usage(format!(
+        "the call was made to the command {address:?}; start it again with --stdio -- COMMAND, or say with --url where \
+         the server is"
+    )))
+}
+
+async fn make(caller: Caller, call: Call, keep: Option<Keep>) -> Result<Code, Stop> {
+    let pending = caller.client.prepare(call);
+    if let Some(keep) = &keep {
+        keep.begin(&pending)?;
+    }
+    caller.finish(pending, keep).await
+}
+
+/// The schema of a tool's arguments; nothing if the server does not list the tool.
+async fn schema(caller: &mut Caller, name: &str) -> Result<Value, Stop> {
+    let tools = caller.interrupt.unless(caller.client.tools()).await?;
+    let tool = tools.into_iter().find(|tool| tool.name == name);
+    Ok(tool.map_or(Value::Null, |tool| tool.input_schema))
+}
+
+fn missing(what: &str, list: &str) -> Stop {
+    Stop::usage(format!(
+        "which {what}? `refrain {list} URL` shows those that there are"
+    ))
+}

@@ -1,0 +1,382 @@
+//! A server that is reached, and a call that is made there until it is done or stops.
+
+use super::answerer::Answerer;
+use super::asked::{Asked, Shown, asked, quoted};
+use super::exit::{Code, Stop};
+use super::json::{Fold, Json};
+use super::keep::Keep;
+use super::options::{Answering, Place, Reach};
+use super::output;
+use super::screen::Screen;
+use super::text::one_line;
+use super::trace::Trace;
+use anstyle::Style;
+use refrain_client::{
+    Bearer, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall, RpcFailure,
+};
+use refrain_wire::{CallKind, Implementation};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+const DIM: Style = Style::new().dimmed();
+/// How long a server has to hear that a task is called off.
+const CANCEL_TIME: Duration = Duration::from_secs(5);
+
+/// Ctrl-C, and whoever else wants the command to end.
+pub(super) struct Interrupt {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupt {
+    pub(super) fn new() -> Result<Self, Stop> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Stop::usage(format!("signals cannot be listened to: {error}")))
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Does something, unless it is interrupted.
+    pub(super) async fn unless<T, E: Into<Stop>>(
+        &mut self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Stop> {
+        tokio::select! {
+            done = work => done.map_err(Into::into),
+            () = self.wait() => Err(Stop::interrupted()),
+        }
+    }
+}
+
+/// A server that is reached.
+pub(super) struct Caller {
+    pub(super) client: Client,
+    pub(super) interrupt: Interrupt,
+    place: Place,
+    screen: Screen,
+    answerer: Option<Arc<Answerer>>,
+    json: bool,
+}
+
+/// How a call that stopped can be gone on with.
+enum GoOn<'a> {
+    /// It is in this file.
+    File(&'a Path),
+    /// It is a task with this id.
+    Task(&'a str),
+    /// It has to be made again.
+    Again,
+}
+
+/// A call that waits for answers, as programs see it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Waiting<'a> {
+    asked: Vec<Shown<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saved: Option<&'a Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+}
+
+impl Caller {
+    /// Reaches a server, of which nothing is asked that asks back.
+    pub(super) async fn reach(reach: &Reach, place: Place) -> Result<Self, Stop> {
+        let screen = Screen::new(reach.json);
+        Self::connect(Client::builder(), reach, place, screen, None, 0).await
+    }
+
+    /// Reaches a server to make a call, of which there have been so many rounds.
+    pub(super) async fn ready(
+        reach: &Reach,
+        place: Place,
+        answering: &Answering,
+        rounds: u32,
+    ) -> Result<Self, Stop> {
+        let screen = Screen::new(reach.json);
+        let answerer = Answerer::new(answering)?;
+        let mut builder = answerer.handle(Client::builder().limits(answering.limits()));
+        if screen.draws() {
+            let screen = screen.clone();
+            builder = builder.on_progress(move |progress| screen.progress(&progress));
+        }
+        if let Some(level) = answering.log {
+            let screen = screen.clone();
+            builder = builder.on_log(level, move |message| screen.say(&logged(&message)));
+        }
+        Self::connect(builder, reach, place, screen, Some(answerer), rounds).await
+    }
+
+    async fn connect(
+        builder: ClientBuilder,
+        reach: &Reach,
+        place: Place,
+        screen: Screen,
+        answerer: Option<Arc<Answerer>>,
+        rounds: u32,
+    ) -> Result<Self, Stop> {
+        let mut builder = builder.info(Implementation {
+            name: "refrain".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Implementation::default()
+        });
+        if let Some(depth) = reach.trace {
+            let trace = Trace::new(screen.clone(), depth, rounds);
+            builder = builder.on_wire(move |wire| trace.show(wire));
+        }
+        let mut interrupt = Interrupt::new()?;
+        let client = match &place {
+            Place::Url(url) => {
+                if let Some(token) = reach.token()? {
+                    let bearer =
+                        Bearer::new(&token).map_err(|error| Stop::usage(error.to_string()))?;
+                    builder = builder.authorize(bearer);
+                }
+                interrupt.unless(builder.connect(url)).await?
+            }
+            Place::Command(_) => return Err(Stop::usage("--stdio is not there yet")),
+        };
+        Ok(Self {
+            client,
+            interrupt,
+            place,
+            screen,
+            answerer,
+            json: reach.json,
+        })
+    }
+
+    /// Makes a call, or takes it up, until it is done or stops.
+    pub(super) async fn finish(
+        self,
+        pending: PendingCall,
+        keep: Option<Keep>,
+    ) -> Result<Code, Stop> {
+        self.until_done(pending, keep, true).await
+    }
+
+    /// Looks after a task until it is done. It goes on when nobody does.
+    pub(super) async fn watch(self, task: &str) -> Result<Code, Stop> {
+        self.until_done(PendingCall::of_task(task), None, false)
+            .await
+    }
+
+    async fn until_done(
+        mut self,
+        pending: PendingCall,
+        keep: Option<Keep>,
+        is_own: bool,
+    ) -> Result<Code, Stop> {
+        let kind = pending.call().kind();
+        let target = pending.call().target().to_owned();
+        let done = self
+            .client
+            .finish_unless(pending, self.interrupt.wait())
+            .await;
+        self.screen.clear();
+        let result = match done {
+            Ok(result) => result,
+            Err(error) => return Err(self.stopped(error, keep.as_ref(), is_own).await),
+        };
+        output::result(kind, &result, self.json)?;
+        if let Some(keep) = &keep {
+            keep.remove()?;
+        }
+        self.tell_left();
+        if kind == CallKind::Tool && output::is_error(&result) {
+            return Err(Stop {
+                code: Code::Refused,
+                message: format!("{target} says that it failed"),
+            });
+        }
+        Ok(Code::Done)
+    }
+
+    /// The call did not come to its end. What is left of it is kept where that was wished.
+    async fn stopped(&self, error: Error, keep: Option<&Keep>, is_own: bool) -> Stop {
+        let mut stop = match &error.kind {
+            ErrorKind::Stopped => Stop::interrupted(),
+            _ => Stop::from(&error),
+        };
+        self.tell_left();
+        let kept = match (keep, &error.pending) {
+            (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
+            (Some(keep), None) => keep.remove().map(|()| None),
+            (None, _) => Ok(None),
+        };
+        let file = match kept {
+            Ok(file) => file,
+            Err(unkept) => {
+                stop = stop.and(&unkept.message);
+                None
+            }
+        };
+        if let ErrorKind::Refused(failure) = &error.kind
+            && self.json
+            && let Err(unsaid) = output::print_json(&failed(failure))
+        {
+            stop = stop.and(&unsaid.message);
+        }
+        let Some(pending) = &error.pending else {
+            return stop;
+        };
+        let go_on = match (file, pending.task_id()) {
+            (Some(file), _) => GoOn::File(file),
+            (None, Some(id)) => GoOn::Task(id),
+            (None, None) => GoOn::Again,
+        };
+        if let ErrorKind::Unanswered(unanswered) = &error.kind {
+            let asked = asked(pending.asks(), unanswered);
+            return self.unanswered(stop, pending, &asked, &go_on);
+        }
+        match go_on {
+            GoOn::File(file) => stop.and(&format!(
+                "the call is kept in {}; go on with\n  {}",
+                file.display(),
+                self.resume(file)
+            )),
+            GoOn::Task(id) if is_own && matches!(error.kind, ErrorKind::Stopped) => {
+                self.call_off(stop, id).await
+            }
+            GoOn::Task(id) => stop.and(&self.task_goes_on(id)),
+            GoOn::Again if pending.round() > 0 => stop.and(
+                "the call is lost; with --save FILE it would be kept for `refrain resume FILE`",
+            ),
+            GoOn::Again => stop,
+        }
+    }
+
+    /// Says what is asked, and how to answer it.
+    fn unanswered(
+        &self,
+        mut stop: Stop,
+        pending: &PendingCall,
+        asked: &[Asked],
+        go_on: &GoOn<'_>,
+    ) -> Stop {
+        let examples: Vec<String> = asked.iter().filter_map(Asked::example).collect();
+        let examples = examples.join(" ");
+        if self.json {
+            let waiting = Waiting {
+                asked: asked.iter().map(Asked::to_json).collect(),
+                saved: match go_on {
+                    GoOn::File(file) => Some(file),
+                    _ => None,
+                },
+                task_id: pending.task_id(),
+            };
+            if let Err(unsaid) = output::print_json(&waiting) {
+                stop = stop.and(&unsaid.message);
+            }
+        } else {
+            let asker = pending.asker();
+            let server = asker.server.as_deref().unwrap_or("a server without a name");
+            let mut lines = vec![format!(
+                "{} asks, at {} ({}):",
+                one_line(&asker.target),
+                one_line(server),
+                one_line(&asker.address)
+            )];
+            lines.extend(asked.iter().flat_map(Asked::lines));
+            self.screen.say(&lines.join("\n"));
+        }
+        stop.message = match go_on {
+            GoOn::File(file) => format!(
+                "not everything was answered; the call is kept in {}. Go on with\n  {} {examples}",
+                file.display(),
+                self.resume(file)
+            ),
+            GoOn::Task(id) => format!(
+                "not everything was answered; the task goes on. Answer with\n  {} {examples}",
+                self.task_command("watch", id)
+            ),
+            GoOn::Again => format!(
+                "not everything was answered. Call again with\n  {examples}\nor with --save FILE, and go on with \
+                 `refrain resume FILE --answer KEY=JSON` whenever you like"
+            ),
+        };
+        stop
+    }
+
+    /// Nobody waits for the task any more, and nobody could find it again.
+    async fn call_off(&self, stop: Stop, id: &str) -> Stop {
+        let cancelled = tokio::time::timeout(CANCEL_TIME, self.client.cancel_task(id)).await;
+        match cancelled {
+            Ok(Ok(())) => stop.and(&format!("the task {id} is cancelled")),
+            Ok(Err(_)) | Err(_) => stop.and(&self.task_goes_on(id)),
+        }
+    }
+
+    fn task_goes_on(&self, id: &str) -> String {
+        format!(
+            "the task goes on; watch it with\n  {}",
+            self.task_command("watch", id)
+        )
+    }
+
+    fn resume(&self, file: &Path) -> String {
+        let file = quoted(&file.display().to_string());
+        match &self.place {
+            Place::Url(_) => format!("refrain resume {file}"),
+            Place::Command(_) => format!("refrain resume {file} --stdio -- COMMAND"),
+        }
+    }
+
+    fn task_command(&self, what: &str, id: &str) -> String {
+        match &self.place {
+            Place::Url(url) => format!("refrain task {what} {} {}", quoted(url), quoted(id)),
+            Place::Command(_) => format!("refrain task {what} --stdio {} -- COMMAND", quoted(id)),
+        }
+    }
+
+    /// An answer that nothing asked for may have been meant for something else.
+    fn tell_left(&self) {
+        let left = self.answerer.as_ref().map(|answerer| answerer.left());
+        for key in left.unwrap_or_default() {
+            self.screen.say(&format!(
+                "refrain: nothing asked for the answer {:?}",
+                one_line(&key)
+            ));
+        }
+    }
+}
+
+/// An error of the server's, for programs.
+fn failed(failure: &RpcFailure) -> Value {
+    let mut error = json!({"code": failure.code, "message": failure.message});
+    if !failure.data.is_null() {
+        error["data"] = failure.data.clone();
+    }
+    json!({"error": error})
+}
+
+/// What a call logged, in one line.
+fn logged(message: &LogMessage) -> String {
+    let logger = message.logger.as_deref().map(one_line);
+    let logger = logger.map_or(String::new(), |logger| format!(" {logger}"));
+    let text = match &message.data {
+        Value::String(text) => one_line(text),
+        data => Json::parse(&data.to_string()).map_or(String::new(), |json| {
+            let line = json.shown(Fold::NOTHING, 0);
+            anstream::adapter::strip_str(&line)
+                .to_string()
+                .replace('\n', " ")
+        }),
+    };
+    format!("{DIM}{}{logger}: {text}{DIM:#}", one_line(&message.level))
+}

@@ -1,0 +1,263 @@
+//! `refrain discover`, `refrain tools`, `refrain prompts` and `refrain resources`: what a server has.
+
+use super::caller::Caller;
+use super::exit::{Code, EXIT_CODES, Stop};
+use super::options::Reach;
+use super::output::{pretty, print, print_json};
+use super::text::{harmless, one_line};
+use anstyle::{AnsiColor, Style};
+use clap::Args;
+use refrain_client::{Error, ErrorKind};
+use refrain_wire::{ErrorCode, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
+use serde_json::{Value, json};
+
+const NAME: Style = AnsiColor::Cyan.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+const BOLD: Style = Style::new().bold();
+
+#[derive(Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Options {
+    /// The URL of the server; left out with --stdio.
+    url: Option<String>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// What is listed.
+#[derive(Clone, Copy)]
+pub(super) enum List {
+    Discover,
+    Tools,
+    Prompts,
+    Resources,
+}
+
+/// Lists what a server has.
+pub(super) async fn run(list: List, options: Options) -> Result<Code, Stop> {
+    let Options { url, reach } = options;
+    let mut words = url.into_iter();
+    let place = reach.place(&mut words)?;
+    super::nothing_more(words)?;
+    let json = reach.json;
+    let Caller {
+        client,
+        mut interrupt,
+        ..
+    } = Caller::reach(&reach, place).await?;
+    match list {
+        List::Discover => discover(&client, json)?,
+        List::Tools => {
+            let tools = interrupt.unless(none_is_empty(client.tools())).await?;
+            show(json, "tools", &tools, tool)?;
+        }
+        List::Prompts => {
+            let prompts = interrupt.unless(none_is_empty(client.prompts())).await?;
+            show(json, "prompts", &prompts, prompt)?;
+        }
+        List::Resources => {
+            let resources = none_is_empty(client.resources());
+            let resources = interrupt.unless(resources).await?;
+            let templates = none_is_empty(client.resource_templates());
+            let templates = interrupt.unless(templates).await?;
+            if json {
+                print_json(&json!({"resources": resources, "resourceTemplates": templates}))?;
+                return Ok(Code::Done);
+            }
+            let mut entries: Vec<_> = resources.iter().map(resource).collect();
+            entries.extend(templates.iter().map(template));
+            show_entries("resources", &entries)?;
+        }
+    }
+    Ok(Code::Done)
+}
+
+/// A server without such things need not have the list of them.
+async fn none_is_empty<T>(
+    list: impl Future<Output = Result<Vec<T>, Error>>,
+) -> Result<Vec<T>, Error> {
+    let unknown = i64::from(ErrorCode::MethodNotFound.as_i32());
+    match list.await {
+        Err(Error {
+            kind: ErrorKind::Refused(refusal),
+            ..
+        }) if refusal.code == unknown => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+fn show<T: serde::Serialize>(
+    json: bool,
+    what: &str,
+    items: &[T],
+    entry: fn(&T) -> String,
+) -> Result<(), Stop> {
+    if json {
+        return print_json(&items);
+    }
+    let entries: Vec<String> = items.iter().map(entry).collect();
+    show_entries(what, &entries)
+}
+
+fn show_entries(what: &str, entries: &[String]) -> Result<(), Stop> {
+    if entries.is_empty() {
+        anstream::eprintln!("refrain: the server has no {what}");
+        return Ok(());
+    }
+    print(&entries.join("\n\n"))
+}
+
+fn discover(client: &refrain_client::Client, json: bool) -> Result<(), Stop> {
+    let server = client.server();
+    if json {
+        return print_json(&json!({
+            "address": client.address(),
+            "serverInfo": server.info,
+            "version": server.version,
+            "supportedVersions": server.versions,
+            "capabilities": server.capabilities,
+            "instructions": server.instructions,
+        }));
+    }
+    let line = |name: &str, text: &str| format!("{name:<12}  {text}");
+    let info = server.info.as_ref();
+    let name = info.map_or("(none)".to_owned(), |info| {
+        let name = info.title.as_ref().unwrap_or(&info.name);
+        format!("{} {}", one_line(name), one_line(&info.version))
+    });
+    let mut lines = vec![
+        line("server", &format!("{BOLD}{name}{BOLD:#}")),
+        line("address", &one_line(client.address())),
+        line("revision", &one_line(&server.version)),
+    ];
+    if !server.versions.is_empty() {
+        lines.push(line("all of them", &one_line(&server.versions.join(", "))));
+    }
+    if let Some(about) = info.and_then(|info| info.description.as_deref()) {
+        lines.push(line("description", &one_line(about)));
+    }
+    let capabilities = Value::Object(server.capabilities.clone());
+    lines.push(line("capabilities", &pretty(&capabilities)));
+    if let Some(instructions) = &server.instructions {
+        lines.push(line("instructions", &harmless(instructions)));
+    }
+    print(&lines.join("\n"))
+}
+
+fn tool(tool: &ToolInfo) -> String {
+    let annotated = tool.annotations.as_ref();
+    let annotated = annotated.and_then(|hints| hints.title.as_deref());
+    let title = tool.title.as_deref().or(annotated);
+    let mut lines = head(&tool.name, title, tool.description.as_deref());
+    let required = tool.input_schema["required"].as_array();
+    let required: Vec<&str> = required
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let properties = tool.input_schema["properties"].as_object();
+    let rows: Vec<_> = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| Row {
+            name,
+            kind: kind(schema),
+            required: required.contains(&name.as_str()),
+            about: schema["description"].as_str(),
+        })
+        .collect();
+    lines.extend(table(&rows));
+    lines.join("\n")
+}
+
+fn prompt(prompt: &PromptInfo) -> String {
+    let title = prompt.title.as_deref();
+    let mut lines = head(&prompt.name, title, prompt.description.as_deref());
+    let rows: Vec<_> = prompt
+        .arguments
+        .iter()
+        .map(|argument| Row {
+            name: &argument.name,
+            kind: String::new(),
+            required: argument.required,
+            about: argument.description.as_deref(),
+        })
+        .collect();
+    lines.extend(table(&rows));
+    lines.join("\n")
+}
+
+fn resource(resource: &ResourceInfo) -> String {
+    let title = resource.title.as_deref().unwrap_or(&resource.name);
+    let mut lines = head(&resource.uri, Some(title), resource.description.as_deref());
+    let mut facts = Vec::new();
+    facts.extend(resource.mime_type.as_deref().map(one_line));
+    facts.extend(resource.size.map(|size| format!("{size} bytes")));
+    if !facts.is_empty() {
+        lines.push(format!("    {DIM}{}{DIM:#}", facts.join(", ")));
+    }
+    lines.join("\n")
+}
+
+fn template(template: &ResourceTemplateInfo) -> String {
+    let title = template.title.as_deref().unwrap_or(&template.name);
+    let about = template.description.as_deref();
+    let mut lines = head(&template.uri_template, Some(title), about);
+    let mut facts = vec!["a template".to_owned()];
+    facts.extend(template.mime_type.as_deref().map(one_line));
+    lines.push(format!("    {DIM}{}{DIM:#}", facts.join(", ")));
+    lines.join("\n")
+}
+
+/// The lines that say what something is called and what it is for.
+fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {
+    let title = title.map_or(String::new(), |title| {
+        format!("  {BOLD}{}{BOLD:#}", one_line(title))
+    });
+    let mut lines = vec![format!("{NAME}{}{NAME:#}{title}", one_line(name))];
+    let about = harmless(about.unwrap_or_default());
+    lines.extend(about.lines().map(|line| format!("    {line}")));
+    lines
+}
+
+/// One argument, as it is shown.
+struct Row<'a> {
+    name: &'a str,
+    kind: String,
+    required: bool,
+    about: Option<&'a str>,
+}
+
+fn table(rows: &[Row<'_>]) -> Vec<String> {
+    let width = |text: fn(&Row<'_>) -> usize| rows.iter().map(text).max().unwrap_or_default();
+    let names = width(|row| row.name.chars().count());
+    let kinds = width(|row| row.kind.chars().count());
+    let line = |row: &Row<'_>| {
+        let name = one_line(row.name);
+        let needed = if row.required { "required" } else { "" };
+        let about = one_line(row.about.unwrap_or_default());
+        let gap = if kinds == 0 { "" } else { "  " };
+        let line = format!(
+            "    {BOLD}{name:<names$}{BOLD:#}  {:<kinds$}{gap}{needed:<8}  {DIM}{about}{DIM:#}",
+            one_line(&row.kind)
+        );
+        line
+    };
+    rows.iter().map(line).collect()
+}
+
+/// What a schema says of a value, in a word or two.
+fn kind(schema: &Value) -> String {
+    if let Some(choices) = schema["enum"].as_array() {
+        let choices: Vec<String> = choices.iter().map(Value::to_string).collect();
+        return choices.join(" | ");
+    }
+    match &schema["type"] {
+        Value::String(one) => one.clone(),
+        Value::Array(several) => {
+            let several: Vec<&str> = several.iter().filter_map(Value::as_str).collect();
+            several.join(" | ")
+        }
+        _ => "any".to_owned(),
+    }
+}

@@ -1,0 +1,164 @@
+//! Flags that several commands have.
+
+use super::exit::Stop;
+use super::given::Given;
+use clap::Args;
+use refrain_client::Limits;
+use refrain_wire::{LogLevel, Root};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use url::Url;
+
+/// The environment variable with an access token.
+pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
+
+/// How the server is reached, and what is shown.
+#[derive(Args)]
+pub(super) struct Reach {
+    /// Start COMMAND and speak with it over its standard input and output, in place of a URL.
+    #[arg(long, requires = "command")]
+    stdio: bool,
+    /// The command to start with --stdio, and its arguments.
+    #[arg(last = true, value_name = "COMMAND", requires = "stdio")]
+    command: Vec<OsString>,
+    /// A file with an access token in it and nothing else. Without it, the token in $REFRAIN_TOKEN is sent, if there is
+    /// one.
+    #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
+    bearer_file: Option<PathBuf>,
+    /// Show every message on standard error. What is nested deeper than DEPTH is folded, and so are long texts.
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
+    pub(super) trace: Option<usize>,
+    /// Print JSON for programs.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Url(String),
+    /// A program and its arguments.
+    Command(Vec<OsString>),
+}
+
+impl Reach {
+    /// Where the server is. Without `--stdio` its URL is the first of the words.
+    pub(super) fn place(&self, words: &mut impl Iterator<Item = String>) -> Result<Place, Stop> {
+        match self.command() {
+            Some(command) => Ok(command),
+            None => words.next().map(Place::Url).ok_or_else(|| {
+                Stop::usage("where is the server? Give its URL, or --stdio -- COMMAND to start it")
+            }),
+        }
+    }
+
+    /// The command to start, with `--stdio`.
+    pub(super) fn command(&self) -> Option<Place> {
+        self.stdio.then(|| Place::Command(self.command.clone()))
+    }
+
+    /// The access token, from the file or from the environment.
+    pub(super) fn token(&self) -> Result<Option<String>, Stop> {
+        let token = match &self.bearer_file {
+            Some(file) => std::fs::read_to_string(file).map_err(|error| {
+                Stop::usage(format!(
+                    "--bearer-file {} cannot be read: {error}",
+                    file.display()
+                ))
+            })?,
+            None => match std::env::var(TOKEN) {
+                Ok(token) if !token.is_empty() => token,
+                Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),
+                Err(std::env::VarError::NotUnicode(_)) => {
+                    return Err(Stop::usage(format!("${TOKEN} is no access token")));
+                }
+            },
+        };
+        Ok(Some(token.trim().to_owned()))
+    }
+}
+
+/// What answers, and what a call may take.
+#[derive(Args)]
+pub(super) struct Answering {
+    /// Answer the ask of this key: with the content of a form, with `accept`, `decline` or `cancel`, or with the whole
+    /// answer as the protocol has it. May be given several times; what is asked again takes the next one.
+    #[arg(long, value_name = "KEY=JSON")]
+    answer: Vec<String>,
+    /// A file with a JSON object: an answer for each key.
+    #[arg(long, value_name = "FILE")]
+    answers: Option<PathBuf>,
+    /// Have a shell command answer for the model: it reads the question as JSON, and writes a text or a
+    /// CreateMessageResult.
+    #[arg(long, value_name = "CMD")]
+    pub(super) sampler: Option<String>,
+    /// A directory that the server may know of, if it asks for roots. May be given several times.
+    #[arg(long = "root", value_name = "PATH")]
+    roots: Vec<PathBuf>,
+    /// Show what the call logs, from this level on, on standard error.
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    pub(super) log: Option<LogLevel>,
+    /// How long the whole call may take, in seconds, with the time it takes to answer [default: 3600].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    deadline: Option<u64>,
+    /// How many rounds the call may take [default: 20].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+}
+
+impl Answering {
+    /// The answers that are there beforehand.
+    pub(super) fn given(&self) -> Result<Given, Stop> {
+        Given::read(&self.answer, self.answers.as_deref())
+    }
+
+    /// The roots, if there are some to tell.
+    pub(super) fn roots(&self) -> Result<Option<Vec<Root>>, Stop> {
+        if self.roots.is_empty() {
+            return Ok(None);
+        }
+        let roots: Result<Vec<Root>, Stop> = self.roots.iter().map(|path| root(path)).collect();
+        roots.map(Some)
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        if let Some(seconds) = self.deadline {
+            limits.deadline = Some(Duration::from_secs(seconds));
+        }
+        if let Some(rounds) = self.rounds {
+            limits.rounds = rounds;
+        }
+        limits
+    }
+}
+
+fn root(path: &Path) -> Result<Root, Stop> {
+    let wrong = |why: &str| Stop::usage(format!("--root {}: {why}", path.display()));
+    let whole = std::fs::canonicalize(path).map_err(|error| wrong(&error.to_string()))?;
+    let uri = Url::from_file_path(&whole).map_err(|()| wrong("it cannot be written as a URI"))?;
+    let name = whole.file_name();
+    Ok(Root {
+        uri: uri.into(),
+        name: name.map(|name| name.to_string_lossy().into_owned()),
+    })
+}
+
+fn level(text: &str) -> Result<LogLevel, String> {
+    const ALL: [LogLevel; 8] = [
+        LogLevel::Debug,
+        LogLevel::Info,
+        LogLevel::Notice,
+        LogLevel::Warning,
+        LogLevel::Error,
+        LogLevel::Critical,
+        LogLevel::Alert,
+        LogLevel::Emergency,
+    ];
+    let found = ALL.into_iter().find(|level| level.as_str() == text);
+    found.ok_or_else(|| {
+        let all: Vec<&str> = ALL.iter().map(|level| level.as_str()).collect();
+        format!("it is one of {}", all.join(", "))
+    })
+}

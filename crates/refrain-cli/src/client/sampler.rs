@@ -1,0 +1,108 @@
+//! `--sampler`: a command of the user's choice answers for the model.
+
+use refrain_client::{HandlerError, SamplingAsk};
+use refrain_wire::{Content, Role, SamplingAnswer, SamplingBlock};
+use serde_json::{Value, json};
+use std::process::Stdio;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+/// The longest answer that is read.
+const ANSWER_MAX: u64 = 16 * 1024 * 1024;
+
+/// The name of a model that has none.
+const NO_NAME: &str = "unknown";
+
+/// Gives the question to the command as JSON, and takes what it writes for the answer.
+pub(super) async fn answer(
+    command: &str,
+    ask: &SamplingAsk,
+) -> Result<SamplingAnswer, HandlerError> {
+    let mut process = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("the sampler cannot be started: {error}"))?;
+    let (Some(mut input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
+        return Err("the sampler has no standard input and output".into());
+    };
+    let question = serde_json::to_vec(&ask.params)?;
+    let mut said = Vec::new();
+    let give = async {
+        // A command need not read its question.
+        let _ = input.write_all(&question).await;
+        drop(input);
+        Ok(())
+    };
+    let mut output = output.take(ANSWER_MAX + 1);
+    tokio::try_join!(give, output.read_to_end(&mut said))?;
+    if said.len() as u64 > ANSWER_MAX {
+        return Err(format!("the sampler wrote more than {ANSWER_MAX} bytes").into());
+    }
+    let status = process.wait().await?;
+    if !status.success() {
+        return Err(format!("the sampler failed ({status})").into());
+    }
+    let text = String::from_utf8(said).map_err(|_| "the sampler did not write UTF-8")?;
+    Ok(read(&text)?)
+}
+
+/// What was written is the answer in the protocol's form, or a text.
+fn read(text: &str) -> Result<SamplingAnswer, String> {
+    if let Ok(value) = serde_json::from_str::<Value>(text)
+        && value.get("role").is_some()
+        && value.get("content").is_some()
+    {
+        return from_json(value);
+    }
+    let text = text.trim_end_matches(['\n', '\r']);
+    if text.is_empty() {
+        return Err("the sampler wrote nothing".to_owned());
+    }
+    Ok(from_text(text))
+}
+
+/// A model that said this.
+pub(super) fn from_text(text: &str) -> SamplingAnswer {
+    SamplingAnswer {
+        role: Role::Assistant,
+        content: vec![SamplingBlock::from(Content::text(text))],
+        model: NO_NAME.to_owned(),
+        stop_reason: Some("endTurn".to_owned()),
+    }
+}
+
+/// An answer in the protocol's form. Its role and its model may be left out.
+pub(super) fn from_json(mut value: Value) -> Result<SamplingAnswer, String> {
+    for (member, default) in [("role", "assistant"), ("model", NO_NAME)] {
+        if value.get(member).is_none() {
+            value[member] = json!(default);
+        }
+    }
+    serde_json::from_value(value)
+        .map_err(|error| format!("this is no answer of a model (a CreateMessageResult): {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_an_answer_and_so_is_the_protocols_form() {
+        assert_eq!(read("Paris.\n").expect("a text").text(), "Paris.");
+        // JSON that is no answer is a text like any other.
+        assert_eq!(read("{\"a\": 1}").expect("a text").text(), "{\"a\": 1}");
+        let whole =
+            r#"{"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "m"}"#;
+        let answer = read(whole).expect("an answer");
+        assert_eq!(
+            (answer.text().as_str(), answer.model.as_str()),
+            ("Paris", "m")
+        );
+        let broken = read(r#"{"role": "nobody", "content": {"type": "text", "text": "x"}}"#);
+        assert!(broken.is_err_and(|why| why.contains("CreateMessageResult")));
+        assert!(read("\n").is_err_and(|why| why.contains("nothing")));
+    }
+}

@@ -1,0 +1,165 @@
+//! `--trace`: every message on standard error, as it goes over the wire.
+//!
+//! Always: what authorizes a request travels beside the messages, and is not shown; the state that a server hands out is
+//! cut short.
+
+use super::json::{Fold, Json};
+use super::screen::Screen;
+use super::text::{harmless, one_line, shortened};
+use anstyle::{AnsiColor, Style};
+use refrain_client::Wire;
+use refrain_wire::CallKind;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Longer texts are cut short.
+const TEXT: usize = 64;
+/// How much is shown of a message that is no JSON.
+const NO_JSON: usize = 300;
+/// The column where a message begins.
+const INDENT: usize = 2;
+/// How many requests are remembered.
+const REMEMBERED: usize = 1000;
+
+const SENT: Style = AnsiColor::Blue.on_default().bold();
+const RECEIVED: Style = AnsiColor::Magenta.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// Shows messages.
+pub(super) struct Trace {
+    screen: Screen,
+    depth: usize,
+    rounds: Mutex<Rounds>,
+}
+
+/// Which requests are rounds of a call.
+#[derive(Default)]
+struct Rounds {
+    last: u32,
+    /// What the last round sent, to know it again when it is sent again.
+    sent: Option<Json>,
+    /// The rounds of requests, by id.
+    of: HashMap<String, u32>,
+}
+
+impl Trace {
+    /// Shows messages on a screen, folded below a depth. So many rounds have been made before.
+    pub(super) fn new(screen: Screen, depth: usize, rounds: u32) -> Self {
+        let rounds = Rounds {
+            last: rounds,
+            ..Rounds::default()
+        };
+        Self {
+            screen,
+            depth,
+            rounds: Mutex::new(rounds),
+        }
+    }
+
+    /// Shows one message.
+    pub(super) fn show(&self, wire: Wire<'_>) {
+        let (arrow, style, text, status) = match wire {
+            Wire::Sent { message } => ('→', SENT, message, None),
+            Wire::Received { message, status } => ('←', RECEIVED, message, status),
+            _ => return,
+        };
+        let message = Json::parse(text).ok();
+        let round = message
+            .as_ref()
+            .and_then(|message| self.round(message, arrow == '→'));
+        let round = round.map_or(String::new(), |round| format!("round {round}"));
+        let what = message.as_ref().map_or("no JSON".to_owned(), what);
+        let status = status.map_or(String::new(), |status| format!("{status} "));
+        let shown = match &message {
+            Some(message) => {
+                let fold = Fold {
+                    depth: self.depth,
+                    text: TEXT,
+                };
+                message.shown(fold, INDENT)
+            }
+            None => harmless(shortened(text, NO_JSON).0).into_owned(),
+        };
+        self.screen.say(&format!(
+            "{style}{arrow}{style:#} {DIM}{round:<9}{DIM:#}{style}{status}{}{style:#}\n{:INDENT$}{shown}",
+            one_line(&what),
+            ""
+        ));
+    }
+
+    /// The round that a message belongs to, if it is part of a call.
+    fn round(&self, message: &Json, is_sent: bool) -> Option<u32> {
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = message.get("id").map(id);
+        let method = message.get("method").and_then(Json::as_text);
+        match (method, id) {
+            (Some(method), Some(id)) if is_sent => {
+                CallKind::from_method(method)?;
+                Some(rounds.sent(id, message.get("params")))
+            }
+            (None, Some(id)) => rounds.of.get(&id).copied(),
+            // What comes without an id belongs to the request that is under way.
+            _ => rounds.sent.as_ref().map(|_| rounds.last),
+        }
+    }
+}
+
+impl Rounds {
+    /// A round is sent, or sent again.
+    fn sent(&mut self, id: String, params: Option<&Json>) -> u32 {
+        let params = match params {
+            Some(Json::Object(members)) => {
+                let members = members.iter().filter(|(name, _)| name != "_meta");
+                Some(Json::Object(members.cloned().collect()))
+            }
+            other => other.cloned(),
+        };
+        if self.sent != params {
+            self.last += 1;
+            self.sent = params;
+        }
+        if self.of.len() >= REMEMBERED {
+            self.of.clear();
+        }
+        self.of.insert(id, self.last);
+        self.last
+    }
+}
+
+fn id(id: &Json) -> String {
+    match id {
+        Json::Text(text) => format!("{text:?}"),
+        Json::Number(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// What a message is, in a few words.
+fn what(message: &Json) -> String {
+    if let Some(method) = message.get("method").and_then(Json::as_text) {
+        let params = message.get("params");
+        let target = ["name", "uri", "taskId"]
+            .iter()
+            .find_map(|name| params?.get(name)?.as_text());
+        return match target {
+            Some(target) => format!("{method} {target}"),
+            None => method.to_owned(),
+        };
+    }
+    if let Some(error) = message.get("error") {
+        return match error.get("code") {
+            Some(Json::Number(code)) => format!("error {code}"),
+            _ => "error".to_owned(),
+        };
+    }
+    let result = message.get("result");
+    let kind = result.and_then(|result| result.get("resultType")?.as_text());
+    let mut words = vec![kind.unwrap_or("complete").to_owned()];
+    if let Some(Json::Object(asks)) = result.and_then(|result| result.get("inputRequests")) {
+        words.extend(asks.iter().map(|(key, _)| key.clone()));
+    }
+    if let Some(status) = result.and_then(|result| result.get("status")?.as_text()) {
+        words.push(status.to_owned());
+    }
+    words.join(" ")
+}

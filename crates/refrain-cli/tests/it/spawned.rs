@@ -1,0 +1,133 @@
+//! `refrain serve --stdio`, started and spoken to by refrain-client.
+
+use crate::support::{Files, in_time};
+use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, Progress};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::sync::Notify;
+
+/// A server whose log and process id are in files.
+struct Spawned {
+    files: Files,
+}
+
+impl Spawned {
+    fn new() -> Self {
+        Self {
+            files: Files::new(),
+        }
+    }
+
+    async fn start(&self, builder: ClientBuilder) -> Client {
+        let mut command = Command::new("sh");
+        let line = r#"echo $$ >"$PID"; exec "$0" serve --stdio 2>"$LOG""#;
+        command
+            .args(["-c", line, env!("CARGO_BIN_EXE_refrain")])
+            .env("PID", self.files.path("pid"))
+            .env("LOG", self.files.path("log"))
+            .env("RUST_LOG", "debug")
+            .env("REFRAIN_STORE", "memory:");
+        in_time("the server is there", builder.spawn(command))
+            .await
+            .expect("the server can be started")
+    }
+
+    fn pid(&self) -> Pid {
+        let text = std::fs::read_to_string(self.files.path("pid")).expect("the process id");
+        let raw = text.trim().parse().expect("a number");
+        Pid::from_raw(raw).expect("a process id")
+    }
+
+    async fn is_gone(&self) {
+        let pid = self.pid();
+        in_time("the process ends", async {
+            while test_kill_process(pid).is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+}
+
+async fn says(file: &Path, what: &str) {
+    in_time("the log says so", async {
+        while !std::fs::read_to_string(file).is_ok_and(|text| text.contains(what)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+/// A client that hears of progress, and a place to wait for it.
+fn hearing() -> (ClientBuilder, Arc<Notify>) {
+    let heard = Arc::new(Notify::new());
+    let hear = Arc::clone(&heard);
+    let builder = Client::builder().on_progress(move |_: Progress| hear.notify_one());
+    (builder, heard)
+}
+
+#[tokio::test]
+async fn rounds_go_over_a_pipe_and_the_process_ends_with_the_client() {
+    let spawned = Spawned::new();
+    let builder = Client::builder().on_form(|ask| async move {
+        assert_eq!(ask.key, "echo_input");
+        Ok(Answer::accept(json!({"input": "two\nlines"}))?)
+    });
+    let client = spawned.start(builder).await;
+    assert_eq!(client.server().version, "2026-07-28");
+    let tools = client.tools().await.expect("the tools");
+    assert!(tools.iter().any(|tool| tool.name == "echo"));
+
+    let calls = (0..20).map(|_| client.call_tool("echo", json!({})));
+    for result in futures_util::future::join_all(calls).await {
+        let result = json!(result.expect("a result"));
+        assert_eq!(result["content"][0]["text"], "Echo: two\nlines");
+    }
+
+    in_time("the client closes", client.close()).await;
+    assert!(test_kill_process(spawned.pid()).is_err(), "it has ended");
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_at_the_server() {
+    let spawned = Spawned::new();
+    let (builder, heard) = hearing();
+    let client = spawned.start(builder).await;
+    let long = json!({"to": 100_000, "pause_ms": 5});
+    tokio::select! {
+        ended = client.call_tool("sum", long) => panic!("not so fast: {ended:?}"),
+        () = in_time("it has begun", heard.notified()) => {}
+    }
+    says(&spawned.files.path("log"), "cancelled").await;
+    let result = client.call_tool("echo", json!({"text": "still there"}));
+    assert!(result.await.is_ok());
+    drop(client);
+    spawned.is_gone().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_ends_every_call() {
+    let spawned = Spawned::new();
+    let (builder, heard) = hearing();
+    let client = spawned.start(builder).await;
+    let long = || client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5}));
+    let kill = async {
+        in_time("it has begun", heard.notified()).await;
+        kill_process(spawned.pid(), Signal::KILL).expect("it runs");
+    };
+    let calls = futures_util::future::join(long(), long());
+    let ((one, other), ()) = in_time("they end", futures_util::future::join(calls, kill)).await;
+    for error in [one.expect_err("killed"), other.expect_err("killed")] {
+        let ErrorKind::Exited { status, .. } = &error.kind else {
+            panic!("{error}");
+        };
+        assert!(status.contains("signal: 9"), "{status}");
+        assert!(error.pending.is_some(), "the call is not lost");
+    }
+    let later = client.tools().await.expect_err("nobody is there");
+    assert!(matches!(later.kind, ErrorKind::Exited { .. }), "{later}");
+}

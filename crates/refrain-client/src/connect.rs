@@ -1,0 +1,221 @@
+//! Finding out what a server speaks.
+//!
+//! It is asked in the present revision, and the answer decides:
+//!
+//! | answer | the server |
+//! | --- | --- |
+//! | what it can do | speaks the present revision, or says which older one |
+//! | an error that only newer servers know | speaks none that is spoken here, or has something to object |
+//! | any other, or none for a while | is an older one if it can be greeted |
+//! | "no such method", twice | speaks the present revision, but does not say so |
+
+use crate::builder::ClientBuilder;
+use crate::client::{Client, DISCOVER, Inner, Request};
+use crate::error::{Error, ErrorKind, RpcFailure};
+use crate::older::{Greeting, Older, REVISIONS};
+use crate::server::{Server, discovered};
+use crate::transport::{Link, LinkError, Response};
+use futures_util::future::{Either, select};
+use refrain_wire::{ErrorCode, PROTOCOL_VERSION};
+use serde_json::Map;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::time::timeout;
+
+/// What the first answer of a server says of it.
+enum Verdict {
+    /// It speaks the present revision.
+    Present(Server),
+    /// It speaks this older one.
+    Older(String),
+    /// It may be an older one. If it is not, this is what went wrong.
+    Perhaps(ErrorKind),
+}
+
+/// What a server was found to be.
+enum Found {
+    Present(Server),
+    Older(Greeting),
+}
+
+impl Client {
+    /// Finds out what the server speaks.
+    pub(crate) async fn open(link: Link, setup: ClientBuilder) -> Result<Self, Error> {
+        let mut inner = Inner::new(link, setup);
+        match inner.find_out().await? {
+            Found::Present(server) => {
+                if let Link::Pipe(link) = &inner.link {
+                    link.is_modern();
+                }
+                inner.server = server;
+            }
+            Found::Older(greeting) => {
+                inner.server = greeting.server.clone();
+                inner.older = Some(Older::new(greeting, &inner));
+                inner.choose_log_level().await;
+            }
+        }
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
+impl Inner {
+    async fn find_out(&self) -> Result<Found, ErrorKind> {
+        let request = Request::harmless(DISCOVER, Map::new());
+        let asking = self.exchange(&request);
+        let asked = match &self.link {
+            Link::Http(_) => asking.await,
+            Link::Pipe(_) => {
+                let mut asking = pin!(asking);
+                match timeout(self.setup.limits.probe, asking.as_mut()).await {
+                    Ok(asked) => asked,
+                    Err(_) => return self.greet_while(asking).await,
+                }
+            }
+        };
+        match self.judge(asked)? {
+            Verdict::Present(server) => Ok(Found::Present(server)),
+            Verdict::Older(version) => self.greet_older(&version).await,
+            Verdict::Perhaps(error) => self.try_older(error).await,
+        }
+    }
+
+    /// The server has not answered for a while. It may be an older one, or one that takes its time to start: it is
+    /// greeted too, and what it answers first decides.
+    async fn greet_while(
+        &self,
+        asking: impl Future<Output = Result<Response, LinkError>>,
+    ) -> Result<Found, ErrorKind> {
+        let asking = pin!(asking);
+        let greeting = pin!(self.greet(REVISIONS[0]));
+        match select(asking, greeting).await {
+            Either::Left((asked, greeting)) => match self.judge(asked)? {
+                Verdict::Present(server) => Ok(Found::Present(server)),
+                Verdict::Older(_) | Verdict::Perhaps(_) => greeting
+                    .await
+                    .map(Found::Older)
+                    .map_err(LinkError::into_kind),
+            },
+            Either::Right((Ok(greeting), _)) => Ok(Found::Older(greeting)),
+            Either::Right((Err(error), asking)) => {
+                let asked = timeout(self.setup.limits.probe, asking).await;
+                match asked.ok().map(|asked| self.judge(asked)) {
+                    Some(Ok(Verdict::Present(server))) => Ok(Found::Present(server)),
+                    _ => Err(error.into_kind()),
+                }
+            }
+        }
+    }
+
+    async fn greet_older(&self, version: &str) -> Result<Found, ErrorKind> {
+        let greeting = self.greet(version).await;
+        greeting.map(Found::Older).map_err(LinkError::into_kind)
+    }
+
+    /// Greets a server that may be an older one, but has answered with an error so far.
+    async fn try_older(&self, error: ErrorKind) -> Result<Found, ErrorKind> {
+        let refused = match self.greet(REVISIONS[0]).await {
+            Ok(greeting) => return Ok(Found::Older(greeting)),
+            Err(refused) => refused.into_kind(),
+        };
+        if !is_refusal(&refused) {
+            return Err(refused);
+        }
+        if is_unknown_method(&error) {
+            return Ok(Found::Present(Server {
+                version: PROTOCOL_VERSION.to_owned(),
+                ..Server::default()
+            }));
+        }
+        if let Link::Http(link) = &self.link
+            && link.is_of_the_first_transport().await
+        {
+            return Err(ErrorKind::FirstTransport);
+        }
+        Err(match error {
+            ErrorKind::Status { status, .. } => ErrorKind::NotMcp {
+                address: self.link.address().to_owned(),
+                why: format!("it answered with HTTP status {status}"),
+            },
+            error => error,
+        })
+    }
+
+    fn judge(&self, asked: Result<Response, LinkError>) -> Result<Verdict, ErrorKind> {
+        match asked.map_err(LinkError::into_kind) {
+            Ok(response) => match response.outcome {
+                Ok(raw) => match discovered(&raw) {
+                    Ok(server) => choose(server),
+                    Err(error) => Ok(Verdict::Perhaps(ErrorKind::NotMcp {
+                        address: self.link.address().to_owned(),
+                        why: format!("what it says of itself cannot be read: {error}"),
+                    })),
+                },
+                Err(refusal) => judge_refusal(refusal),
+            },
+            Err(ErrorKind::BadAnswer(why)) => Err(ErrorKind::NotMcp {
+                address: self.link.address().to_owned(),
+                why,
+            }),
+            Err(error) if is_refusal(&error) => Ok(Verdict::Perhaps(error)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Chooses among the revisions that a server says it speaks.
+fn choose(server: Server) -> Result<Verdict, ErrorKind> {
+    if server
+        .versions
+        .iter()
+        .any(|known| known == PROTOCOL_VERSION)
+    {
+        return Ok(Verdict::Present(server));
+    }
+    choose_older(server.versions)
+}
+
+fn choose_older(supported: Vec<String>) -> Result<Verdict, ErrorKind> {
+    let newest = REVISIONS
+        .into_iter()
+        .find(|known| supported.iter().any(|version| version == known));
+    match newest {
+        Some(version) => Ok(Verdict::Older(version.to_owned())),
+        None => Err(ErrorKind::NoCommonVersion { supported }),
+    }
+}
+
+fn judge_refusal(refusal: RpcFailure) -> Result<Verdict, ErrorKind> {
+    let is = |code: ErrorCode| refusal.code == i64::from(code.as_i32());
+    if is(ErrorCode::UnsupportedVersion) {
+        let supported = refusal.data["supported"].as_array();
+        let names = supported
+            .into_iter()
+            .flatten()
+            .filter_map(|name| name.as_str());
+        return choose_older(names.map(str::to_owned).collect());
+    }
+    if is(ErrorCode::HeaderMismatch) || is(ErrorCode::MissingCapability) {
+        return Err(ErrorKind::Refused(refusal));
+    }
+    Ok(Verdict::Perhaps(ErrorKind::Refused(refusal)))
+}
+
+/// Whether the server has answered, if only to say no.
+fn is_refusal(error: &ErrorKind) -> bool {
+    match error {
+        ErrorKind::Refused(_) => true,
+        // Who is not let in, or comes too often, is not refused for what he said.
+        ErrorKind::Status { status, .. } => {
+            (400..500).contains(status) && !matches!(status, 401 | 403 | 407 | 408 | 429)
+        }
+        _ => false,
+    }
+}
+
+fn is_unknown_method(error: &ErrorKind) -> bool {
+    let unknown = i64::from(ErrorCode::MethodNotFound.as_i32());
+    matches!(error, ErrorKind::Refused(refusal) if refusal.code == unknown)
+}

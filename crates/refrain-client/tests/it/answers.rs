@@ -1,0 +1,223 @@
+//! What is answered, and what is not.
+
+use crate::support::{Told, asks, done, form};
+use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
+use refrain_client::{Answer, AnswerError, Ask, Call, Client, ErrorKind, Outcome};
+use serde_json::{Value, json};
+
+/// Asks this once, and is done whatever the answers are.
+async fn asking(what: Value) -> Told {
+    Told::start(move |request| match request["params"].get("requestState") {
+        None => asks(what.clone(), Some("s")),
+        Some(_) => done("done"),
+    })
+    .await
+}
+
+fn answers(server: &Told) -> Value {
+    server.requests("tools/call").last().expect("a round")["params"]["inputResponses"].clone()
+}
+
+#[tokio::test]
+async fn each_kind_of_ask_has_its_answer() {
+    let server = asking(json!({
+        "form": form("Which?", json!({"colour": {"type": "string", "enum": ["red", "blue"]}})),
+        "older": {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}},
+        "visit": {"method": "elicitation/create", "params": {"mode": "url", "message": "Go", "url": "https://example.com/x"}},
+        "model": {"method": "sampling/createMessage", "params": {"maxTokens": 5, "messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}]}},
+        "roots": {"method": "roots/list"},
+    }))
+    .await;
+    let client = Client::builder()
+        .on_form(|ask| async move {
+            Ok(match ask.key.as_str() {
+                "form" => Answer::accept(json!({"colour": "blue"}))?,
+                _ => Answer::Decline,
+            })
+        })
+        .on_url(|ask| async move {
+            assert_eq!(ask.url.host_str(), Some("example.com"));
+            Ok(Answer::visited())
+        })
+        .on_sampling(|ask| async move {
+            assert_eq!(ask.params.max_tokens, 5);
+            Ok(SamplingAnswer {
+                role: Role::Assistant,
+                content: vec![Content::text("Hello").into()],
+                model: "m".to_owned(),
+                stop_reason: None,
+            })
+        })
+        .on_roots(|_| async {
+            Ok(vec![Root {
+                uri: "file:///x".to_owned(),
+                name: None,
+            }])
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    assert_eq!(
+        answers(&server),
+        json!({
+            "form": {"action": "accept", "content": {"colour": "blue"}},
+            "older": {"action": "decline"},
+            "visit": {"action": "accept"},
+            "model": {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m"},
+            "roots": {"roots": [{"uri": "file:///x"}]},
+        })
+    );
+    let capabilities = &server.requests("tools/call")[0]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+    assert_eq!(
+        capabilities,
+        &json!({
+            "elicitation": {"form": {}, "url": {}},
+            "sampling": {},
+            "roots": {},
+            "extensions": {"io.modelcontextprotocol/tasks": {}},
+        })
+    );
+}
+
+#[tokio::test]
+async fn defaults_are_filled_in_and_what_does_not_fit_is_not_sent() {
+    let guests = json!({"type": "integer", "minimum": 1, "maximum": 8});
+    let what = json!({"table": form("?", json!({
+        "guests": guests,
+        "seat": {"type": "string", "enum": ["inside", "outside"], "default": "inside"},
+    }))});
+    let server = asking(what).await;
+    let call = |guests: i64| {
+        let url = server.url.clone();
+        async move {
+            Client::builder()
+                .on_form(move |_| async move { Ok(Answer::accept(json!({"guests": guests}))?) })
+                .connect(&url)
+                .await
+                .unwrap()
+                .call_tool("t", json!({}))
+                .await
+        }
+    };
+    call(3).await.unwrap();
+    let sent = json!({"table": {"action": "accept", "content": {"guests": 3, "seat": "inside"}}});
+    assert_eq!(answers(&server), sent);
+
+    let before = server.requests("tools/call").len();
+    let error = call(9).await.unwrap_err();
+    let ErrorKind::Unanswered(unanswered) = &error.kind else {
+        panic!("{error}")
+    };
+    assert_eq!(unanswered[0].key, "table");
+    assert!(
+        unanswered[0].why.contains("guests"),
+        "{}",
+        unanswered[0].why
+    );
+    assert_eq!(
+        server.requests("tools/call").len(),
+        before + 1,
+        "only the first round was sent"
+    );
+    assert!(error.pending.is_some());
+}
+
+#[tokio::test]
+async fn a_handler_that_fails_does_not_lose_the_other_answers() {
+    let what = json!({"good": form("?", json!({})), "bad": form("?", json!({}))});
+    let server = asking(what).await;
+    let client = Client::builder()
+        .on_form(|ask| async move {
+            if ask.key == "bad" {
+                return Err("the screen is broken".into());
+            }
+            Ok(Answer::accept(json!({}))?)
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    assert!(
+        error.to_string().contains("bad: the screen is broken"),
+        "{error}"
+    );
+    let mut pending = *error.pending.expect("the call is not lost");
+    assert_eq!(pending.unanswered().len(), 1);
+    pending.answer("bad", Answer::Decline).unwrap();
+    client.finish(pending).await.unwrap();
+    let sent = json!({"good": {"action": "accept", "content": {}}, "bad": {"action": "decline"}});
+    assert_eq!(answers(&server), sent);
+}
+
+#[tokio::test]
+async fn what_is_not_known_cannot_be_answered_but_is_shown() {
+    let nested = json!({"address": {"type": "object", "properties": {}}});
+    let server = asking(json!({
+        "dance": {"method": "dance/start", "params": {}},
+        "nested": form("?", nested),
+        "mode": {"method": "elicitation/create", "params": {"mode": "voice", "message": "?"}},
+        "script": {"method": "elicitation/create", "params": {"mode": "url", "message": "?", "url": "javascript:alert(1)"}},
+        "fine": {"method": "roots/list"},
+    }))
+    .await;
+    let client = Client::builder()
+        .on_roots(|_| async { Ok(Vec::new()) })
+        .by_hand([AskKind::Form, AskKind::Url])
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    let ErrorKind::Unanswered(unanswered) = &error.kind else {
+        panic!("{error}")
+    };
+    for (key, word) in [
+        ("dance", "dance/start"),
+        ("nested", "address"),
+        ("mode", "voice"),
+        ("script", "javascript"),
+    ] {
+        let found = unanswered.iter().find(|ask| ask.key == key).expect(key);
+        assert!(found.why.contains(word), "{key}: {}", found.why);
+    }
+    let pending = error.pending.unwrap();
+    assert_eq!(pending.asks().len(), 5);
+    assert_eq!(pending.unanswered().len(), 4);
+    let unknown = pending
+        .asks()
+        .into_iter()
+        .filter(|ask| matches!(ask, Ask::Unknown { .. }));
+    assert_eq!(unknown.count(), 4);
+}
+
+#[tokio::test]
+async fn answers_by_hand_must_fit_what_was_asked() {
+    let server = asking(json!({
+        "size": form("?", json!({"n": {"type": "integer"}})),
+        "roots": {"method": "roots/list"},
+    }))
+    .await;
+    let client = Client::builder()
+        .by_hand([AskKind::Form, AskKind::Roots])
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let Outcome::Pending(mut pending) = client.start(Call::tool("t")).await.unwrap() else {
+        panic!("it asks")
+    };
+    let wrong = pending.answer("size", Answer::accept(json!({"n": "many"})).unwrap());
+    assert!(matches!(wrong, Err(AnswerError::Unfit { .. })), "{wrong:?}");
+    let wrong = pending.answer("size", Answer::Roots(Vec::new()));
+    assert!(matches!(wrong, Err(AnswerError::Unfit { .. })), "{wrong:?}");
+    let wrong = pending.answer("colour", Answer::Decline);
+    assert_eq!(wrong, Err(AnswerError::NotAsked("colour".to_owned())));
+    pending
+        .answer("size", Answer::accept(json!({"n": 3})).unwrap())
+        .unwrap();
+    let roots = Answer::read(AskKind::Roots, &json!({"roots": []})).unwrap();
+    pending.answer("roots", roots).unwrap();
+    let Outcome::Complete(result) = client.resume(pending).await.unwrap() else {
+        panic!("everything is answered")
+    };
+    assert_eq!(result["content"][0]["text"], "done");
+}

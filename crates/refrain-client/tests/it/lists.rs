@@ -1,0 +1,146 @@
+//! Lists, what may be kept of them, and what tools want in headers.
+
+use crate::support::{Say, Told, done, start};
+use refrain::prelude::*;
+use refrain::{Changes, Listing};
+use refrain_client::wire::{Cache, Filter};
+use refrain_client::{Change, Client, ErrorKind};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn page(names: &[&str], next: Option<&str>, ttl: Value) -> Say {
+    let tool = |name| json!({"name": name, "inputSchema": {"type": "object"}});
+    let tools: Vec<Value> = names.iter().map(tool).collect();
+    let mut page = json!({"resultType": "complete", "tools": tools, "cacheScope": "private"});
+    page["ttlMs"] = ttl;
+    if let Some(next) = next {
+        page["nextCursor"] = next.into();
+    }
+    Say::Result(page)
+}
+
+async fn names(client: &Client) -> Vec<String> {
+    let tools = client.tools().await.expect("tools");
+    tools.into_iter().map(|tool| tool.name).collect()
+}
+
+#[tokio::test]
+async fn all_pages_are_read_in_order_and_kept_while_they_are_fresh() {
+    let server = Told::start(|request| match request["params"]["cursor"].as_str() {
+        None => page(&["a", "b"], Some("2"), json!(60_000)),
+        Some(_) => page(&["c"], None, json!(60_000)),
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(names(&client).await, ["a", "b", "c"]);
+    }
+    assert_eq!(server.requests("tools/list").len(), 2);
+}
+
+#[tokio::test]
+async fn a_list_without_a_time_is_asked_for_each_time() {
+    for ttl in [json!(0), json!(-5), json!("long"), Value::Null] {
+        let server = Told::start(move |_| page(&["a"], None, ttl.clone())).await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        names(&client).await;
+        names(&client).await;
+        assert_eq!(server.requests("tools/list").len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_list_without_end_is_given_up() {
+    let server = Told::start(|_| page(&["a"], Some("more"), json!(0))).await;
+    let limits = refrain_client::Limits {
+        pages: 5,
+        ..Default::default()
+    };
+    let client = Client::builder()
+        .limits(limits)
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let error = client.tools().await.unwrap_err();
+    assert!(error.to_string().contains("5 pages"), "{error}");
+}
+
+#[tokio::test]
+async fn a_change_makes_what_was_kept_stale() {
+    async fn nothing(_cx: Cx) -> Result<String> {
+        Ok(String::new())
+    }
+    let server = Server::builder("changing", "1")
+        .tool(Tool::new("first", nothing))
+        .cache(Listing::Tools, Cache::public(Duration::from_secs(600)))
+        .build()
+        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let never = std::future::pending();
+    tokio::spawn(refrain::serve(
+        listener,
+        server.clone(),
+        refrain::AllowedHosts::local(),
+        never,
+    ));
+
+    let client = Client::builder().connect(&url).await.unwrap();
+    assert_eq!(names(&client).await, ["first"]);
+    let wanted = Filter {
+        tools: true,
+        ..Filter::default()
+    };
+    let mut listening = client.listen(&wanted).await.unwrap();
+    assert!(listening.granted().tools);
+    let changes = Changes::new().tool(Tool::new("second", nothing));
+    server.change(changes).unwrap();
+    let change = crate::support::within("the change", listening.next())
+        .await
+        .unwrap();
+    assert_eq!(change, Some(Change::Tools));
+    assert_eq!(names(&client).await, ["first", "second"]);
+}
+
+#[tokio::test]
+async fn what_a_tool_wants_in_headers_is_learnt_when_it_is_missed() {
+    #[derive(Deserialize, JsonSchema)]
+    struct Region {
+        #[schemars(extend("x-mcp-header" = "Region"))]
+        region: String,
+    }
+    async fn deploy(_cx: Cx, args: Region) -> Result<String> {
+        Ok(format!("deployed to {}", args.region))
+    }
+    let url = start(Server::builder("headers", "1").tool(Tool::new("deploy", deploy))).await;
+    let client = Client::builder().connect(&url).await.unwrap();
+    // Not listed before: the server misses a header, and the client finds out which.
+    let result = client
+        .call_tool("deploy", json!({"region": "Zürich"}))
+        .await
+        .unwrap();
+    assert_eq!(result.content[0].as_text(), Some("deployed to Zürich"));
+}
+
+#[tokio::test]
+async fn a_tool_with_forbidden_annotations_is_neither_listed_nor_called() {
+    let server = Told::start(|request| match request["method"].as_str() {
+        Some("tools/list") => {
+            let bad = json!({"type": "object", "properties": {"x": {"type": "string", "x-mcp-header": "no spaces"}}});
+            Say::Result(json!({
+                "resultType": "complete",
+                "tools": [{"name": "bad", "inputSchema": bad}, {"name": "good", "inputSchema": {"type": "object"}}],
+            }))
+        }
+        _ => done("done"),
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    assert_eq!(names(&client).await, ["good"]);
+    let error = client
+        .call_tool("bad", json!({"x": "y"}))
+        .await
+        .unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::BadTool { .. }), "{error}");
+    assert!(server.requests("tools/call").is_empty());
+}

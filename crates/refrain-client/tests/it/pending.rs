@@ -1,0 +1,119 @@
+//! A call that waits is a value.
+
+use crate::support::start;
+use refrain::prelude::*;
+use refrain::{KeyRing, SystemSource};
+use refrain_client::wire::AskKind;
+use refrain_client::{Answer, Ask, Call, Client, Outcome, PendingCall};
+use serde_json::json;
+
+#[derive(Deserialize, Elicit)]
+struct Confirm {
+    /// Really?
+    sure: bool,
+}
+
+async fn remove(cx: Cx) -> Result<String> {
+    let Confirm { sure } = cx.elicit("confirm", "Remove everything?").await?;
+    Ok(if sure { "Removed." } else { "Kept." }.to_owned())
+}
+
+fn server(keys: &KeyRing) -> ServerBuilder {
+    let tool = Tool::new("remove", remove);
+    Server::builder("files", "1").tool(tool).keys(keys.clone())
+}
+
+async fn by_hand(url: &str) -> Client {
+    let client = Client::builder().by_hand([AskKind::Form]).connect(url);
+    client.await.expect("a server")
+}
+
+async fn pend(url: &str) -> PendingCall {
+    let call = Call::tool("remove");
+    match by_hand(url).await.start(call).await.expect("a round") {
+        Outcome::Pending(pending) => pending,
+        Outcome::Complete(result) => panic!("done at once: {result}"),
+    }
+}
+
+#[tokio::test]
+async fn it_is_taken_up_elsewhere_after_the_server_has_moved() {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let here = start(server(&keys)).await;
+    let text = serde_json::to_string(&pend(&here).await).unwrap();
+
+    let there = start(server(&keys)).await;
+    assert_ne!(here, there);
+    let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
+    let asks = pending.unanswered();
+    let [Ask::Form(ask)] = asks.as_slice() else {
+        panic!("{asks:?}")
+    };
+    assert_eq!(ask.message, "Remove everything?");
+    assert_eq!(ask.asker.server.as_deref(), Some("files"));
+    assert_eq!(ask.asker.address, here);
+    assert_eq!(ask.form.fields().len(), 1);
+    pending
+        .answer("confirm", Answer::accept(json!({"sure": true})).unwrap())
+        .unwrap();
+    let result = by_hand(&there).await.finish(pending).await.unwrap();
+    assert_eq!(result["content"][0]["text"], "Removed.");
+}
+
+#[tokio::test]
+async fn it_survives_being_written_and_read_at_every_point() {
+    let url = start(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let mut pending = pend(&url).await;
+    let again = |pending: &PendingCall| {
+        let text = serde_json::to_string(pending).unwrap();
+        let read: PendingCall = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        read
+    };
+    pending = again(&pending);
+    pending.answer("confirm", Answer::Decline).unwrap();
+    pending = again(&pending);
+    assert!(pending.unanswered().is_empty());
+    assert_eq!(pending.round(), 1);
+}
+
+#[tokio::test]
+async fn its_secrets_do_not_show() {
+    let url = start(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let mut pending = pend(&url).await;
+    pending
+        .answer("confirm", Answer::accept(json!({"sure": true})).unwrap())
+        .unwrap();
+    let text = serde_json::to_value(&pending).unwrap();
+    let state = text["state"].as_str().unwrap();
+    let call_id = text["callId"].as_str().unwrap();
+    let shown = format!("{pending:?} {pending:#?}");
+    assert!(!shown.contains(state));
+    assert!(!shown.contains(call_id));
+    assert!(!shown.contains("sure"));
+    assert!(shown.contains("confirm"), "what is asked may be seen");
+}
+
+#[test]
+fn text_that_is_no_pending_call_is_refused_with_a_reason() {
+    for (text, word) in [
+        ("{}", "format"),
+        (
+            r#"{"format":9,"address":"","call":{"method":"tools/call","target":"t"},"callId":"c","round":1}"#,
+            "format 9",
+        ),
+        (
+            r#"{"format":1,"address":"","call":{"method":"dance","target":"t"},"callId":"c","round":1}"#,
+            "dance",
+        ),
+        (
+            r#"{"format":1,"address":"","call":{"method":"tools/call","target":"t"},"callId":"c","round":1,"more":1}"#,
+            "more",
+        ),
+    ] {
+        let error = serde_json::from_str::<PendingCall>(text)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(word), "{text}: {error}");
+    }
+}

@@ -1,0 +1,287 @@
+//! The loop that answers.
+
+use crate::support::{Say, Told, asks, done, form, start, until, within};
+use refrain::prelude::*;
+use refrain_client::{Answer, Call, Client, ErrorKind, Limits, Outcome};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Barrier;
+
+#[derive(Deserialize, Elicit)]
+struct Name {
+    name: String,
+}
+
+/// Asks one after the other, and two at once.
+async fn introduce(cx: Cx) -> Result<String> {
+    let Name { name } = cx.elicit("name", "Who are you?").await?;
+    let (friend, other) = tokio::try_join!(
+        cx.elicit::<Name>("friend", "Who is your friend?"),
+        cx.elicit::<Name>("other", "And who else?"),
+    )?;
+    Ok(format!("{name}, {} and {}", friend.name, other.name))
+}
+
+#[tokio::test]
+async fn a_call_goes_on_until_it_is_done() {
+    let url = start(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
+    let client = Client::builder()
+        .on_form(|ask| async move {
+            assert_eq!(ask.asker.server.as_deref(), Some("talk"));
+            assert_eq!(ask.asker.target, "introduce");
+            Ok(Answer::accept(json!({"name": ask.key}))?)
+        })
+        .connect(&url)
+        .await
+        .unwrap();
+    let result = client.call_tool("introduce", json!({})).await.unwrap();
+    assert_eq!(result.content[0].as_text(), Some("name, friend and other"));
+}
+
+#[tokio::test]
+async fn the_asks_of_a_round_are_answered_at_the_same_time() {
+    let url = start(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
+    // Nobody gets past it alone.
+    let both = Arc::new(Barrier::new(2));
+    let client = Client::builder()
+        .on_form(move |ask| {
+            let both = Arc::clone(&both);
+            async move {
+                if ask.key != "name" {
+                    both.wait().await;
+                }
+                Ok(Answer::accept(json!({"name": ask.key}))?)
+            }
+        })
+        .connect(&url)
+        .await
+        .unwrap();
+    let called = within("both answers", client.call_tool("introduce", json!({}))).await;
+    assert!(!called.unwrap().is_error);
+}
+
+/// A call with two rounds before it is done, whose states are hard to keep as they are.
+async fn two_rounds() -> Told {
+    Told::start(|request| {
+        let params = &request["params"];
+        match params["requestState"].as_str() {
+            None => asks(
+                json!({"a": form("A?", json!({"x": {"type": "string"}}))}),
+                Some(STATE),
+            ),
+            Some(STATE) => asks(json!({"b": form("B?", json!({}))}), None),
+            Some(other) => panic!("a state nobody gave: {other:?}"),
+        }
+    })
+    .await
+}
+
+/// Spaces, escapes, a null, and what looks like JSON.
+const STATE: &str = " {\"b\":1, \"a\":\"é\\n\\u0000\u{0}\u{1F3B5}\"} ";
+
+#[tokio::test]
+async fn nothing_of_one_round_is_left_over_in_the_next() {
+    let server = Told::start(|request| {
+        let params = &request["params"];
+        let (state, answers) = (&params["requestState"], &params["inputResponses"]);
+        if answers.get("b").is_some() {
+            assert!(state.is_null());
+            return done("done");
+        }
+        if state == STATE {
+            return asks(json!({"b": form("B?", json!({}))}), None);
+        }
+        asks(
+            json!({"a": form("A?", json!({"x": {"type": "string"}}))}),
+            Some(STATE),
+        )
+    })
+    .await;
+    let client = Client::builder()
+        .on_form(|_| async { Ok(Answer::accept(json!({}))?) })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    client.call_tool("t", json!({"n": 1})).await.unwrap();
+    let rounds = server.requests("tools/call");
+    assert_eq!(rounds.len(), 3);
+    let answer = json!({"action": "accept", "content": {}});
+    assert_eq!(rounds[0]["params"].get("requestState"), None);
+    assert_eq!(rounds[0]["params"].get("inputResponses"), None);
+    assert_eq!(rounds[1]["params"]["requestState"], STATE);
+    assert_eq!(rounds[1]["params"]["inputResponses"], json!({"a": answer}));
+    assert_eq!(rounds[2]["params"].get("requestState"), None);
+    assert_eq!(rounds[2]["params"]["inputResponses"], json!({"b": answer}));
+    let mut ids: Vec<_> = rounds.iter().map(|round| round["id"].as_u64()).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), 3, "every round has an id of its own");
+    let call_ids: Vec<_> = rounds
+        .iter()
+        .map(|round| &round["params"]["_meta"]["refrain/callId"])
+        .collect();
+    assert!(call_ids[0].is_string());
+    assert!(
+        call_ids.iter().all(|id| *id == call_ids[0]),
+        "one call, one id"
+    );
+    for round in &rounds {
+        assert_eq!(round["params"]["arguments"], json!({"n": 1}));
+    }
+}
+
+#[tokio::test]
+async fn the_state_of_one_call_is_never_in_another() {
+    let server = two_rounds().await;
+    let client = Client::builder()
+        .on_form(|ask| async move {
+            if ask.key == "b" {
+                return Err("not now".into());
+            }
+            Ok(Answer::accept(json!({}))?)
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let (one, two) = tokio::join!(
+        client.call_tool("t", json!({"n": 1})),
+        client.call_tool("t", json!({"n": 2})),
+    );
+    assert!(one.is_err() && two.is_err());
+    let rounds = server.requests("tools/call");
+    let firsts = rounds
+        .iter()
+        .filter(|round| round["params"].get("requestState").is_none());
+    assert_eq!(firsts.count(), 2, "each call began without a state");
+    let id_of = |round: &Value| round["params"]["_meta"]["refrain/callId"].clone();
+    for round in &rounds {
+        let same = rounds.iter().filter(|other| id_of(other) == id_of(round));
+        let arguments: Vec<_> = same.map(|other| &other["params"]["arguments"]).collect();
+        assert!(
+            arguments
+                .iter()
+                .all(|other| *other == &round["params"]["arguments"])
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_round_without_asks_brings_the_state_back_after_a_pause() {
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&rounds);
+    let server = Told::start(move |_| match counted.fetch_add(1, Ordering::SeqCst) {
+        n if n < 3 => {
+            Say::Result(json!({"resultType": "input_required", "requestState": format!("{n}")}))
+        }
+        _ => done("done"),
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    let states: Vec<_> = server
+        .requests("tools/call")
+        .iter()
+        .map(|round| round["params"]["requestState"].clone())
+        .collect();
+    assert_eq!(states, [Value::Null, json!("0"), json!("1"), json!("2")]);
+}
+
+#[tokio::test]
+async fn a_server_that_asks_without_end_is_given_up() {
+    let server =
+        Told::start(|_| asks(json!({"again": form("Again?", json!({}))}), Some("s"))).await;
+    let client = Client::builder()
+        .on_form(|_| async { Ok(Answer::accept(json!({}))?) })
+        .limits(Limits {
+            rounds: 7,
+            ..Limits::default()
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Rounds(7)), "{error}");
+    assert_eq!(server.requests("tools/call").len(), 7);
+    let pending = error.pending.expect("the call is not lost");
+    assert_eq!(pending.asks().len(), 1);
+}
+
+#[tokio::test]
+async fn the_whole_call_has_a_deadline_and_is_not_lost_by_it() {
+    let server = Told::start(|_| {
+        let each = json!({"quick": form("?", json!({})), "slow": form("?", json!({}))});
+        asks(each, Some("s"))
+    })
+    .await;
+    let client = Client::builder()
+        .on_form(|ask| async move {
+            if ask.key == "slow" {
+                std::future::pending::<()>().await;
+            }
+            Ok(Answer::accept(json!({}))?)
+        })
+        .limits(Limits {
+            deadline: Some(Duration::from_millis(300)),
+            ..Limits::default()
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let called = within("the deadline", client.call_tool("t", json!({}))).await;
+    let error = called.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Deadline(_)), "{error}");
+    let pending = error.pending.expect("the call is not lost");
+    let open: Vec<_> = pending
+        .unanswered()
+        .iter()
+        .map(|ask| ask.key().to_owned())
+        .collect();
+    assert_eq!(open, ["slow"], "the quick answer is kept");
+}
+
+#[tokio::test]
+async fn whoever_waits_may_stop_and_has_the_call() {
+    let server = two_rounds().await;
+    let client = Client::builder()
+        .on_form(|_| std::future::pending())
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let Outcome::Pending(pending) = client.start(Call::tool("t")).await.unwrap() else {
+        panic!("it asks")
+    };
+    let stop = tokio::time::sleep(Duration::from_millis(50));
+    let stopped = within("the stop", client.finish_unless(pending, stop)).await;
+    let error = stopped.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Stopped));
+    assert_eq!(error.pending.unwrap().unanswered()[0].key(), "a");
+}
+
+#[tokio::test]
+async fn dropping_a_call_ends_it_at_the_server() {
+    #[derive(Clone, Default)]
+    struct Seen(Arc<Mutex<Vec<&'static str>>>);
+    struct Ends(Seen);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.0.lock().unwrap().push("ended");
+        }
+    }
+    async fn slow(_cx: Cx, seen: State<Seen>) -> Result<String> {
+        let _ends = Ends((*seen).clone());
+        seen.0.lock().unwrap().push("began");
+        std::future::pending().await
+    }
+
+    let seen = Seen::default();
+    let builder = Server::builder("slow", "1").state(seen.clone());
+    let url = start(builder.tool(Tool::new("slow", slow))).await;
+    let client = Client::builder().connect(&url).await.unwrap();
+    let has = |what| seen.0.lock().unwrap().contains(&what);
+    tokio::select! {
+        _ = client.call_tool("slow", json!({})) => panic!("it never ends"),
+        () = until("the call", || has("began")) => {}
+    }
+    until("the end of the handler", || has("ended")).await;
+}

@@ -1,0 +1,308 @@
+//! Calls that become tasks.
+
+use crate::support::{Say, Told, form, start, until, within};
+use refrain::TaskOptions;
+use refrain::prelude::*;
+use refrain::store::MemoryStore;
+use refrain_client::wire::AskKind;
+use refrain_client::{Answer, Call, Client, ErrorKind, Outcome, PendingCall, Refused, TaskStatus};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[derive(Deserialize, Elicit)]
+struct Size {
+    size: u8,
+}
+
+async fn build(cx: Cx) -> Result<String> {
+    cx.sleep(Duration::from_millis(20)).await;
+    let (first, second) = tokio::try_join!(
+        cx.elicit::<Size>("first", "How large is the first?"),
+        cx.elicit::<Size>("second", "How large is the second?"),
+    )?;
+    Ok(format!("{} and {}", first.size, second.size))
+}
+
+async fn model(cx: Cx) -> Result<String> {
+    Ok(cx
+        .sample("advice", SamplingParams::new(5).user("Well?"))
+        .await?
+        .text())
+}
+
+async fn fleet() -> String {
+    let store = Arc::new(MemoryStore::new());
+    let options = TaskOptions {
+        look: Duration::from_millis(10),
+        ..TaskOptions::default()
+    };
+    let builder = Server::builder("works", "1")
+        .tool(
+            Tool::new("build", build)
+                .task()
+                .poll_interval(Duration::from_millis(50)),
+        )
+        .tool(Tool::new("model", model).task())
+        .tasks(store, options);
+    start(builder).await
+}
+
+#[tokio::test]
+async fn a_call_that_becomes_a_task_gives_its_result_all_the_same() {
+    let url = fleet().await;
+    let client = Client::builder()
+        .on_form(|ask| async move {
+            let size = if ask.key == "first" { 1 } else { 2 };
+            Ok(Answer::accept(json!({"size": size}))?)
+        })
+        .connect(&url)
+        .await
+        .unwrap();
+    let result = within("the task", client.call_tool("build", json!({})))
+        .await
+        .unwrap();
+    assert_eq!(result.content[0].as_text(), Some("1 and 2"));
+}
+
+#[tokio::test]
+async fn a_task_is_driven_by_hand_and_taken_up_by_its_id() {
+    let url = fleet().await;
+    let connect = || async {
+        let client = Client::builder().by_hand([AskKind::Form]).connect(&url);
+        client.await.unwrap()
+    };
+    let client = connect().await;
+    let Outcome::Pending(pending) = client.start(Call::tool("build")).await.unwrap() else {
+        panic!("a task")
+    };
+    let id = pending.task_id().unwrap().to_owned();
+    within("the asks", async {
+        while client.task(&id).await.unwrap().asks().count() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(
+        client.task(&id).await.unwrap().status,
+        TaskStatus::InputRequired
+    );
+
+    // Another process, that has the id and nothing else.
+    let client = connect().await;
+    let Outcome::Pending(mut pending) = client.resume(PendingCall::of_task(&id)).await.unwrap()
+    else {
+        panic!("it waits")
+    };
+    let size = |size| Answer::accept(json!({"size": size})).unwrap();
+    pending.answer("first", size(3)).unwrap();
+    let Outcome::Pending(pending) = client.resume(pending).await.unwrap() else {
+        panic!("it waits for the other")
+    };
+    let open: Vec<_> = pending
+        .asks()
+        .iter()
+        .map(|ask| ask.key().to_owned())
+        .collect();
+    assert_eq!(open, ["second"], "what was answered is not shown again");
+    // It may be stored in between.
+    let text = serde_json::to_string(&pending).unwrap();
+    let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
+    pending.answer("second", size(4)).unwrap();
+    let result = within("the end", client.finish(pending)).await.unwrap();
+    assert_eq!(result["content"][0]["text"], "3 and 4");
+}
+
+#[tokio::test]
+async fn what_will_not_be_answered_calls_the_task_off() {
+    let url = fleet().await;
+    for refuse in [true, false] {
+        let mut builder = Client::builder();
+        if refuse {
+            builder =
+                builder.on_sampling(|_| async { Err(Refused("no models here".to_owned()).into()) });
+        } else {
+            // Declared, so that it is asked, and then never answered: by hand it waits.
+            builder = builder.by_hand([AskKind::Sampling]);
+        }
+        let client = builder.connect(&url).await.unwrap();
+        let Outcome::Pending(pending) = client.start(Call::tool("model")).await.unwrap() else {
+            panic!("a task")
+        };
+        let id = pending.task_id().unwrap().to_owned();
+        let error = within("the end", client.finish(pending)).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Unanswered(_)), "{error}");
+        let status = client.task(&id).await.unwrap().status;
+        if refuse {
+            assert_eq!(status, TaskStatus::Cancelled);
+            assert!(error.pending.is_none(), "there is nothing to take up");
+        } else {
+            assert_eq!(status, TaskStatus::InputRequired);
+            assert_eq!(error.pending.unwrap().task_id(), Some(id.as_str()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_call_calls_its_task_off_and_stopping_does_not() {
+    let url = fleet().await;
+    let client = Client::builder()
+        .on_form(|_| std::future::pending())
+        .connect(&url)
+        .await
+        .unwrap();
+    for stop in [true, false] {
+        let Outcome::Pending(pending) = client.start(Call::tool("build")).await.unwrap() else {
+            panic!("a task")
+        };
+        let id = pending.task_id().unwrap().to_owned();
+        let a_while = || tokio::time::sleep(Duration::from_millis(200));
+        if stop {
+            let error = client.finish_unless(pending, a_while()).await.unwrap_err();
+            assert_eq!(error.pending.unwrap().task_id(), Some(id.as_str()));
+            assert_ne!(
+                client.task(&id).await.unwrap().status,
+                TaskStatus::Cancelled
+            );
+        } else {
+            tokio::select! {
+                _ = client.finish(pending) => panic!("nobody answers"),
+                () = a_while() => {}
+            }
+            within("the end of the task", async {
+                while client.task(&id).await.unwrap().status != TaskStatus::Cancelled {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+            .await;
+        }
+    }
+}
+
+/// A server whose task goes through these states, one for each look; the last one stays.
+async fn told(states: Vec<Value>) -> (Told, Arc<Mutex<Vec<std::time::Instant>>>) {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let times: Arc<Mutex<Vec<std::time::Instant>>> = Arc::default();
+    let seen = Arc::clone(&times);
+    let server = Told::start(move |request| match request["method"].as_str() {
+        Some("tools/call") => Say::Result(json!({
+            "resultType": "task", "taskId": "t1", "status": "working",
+            "createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z", "ttlMs": null,
+        })),
+        Some("tasks/get") => {
+            seen.lock().expect("no panic").push(std::time::Instant::now());
+            let look = looks.fetch_add(1, Ordering::SeqCst).min(states.len() - 1);
+            let mut task = json!({
+                "resultType": "complete", "taskId": "t1",
+                "createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z", "ttlMs": null,
+            });
+            for (name, value) in states[look].as_object().expect("members") {
+                task[name] = value.clone();
+            }
+            Say::Result(task)
+        }
+        Some("subscriptions/listen") => Say::Error(-32601, "method not found"),
+        _ => Say::Result(json!({"resultType": "complete"})),
+    })
+    .await;
+    (server, times)
+}
+
+#[tokio::test]
+async fn an_ask_is_shown_once_whatever_the_server_still_lists() {
+    let asks = json!({"a": form("?", json!({}))});
+    let asking = json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20});
+    let end = json!({"status": "completed", "result": {"content": []}});
+    let (server, _) = told(vec![
+        asking.clone(),
+        asking.clone(),
+        asking.clone(),
+        asking,
+        end,
+    ])
+    .await;
+    let shown = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&shown);
+    let client = Client::builder()
+        .on_form(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Answer::accept(json!({}))?) }
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    within("the task", client.call_tool("t", json!({})))
+        .await
+        .unwrap();
+    assert_eq!(shown.load(Ordering::SeqCst), 1);
+    let updates = server.requests("tasks/update");
+    assert_eq!(updates.len(), 1);
+    assert_eq!(updates[0]["params"]["taskId"], "t1");
+    let sent = json!({"a": {"action": "accept", "content": {}}});
+    assert_eq!(updates[0]["params"]["inputResponses"], sent);
+}
+
+#[tokio::test]
+async fn the_server_says_how_often_to_look() {
+    let work = json!({"status": "working", "pollIntervalMs": 150});
+    let end = json!({"status": "completed", "result": {"content": []}});
+    let (server, times) = told(vec![work.clone(), work, end]).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    within("the task", client.call_tool("t", json!({})))
+        .await
+        .unwrap();
+    let times = times.lock().unwrap();
+    for pair in times.windows(2) {
+        assert!(pair[1] - pair[0] >= Duration::from_millis(150), "{times:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_fails_or_is_called_off_says_why() {
+    let failed = json!({"status": "failed", "error": {"code": -32603, "message": "out of sand"}});
+    let (server, _) = told(vec![failed]).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    assert!(error.to_string().contains("out of sand"), "{error}");
+    assert!(error.pending.is_none());
+
+    let cancelled = json!({"status": "cancelled", "statusMessage": "by the operator"});
+    let (server, _) = told(vec![cancelled]).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::TaskCancelled(_)), "{error}");
+    assert!(error.to_string().contains("by the operator"), "{error}");
+}
+
+#[tokio::test]
+async fn an_ask_that_is_withdrawn_is_taken_back() {
+    struct Taken(Arc<AtomicUsize>);
+    impl Drop for Taken {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let asks = json!({"a": form("?", json!({}))});
+    let asking = json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20});
+    let work = json!({"status": "working", "pollIntervalMs": 20});
+    let (server, _) = told(vec![asking, work]).await;
+    let back = Arc::new(AtomicUsize::new(0));
+    let taken = Arc::clone(&back);
+    let client = Client::builder()
+        .on_form(move |_| {
+            let taken = Taken(Arc::clone(&taken));
+            async move {
+                let _taken = taken;
+                std::future::pending().await
+            }
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    tokio::select! {
+        _ = client.call_tool("t", json!({})) => panic!("it goes on working"),
+        () = until("the handler's end", || back.load(Ordering::SeqCst) == 1) => {}
+    }
+    assert!(server.requests("tasks/update").is_empty());
+}

@@ -1,0 +1,325 @@
+//! What is checked of every restaurant.
+
+use crate::Told;
+use crate::server::Target;
+use crate::user::User;
+use refrain_client::wire::{AskKind, Content, ResourceContents, ToolResult};
+use refrain_client::{Answer, Ask, Call, Client, ErrorKind, Outcome, PendingCall};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Time for one check.
+const CHECK_TIME: Duration = Duration::from_secs(120);
+/// How many calls are made at once.
+const MANY: usize = 20;
+
+/// A guest: a client, and the user it asks.
+struct Guest<'a> {
+    client: Client,
+    user: User,
+    target: &'a Target,
+    told: &'a Told,
+}
+
+/// Runs checks one after the other, each with its name and within its time.
+macro_rules! run {
+    ($guest:expr, $($check:ident,)*) => {
+        $(
+            println!("{}", stringify!($check));
+            timeout(CHECK_TIME, $check($guest)).await.expect("the check ends by itself");
+        )*
+    };
+}
+
+/// Does all the checks.
+pub(crate) async fn check_all(target: &Target, told: &Told) {
+    let user = User::default();
+    let connected = timeout(CHECK_TIME, target.connect(user.client())).await;
+    let client = connected.expect("connecting ends by itself");
+    let guest = &Guest {
+        client: client.expect("the server can be connected to"),
+        user,
+        target,
+        told,
+    };
+    run!(
+        guest,
+        says_who_it_is,
+        lists_what_it_has,
+        adds,
+        fails_politely,
+        books_a_table,
+        books_no_table,
+        is_never_sent_what_does_not_fit,
+        plans_a_trip_in_two_rounds,
+        plans_no_trip,
+        orders_dinner_with_three_asks_at_once,
+        signs_in,
+        asks_the_model,
+        asks_for_the_roots,
+        gets_a_prompt_that_asks,
+        reads_a_resource,
+        reads_a_resource_that_asks,
+        makes_many_calls_at_once,
+        keeps_a_call_for_later,
+    );
+}
+
+/// The one text of a result that is none of an error.
+#[track_caller]
+fn text(result: &ToolResult) -> &str {
+    assert!(!result.is_error, "{result:?}");
+    let [block] = result.content.as_slice() else {
+        panic!("one block is expected: {result:?}");
+    };
+    block.as_text().expect("the block is a text")
+}
+
+impl Guest<'_> {
+    async fn call(&self, tool: &str, arguments: Value) -> ToolResult {
+        let result = self.client.call_tool(tool, arguments).await;
+        result.unwrap_or_else(|error| panic!("{tool}: {error}"))
+    }
+
+    /// How often something was done.
+    async fn effects(&self) -> u32 {
+        let count = self.call("effects", json!({})).await;
+        text(&count).parse().expect("a number")
+    }
+}
+
+async fn says_who_it_is(guest: &Guest<'_>) {
+    let server = guest.client.server();
+    assert_eq!(server.version, guest.told.revision);
+    for capability in ["tools", "prompts", "resources"] {
+        assert!(server.capabilities.contains_key(capability), "{server:?}");
+    }
+    if let Some(name) = server.name() {
+        assert_eq!(name, guest.told.name);
+    }
+}
+
+async fn lists_what_it_has(guest: &Guest<'_>) {
+    let tools = guest.client.tools().await.expect("there are tools");
+    for name in ["add", "effects", "book_table", "plan_trip", "suggest"] {
+        assert!(tools.iter().any(|tool| tool.name == name), "{tools:?}");
+    }
+    let prompts = guest.client.prompts().await.expect("there are prompts");
+    assert_eq!(prompts[0].name, "greeting");
+    let resources = guest.client.resources().await.expect("there are some");
+    assert_eq!(resources[0].uri, "restaurant://menu");
+    let templates = guest
+        .client
+        .resource_templates()
+        .await
+        .expect("there are some");
+    assert_eq!(templates[0].uri_template, "restaurant://diary/{day}");
+}
+
+async fn adds(guest: &Guest<'_>) {
+    let sum = guest.call("add", json!({"a": 2, "b": 3})).await;
+    assert_eq!(text(&sum), "5");
+}
+
+/// Some of them refuse such a call, and some say so in a result.
+async fn fails_politely(guest: &Guest<'_>) {
+    for (tool, arguments) in [("add", json!({"a": "two"})), ("no_such_tool", json!({}))] {
+        match guest.client.call_tool(tool, arguments).await {
+            Ok(result) => assert!(result.is_error, "{tool}: {result:?}"),
+            Err(error) => assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error:?}"),
+        }
+    }
+    let unknown = guest.client.read_resource("restaurant://kitchen").await;
+    let error = unknown.expect_err("there is no such resource");
+    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error:?}");
+}
+
+async fn books_a_table(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    let inside = json!({"date": "2026-12-24", "guests": 4});
+    let outside = json!({"date": "2026-12-25", "guests": 8, "seating": "outside"});
+    for (answers, booked) in [
+        (inside, "a table for 4 on 2026-12-24, inside"),
+        (outside, "a table for 8 on 2026-12-25, outside"),
+    ] {
+        guest.user.knows(answers);
+        let result = guest.call("book_table", json!({})).await;
+        assert_eq!(text(&result), booked);
+        assert_eq!(guest.user.asked(), ["When, and for how many?"]);
+    }
+    assert_eq!(guest.effects().await, before + 2);
+}
+
+async fn books_no_table(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    for (answer, said) in [(Answer::Decline, "decline"), (Answer::Cancel, "cancel")] {
+        guest.user.only(answer);
+        let result = guest.call("book_table", json!({})).await;
+        assert_eq!(text(&result), format!("no table was booked: {said}"));
+    }
+    assert_eq!(guest.effects().await, before);
+}
+
+/// The call is not lost: it is answered by hand in the end.
+async fn is_never_sent_what_does_not_fit(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    guest.user.knows(json!({"date": "2026-12-24", "guests": 9}));
+    let result = guest.client.call_tool("book_table", json!({})).await;
+    let error = result.expect_err("nine guests are too many");
+    let ErrorKind::Unanswered(unanswered) = &error.kind else {
+        panic!("{error:?}");
+    };
+    assert!(unanswered[0].why.contains("guests"), "{unanswered:?}");
+    assert_eq!(guest.effects().await, before);
+
+    let Some(pending) = error.pending else {
+        panic!("the call is lost");
+    };
+    guest.user.knows(json!({"date": "2026-12-24", "guests": 8}));
+    let result = guest.client.finish(*pending).await.expect("a result");
+    assert_eq!(
+        result["content"][0]["text"],
+        "a table for 8 on 2026-12-24, inside"
+    );
+    assert_eq!(guest.effects().await, before + 1);
+}
+
+async fn plans_a_trip_in_two_rounds(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    guest
+        .user
+        .knows(json!({"city": "Zürich \"am\\See\"", "nights": 3}));
+    let result = guest.call("plan_trip", json!({})).await;
+    assert_eq!(text(&result), "3 nights in Zürich \"am\\See\"");
+    let asked = ["How many nights in Zürich \"am\\See\"?", "Where to?"];
+    assert_eq!(guest.user.asked(), asked);
+    assert_eq!(guest.effects().await, before + 1);
+}
+
+/// What a server says to that is its own matter, but it is a result.
+async fn plans_no_trip(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    guest.user.only(Answer::Decline);
+    let result = guest.call("plan_trip", json!({})).await;
+    assert!(!result.content.is_empty(), "{result:?}");
+    assert_eq!(guest.user.asked(), ["Where to?"]);
+    assert_eq!(guest.effects().await, before);
+}
+
+/// Nobody answers before all three are asked, so they are asked at the same time.
+async fn orders_dinner_with_three_asks_at_once(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    guest.user.knows(json!({"dish": "fish"}));
+    guest.user.waits_for(3);
+    let result = guest.call("order_dinner", json!({})).await;
+    assert_eq!(text(&result), "fish with Riesling in the garden");
+    assert_eq!(guest.user.asked().len(), 3);
+    assert_eq!(guest.effects().await, before + 1);
+}
+
+async fn signs_in(guest: &Guest<'_>) {
+    guest.user.knows(json!({}));
+    let result = guest.call("sign_in", json!({})).await;
+    assert_eq!(text(&result), "signed in");
+    let asked = ["Please sign in. https://example.com/login?for=you"];
+    assert_eq!(guest.user.asked(), asked);
+
+    guest.user.only(Answer::Decline);
+    let result = guest.call("sign_in", json!({})).await;
+    assert_eq!(text(&result), "not signed in: decline");
+}
+
+async fn asks_the_model(guest: &Guest<'_>) {
+    guest.user.knows(json!({}));
+    let result = guest.call("suggest", json!({"about": "tea"})).await;
+    assert_eq!(text(&result), "the model scripted said: Riesling");
+    let asked = guest.user.asked();
+    assert!(asked[0].contains("What about tea?"), "{asked:?}");
+}
+
+async fn asks_for_the_roots(guest: &Guest<'_>) {
+    guest.user.knows(json!({}));
+    let result = guest.call("list_places", json!({})).await;
+    assert_eq!(text(&result), "the garden");
+    assert_eq!(guest.user.asked(), ["roots"]);
+}
+
+async fn gets_a_prompt_that_asks(guest: &Guest<'_>) {
+    guest.user.knows(json!({"name": "Ada"}));
+    let arguments = json!({"style": "warmly"});
+    let prompt = guest.client.get_prompt("greeting", arguments).await;
+    let prompt = prompt.expect("a prompt");
+    let said: Vec<_> = prompt
+        .messages
+        .iter()
+        .map(|message| message.content.as_text())
+        .collect();
+    assert_eq!(said, [Some("Greet Ada, warmly.")]);
+    assert_eq!(guest.user.asked(), ["Who is to be greeted?"]);
+}
+
+/// The one text of a resource.
+async fn read(guest: &Guest<'_>, uri: &str) -> String {
+    let read = guest.client.read_resource(uri).await;
+    match read.expect("a resource").contents.as_slice() {
+        [ResourceContents::Text { text, .. }] => text.clone(),
+        other => panic!("one text is expected: {other:?}"),
+    }
+}
+
+async fn reads_a_resource(guest: &Guest<'_>) {
+    assert_eq!(read(guest, "restaurant://menu").await, "fish, cheese");
+}
+
+async fn reads_a_resource_that_asks(guest: &Guest<'_>) {
+    guest.user.knows(json!({"name": "Ada"}));
+    let diary = read(guest, "restaurant://diary/monday").await;
+    assert_eq!(diary, "Ada on monday");
+    assert_eq!(guest.user.asked(), ["Whose diary?"]);
+}
+
+/// The states of calls that run side by side do not get mixed up.
+async fn makes_many_calls_at_once(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    guest.user.knows(json!({"city": "Oslo", "nights": 2}));
+    guest.user.waits_for(MANY);
+    let calls = (0..MANY).map(|_| guest.call("plan_trip", json!({})));
+    for result in futures_util::future::join_all(calls).await {
+        assert_eq!(text(&result), "2 nights in Oslo");
+    }
+    assert_eq!(guest.user.asked().len(), 2 * MANY);
+    assert_eq!(guest.effects().await, before + 20);
+}
+
+/// What waits is a text in between, and another client takes it up.
+async fn keeps_a_call_for_later(guest: &Guest<'_>) {
+    let mut outcome = guest.client.start(Call::tool("plan_trip")).await;
+    for (answers, message) in [
+        (json!({"city": "Oslo"}), "Where to?"),
+        (json!({"nights": 5}), "How many nights in Oslo?"),
+    ] {
+        let Ok(Outcome::Pending(pending)) = outcome else {
+            panic!("the call does not wait: {outcome:?}");
+        };
+        let kept = serde_json::to_string(&pending).expect("it can be kept");
+        let mut pending: PendingCall = serde_json::from_str(&kept).expect("it can be read");
+        let asks = pending.unanswered();
+        let [Ask::Form(ask)] = asks.as_slice() else {
+            panic!("one form is expected: {asks:?}");
+        };
+        assert_eq!(ask.message, message);
+        let answer = Answer::accept(answers).expect("an object");
+        pending.answer(&ask.key, answer).expect("it fits");
+        let client = Client::builder().by_hand([AskKind::Form]);
+        let client = guest.target.connect(client).await.expect("a second client");
+        outcome = client.resume(pending).await;
+    }
+    let Ok(Outcome::Complete(result)) = outcome else {
+        panic!("the call is not done: {outcome:?}");
+    };
+    assert_eq!(
+        result["content"],
+        json!([Content::text("5 nights in Oslo")])
+    );
+}

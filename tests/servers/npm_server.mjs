@@ -1,0 +1,167 @@
+#!/usr/bin/env node
+// A server written with the TypeScript SDK (@modelcontextprotocol/server 2.4.0), revision 2026-07-28.
+//
+//     npm_server.mjs --http     on a port of 127.0.0.1 that is free; prints `listening on URL`
+//     npm_server.mjs --stdio    over standard input and output, until the input ends
+//
+// What it offers is what every server in this folder offers: see README.md.
+//
+// The packages are found through the link `node_modules` that scripts/tools puts beside this file.
+
+import { randomBytes } from 'node:crypto';
+import { createServer } from 'node:http';
+import { toNodeHandler } from '@modelcontextprotocol/node';
+import {
+    acceptedContent,
+    createMcpHandler,
+    createRequestStateCodec,
+    inputRequired,
+    inputResponse,
+    McpServer,
+    ResourceTemplate
+} from '@modelcontextprotocol/server';
+import { serveStdio } from '@modelcontextprotocol/server/stdio';
+import * as z from 'zod';
+
+// How often something was done that must not be done twice.
+let effects = 0;
+
+const states = createRequestStateCodec({ key: randomBytes(32) });
+
+const BOOKING = z.object({
+    date: z.string().meta({ title: 'Day', format: 'date' }),
+    guests: z.number().int().min(1).max(8),
+    seating: z.enum(['inside', 'outside']).default('inside')
+});
+const CITY = z.object({ city: z.string() });
+const NIGHTS = z.object({ nights: z.number().int().min(1) });
+const DISH = z.object({ dish: z.string() });
+const NAME = z.object({ name: z.string() });
+
+const text = (said) => ({ content: [{ type: 'text', text: String(said) }] });
+
+const form = (message, requestedSchema) => inputRequired.elicit({ message, requestedSchema });
+
+const model = (question) =>
+    inputRequired.createMessage({
+        messages: [{ role: 'user', content: { type: 'text', text: question } }],
+        maxTokens: 100
+    });
+
+const ask = (inputRequests) => inputRequired({ inputRequests });
+
+const namesOf = (roots) => roots.map((root) => root.name).join(', ');
+
+function bookTable(_arguments, { mcpReq }) {
+    const answer = inputResponse(mcpReq.inputResponses, 'booking');
+    if (answer.kind === 'missing') return ask({ booking: form('When, and for how many?', BOOKING) });
+    if (answer.action !== 'accept') return text(`no table was booked: ${answer.action}`);
+    const booking = acceptedContent(mcpReq.inputResponses, 'booking', BOOKING);
+    if (!booking) return { ...text('that is no booking'), isError: true };
+    effects += 1;
+    return text(`a table for ${booking.guests} on ${booking.date}, ${booking.seating}`);
+}
+
+async function planTrip(_arguments, context) {
+    const { inputResponses, requestState } = context.mcpReq;
+    const state = requestState();
+    if (state === undefined) {
+        return inputRequired({
+            inputRequests: { city: form('Where to?', CITY) },
+            requestState: await states.mint({ asked: 'city' }, context)
+        });
+    }
+    if (state.asked === 'city') {
+        const { city } = acceptedContent(inputResponses, 'city', CITY) ?? {};
+        if (!city) return text('no trip');
+        return inputRequired({
+            inputRequests: { nights: form(`How many nights in ${city}?`, NIGHTS) },
+            requestState: await states.mint({ asked: 'nights', city }, context)
+        });
+    }
+    const { nights } = acceptedContent(inputResponses, 'nights', NIGHTS) ?? {};
+    if (!nights) return text('no trip');
+    effects += 1;
+    return text(`${nights} nights in ${state.city}`);
+}
+
+function orderDinner(_arguments, { mcpReq }) {
+    const answers = mcpReq.inputResponses;
+    if (!answers) {
+        return ask({
+            dish: form('What would you like?', DISH),
+            wine: model('Which wine?'),
+            places: inputRequired.listRoots()
+        });
+    }
+    const [wine, places] = ['wine', 'places'].map((key) => inputResponse(answers, key));
+    const { dish } = acceptedContent(answers, 'dish', DISH) ?? {};
+    if (!dish || wine.kind !== 'sampling' || places.kind !== 'roots') return text('no dinner');
+    effects += 1;
+    return text(`${dish} with ${wine.result.content.text} in ${namesOf(places.roots)}`);
+}
+
+function signIn(_arguments, { mcpReq }) {
+    const answer = inputResponse(mcpReq.inputResponses, 'login');
+    if (answer.kind === 'missing') {
+        return ask({ login: inputRequired.elicitUrl({ message: 'Please sign in.', url: 'https://example.com/login?for=you' }) });
+    }
+    return text(answer.action === 'accept' ? 'signed in' : `not signed in: ${answer.action}`);
+}
+
+function suggest({ about }, { mcpReq }) {
+    const answer = inputResponse(mcpReq.inputResponses, 'opinion');
+    if (answer.kind === 'missing') return ask({ opinion: model(`What about ${about}?`) });
+    return text(`the model ${answer.result.model} said: ${answer.result.content.text}`);
+}
+
+function listPlaces(_arguments, { mcpReq }) {
+    const answer = inputResponse(mcpReq.inputResponses, 'places');
+    if (answer.kind === 'missing') return ask({ places: inputRequired.listRoots() });
+    return text(namesOf(answer.roots));
+}
+
+function greeting({ style }, { mcpReq }) {
+    const name = acceptedContent(mcpReq.inputResponses, 'name', NAME)?.name;
+    if (!name) return ask({ name: form('Who is to be greeted?', NAME) });
+    return { messages: [{ role: 'user', content: { type: 'text', text: `Greet ${name}, ${style}.` } }] };
+}
+
+function diary(uri, { day }, { mcpReq }) {
+    const name = acceptedContent(mcpReq.inputResponses, 'name', NAME)?.name;
+    if (!name) return ask({ name: form('Whose diary?', NAME) });
+    return { contents: [{ uri: uri.href, mimeType: 'text/plain', text: `${name} on ${day}` }] };
+}
+
+function restaurant() {
+    const server = new McpServer({ name: 'npm-restaurant', version: '1' }, { requestState: { verify: states.verify } });
+    const numbers = z.object({ a: z.number().int(), b: z.number().int() });
+    server.registerTool('add', { description: 'Adds', inputSchema: numbers }, ({ a, b }) => text(a + b));
+    server.registerTool('effects', { description: 'Counts what was done' }, () => text(effects));
+    const nothing = z.object({});
+    const tools = { book_table: bookTable, plan_trip: planTrip, order_dinner: orderDinner, sign_in: signIn, list_places: listPlaces };
+    for (const [name, handler] of Object.entries(tools)) {
+        server.registerTool(name, { description: name, inputSchema: nothing }, handler);
+    }
+    server.registerTool('suggest', { description: 'Asks the model', inputSchema: z.object({ about: z.string() }) }, suggest);
+    server.registerPrompt('greeting', { description: 'Greets', argsSchema: z.object({ style: z.string() }) }, greeting);
+    server.registerResource('menu', 'restaurant://menu', { mimeType: 'text/plain' }, (uri) => ({
+        contents: [{ uri: uri.href, mimeType: 'text/plain', text: 'fish, cheese' }]
+    }));
+    server.registerResource('diary', new ResourceTemplate('restaurant://diary/{day}', { list: undefined }), {}, diary);
+    return server;
+}
+
+switch (process.argv[2]) {
+    case '--stdio':
+        serveStdio(restaurant);
+        break;
+    case '--http': {
+        const listener = createServer(toNodeHandler(createMcpHandler(restaurant)));
+        listener.listen(0, '127.0.0.1', () => console.log(`listening on http://127.0.0.1:${listener.address().port}/mcp`));
+        break;
+    }
+    default:
+        console.error('usage: npm_server.mjs --http | --stdio');
+        process.exit(2);
+}
