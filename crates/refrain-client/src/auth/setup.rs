@@ -145,12 +145,13 @@ impl OAuthBuilder {
 }
 
 impl Setup {
-    /// Whether something kept was given to the client that the host says this is.
+    /// Whether something kept was given to the client that the host says this is, in the way it wants it.
     pub(super) fn is_ours(&self, grant: &Grant) -> bool {
-        self.client.as_ref().is_none_or(|client| {
+        let is_client = self.client.as_ref().is_none_or(|client| {
             let is_from_there = |issuer| issuer == grant.issuer();
             client.id == grant.client.id && client.issuer.as_deref().is_none_or(is_from_there)
-        })
+        });
+        is_client && (grant.key.is_some() || !self.dpop)
     }
 
     fn check(&self) -> Result<(), String> {

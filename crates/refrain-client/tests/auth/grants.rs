@@ -252,6 +252,27 @@ async fn the_key_of_a_bound_token_is_kept_with_it() {
 }
 
 #[tokio::test]
+async fn a_token_that_is_not_bound_is_not_used_where_it_must_be() {
+    let world = World::start().await;
+    let memory = Memory::default();
+    let url = world.url();
+    let first = by_browser().grants(memory.clone()).build().unwrap();
+    assert_eq!(request(&first, &url).await.unwrap(), 200);
+    world.change(|does| {
+        does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]});
+        does.token_type = "DPoP";
+    });
+    let second = by_browser().grants(memory).require_dpop().build().unwrap();
+    assert_eq!(request(&second, &url).await.unwrap(), 200);
+    let tokens: Vec<_> = world.asked("/mcp");
+    let schemes = tokens.iter().filter_map(|asked| {
+        let token = asked.headers.get("authorization")?.to_str().ok()?;
+        token.split(' ').next()
+    });
+    assert_eq!(schemes.collect::<Vec<_>>(), ["Bearer", "DPoP"]);
+}
+
+#[tokio::test]
 async fn each_server_has_its_own() {
     let (one, other) = (World::start().await, World::start().await);
     let oauth = by_browser().build().unwrap();
