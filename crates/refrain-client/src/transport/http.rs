@@ -194,9 +194,13 @@ impl HttpLink {
     ) -> Result<reqwest::Response, LinkError> {
         let mut earlier = 0;
         loop {
-            let response = self
-                .send_once(method.clone(), headers.clone(), body.clone())
-                .await?;
+            let sent = match &self.authorize {
+                Some(authorize) => authorize.headers(&method, &self.url).await?,
+                None => HeaderMap::new(),
+            };
+            let mut all = headers.clone();
+            all.extend(sent.clone());
+            let response = self.send_once(method.clone(), all, body.clone()).await?;
             let status = response.status();
             if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
                 return Ok(response);
@@ -209,6 +213,7 @@ impl HttpLink {
             };
             let refusal = Refusal {
                 url: &self.url,
+                sent: &sent,
                 status,
                 headers: response.headers(),
                 earlier,
@@ -223,12 +228,9 @@ impl HttpLink {
     async fn send_once(
         &self,
         method: Method,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         body: String,
     ) -> Result<reqwest::Response, LinkError> {
-        if let Some(authorize) = &self.authorize {
-            headers.extend(authorize.headers(&method, &self.url).await?);
-        }
         self.http
             .request(method, self.url.clone())
             .headers(headers)
