@@ -61,6 +61,8 @@ pub(crate) struct Inner {
     /// What was agreed with a server of an earlier revision.
     pub(crate) older: Option<Older>,
     last_id: AtomicU64,
+    /// How often the server's process was started again, held while it is.
+    starts: tokio::sync::Mutex<u64>,
     /// What is known of the tools that were listed: what goes into headers, or why the tool must not be used.
     tools: Mutex<HashMap<String, Result<Arc<Mirrors>, String>>>,
     pub(crate) cache: Mutex<Cache>,
@@ -132,6 +134,7 @@ impl Inner {
             server: Server::default(),
             older: None,
             last_id: AtomicU64::new(0),
+            starts: tokio::sync::Mutex::new(0),
             tools: Mutex::default(),
             cache: Mutex::default(),
         }
@@ -163,6 +166,7 @@ impl Inner {
 
     /// Sends a request, and once more if the server at first denies that it speaks the revision.
     pub(crate) async fn exchange(&self, request: &Request<'_>) -> Result<Response, LinkError> {
+        self.revive().await?;
         if let Some(older) = &self.older {
             return self.exchange_in_session(older, request).await;
         }
@@ -196,9 +200,24 @@ impl Inner {
 
     /// Sends a request whose messages somebody else hears.
     pub(crate) async fn begin(&self, request: &Request<'_>) -> Result<Exchange, LinkError> {
+        self.revive().await?;
         let session = self.older.as_ref().map(Older::session);
         let outgoing = self.write(request, session.as_ref())?;
         self.in_time(self.link.open(&outgoing)).await
+    }
+
+    /// Starts a process again that has ended. What was under way in it is not repeated: nobody knows what it did.
+    pub(crate) async fn revive(&self) -> Result<(), LinkError> {
+        let Link::Pipe(link) = &self.link else {
+            return Ok(());
+        };
+        let mut starts = self.starts.lock().await;
+        if link.has_ended() {
+            tracing::warn!("the server has ended; starting it again");
+            link.start_again().map_err(LinkError::Final)?;
+            *starts += 1;
+        }
+        self.greet_again(*starts).await
     }
 
     /// Hears what the server says up to the response. What it asks is refused.

@@ -128,6 +128,6 @@ async fn a_server_that_is_killed_ends_every_call() {
         assert!(status.contains("signal: 9"), "{status}");
         assert!(error.pending.is_some(), "the call is not lost");
     }
-    let later = client.tools().await.expect_err("nobody is there");
-    assert!(matches!(later.kind, ErrorKind::Exited { .. }), "{later}");
+    let tools = client.tools().await.expect("it is started again");
+    assert!(!tools.is_empty());
 }

@@ -335,7 +335,7 @@ impl HttpExchange {
         let chunk = match self.response.chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return self.resume(ended()).await,
-            Err(error) => return self.resume(broken(error)).await,
+            Err(error) => return self.resume(broken(&error)).await,
         };
         let complete = events.push(&chunk);
         if events.kept() > self.link.message_max {
@@ -386,7 +386,12 @@ impl HttpExchange {
 
     async fn whole_body(&mut self) -> Result<String, LinkError> {
         let mut body = Vec::new();
-        while let Some(chunk) = self.response.chunk().await.map_err(broken)? {
+        while let Some(chunk) = self
+            .response
+            .chunk()
+            .await
+            .map_err(|error| broken(&error))?
+        {
             self.read += chunk.len();
             if self.read > self.link.message_max {
                 return Err(too_large(self.link.message_max));
@@ -479,8 +484,8 @@ fn is_stream(response: &reqwest::Response) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-fn broken(error: reqwest::Error) -> LinkError {
-    LinkError::Lost(ErrorKind::Broken(chain(&error)))
+fn broken(error: &reqwest::Error) -> LinkError {
+    LinkError::Lost(ErrorKind::Broken(chain(error)))
 }
 
 fn too_large(limit: usize) -> LinkError {

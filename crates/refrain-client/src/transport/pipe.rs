@@ -7,7 +7,7 @@ mod child;
 mod lines;
 
 use super::{Incoming, LinkError, Outgoing, Watcher, Wire, messages_in, read_message};
-use crate::client::lock;
+use crate::client::{DISCOVER, lock};
 use crate::error::ErrorKind;
 use crate::news::News;
 use crate::older::take_stray;
@@ -19,22 +19,36 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::process::Command;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 /// How many messages are kept for a request that does not ask for them.
 const KEPT: usize = 1024;
+/// What only clients say first.
+const GREETINGS: [&str; 2] = [DISCOVER, "initialize"];
 /// How much of a line that is no message is shown.
 const SHOWN: usize = 200;
 
 /// A server that runs as a child process. When it is dropped, the server is told to end.
 pub(crate) struct PipeLink {
+    /// The command as a person would type it. There may be secrets in it.
+    address: String,
+    command: Mutex<Command>,
+    present: Mutex<Process>,
+    is_modern: AtomicBool,
+    watcher: Watcher,
+    news: News,
+    message_max: usize,
+}
+
+/// The process that runs now.
+struct Process {
     shared: Arc<Shared>,
-    /// What is written to the server.
+    /// What is written to it.
     queue: mpsc::UnboundedSender<String>,
-    command: String,
     ending: JoinHandle<()>,
 }
 
@@ -49,7 +63,7 @@ pub(crate) struct PipeExchange {
 
 /// What the link and the task that tends the process both know.
 struct Shared {
-    command: String,
+    program: String,
     routes: Mutex<Routes>,
     /// The end of what the server wrote to its standard error.
     stderr: Mutex<Vec<u8>>,
@@ -83,16 +97,100 @@ struct Route {
 impl PipeLink {
     /// Starts the server.
     pub(crate) fn spawn(
-        command: Command,
+        mut command: Command,
         watcher: Watcher,
         news: News,
         message_max: usize,
     ) -> Result<Self, ErrorKind> {
-        let shown = shown(&command);
+        let present = Process::start(&mut command, watcher.clone(), news.clone(), message_max)?;
+        Ok(Self {
+            address: shown(&command),
+            command: Mutex::new(command),
+            present: Mutex::new(present),
+            is_modern: AtomicBool::new(false),
+            watcher,
+            news,
+            message_max,
+        })
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.shared().routes).ended.is_some()
+    }
+
+    /// Starts the server again, in another process.
+    pub(crate) fn start_again(&self) -> Result<(), ErrorKind> {
+        let (watcher, news) = (self.watcher.clone(), self.news.clone());
+        let process = Process::start(&mut lock(&self.command), watcher, news, self.message_max)?;
+        lock(&process.shared.routes).is_modern = self.is_modern.load(Ordering::Relaxed);
+        *lock(&self.present) = process;
+        Ok(())
+    }
+
+    /// The server speaks the present revision.
+    pub(crate) fn is_modern(&self) {
+        self.is_modern.store(true, Ordering::Relaxed);
+        lock(&self.shared().routes).is_modern = true;
+    }
+
+    fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&lock(&self.present).shared)
+    }
+
+    /// Sends a request.
+    pub(super) fn open(&self, message: &Outgoing) -> Result<PipeExchange, LinkError> {
+        let id = message.id.unwrap_or_default();
+        let shared = self.shared();
+        let heard = Arc::new(Notify::new());
+        let route = Route {
+            ready: VecDeque::new(),
+            heard: Arc::clone(&heard),
+            is_call: message.is_call,
+        };
+        lock(&shared.routes).by_id.insert(id, route);
+        let exchange = PipeExchange {
+            id,
+            shared,
+            heard,
+            is_cancellable: message.is_cancellable,
+        };
+        exchange.shared.tell(&message.body)?;
+        Ok(exchange)
+    }
+
+    /// Sends something that is not answered.
+    pub(super) fn tell(&self, message: &str) -> Result<(), LinkError> {
+        self.shared().tell(message)
+    }
+
+    /// Tells the server to end, and waits until it has.
+    pub(super) async fn close(self) {
+        let process = self.present.into_inner();
+        let process = process.unwrap_or_else(PoisonError::into_inner);
+        drop(process.queue);
+        if process.ending.await.is_err() {
+            tracing::warn!("the server was not seen to end");
+        }
+    }
+}
+
+impl Process {
+    fn start(
+        command: &mut Command,
+        watcher: Watcher,
+        news: News,
+        message_max: usize,
+    ) -> Result<Self, ErrorKind> {
         let (child, pipes) = Pipes::open(command)?;
         let (queue, waiting) = mpsc::unbounded_channel();
+        let program = command.as_std().get_program().to_string_lossy();
         let shared = Arc::new(Shared {
-            command: shown.clone(),
+            program: program.into_owned(),
             routes: Mutex::default(),
             stderr: Mutex::default(),
             queue: queue.downgrade(),
@@ -104,55 +202,8 @@ impl PipeLink {
         Ok(Self {
             shared,
             queue,
-            command: shown,
             ending,
         })
-    }
-
-    pub(super) fn address(&self) -> &str {
-        &self.command
-    }
-
-    /// The server speaks the present revision.
-    pub(crate) fn is_modern(&self) {
-        lock(&self.shared.routes).is_modern = true;
-    }
-
-    /// Sends a request.
-    pub(super) fn open(&self, message: &Outgoing) -> Result<PipeExchange, LinkError> {
-        let id = message.id.unwrap_or_default();
-        let heard = Arc::new(Notify::new());
-        let route = Route {
-            ready: VecDeque::new(),
-            heard: Arc::clone(&heard),
-            is_call: message.is_call,
-        };
-        lock(&self.shared.routes).by_id.insert(id, route);
-        let exchange = PipeExchange {
-            id,
-            shared: Arc::clone(&self.shared),
-            heard,
-            is_cancellable: message.is_cancellable,
-        };
-        self.send(&message.body).map_err(LinkError::Final)?;
-        Ok(exchange)
-    }
-
-    /// Sends something that is not answered.
-    pub(crate) fn send(&self, message: &str) -> Result<(), ErrorKind> {
-        if let Some(kind) = self.shared.ended() {
-            return Err(kind);
-        }
-        self.shared.send(message);
-        Ok(())
-    }
-
-    /// Tells the server to end, and waits until it has.
-    pub(super) async fn close(self) {
-        drop(self.queue);
-        if self.ending.await.is_err() {
-            tracing::warn!(command = self.command, "the server was not seen to end");
-        }
     }
 }
 
@@ -190,6 +241,15 @@ impl Drop for PipeExchange {
 }
 
 impl Shared {
+    /// Sends something, or says why that cannot be.
+    fn tell(&self, message: &str) -> Result<(), LinkError> {
+        if let Some(kind) = self.ended() {
+            return Err(LinkError::Final(kind));
+        }
+        self.send(message);
+        Ok(())
+    }
+
     /// Sends something, if there is somebody left to send it to.
     fn send(&self, message: &str) {
         if let Some(queue) = self.queue.upgrade() {
@@ -204,7 +264,7 @@ impl Shared {
         let status = routes.ended.clone()?;
         if let (false, Some(noise)) = (routes.has_spoken, &routes.noise) {
             return Some(ErrorKind::NotMcp {
-                address: self.command.clone(),
+                address: self.program.clone(),
                 why: format!("it wrote {noise:?} to its standard output, and ended ({status})"),
             });
         }
@@ -223,14 +283,10 @@ impl Shared {
 
     /// A line was longer than it may be. Nobody can tell for whom it was.
     fn too_long(&self) {
-        for route in lock(&self.routes).by_id.values_mut() {
-            let kind = ErrorKind::TooLarge {
-                what: "a message",
-                limit: self.message_max,
-            };
-            route.ready.push_back(Err(LinkError::Final(kind)));
-            route.heard.notify_one();
-        }
+        lock(&self.routes).fail_all(|| ErrorKind::TooLarge {
+            what: "a message",
+            limit: self.message_max,
+        });
     }
 
     /// Takes a line that the server wrote.
@@ -252,7 +308,7 @@ impl Shared {
             // Servers greet, or are started by tools that do. What matters is that their messages are whole.
             Err(why) => {
                 let noise: String = line.chars().take(SHOWN).collect();
-                tracing::warn!(command = self.command, why, "the server wrote no message");
+                tracing::warn!(program = self.program, why, "the server wrote no message");
                 lock(&self.routes).noise.get_or_insert(noise);
             }
         }
@@ -277,6 +333,13 @@ impl Shared {
                     mark => mark,
                 },
             },
+            Incoming::Request { method, .. } if GREETINGS.contains(&method.as_str()) => {
+                routes.fail_all(|| ErrorKind::NotMcp {
+                    address: self.program.clone(),
+                    why: "it sends back what it is sent".to_owned(),
+                });
+                return;
+            }
             Incoming::Request { .. } if routes.is_modern => {
                 tracing::warn!("the server must not send requests; one is passed over");
                 return;
@@ -307,6 +370,14 @@ impl Routes {
         match id {
             Some(Value::Null) | None if self.by_id.len() == 1 => self.by_id.keys().next().copied(),
             id => id.and_then(Value::as_u64),
+        }
+    }
+
+    /// Nobody gets an answer.
+    fn fail_all(&mut self, why: impl Fn() -> ErrorKind) {
+        for route in self.by_id.values_mut() {
+            route.ready.push_back(Err(LinkError::Final(why())));
+            route.heard.notify_one();
         }
     }
 
@@ -373,7 +444,7 @@ fn shown(command: &Command) -> String {
 impl fmt::Debug for PipeLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PipeLink")
-            .field("command", &self.command)
+            .field("program", &self.shared().program)
             .finish_non_exhaustive()
     }
 }
