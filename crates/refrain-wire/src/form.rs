@@ -98,7 +98,8 @@ impl Form {
         check::check(&self.0.fields, content)
     }
 
-    /// Puts in the defaults of the fields that are not there.
+    /// Puts in the defaults of the fields that are not there. A field that is null was left out on purpose: it is taken
+    /// out, and stays empty.
     ///
     /// ```
     /// # use refrain_wire::{Field, Form};
@@ -115,6 +116,7 @@ impl Form {
                 content.insert(field.name.clone().into_owned(), default);
             }
         }
+        content.retain(|_, value| !value.is_null());
     }
 }
 

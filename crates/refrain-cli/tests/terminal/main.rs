@@ -1,0 +1,24 @@
+//! People at a terminal, who are asked what servers ask: the real program in a real terminal.
+
+mod asking;
+mod asks;
+mod forms;
+mod screen;
+mod terminals;
+
+use asking::Asking;
+use screen::Screen;
+
+/// A call of a tool in a terminal of the usual size.
+fn call(server: &Asking, tool: &str) -> Screen {
+    Screen::start(80, 24, &command(server, tool, "{}"))
+}
+
+/// The command of a call.
+fn command(server: &Asking, tool: &str, arguments: &str) -> String {
+    let program = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../target/debug/examples/drive"
+    );
+    format!("{program} call {} {tool} '{arguments}'", server.url())
+}
