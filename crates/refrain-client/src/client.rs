@@ -4,7 +4,7 @@ use crate::builder::ClientBuilder;
 use crate::cache::Cache;
 use crate::error::{ErrorKind, RpcFailure};
 use crate::mirror::{Mirrors, encode};
-use crate::older::{Older, Session, take_stray};
+use crate::older::{Older, Session, said_why, take_stray};
 use crate::random;
 use crate::server::Server;
 use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response};
@@ -187,15 +187,24 @@ impl Inner {
             inner: self,
             id: outgoing.id,
         };
-        let mut exchange = self.in_time(self.link.open(&outgoing)).await?;
-        let response = match session {
+        let mut exchange = match self.in_time(self.link.open(&outgoing)).await {
+            Err(error) if !error.may_be_under_way() => {
+                waiting.id = None;
+                return Err(error);
+            }
+            opened => opened?,
+        };
+        let (response, unanswered) = match session {
             Some(session) if outgoing.is_call => {
                 self.answer_within(&mut exchange, request, session).await?
             }
-            _ => self.listen_to(&mut exchange, &outgoing.headers).await?,
+            _ => (
+                self.listen_to(&mut exchange, &outgoing.headers).await?,
+                Vec::new(),
+            ),
         };
         waiting.id = None;
-        Ok(response)
+        said_why(response, unanswered)
     }
 
     /// Sends a request whose messages somebody else hears.
@@ -237,7 +246,9 @@ impl Inner {
             };
             if let Some(answer) = take_stray(message, &self.setup.news) {
                 let answer = Outgoing::unanswered(answer, headers.clone());
-                self.in_time(self.link.tell(&answer)).await?;
+                if let Err(error) = self.in_time(self.link.tell(&answer)).await {
+                    tracing::debug!(?error, "the server was not told");
+                }
             }
         }
     }

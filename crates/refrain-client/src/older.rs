@@ -5,6 +5,8 @@
 mod inline;
 mod keeper;
 
+pub(crate) use inline::said_why;
+
 use crate::client::{Inner, Request};
 use crate::error::{ErrorKind, RpcFailure};
 use crate::news::News;

@@ -80,6 +80,11 @@ pub(crate) enum LinkError {
 }
 
 impl LinkError {
+    /// Whether the server may be at work on the request, without having been heard.
+    pub(crate) fn may_be_under_way(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Late(_)))
+    }
+
     pub(crate) fn into_kind(self) -> ErrorKind {
         match self {
             Self::NotSent(kind)

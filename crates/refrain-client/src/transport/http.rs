@@ -517,3 +517,24 @@ impl fmt::Debug for HttpLink {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_goes_on_after_the_last_id_and_the_last_pause() {
+        let mut resume = Resume::new(HeaderMap::new());
+        resume.failures = 3;
+        for event in Events::default().push(b"id: 1\nretry: 250\n\nid: 2\n\ndata: x\n\n") {
+            resume.seen(&event);
+        }
+        assert_eq!(resume.after, Some(HeaderValue::from_static("2")));
+        assert_eq!(resume.pause, Some(Duration::from_millis(250)));
+        assert_eq!(resume.failures, 0);
+        for event in Events::default().push(b"id:\ndata: x\n\n") {
+            resume.seen(&event);
+        }
+        assert_eq!(resume.after, None);
+    }
+}

@@ -102,6 +102,11 @@ async fn a_session_that_is_gone_is_opened_anew_once_for_all() {
         within("the end", client.close()).await;
         let ended = server.seen(|seen| seen.verb == "DELETE");
         assert_eq!(ended[0].header("mcp-session-id"), Some("s2"));
+        let is_cancelled = |seen: &Seen| seen.method() == "notifications/cancelled";
+        assert!(
+            server.seen(is_cancelled).is_empty(),
+            "nothing was under way"
+        );
     }
 }
 
