@@ -1,6 +1,7 @@
 //! `refrain serve --stdio`, started and spoken to by refrain-client.
 
 use crate::support::{Files, in_time};
+use refrain_client::wire::Filter;
 use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, Progress};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
@@ -90,6 +91,25 @@ async fn rounds_go_over_a_pipe_and_the_process_ends_with_the_client() {
 
     in_time("the client closes", client.close()).await;
     assert!(test_kill_process(spawned.pid()).is_err(), "it has ended");
+}
+
+#[tokio::test]
+async fn tasks_and_subscriptions_go_over_a_pipe() {
+    let spawned = Spawned::new();
+    let builder =
+        Client::builder().on_form(|_| async { Ok(Answer::accept(json!({"input": "later"}))?) });
+    let client = spawned.start(builder).await;
+    let filter = Filter {
+        tools: true,
+        ..Filter::default()
+    };
+    let listening = in_time("it listens", client.listen(&filter)).await;
+    drop(listening.expect("it listens"));
+    says(&spawned.files.path("log"), "cancelled").await;
+
+    let result = in_time("the task", client.call_tool("echo_task", json!({}))).await;
+    let result = json!(result.expect("a result"));
+    assert_eq!(result["content"][0]["text"], "Echo: later");
 }
 
 #[tokio::test]

@@ -5,19 +5,17 @@
 
 mod child;
 mod lines;
+mod routes;
 
 use super::{Incoming, LinkError, Outgoing, Watcher, Wire, messages_in, read_message};
-use crate::client::{DISCOVER, lock};
+use crate::client::lock;
 use crate::error::ErrorKind;
 use crate::news::News;
 use crate::older::take_stray;
 use child::Pipes;
 use http::HeaderMap;
-use refrain_wire::SUBSCRIPTION_ID_KEY;
-use serde::Deserialize;
+use routes::{Route, Routes, Way};
 use serde_json::Value;
-use serde_json::value::RawValue;
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,10 +23,6 @@ use tokio::process::Command;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-/// How many messages are kept for a request that does not ask for them.
-const KEPT: usize = 1024;
-/// What only clients say first.
-const GREETINGS: [&str; 2] = [DISCOVER, "initialize"];
 /// How much of a line that is no message is shown.
 const SHOWN: usize = 200;
 
@@ -71,27 +65,6 @@ struct Shared {
     watcher: Watcher,
     news: News,
     message_max: usize,
-}
-
-#[derive(Default)]
-struct Routes {
-    /// The requests under way, by id: the newest is the last.
-    by_id: BTreeMap<u64, Route>,
-    /// Whether the server is known to be modern, and must not send requests.
-    is_modern: bool,
-    /// Whether the server has ever sent a message.
-    has_spoken: bool,
-    /// The first line that was no message.
-    noise: Option<String>,
-    /// How the server ended.
-    ended: Option<String>,
-}
-
-/// Where the messages for one request go.
-struct Route {
-    ready: VecDeque<Result<Incoming, LinkError>>,
-    heard: Arc<Notify>,
-    is_call: bool,
 }
 
 impl PipeLink {
@@ -147,11 +120,7 @@ impl PipeLink {
         let id = message.id.unwrap_or_default();
         let shared = self.shared();
         let heard = Arc::new(Notify::new());
-        let route = Route {
-            ready: VecDeque::new(),
-            heard: Arc::clone(&heard),
-            is_call: message.is_call,
-        };
+        let route = Route::new(Arc::clone(&heard), message.is_call);
         lock(&shared.routes).by_id.insert(id, route);
         let exchange = PipeExchange {
             id,
@@ -318,41 +287,18 @@ impl Shared {
     fn route(&self, id: Option<&Value>, message: Incoming) {
         let mut routes = lock(&self.routes);
         routes.has_spoken = true;
-        let to = match &message {
-            Incoming::Response(_) => routes.answered(id),
-            Incoming::Notification { method, params } => match method.as_str() {
-                // An ask is withdrawn: the call that has it knows.
-                "notifications/cancelled" => {
-                    routes.tell_calls(method, params.as_deref());
-                    return;
-                }
-                // It does not say to which call it belongs.
-                "notifications/message" => routes.newest_call(),
-                _ => match Mark::read(params.as_deref()) {
-                    Some(id) if !routes.by_id.contains_key(&id) => return,
-                    mark => mark,
-                },
-            },
-            Incoming::Request { method, .. } if GREETINGS.contains(&method.as_str()) => {
-                routes.fail_all(|| ErrorKind::NotMcp {
-                    address: self.program.clone(),
-                    why: "it sends back what it is sent".to_owned(),
-                });
-                return;
-            }
-            Incoming::Request { .. } if routes.is_modern => {
-                tracing::warn!("the server must not send requests; one is passed over");
-                return;
-            }
-            Incoming::Request { method, .. } if method == "ping" => None,
-            Incoming::Request { .. } => routes.newest_call(),
-        };
-        match to.and_then(|id| routes.by_id.get_mut(&id)) {
-            Some(route) => route.push(message),
-            None => {
+        match routes.way(id, &message) {
+            Way::To(id) => routes.push(id, message),
+            Way::All => routes.push_to_calls(&message),
+            Way::Nobody => {}
+            Way::Stray => {
                 drop(routes);
                 self.stray(message);
             }
+            Way::Back => routes.fail_all(|| ErrorKind::NotMcp {
+                address: self.program.clone(),
+                why: "it sends back what it is sent".to_owned(),
+            }),
         }
     }
 
@@ -361,75 +307,6 @@ impl Shared {
         if let Some(answer) = take_stray(message, &self.news) {
             self.send(&answer);
         }
-    }
-}
-
-impl Routes {
-    /// Which request a response answers. One that could not be read has no id in its response.
-    fn answered(&self, id: Option<&Value>) -> Option<u64> {
-        match id {
-            Some(Value::Null) | None if self.by_id.len() == 1 => self.by_id.keys().next().copied(),
-            id => id.and_then(Value::as_u64),
-        }
-    }
-
-    /// Nobody gets an answer.
-    fn fail_all(&mut self, why: impl Fn() -> ErrorKind) {
-        for route in self.by_id.values_mut() {
-            route.ready.push_back(Err(LinkError::Final(why())));
-            route.heard.notify_one();
-        }
-    }
-
-    /// Tells all calls.
-    fn tell_calls(&mut self, method: &str, params: Option<&RawValue>) {
-        for route in self.by_id.values_mut().filter(|route| route.is_call) {
-            route.push(Incoming::Notification {
-                method: method.to_owned(),
-                params: params.map(RawValue::to_owned),
-            });
-        }
-    }
-
-    fn newest_call(&self) -> Option<u64> {
-        let mut newest_first = self.by_id.iter().rev();
-        newest_first
-            .find(|(_, route)| route.is_call)
-            .map(|(id, _)| *id)
-    }
-}
-
-impl Route {
-    fn push(&mut self, message: Incoming) {
-        if self.ready.len() >= KEPT && !matches!(message, Incoming::Response(_)) {
-            tracing::warn!("nobody hears what the server says; some of it is dropped");
-            return;
-        }
-        self.ready.push_back(Ok(message));
-        self.heard.notify_one();
-    }
-
-    fn is_answered(&self) -> bool {
-        let is_response = |message: &_| matches!(message, Ok(Incoming::Response(_)));
-        self.ready.iter().any(is_response)
-    }
-}
-
-/// What says to which request a notification belongs.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Mark {
-    progress_token: Option<Value>,
-    #[serde(rename = "_meta", default)]
-    meta: BTreeMap<String, Value>,
-}
-
-impl Mark {
-    fn read(params: Option<&RawValue>) -> Option<u64> {
-        let mark: Self = serde_json::from_str(params?.get()).ok()?;
-        let subscription = mark.meta.get(SUBSCRIPTION_ID_KEY);
-        let id = mark.progress_token.as_ref().or(subscription)?;
-        id.as_u64().or_else(|| id.as_str()?.parse().ok())
     }
 }
 
