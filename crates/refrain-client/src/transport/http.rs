@@ -304,11 +304,10 @@ impl HttpExchange {
                 });
                 let (id, message) = read_message(&text, status)
                     .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
-                let is_other = matches!(message, Incoming::Response(_))
-                    && id.is_some_and(|id| {
-                        !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
-                    });
-                if !is_other {
+                let is_other = id.is_some_and(|id| {
+                    !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
+                });
+                if !is_other || self.refuses_as_a_whole(&message) {
                     return Ok(message);
                 }
                 if self.events.is_none() {
@@ -320,6 +319,13 @@ impl HttpExchange {
                 self.read_more().await?;
             }
         }
+    }
+
+    /// Whether this is the error of a refused POST: it belongs to its request, though some servers give it an id of
+    /// their own.
+    fn refuses_as_a_whole(&self, message: &Incoming) -> bool {
+        let is_error = matches!(message, Incoming::Response(response) if response.outcome.is_err());
+        is_error && self.events.is_none() && !self.status().is_success()
     }
 
     /// Reads on until there is another message.
