@@ -54,9 +54,6 @@ pub(crate) enum NoAnswer {
     /// They turned away from something that has no answer for that.
     #[error("it was cancelled")]
     Cancelled,
-    /// They interrupted the call.
-    #[error("the call was interrupted")]
-    Interrupted,
     /// Nobody waits for the answer any more.
     #[error("nobody waits for the answer any more")]
     Withdrawn,
@@ -70,8 +67,7 @@ impl From<Left> for NoAnswer {
         match left {
             Left::Declined => Self::Declined,
             Left::Cancelled => Self::Cancelled,
-            Left::Interrupted => Self::Interrupted,
-            Left::Withdrawn => Self::Withdrawn,
+            Left::Interrupted | Left::Withdrawn => Self::Withdrawn,
             Left::Failed(error) => Self::Terminal(error),
         }
     }
@@ -157,6 +153,7 @@ fn put<T>(
         Err(Left::Cancelled) => console.say(&Line::styled(CAREFUL, "Cancelled."))?,
         _ => {}
     }
+    console.say(&Line::default())?;
     answer
 }
 

@@ -69,16 +69,19 @@ impl Form {
     }
 
     /// The `requestedSchema` that is sent.
+    #[inline]
     pub fn json(&self) -> &Arc<RawValue> {
         &self.0.json
     }
 
     /// The fields, in order.
+    #[inline]
     pub fn fields(&self) -> &[Field] {
         &self.0.fields
     }
 
     /// A number that tells one schema from another. It is the same on every machine and in every version.
+    #[inline]
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }

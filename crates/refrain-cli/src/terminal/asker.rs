@@ -24,7 +24,6 @@ pub(super) fn introduce(console: &mut dyn Console, asker: &Asker, what: &str) ->
         CallKind::Prompt => "prompt",
         CallKind::Resource => "resource",
     };
-    console.say(&Line::default())?;
     hanging(console, "The server at ", STRONG, &address(asker))?;
     if let Some(name) = &asker.server {
         let name = clipped(&one_line(name), MAX_NAME);
@@ -82,6 +81,7 @@ pub(super) fn question(asker: &Asker, label: &str, hint: impl Into<String>) -> Q
         label: one_line(label),
         hint: hint.into(),
         asker: address(asker),
+        takes_lines: false,
     }
 }
 

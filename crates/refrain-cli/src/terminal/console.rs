@@ -42,6 +42,8 @@ pub(super) struct Question {
     pub(super) hint: String,
     /// Who asks.
     pub(super) asker: String,
+    /// Whether a text may have several lines.
+    pub(super) takes_lines: bool,
 }
 
 /// What is wrong with what was written or ticked.

@@ -27,7 +27,14 @@ pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String
     let mut values = Vec::with_capacity(fields.len());
     for field in fields {
         let start = field.preset().unwrap_or_default();
-        values.push(fill(console, &ask.asker, field, &start)?);
+        let value = fill(console, &ask.asker, field, &start)?;
+        // One field alone is seen in a moment anyway.
+        if fields.len() > 1 {
+            let (style, text) = shown(field, &value);
+            let label = clipped(&one_line(field.label()), MAX_LABEL);
+            hanging(console, &format!("  {label}: "), style, &text)?;
+        }
+        values.push(value);
     }
     while !review(console, &ask.asker, fields, &mut values)? {}
     let filled = fields.iter().zip(values);
@@ -90,8 +97,9 @@ fn fill(
     if let Some(description) = field.description() {
         quote(console, description)?;
     }
-    let question = question(asker, field.label(), hint(field));
-    let value = match field.kind() {
+    let mut question = question(asker, field.label(), hint(field));
+    question.takes_lines = matches!(field.kind(), FieldKind::String { format: None, .. });
+    match field.kind() {
         FieldKind::String { .. } => {
             let start = start.as_str().unwrap_or_default();
             let read = |text: &str| Ok(Value::from(text));
@@ -118,11 +126,7 @@ fn fill(
             choose(console, &question, field, &values, &labels, start)
         }
         FieldKind::Many { choices, .. } => tick(console, &question, field, choices, start),
-    }?;
-    let (style, text) = shown(field, &value);
-    let label = clipped(&one_line(field.label()), MAX_LABEL);
-    hanging(console, &format!("  {label}: "), style, &text)?;
-    Ok(value)
+    }
 }
 
 fn write(

@@ -184,6 +184,7 @@ impl Live {
             label: format!("Leave this question? ({})", question.label),
             hint: String::new(),
             asker: question.asker.clone(),
+            takes_lines: false,
         };
         let choices = [
             "Go on with it".to_owned(),
@@ -257,10 +258,13 @@ impl Live {
         start: &str,
         check: Check<'_, str>,
     ) -> Result<String, Left> {
-        let mut edit = Edit::new(start);
+        let mut edit = Edit::new(start, question.takes_lines);
         let mut error = None;
+        let keys = match question.takes_lines {
+            true => "enter: done · alt-enter: new line",
+            false => "enter: done",
+        };
         loop {
-            let keys = "enter: done · alt-enter: new line";
             self.draw(question, keys, error.as_deref(), |columns, room| {
                 let (rows, (row, column)) = edit.rows(columns.saturating_sub(4));
                 let shown = window(rows.len(), row, room);

@@ -21,7 +21,8 @@ pub(super) fn ask(console: &mut dyn Console, ask: &SamplingAsk) -> Result<Sampli
     leave(&choices, console.choose(&begin, &choices, 0)?)?;
     let mut text = String::new();
     loop {
-        let write = question(&ask.asker, "The answer", "");
+        let mut write = question(&ask.asker, "The answer", "");
+        write.takes_lines = true;
         let check = |text: &str| match text.trim() {
             "" => Err("is empty".to_owned()),
             _ => Ok(()),

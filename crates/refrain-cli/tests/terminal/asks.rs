@@ -148,3 +148,63 @@ fn asks_of_one_round_are_shown_one_after_the_other() {
         "{history}"
     );
 }
+
+#[test]
+fn roots_are_told_where_a_person_says_so() {
+    let server = Asking::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path().canonicalize().expect("a path");
+    let program = format!(
+        "cd '{}' && {}",
+        dir.display(),
+        command(&server, "places", "{}")
+    );
+    let uri = format!("file://{}", dir.display());
+    for (key, told) in [("Enter", true), ("Down", false)] {
+        let screen = Screen::start(100, 30, &program);
+        let seen = screen.sees("? Tell it?");
+        assert!(seen.contains("asks which directories it may work in, for the tool places:"));
+        assert!(
+            seen.contains(&format!("It would be told:\n    {uri}\n")),
+            "{seen}"
+        );
+        if told {
+            screen.press(&[key]);
+            assert!(screen.ends(0).contains(&format!("roots: [{uri:?}]")));
+        } else {
+            screen.press(&[key, "Enter"]);
+            let history = screen.ends(3);
+            assert!(history.contains("(it was declined)"), "{history}");
+            assert!(!history.contains("roots: ["), "{history}");
+        }
+    }
+    // Whoever names them has agreed.
+    let program = format!(
+        "{} --root '{}'",
+        command(&server, "places", "{}"),
+        dir.display()
+    );
+    let screen = Screen::start(100, 30, &program);
+    let history = screen.ends(0);
+    assert!(history.contains(&format!("roots: [{uri:?}]")), "{history}");
+    assert!(!history.contains("? Tell it?"), "{history}");
+}
+
+#[test]
+fn what_was_answered_beforehand_is_not_asked() {
+    let server = Asking::start();
+    let program = command(&server, "both", "{}");
+    let answer = r#"one={"first":"given"}"#;
+    let screen = Screen::start(100, 30, &format!("{program} --answer '{answer}'"));
+    screen.sees("? second");
+    assert!(!screen.history().contains("? first"));
+    screen.types("typed");
+    screen.press(&["Enter"]);
+    screen.sees("? Send it?");
+    screen.press(&["Enter"]);
+    let history = screen.ends(0);
+    assert!(
+        history.contains(r#"got {"first":"given"} and {"second":"typed"}"#),
+        "{history}"
+    );
+}

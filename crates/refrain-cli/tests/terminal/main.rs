@@ -3,7 +3,9 @@
 mod asking;
 mod asks;
 mod forms;
+mod picture;
 mod screen;
+mod serve;
 mod terminals;
 
 use asking::Asking;
@@ -16,9 +18,6 @@ fn call(server: &Asking, tool: &str) -> Screen {
 
 /// The command of a call.
 fn command(server: &Asking, tool: &str, arguments: &str) -> String {
-    let program = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../target/debug/examples/drive"
-    );
+    let program = env!("CARGO_BIN_EXE_refrain");
     format!("{program} call {} {tool} '{arguments}'", server.url())
 }

@@ -1,6 +1,7 @@
 //! A real terminal: tmux, with a server of its own for each test.
 
 use std::process::{Command, Output};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +12,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a screen is looked at.
 const LOOK: Duration = Duration::from_millis(30);
 
+/// What would change what is seen.
+const LISTENED_TO: [&str; 8] = [
+    "CI",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "ENV",
+    "NO_COLOR",
+    "REFRAIN_TOKEN",
+    "RUST_LOG",
+    "TMUX",
+];
+
+/// Has tmux installed where there is none. Without it the tests fail: a terminal that was not there has shown nothing.
+fn has_tmux() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        if Command::new("tmux").arg("-V").output().is_err() {
+            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+            let tools = Command::new("scripts/tools").current_dir(root).status();
+            assert!(tools.is_ok_and(|tools| tools.success()), "no tmux");
+        }
+    });
+}
+
 /// A terminal in which one program runs.
 pub(crate) struct Screen {
     socket: String,
@@ -20,6 +45,7 @@ impl Screen {
     /// Starts a command of the shell in a terminal of so many columns and rows. When it ends, the terminal says with which
     /// code, and whether it was left as it was found.
     pub(crate) fn start(columns: u16, rows: u16, command: &str) -> Self {
+        has_tmux();
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let screen = Self {
@@ -39,7 +65,9 @@ impl Screen {
         let mut command = Command::new("tmux");
         // Without the settings of whoever runs the tests, and with all letters.
         command.args(["-L", &self.socket, "-f", "/dev/null", "-u"]);
-        command.env_remove("TMUX").env_remove("NO_COLOR");
+        for name in LISTENED_TO {
+            command.env_remove(name);
+        }
         command.env("LC_ALL", "C.UTF-8").env("SHELL", "/bin/sh");
         command
     }
@@ -53,7 +81,7 @@ impl Screen {
             .command()
             .args(args)
             .output()
-            .expect("tmux can be started: scripts/tools installs it");
+            .expect("tmux can be started");
         let said = String::from_utf8_lossy(&stderr);
         assert!(status.success(), "tmux {args:?}: {said}");
         String::from_utf8_lossy(&stdout).into_owned()

@@ -2,6 +2,7 @@
 
 use crate::asking::{Asking, HOSTILE, NAME};
 use crate::screen::Screen;
+use crate::serve::Serve;
 use crate::{call, command};
 
 /// How often this is on the screen.
@@ -195,4 +196,117 @@ fn a_terminal_that_only_has_lines_can_decline_and_cancel() {
         screen.press(&["Enter"]);
         assert!(screen.ends(0).contains(outcome));
     }
+}
+
+#[test]
+fn the_result_can_go_elsewhere_and_programs_are_not_asked() {
+    let server = Asking::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("result");
+    let program = format!("{} >'{}'", command(&server, "colour", "{}"), file.display());
+    let screen = Screen::start(80, 24, &program);
+    screen.sees("? colour");
+    screen.press(&["Enter"]);
+    screen.sees("? Send it?");
+    screen.press(&["Enter"]);
+    screen.ends(0);
+    let result = std::fs::read_to_string(&file).expect("the result");
+    assert_eq!(result, "got {\"colour\":\"red\"}\n");
+
+    let program = format!("{} --json", command(&server, "colour", "{}"));
+    let screen = Screen::start(80, 24, &program);
+    let history = screen.ends(3);
+    assert!(!history.contains("? colour"), "{history}");
+}
+
+#[test]
+fn a_prompt_goes_away_when_the_time_of_the_call_is_over() {
+    let server = Asking::start();
+    let program = format!("{} --deadline 2", command(&server, "colour", "{}"));
+    let screen = Screen::start(80, 24, &program);
+    screen.sees("? colour");
+    let history = screen.ends(4);
+    assert!(!history.contains("? colour"), "{history}");
+}
+
+#[test]
+fn a_signal_to_end_leaves_the_terminal_as_it_was() {
+    let server = Asking::start();
+    let program = format!(
+        "sh -c 'echo pid $$; exec {}'",
+        command(&server, "colour", "")
+    );
+    let program = program.replace(" ''", "");
+    let screen = Screen::start(80, 24, &program);
+    let seen = screen.sees("? colour");
+    let pid = seen.split_whitespace().nth(1).expect("the process");
+    let pid = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
+    let signal = rustix::process::Signal::TERM;
+    rustix::process::kill_process(pid.expect("a process"), signal).expect("a signal");
+    screen.ends(130);
+}
+
+#[test]
+fn a_call_that_was_interrupted_at_a_prompt_can_be_taken_up() {
+    let server = Asking::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("call");
+    let program = format!(
+        "{} --save '{}'",
+        command(&server, "both", "{}"),
+        file.display()
+    );
+    let screen = Screen::start(80, 40, &program);
+    screen.sees("? first");
+    screen.types("1");
+    screen.press(&["Enter"]);
+    screen.sees("? Send it?");
+    screen.press(&["Enter"]);
+    screen.sees("? second");
+    screen.press(&["C-c"]);
+    screen.ends(130);
+
+    let program = env!("CARGO_BIN_EXE_refrain");
+    let screen = Screen::start(80, 40, &format!("{program} resume '{}'", file.display()));
+    screen.sees("? ");
+    assert!(
+        !screen.history().contains("? first"),
+        "{}",
+        screen.history()
+    );
+    screen.sees("? second");
+    screen.types("2");
+    screen.press(&["Enter"]);
+    screen.sees("? Send it?");
+    screen.press(&["Enter"]);
+    let history = screen.ends(0);
+    assert!(
+        history.contains(r#"got {"first":"1"} and {"second":"2"}"#),
+        "{history}"
+    );
+}
+
+#[test]
+fn a_trace_does_not_go_through_a_prompt() {
+    // A task is watched while its ask is shown.
+    let (_serve, port) = Serve::start();
+    let program = env!("CARGO_BIN_EXE_refrain");
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let program = format!("{program} call {url} echo_task --trace");
+    let screen = Screen::start(100, 200, &program);
+    screen.sees("? input");
+    screen.types("once");
+    screen.press(&["Enter"]);
+    screen.sees("? Send it?");
+    screen.press(&["Enter"]);
+    let history = screen.ends(0);
+    let (before, rest) = history.split_once("The server at").expect("an ask");
+    let (asked, after) = rest.split_once("input  once").expect("a review");
+    assert!(
+        before.contains("→ round 1  tools/call echo_task"),
+        "{before}"
+    );
+    assert!(!asked.contains(['→', '←']), "{asked}");
+    assert!(after.contains("→          tasks/update"), "{after}");
+    assert!(after.contains("Echo: once"), "{after}");
 }

@@ -8,15 +8,17 @@ use crossterm::event::{KeyCode, KeyModifiers};
 pub(super) struct Edit {
     text: Vec<char>,
     at: usize,
+    takes_lines: bool,
 }
 
 impl Edit {
     /// A text that is there beforehand, the cursor at its end.
-    pub(super) fn new(text: &str) -> Self {
+    pub(super) fn new(text: &str, takes_lines: bool) -> Self {
         let text: Vec<char> = text.chars().collect();
         Self {
             at: text.len(),
             text,
+            takes_lines,
         }
     }
 
@@ -95,9 +97,12 @@ impl Edit {
         (rows, cursor)
     }
 
+    /// Puts in a character; the end of a line only where there may be several.
     fn insert(&mut self, c: char) {
-        self.text.insert(self.at, c);
-        self.at += 1;
+        if c != '\n' || self.takes_lines {
+            self.text.insert(self.at, c);
+            self.at += 1;
+        }
     }
 
     fn cut(&mut self, from: usize, to: usize) {
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn keys_do_what_they_do_elsewhere() {
         use KeyCode::{Backspace, Char, Delete, Down, End, Home, Left, Right, Up};
-        let mut edit = Edit::new("one two");
+        let mut edit = Edit::new("one two", true);
         press(&mut edit, &[Left, Backspace, Delete, Char('l'), Char('d')]);
         assert_eq!(edit.text(), "one tld");
         press(&mut edit, &[Home, Char('a'), End, Char('z'), Right]);
@@ -185,13 +190,18 @@ mod tests {
         press(&mut edit, &[Left]);
         control(&mut edit, 'u');
         assert_eq!(edit.text(), "ab!\n\n");
+
+        let mut edit = Edit::new("", false);
+        edit.paste("a\nb");
+        control(&mut edit, 'j');
+        assert_eq!(edit.text(), "ab");
     }
 
     #[test]
     fn rows_are_no_wider_than_they_may_be_and_hold_the_cursor() {
         let text = "0123456789日本語日本語\x1b[2J\nx\n";
         for most in 10..30 {
-            let mut edit = Edit::new(text);
+            let mut edit = Edit::new(text, true);
             for at in 0..=edit.text.len() {
                 edit.at = at;
                 let (rows, (row, column)) = edit.rows(most);
@@ -200,8 +210,8 @@ mod tests {
                 assert_eq!(rows.concat(), "0123456789日本語日本語␛[2Jx", "{most} {at}");
             }
         }
-        let (rows, cursor) = Edit::new("ab\ncd").rows(10);
+        let (rows, cursor) = Edit::new("ab\ncd", true).rows(10);
         assert_eq!((rows.len(), cursor), (2, (1, 2)));
-        assert_eq!(Edit::new("0123456789").rows(10).1, (1, 0));
+        assert_eq!(Edit::new("0123456789", true).rows(10).1, (1, 0));
     }
 }
