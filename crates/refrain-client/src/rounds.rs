@@ -5,7 +5,7 @@
 
 use crate::ask::{Answer, Ask};
 use crate::call::Call;
-use crate::client::{Client, Inner, Request, back_off, lock};
+use crate::client::{Client, Inner, Request, back_off, lock, over};
 use crate::error::{Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
 use crate::limits::Limits;
@@ -22,7 +22,6 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// What a round came to.
@@ -177,14 +176,6 @@ impl Drop for Care {
     }
 }
 
-/// Waits for this long, or for ever.
-async fn over(limit: Option<Duration>) {
-    match limit {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
-    }
-}
-
 impl Inner {
     /// Makes rounds until the call is done.
     async fn drive(self: &Arc<Self>, pending: &mut PendingCall) -> Result<Value, ErrorKind> {
@@ -279,7 +270,11 @@ impl Inner {
                 return Ok(Some(result));
             }
             Reply::Incomplete { asks, state } => pending.next(asks, state),
-            Reply::Task(id) => pending.become_task(id),
+            Reply::Task(id) if kind == CallKind::Tool => pending.become_task(id),
+            Reply::Task(_) => {
+                let why = format!("{} cannot become a task", kind.method());
+                return Err(ErrorKind::BadAnswer(why));
+            }
         }
         Ok(None)
     }
@@ -404,8 +399,14 @@ impl Reply {
 
 /// The result of a request that asks nothing.
 pub(crate) fn complete(raw: &RawValue) -> Result<Value, ErrorKind> {
+    check_complete(raw)?;
+    object_of(raw)
+}
+
+/// Whether a result is a complete one.
+pub(crate) fn check_complete(raw: &RawValue) -> Result<(), ErrorKind> {
     match result_type(raw)?.as_deref() {
-        None | Some("complete") => object_of(raw),
+        None | Some("complete") => Ok(()),
         Some(other) => Err(ErrorKind::UnknownResultType(other.to_owned())),
     }
 }

@@ -265,8 +265,8 @@ impl Shared {
         let to = match &message {
             Incoming::Response(_) => routes.answered(id),
             Incoming::Notification { method, params } => match method.as_str() {
-                // An ask is withdrawn: the call that has it knows.
-                "notifications/cancelled" => {
+                // An ask is withdrawn: the call that has it knows. Newer servers end subscriptions by it, and name them.
+                "notifications/cancelled" if !routes.is_modern => {
                     routes.tell_calls(method, params.as_deref());
                     return;
                 }
@@ -349,6 +349,7 @@ impl Route {
 #[serde(rename_all = "camelCase")]
 struct Mark {
     progress_token: Option<Value>,
+    request_id: Option<Value>,
     #[serde(rename = "_meta", default)]
     meta: BTreeMap<String, Value>,
 }
@@ -357,7 +358,8 @@ impl Mark {
     fn read(params: Option<&RawValue>) -> Option<u64> {
         let mark: Self = serde_json::from_str(params?.get()).ok()?;
         let subscription = mark.meta.get(SUBSCRIPTION_ID_KEY);
-        let id = mark.progress_token.as_ref().or(subscription)?;
+        let id = mark.progress_token.as_ref().or(subscription);
+        let id = id.or(mark.request_id.as_ref())?;
         id.as_u64().or_else(|| id.as_str()?.parse().ok())
     }
 }
