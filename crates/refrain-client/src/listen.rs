@@ -83,7 +83,10 @@ impl Listening {
                     outcome: Err(refusal),
                     ..
                 }) => return Err(ErrorKind::Refused(refusal).into()),
-                message if is_end(&message) => return Ok(None),
+                message if is_end(&message) => {
+                    tracing::debug!(?message, "the server ended a subscription");
+                    return Ok(None);
+                }
                 Incoming::Notification { method, params } => {
                     if let Some(change) = read(&method, params.as_deref()) {
                         self.inner.changed(&change);

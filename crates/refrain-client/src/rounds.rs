@@ -83,11 +83,19 @@ impl Client {
         self.resume(self.prepare(call)).await
     }
 
-    /// Makes the next round of a call that waits, with the answers it was given.
+    /// Makes the next round of a call that waits, with the answers it was given. All that is asked must be answered.
     ///
-    /// A call that has become a task is told the answers, and then looked at once.
+    /// A call that has become a task is told the answers there are, and then looked at once.
     pub async fn resume(&self, mut pending: PendingCall) -> Result<Outcome, Error> {
         self.adopt(&mut pending);
+        let open = pending.unanswered();
+        if pending.task_id().is_none() && !open.is_empty() {
+            let unanswered = open.iter().map(|ask| Unanswered {
+                key: ask.key().to_owned(),
+                why: "it was not answered".to_owned(),
+            });
+            return Err(ErrorKind::Unanswered(unanswered.collect()).of(&pending));
+        }
         let done = self.inner.round(&mut pending).await;
         match done.map_err(|kind| failed(kind, &pending))? {
             Some(result) => Ok(Outcome::Complete(result)),

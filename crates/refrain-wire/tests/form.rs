@@ -175,6 +175,26 @@ fn defaults_are_put_in_where_nothing_is() {
 }
 
 #[test]
+fn a_dialect_is_a_published_one_or_refused_by_name() {
+    let of = |dialect: Value| json!({"$schema": dialect, "type": "object", "properties": {}});
+    for dialect in [
+        "https://json-schema.org/draft/2020-12/schema",
+        "http://json-schema.org/draft-07/schema#",
+    ] {
+        assert!(parse(&of(json!(dialect))).is_ok(), "{dialect}");
+    }
+    for dialect in [
+        json!("https://example.com/own"),
+        json!("json-schema.org/x"),
+        json!(7),
+    ] {
+        let why = refused(&of(dialect.clone()));
+        let named = dialect.as_str().unwrap_or("$schema").to_owned();
+        assert!(why.contains(&named), "{named}: {why}");
+    }
+}
+
+#[test]
 fn what_is_no_form_is_said_to_be_none() {
     for (schema, why) in [
         ("[]", "invalid type: sequence, expected an object"),

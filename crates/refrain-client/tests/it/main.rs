@@ -9,6 +9,7 @@ mod rules_asks;
 mod rules_cache;
 mod rules_http;
 mod rules_listen;
+mod rules_pipe;
 mod rules_tasks;
 mod rules_time;
 mod support;

@@ -73,6 +73,7 @@ async fn a_model_is_not_given_tools_or_a_conversation_that_makes_no_sense() {
     let user = json!([{"role": "user", "content": text}]);
     let result = json!({"type": "tool_result", "toolUseId": "1", "content": []});
     let tool = json!({"name": "x", "inputSchema": {"type": "object"}});
+    let link = json!({"type": "resource_link", "uri": "file:///x", "name": "x"});
     for (params, word) in [
         (json!({"messages": user, "tools": [tool]}), "tools"),
         (
@@ -85,11 +86,11 @@ async fn a_model_is_not_given_tools_or_a_conversation_that_makes_no_sense() {
         ),
         (
             json!({"messages": [{"role": "system", "content": text}]}),
-            "role",
+            "system",
         ),
         (
-            json!({"messages": [{"role": "user", "content": {"type": "dance"}}]}),
-            "dance",
+            json!({"messages": [{"role": "user", "content": link}]}),
+            "messages[0]",
         ),
     ] {
         let mut params = params;

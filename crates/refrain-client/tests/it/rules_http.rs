@@ -129,6 +129,8 @@ async fn an_answer_may_be_a_stream_of_which_requests_are_passed_over() {
                 json!({"method": "notifications/progress", "params": progress}),
                 json!({"method": "notifications/message", "params": {"level": "info", "data": "so far"}}),
                 json!({"method": "notifications/dance", "params": {}}),
+                json!({"method": "notifications/progress", "params": {"progress": "far"}}),
+                json!({"method": "notifications/message", "params": {"level": 7, "data": "?"}}),
                 json!({"method": "roots/list", "id": 1}),
                 json!({"method": "ping", "id": "p"}),
                 json!({"result": {"content": [{"type": "text", "text": "done"}]}}),
@@ -200,4 +202,38 @@ async fn errors_are_told_as_they_came_whatever_their_number() {
         );
         assert_eq!(server.requests("resources/read").len(), 1);
     }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_under_reserved_names_is_passed_over() {
+    let odd = json!({
+        "io.modelcontextprotocol/serverInfo": 7,
+        "io.modelcontextprotocol/protocolVersion": ["?"],
+        "progressToken": {},
+        "traceparent": 0,
+    });
+    let server = Told::start_raw(move |request| match request["method"].as_str() {
+        Some("server/discover") => {
+            Say::Result(json!({"supportedVersions": ["2026-07-28"], "_meta": odd}))
+        }
+        _ => Say::Result(json!({"content": [], "_meta": odd})),
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    assert_eq!(client.server().info, None);
+    let result = client.call_tool("t", json!({})).await.unwrap();
+    assert_eq!(result.meta.unwrap()["traceparent"], 0, "it is handed on");
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_itself_must_be_a_result_that_is_known() {
+    let server = Told::start_raw(|_| {
+        Say::Result(json!({"resultType": "dance", "supportedVersions": ["2026-07-28"]}))
+    })
+    .await;
+    let error = Client::builder().connect(&server.url).await.unwrap_err();
+    assert!(
+        matches!(&error.kind, ErrorKind::UnknownResultType(kind) if kind == "dance"),
+        "{error}"
+    );
 }
