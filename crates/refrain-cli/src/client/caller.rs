@@ -12,7 +12,8 @@ use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Bearer, Call, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall, RpcFailure,
+    Asker, Bearer, Call, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall,
+    RpcFailure,
 };
 use refrain_wire::{CallKind, Implementation};
 use serde::Serialize;
@@ -213,7 +214,7 @@ impl Caller {
 
     async fn drive(&mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
         let kind = pending.call().kind();
-        let target = pending.call().target().to_owned();
+        let asker = pending.asker();
         let done = self
             .client
             .finish_unless(pending, self.interrupt.wait())
@@ -227,11 +228,15 @@ impl Caller {
         if let Some(keep) = &self.keep {
             keep.remove()?;
         }
+        let open = self.open();
+        if !open.is_empty() {
+            self.show_asks(&asker, "asked, and went on without an answer", &open);
+        }
         self.tell_left();
         if kind == CallKind::Tool && output::is_error(&result) {
             return Err(Stop {
                 code: Code::Refused,
-                message: format!("{target} says that it failed"),
+                message: format!("{} says that it failed", asker.target),
             });
         }
         Ok(Code::Done)
@@ -271,7 +276,7 @@ impl Caller {
             (None, None) => GoOn::Again,
         };
         if let ErrorKind::Unanswered(unanswered) = &error.kind {
-            let asked = asked(pending.asks(), unanswered);
+            let asked = asked(pending.asks(), self.open(), unanswered);
             return self.unanswered(stop, pending, &asked, &go_on);
         }
         match go_on {
@@ -314,16 +319,7 @@ impl Caller {
                 stop = stop.and(&unsaid.message);
             }
         } else {
-            let asker = pending.asker();
-            let server = asker.server.as_deref().unwrap_or("a server without a name");
-            let mut lines = vec![format!(
-                "{} at {} ({}) asks:",
-                one_line(&asker.target),
-                one_line(server),
-                one_line(&asker.address)
-            )];
-            lines.extend(asked.iter().flat_map(Asked::lines));
-            self.screen.say(&lines.join("\n"));
+            self.show_asks(&pending.asker(), "asks", asked);
         }
         stop.message = match go_on {
             GoOn::File(file) => format!(
@@ -341,6 +337,24 @@ impl Caller {
             ),
         };
         stop
+    }
+
+    fn show_asks(&self, asker: &Asker, verb: &str, asked: &[Asked]) {
+        let server = asker.server.as_deref().unwrap_or("a server without a name");
+        let mut lines = vec![format!(
+            "{} at {} ({}) {verb}:",
+            one_line(&asker.target),
+            one_line(server),
+            one_line(&asker.address)
+        )];
+        lines.extend(asked.iter().flat_map(Asked::lines));
+        self.screen.say(&lines.join("\n"));
+    }
+
+    /// What was asked and not answered so far.
+    fn open(&self) -> Vec<Asked> {
+        let answerer = self.answerer.as_ref();
+        answerer.map(|answerer| answerer.open()).unwrap_or_default()
     }
 
     /// Nobody waits for the task any more, and nobody could find it again.
