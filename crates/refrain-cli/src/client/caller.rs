@@ -3,6 +3,7 @@
 use super::answerer::Answerer;
 use super::asked::{Asked, Shown, asked, quoted};
 use super::exit::{Code, Stop};
+use super::interrupt::Interrupt;
 use super::json::{Fold, Json};
 use super::keep::Keep;
 use super::options::{Answering, Place, Reach};
@@ -24,48 +25,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use url::{Host, Url};
 
 const DIM: Style = Style::new().dimmed();
 /// How long a server has to hear that a task is called off.
 const CANCEL_TIME: Duration = Duration::from_secs(5);
-
-/// Ctrl-C, and whoever else wants the command to end.
-pub(super) struct Interrupt {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Interrupt {
-    pub(super) fn new() -> Result<Self, Stop> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Stop::usage(format!("signals cannot be listened to: {error}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-
-    /// Does something, unless it is interrupted.
-    pub(super) async fn unless<T, E: Into<Stop>>(
-        &mut self,
-        work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Stop> {
-        tokio::select! {
-            done = work => done.map_err(Into::into),
-            () = self.wait() => Err(Stop::interrupted()),
-        }
-    }
-}
 
 /// A server that is reached.
 pub(super) struct Caller {
@@ -163,6 +127,7 @@ impl Caller {
         let client = match &place {
             Place::Url(url) => {
                 if let Some(token) = reach.token()? {
+                    warn_if_open(url, &screen);
                     let bearer =
                         Bearer::new(&token).map_err(|error| Stop::usage(error.to_string()))?;
                     builder = builder.authorize(bearer);
@@ -409,6 +374,22 @@ impl Caller {
                 one_line(&key)
             ));
         }
+    }
+}
+
+/// Says so, if everybody on the way can read the access token.
+fn warn_if_open(url: &str, screen: &Screen) {
+    let Ok(url) = Url::parse(url) else { return };
+    let is_here = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => true,
+    };
+    if url.scheme() == "http" && !is_here {
+        screen.say(&format!(
+            "refrain: the access token is sent to {url} without encryption; use https if the server has it"
+        ));
     }
 }
 
