@@ -70,13 +70,15 @@ impl HttpLink {
         watcher: Watcher,
         message_max: usize,
     ) -> Result<Self, ErrorKind> {
-        // A token must not travel to another server, and neither must what people answered.
+        // A token must not travel to another server, and neither must what people answered. Other redirects than these
+        // two would leave the message behind.
         let stay = redirect::Policy::custom(|attempt| {
             let same = attempt
                 .previous()
                 .first()
                 .is_some_and(|first| first.origin() == attempt.url().origin());
-            if !same || attempt.previous().len() > REDIRECTS_MAX {
+            let keeps = matches!(attempt.status().as_u16(), 307 | 308);
+            if !same || !keeps || attempt.previous().len() > REDIRECTS_MAX {
                 attempt.stop()
             } else {
                 attempt.follow()
@@ -432,7 +434,7 @@ impl HttpExchange {
             return Err(LinkError::Final(ErrorKind::NotMcp {
                 address: url.to_string(),
                 why: format!(
-                    "it sends on to {to}, which is another server; use that URL if you trust it"
+                    "it sends on to {to}, where nothing is sent unasked; use that URL if you trust it"
                 ),
             }));
         }
