@@ -183,6 +183,7 @@ impl Inner {
         let raw = self.request(&request).await?;
         check_complete(&raw)?;
         pending.answers_sent();
+        self.setup.onlooker.see(pending);
         Ok(())
     }
 
@@ -269,6 +270,7 @@ impl Inner {
                         Ok(answer) => pending.answer(&key, answer).map_err(|error| NoAnswer::later(&error)),
                         Err(none) => Err(none),
                     };
+                    self.setup.onlooker.see(pending);
                     let Err(none) = given_up else { continue };
                     let why = none.why;
                     unanswered.push(Unanswered { key, why });
