@@ -188,6 +188,31 @@ async fn what_is_sent_does_not_go_on_to_another_server() {
 }
 
 #[tokio::test]
+async fn within_a_server_a_message_is_sent_on_whole_or_not_at_all() {
+    for status in [301, 302, 303, 307, 308] {
+        let server = Told::start(move |request| match request["params"]["name"].as_str() {
+            Some("moved") => Say::Elsewhere(status, "/elsewhere".to_owned()),
+            _ => anything(request),
+        })
+        .await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        let called = client.call_tool("moved", json!({})).await;
+        let seen: Vec<_> = server.messages();
+        let paths: Vec<_> = seen.iter().map(|(head, _)| head.uri.path()).collect();
+        if status < 307 {
+            assert!(matches!(called.unwrap_err().kind, ErrorKind::NotMcp { .. }));
+            assert_eq!(paths, ["/mcp", "/mcp"]);
+        } else {
+            assert!(called.is_err(), "it is sent on for ever");
+            assert_eq!(paths[..3], ["/mcp", "/mcp", "/elsewhere"]);
+            assert!(paths.len() < 10, "not for ever: {paths:?}");
+            assert_eq!(seen[1].1, seen[2].1);
+            assert_eq!(header(&seen[2].0, "mcp-name"), Some("moved"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn errors_are_told_as_they_came_whatever_their_number() {
     for code in [-32002, -32000, -32042, -32602, -32099, 7] {
         let server = Told::start(move |_| Say::Error(code, "no such thing")).await;
