@@ -13,7 +13,8 @@ use url::Url;
 const LONG: u64 = 600_000;
 
 async fn connect(server: &Told) -> Client {
-    Client::builder().connect(&server.url).await.unwrap()
+    let client = Client::builder().connect(&server.url).await;
+    client.expect("a server")
 }
 
 fn read(text: &str, ttl: u64) -> Say {
@@ -30,7 +31,7 @@ fn page(name: &str, next: Option<&str>, ttl: u64) -> Say {
 }
 
 async fn prompts(client: &Client) -> Vec<String> {
-    let prompts = client.prompts().await.unwrap();
+    let prompts = client.prompts().await.expect("prompts");
     prompts.into_iter().map(|prompt| prompt.name).collect()
 }
 
@@ -89,7 +90,7 @@ impl Authorize for Turning {
         _url: &'a Url,
     ) -> BoxFuture<'a, Result<HeaderMap, AuthError>> {
         let token = format!("Bearer {}", self.0.load(Ordering::SeqCst));
-        let token = HeaderValue::try_from(token).unwrap();
+        let token = HeaderValue::try_from(token).expect("a token");
         Box::pin(async { Ok(HeaderMap::from_iter([(AUTHORIZATION, token)])) })
     }
 

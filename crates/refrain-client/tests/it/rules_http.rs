@@ -30,17 +30,28 @@ fn anything(request: &Value) -> Say {
 
 /// Makes a request of every kind.
 async fn everything(client: &Client) {
-    client.tools().await.unwrap();
-    client.call_tool("wärme", json!({})).await.unwrap();
-    client.get_prompt("plain", json!({})).await.unwrap();
-    client.read_resource("file:///a b").await.unwrap();
-    client.listen(&Filter::default()).await.unwrap();
-    client.task(TASK).await.unwrap();
-    client.cancel_task(TASK).await.unwrap();
+    client.tools().await.expect("an answer");
+    client
+        .call_tool("wärme", json!({}))
+        .await
+        .expect("an answer");
+    client
+        .get_prompt("plain", json!({}))
+        .await
+        .expect("an answer");
+    client
+        .read_resource("file:///a b")
+        .await
+        .expect("an answer");
+    client.listen(&Filter::default()).await.expect("an answer");
+    client.task(TASK).await.expect("an answer");
+    client.cancel_task(TASK).await.expect("an answer");
 }
 
 fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
-    head.headers.get(name).map(|value| value.to_str().unwrap())
+    head.headers
+        .get(name)
+        .map(|value| value.to_str().expect("an answer"))
 }
 
 #[tokio::test]
