@@ -226,7 +226,7 @@ impl Inner {
         while let Some((key, answer)) = answering.next().await {
             let taken = answer.and_then(|answer| {
                 let taken = pending.answer(key, answer);
-                taken.map_err(|error| NoAnswer::later(&error))
+                taken.map_err(|error| NoAnswer::later(error.why()))
             });
             self.setup.onlooker.see(pending);
             if let Err(none) = taken {
@@ -246,7 +246,7 @@ impl Inner {
         let handlers = &self.setup.handlers;
         match ask.kind() {
             Some(kind) if !handlers.has(kind) && self.setup.by_hand.contains(&kind) => {
-                Err(NoAnswer::later(&"it is to be answered by hand"))
+                Err(NoAnswer::later("it is to be answered by hand"))
             }
             _ => handlers.answer(ask).await,
         }
