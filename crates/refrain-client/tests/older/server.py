@@ -108,6 +108,9 @@ def call(name, params):
     if name in ["withdrawn", "withdrawn early"]:
         asked = form()
         write({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
+        if name == "withdrawn early":
+            # The client says something when it has begun to answer.
+            queue.append(read_line())
         write({"method": "notifications/cancelled", "params": {"requestId": asked}})
         if name == "withdrawn early":
             # It goes on when the client says anything.

@@ -135,7 +135,7 @@ impl Unwritten {
 /// Reads for as long as somebody waits for something else.
 async fn read_on(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
     reading.await;
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Gives the process time to end by itself, and then makes it.
