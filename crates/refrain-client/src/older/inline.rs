@@ -7,9 +7,9 @@ use crate::ask::{Answer, Ask, Asker};
 use crate::client::{Inner, Request, back_off};
 use crate::error::{ErrorKind, Unanswered};
 use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
-use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use refrain_wire::{AskKind, CallKind, ErrorCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,8 +55,9 @@ impl Inner {
                     tokio::select! {
                         message = &mut next => break message?,
                         Some(answer) = answering.next(), if !answering.is_empty() => {
-                            if let Ok(Some(without)) = answer {
-                                unanswered.push(without);
+                            if let Ok((id, without)) = answer {
+                                withdrawing.remove(&id);
+                                unanswered.extend(without);
                             }
                             silent.as_mut().reset(Instant::now() + silence);
                         }
@@ -76,6 +77,7 @@ impl Inner {
                         && let Some(handle) = withdrawing.remove(&id.to_string())
                     {
                         handle.abort();
+                        self.link.settled(&id);
                     }
                 }
                 Incoming::Notification { method, params } => {
@@ -90,7 +92,8 @@ impl Inner {
                         return Err(LinkError::Final(kind));
                     }
                     let (handle, registration) = AbortHandle::new_pair();
-                    withdrawing.insert(id.to_string(), handle);
+                    let id_text = id.to_string();
+                    withdrawing.insert(id_text.clone(), handle);
                     let asked = Asked {
                         id,
                         key: format!("ask-{asked}"),
@@ -98,6 +101,7 @@ impl Inner {
                         params,
                     };
                     let answer = self.answer_asked(asked, &asker, session);
+                    let answer = answer.map(|without| (id_text, without));
                     answering.push(Abortable::new(answer, registration));
                 }
             }
@@ -135,6 +139,7 @@ impl Inner {
             (Err(why), None) => (unknown(id, method, &why), Some(why)),
         };
         let sent = self.tell(body, session).await;
+        self.link.settled(id);
         let unsent = sent.err().map(|error| error.into_kind().to_string());
         let why = why.or_else(|| Some(format!("the answer was not sent: {}", unsent?)))?;
         tracing::warn!(key, why, "an ask is not answered");

@@ -80,12 +80,18 @@ impl HttpExchange {
                     message: &text,
                     status,
                 });
-                let (id, message) = read_message(&text, status)
+                let (id, mut message) = read_message(&text, status)
                     .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
                 let is_other = id.is_some_and(|id| {
                     !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
                 });
-                if !is_other || self.refuses_as_a_whole(&message) {
+                if !is_other {
+                    return Ok(message);
+                }
+                if self.refuses_as_a_whole(&message) {
+                    if let Incoming::Response(response) = &mut message {
+                        response.names_request = false;
+                    }
                     return Ok(message);
                 }
                 if self.events.is_none() {
@@ -180,8 +186,11 @@ impl HttpExchange {
             return Ok(());
         }
         let shown: String = body.chars().take(SHOWN).collect();
-        if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
-            let wait = self.response.headers().get(RETRY_AFTER);
+        let wait = self.response.headers().get(RETRY_AFTER);
+        // Gateways say so too when they lost a server that was at work. Only one that says when to come again has not
+        // begun.
+        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
+        if status == StatusCode::TOO_MANY_REQUESTS || (is_unavailable && wait.is_some()) {
             let kind = ErrorKind::Status {
                 status: status.as_u16(),
                 body: shown,
@@ -191,7 +200,7 @@ impl HttpExchange {
         }
         if matches!(
             status,
-            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
         ) {
             return Err(LinkError::Lost(ErrorKind::Status {
                 status: status.as_u16(),
