@@ -2,8 +2,8 @@
 
 use refrain::store::MemoryStore;
 use refrain::{
-    AllowedHosts, Answer, Choice, Cx, Field, Form, MemoryStore, Result, SamplingParams, Server,
-    TaskOptions, Tool, serve,
+    AllowedHosts, Answer, Choice, Cx, Field, Form, Result, SamplingParams, Server, TaskOptions,
+    Tool, serve,
 };
 use serde_json::{Map, Value};
 use std::future::pending;
