@@ -1,6 +1,6 @@
 //! A call that waits.
 
-use crate::ask::{Answer, Ask, Asker};
+use crate::ask::{Answer, Ask, Asker, without_arguments};
 use crate::call::Call;
 use crate::ordered::Ordered;
 use serde::{Deserialize, Serialize};
@@ -303,12 +303,12 @@ impl PendingCall {
     }
 }
 
-/// The state and the answers are secrets; they are left out.
+/// The state and the answers are secrets, and so may the arguments of a command be; they are left out.
 impl fmt::Debug for PendingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asks: Vec<_> = self.asks.0.iter().map(|(key, _)| key).collect();
         f.debug_struct("PendingCall")
-            .field("address", &self.address)
+            .field("address", &without_arguments(&self.address))
             .field("kind", &self.call.kind())
             .field("target", &self.call.target())
             .field("round", &self.round)

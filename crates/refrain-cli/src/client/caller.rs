@@ -6,7 +6,7 @@ use super::exit::{Code, Stop};
 use super::interrupt::Interrupt;
 use super::json::{Fold, Json};
 use super::keep::Keep;
-use super::options::{Answering, Place, Reach};
+use super::options::{Answering, Place, Reach, TOKEN};
 use super::output;
 use super::screen::Screen;
 use super::text::one_line;
@@ -30,6 +30,9 @@ use url::{Host, Url};
 const DIM: Style = Style::new().dimmed();
 /// How long a server has to hear that a task is called off.
 const CANCEL_TIME: Duration = Duration::from_secs(5);
+
+/// How long the end of a connection may take.
+const CLOSE_TIME: Duration = Duration::from_secs(10);
 
 /// A server that is reached.
 pub(super) struct Caller {
@@ -166,9 +169,13 @@ impl Caller {
         self.until_done(PendingCall::of_task(task), false).await
     }
 
-    /// Ends the connection, and a command that was started for it.
-    pub(super) async fn close(self) {
-        self.client.close().await;
+    /// Ends the connection, and a command that was started for it. Whoever interrupts this does not want to wait for it.
+    pub(super) async fn close(mut self) {
+        tokio::select! {
+            // What takes longer is left behind.
+            _ = tokio::time::timeout(CLOSE_TIME, self.client.close()) => {}
+            () = self.interrupt.wait() => {}
+        }
     }
 
     async fn until_done(mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
@@ -216,7 +223,7 @@ impl Caller {
         self.tell_left();
         let kept = match (&self.keep, &error.pending) {
             (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
-            (Some(keep), None) => keep.remove().map(|()| None),
+            (Some(keep), None) => keep.refused(),
             (None, _) => Ok(None),
         };
         let file = match kept {
@@ -233,7 +240,14 @@ impl Caller {
             stop = stop.and(&unsaid.message);
         }
         let Some(pending) = &error.pending else {
-            return stop;
+            return match file {
+                Some(file) => stop.and(&format!(
+                    "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
+                    file.display(),
+                    self.resume(file, "")
+                )),
+                None => stop,
+            };
         };
         let go_on = match (file, pending.task_id()) {
             (Some(file), _) => GoOn::File(file),
@@ -393,11 +407,12 @@ fn warn_if_open(url: &str, screen: &Screen) {
     }
 }
 
-/// A command that does not hear of Ctrl-C itself: it ends when it is told that the call is over.
+/// A command that does not hear of Ctrl-C itself: it ends when it is told that the call is over. The access token is for
+/// servers behind a URL.
 fn command(words: &[OsString]) -> Command {
     let mut words = words.iter();
     let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
-    command.args(words).process_group(0);
+    command.args(words).process_group(0).env_remove(TOKEN);
     command
 }
 
