@@ -296,6 +296,12 @@ impl PendingCall {
         self.asks.is_empty() || self.is_asked_again
     }
 
+    /// The server is where it was before.
+    pub(crate) fn moved_back(&mut self, former: &Self) {
+        self.address.clone_from(&former.address);
+        self.server.clone_from(&former.server);
+    }
+
     /// The server is somewhere else now.
     pub(crate) fn moved_to(&mut self, address: &str, server: Option<&str>) {
         address.clone_into(&mut self.address);

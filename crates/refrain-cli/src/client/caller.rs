@@ -13,10 +13,10 @@ use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Asker, Bearer, Call, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall,
+    Asker, Bearer, Call, Client, ClientBuilder, Error, ErrorKind, Limits, LogMessage, PendingCall,
     RpcFailure,
 };
-use refrain_wire::{CallKind, Implementation};
+use refrain_wire::{CallKind, ErrorCode, Implementation};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -28,6 +28,8 @@ use std::time::Duration;
 use url::{Host, Url};
 
 const DIM: Style = Style::new().dimmed();
+/// How long a server may be silent when it is reached, or is asked for what it has.
+const SILENCE: Duration = Duration::from_secs(60);
 /// How long a server has to hear that a task is called off.
 const CANCEL_TIME: Duration = Duration::from_secs(5);
 
@@ -71,7 +73,12 @@ impl Caller {
     /// Reaches a server, of which nothing is asked that asks back.
     pub(super) async fn reach(reach: &Reach, place: Place) -> Result<Self, Stop> {
         let screen = Screen::new(reach.json);
-        Self::connect(Client::builder(), reach, place, screen, 0).await
+        let limits = Limits {
+            silence: SILENCE,
+            ..Limits::default()
+        };
+        let builder = Client::builder().limits(limits);
+        Self::connect(builder, reach, place, screen, 0, SILENCE).await
     }
 
     /// Reaches a server to make a call, of which there have been so many rounds. It is kept whenever it waits anew.
@@ -102,7 +109,8 @@ impl Caller {
                 }
             });
         }
-        let reached = Self::connect(builder, reach, place, screen, rounds).await?;
+        let limit = answering.limits().deadline.unwrap_or(SILENCE).min(SILENCE);
+        let reached = Self::connect(builder, reach, place, screen, rounds, limit).await?;
         Ok(Self {
             answerer: Some(answerer),
             keep,
@@ -116,6 +124,7 @@ impl Caller {
         place: Place,
         screen: Screen,
         rounds: u32,
+        limit: Duration,
     ) -> Result<Self, Stop> {
         let mut builder = builder.info(Implementation {
             name: "refrain".to_owned(),
@@ -135,9 +144,13 @@ impl Caller {
                         Bearer::new(&token).map_err(|error| Stop::usage(error.to_string()))?;
                     builder = builder.authorize(bearer);
                 }
-                interrupt.unless(builder.connect(url)).await?
+                let connected = in_time(limit, builder.connect(url));
+                interrupt.unless(connected).await?
             }
-            Place::Command(words) => interrupt.unless(builder.spawn(command(words))).await?,
+            Place::Command(words) => {
+                let spawned = in_time(limit, builder.spawn(command(words)));
+                interrupt.unless(spawned).await?
+            }
         };
         Ok(Self {
             client,
@@ -258,7 +271,14 @@ impl Caller {
             let asked = asked(pending.asks(), self.open(), unanswered);
             return self.unanswered(stop, pending, &asked, &go_on);
         }
+        if is_foreign_state(&error.kind, pending) {
+            stop = stop.and(
+                "this server may not have the keys of the one that asked, or the call has waited for too long: go on at \
+                 the right server with --url, or call anew",
+            );
+        }
         match go_on {
+            GoOn::Task(_) if matches!(error.kind, ErrorKind::Refused(_)) => stop,
             GoOn::File(file) => stop.and(&format!(
                 "the call is kept in {}; go on with\n  {}",
                 file.display(),
@@ -439,4 +459,21 @@ fn logged(message: &LogMessage) -> String {
         }),
     };
     format!("{DIM}{}{logger}: {text}{DIM:#}", one_line(&message.level))
+}
+
+/// Connects, but not for longer than this.
+async fn in_time(
+    limit: Duration,
+    connecting: impl Future<Output = Result<Client, Error>>,
+) -> Result<Client, Error> {
+    let connected = tokio::time::timeout(limit, connecting).await;
+    connected.unwrap_or_else(|_| Err(ErrorKind::Late(limit).into()))
+}
+
+/// The server was given a state, and does not know what to do with it.
+fn is_foreign_state(kind: &ErrorKind, pending: &PendingCall) -> bool {
+    let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
+    matches!(kind, ErrorKind::Refused(refusal) if refusal.code == invalid_params)
+        && pending.round() > 0
+        && pending.task_id().is_none()
 }
