@@ -182,21 +182,21 @@ impl HttpExchange {
         } else {
             read_message(body, None).is_ok()
         };
-        if is_message {
-            return Ok(());
-        }
         let shown: String = body.chars().take(SHOWN).collect();
         let wait = self.response.headers().get(RETRY_AFTER);
         // Gateways say so too when they lost a server that was at work. Only one that says when to come again has not
-        // begun.
-        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
-        if status == StatusCode::TOO_MANY_REQUESTS || (is_unavailable && wait.is_some()) {
+        // begun, in whatever form it says that it is busy.
+        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE && wait.is_some();
+        if is_unavailable || (status == StatusCode::TOO_MANY_REQUESTS && !is_message) {
             let kind = ErrorKind::Status {
                 status: status.as_u16(),
                 body: shown,
             };
             let retry_after = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
             return Err(LinkError::Busy { kind, retry_after });
+        }
+        if is_message {
+            return Ok(());
         }
         if matches!(
             status,
