@@ -37,6 +37,7 @@ mod call;
 mod complete;
 mod content;
 mod decode;
+mod drafts;
 mod envelope;
 mod error;
 mod fast;
@@ -59,6 +60,7 @@ pub use complete::{
     CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference, decode_complete,
 };
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
+pub use drafts::{Draft, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT};
 pub use envelope::{Id, Message, Rejection, parse};
 pub use error::{ErrorCode, RpcError};
 pub use fast::read_call;
@@ -78,7 +80,7 @@ pub use listen::{
 pub use meta::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
     LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY,
-    TASKS_EXTENSION,
+    TASK_TTL_KEY, TASKS_EXTENSION,
 };
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,
