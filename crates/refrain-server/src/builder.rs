@@ -171,6 +171,7 @@ pub struct ServerBuilder {
     pub(crate) access: AccessRules,
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
+    task_space: String,
 }
 
 impl Server {
@@ -201,6 +202,7 @@ impl Server {
             access: AccessRules::default(),
             on_round: None,
             tasks: None,
+            task_space: String::new(),
         }
     }
 }
@@ -375,6 +377,13 @@ impl ServerBuilder {
         self
     }
 
+    /// What the names of this server's tools begin with in the task store: with one of its own, it shares the store with
+    /// servers that have other tools of the same names.
+    pub fn task_space(mut self, space: impl Into<String>) -> Self {
+        self.task_space = space.into();
+        self
+    }
+
     /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
     /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
     /// of the level debug are switched off.
@@ -452,7 +461,7 @@ impl ServerBuilder {
             sealer: Sealer::new(keys, self.sealing, self.source.clone()),
             tasks: self
                 .tasks
-                .map(|(store, options)| Tasks::new(store, options, &*self.source)),
+                .map(|(store, options)| Tasks::new(store, options, self.task_space, &*self.source)),
             source: self.source,
             limits: self.limits,
             load,

@@ -10,9 +10,9 @@ use crate::server::Server;
 use crate::tasks::{self, TaskNews};
 use http::HeaderMap;
 use refrain_wire::{
-    Call, CallKind, Capability, CompleteParams, ListParams, ListenParams, Meta, PROTOCOL_VERSION,
-    Reply, RpcError, TaskMethod, TaskParams, decode_call, decode_complete, decode_list,
-    decode_listen, decode_meta, decode_task,
+    Call, CallKind, Capability, CompleteParams, DraftExchange, ListParams, ListenParams, Meta,
+    PROTOCOL_VERSION, Reply, RpcError, TaskMethod, TaskParams, decode_call, decode_complete,
+    decode_list, decode_listen, decode_meta, decode_task,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -110,6 +110,14 @@ impl<'a> Request<'a> {
             Self::Call(call) => Some(&call.target),
             Self::Task(params) => Some(&params.id),
             _ => None,
+        }
+    }
+
+    /// Has the reply to a request that was translated be what its draft wants.
+    pub(crate) fn suit(&mut self, exchange: &DraftExchange) {
+        if let Self::Task(params) = self {
+            params.waits = exchange.waits_for_task();
+            params.shows = exchange.shows_task();
         }
     }
 

@@ -4,6 +4,7 @@
 //! stream of server-sent events whose last one is the reply.
 
 mod body;
+mod drafts;
 mod headers;
 mod metadata;
 mod pulse;
@@ -14,7 +15,7 @@ pub use body::Body;
 pub use headers::AllowedHosts;
 pub(crate) use headers::decode_header;
 pub use metadata::MetadataService;
-pub use serve::{serve, serve_metrics};
+pub use serve::{serve, serve_metrics, serve_with_drafts};
 
 use crate::auth::Caller;
 use crate::dispatch::{Begin, Request};
@@ -32,7 +33,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
-use refrain_wire::{ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_reply};
+use refrain_wire::{
+    Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_reply,
+};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -60,6 +63,10 @@ const ROUND: HeaderName = HeaderName::from_static("refrain-round");
 pub struct HttpService {
     server: Server,
     hosts: Arc<AllowedHosts>,
+    /// The draft that is spoken here instead of the ratified revision.
+    draft: Option<Draft>,
+    /// The request of a draft that is being answered.
+    exchange: Option<Arc<DraftExchange>>,
 }
 
 impl HttpService {
@@ -68,6 +75,8 @@ impl HttpService {
         Self {
             server,
             hosts: Arc::new(hosts),
+            draft: None,
+            exchange: None,
         }
     }
 
@@ -107,8 +116,16 @@ impl HttpService {
             },
         };
         let busy = Busy::new(pulse);
-        self.respond(&parts.headers, &heads, &bytes, caller, busy)
-            .await
+        match self.draft {
+            None => {
+                self.respond(&parts.headers, &heads, &bytes, caller, busy)
+                    .await
+            }
+            Some(draft) => {
+                self.respond_in(draft, &parts.headers, &heads, &bytes, caller, busy)
+                    .await
+            }
+        }
     }
 
     /// Is this a request the endpoint takes at all?
@@ -196,15 +213,16 @@ impl HttpService {
         };
         let method = request.method();
         let server = &self.server;
+        let headers = self.exchange.is_none().then_some(headers);
         let begun = match request {
             Request::Call(call) => match server.fetch(&call) {
                 Some(fetching) => {
                     let fetched = fetching.await;
-                    server.answer_fetched(call, fetched, caller, Some(headers))
+                    server.answer_fetched(call, fetched, caller, headers)
                 }
-                None => server.answer(Request::Call(call), caller, Some(headers)),
+                None => server.answer(Request::Call(call), caller, headers),
             },
-            request => server.answer(request, caller, Some(headers)),
+            request => server.answer(request, caller, headers),
         };
         match begun {
             Begin::Reply(reply) => self.reply(method, id, &reply, None),
@@ -247,11 +265,7 @@ impl HttpService {
                     let request = Request::decode(&self.server, &method, params);
                     (id, method, request)
                 }
-                Ok(Message::Notification { .. }) => {
-                    let mut accepted = Response::new(Body::empty());
-                    *accepted.status_mut() = StatusCode::ACCEPTED;
-                    return Err(Box::new(accepted));
-                }
+                Ok(Message::Notification { .. }) => return Err(Box::new(accepted())),
                 Err(rejection) => {
                     let id = rejection.id.as_deref().and_then(Id::from_raw);
                     let (error, status) = (&rejection.error, StatusCode::BAD_REQUEST);
@@ -261,8 +275,11 @@ impl HttpService {
             },
         };
         request
-            .and_then(|request| {
-                heads.check(&method, &request)?;
+            .and_then(|mut request| {
+                match &self.exchange {
+                    None => heads.check(&method, &request)?,
+                    Some(exchange) => request.suit(exchange),
+                }
                 request.check_version()?;
                 Ok((id, request))
             })
@@ -290,7 +307,8 @@ impl HttpService {
     }
 
     /// An answer that is a stream of events.
-    fn stream(&self, outgoing: Outgoing, busy: Busy) -> Response<Body> {
+    fn stream(&self, mut outgoing: Outgoing, busy: Busy) -> Response<Body> {
+        outgoing.translate(self.exchange.clone());
         let keep_alive = self.server.0.limits.keep_alive;
         let stream = EventStream::new(outgoing, keep_alive, busy);
         let mut response = Response::new(Body::events(stream));
@@ -312,6 +330,12 @@ impl HttpService {
         let mut out = Vec::with_capacity(1024);
         write_reply(&mut out, Some(id), reply, &self.server.0.info);
         record::sent(method, &out);
+        if let Some(exchange) = &self.exchange {
+            match exchange.write_reply(&out) {
+                Some(translated) => out = translated,
+                None => return accepted(),
+            }
+        }
         let mut response = Response::new(Body::full(out.into()));
         // A client that lacks a capability is told so with 400, as the protocol demands; any other error of a call
         // is a reply like the others.
@@ -346,6 +370,13 @@ async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: 
         };
         left = rest;
     }
+}
+
+/// The answer to a message that wants none.
+fn accepted() -> Response<Body> {
+    let mut accepted = Response::new(Body::empty());
+    *accepted.status_mut() = StatusCode::ACCEPTED;
+    accepted
 }
 
 fn status(code: ErrorCode) -> StatusCode {

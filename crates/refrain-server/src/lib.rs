@@ -64,7 +64,9 @@ pub use catalog::Listing;
 pub use changes::Changes;
 pub use complete::Typed;
 pub use handler::{Handler, State};
-pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics};
+pub use http::{
+    AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics, serve_with_drafts,
+};
 pub use limits::ServerLimits;
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use outgoing::Outgoing;
@@ -73,7 +75,7 @@ pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall}
 pub use resource::{Resource, ResourceTemplate};
 pub use round::{Round, RoundEvent};
 pub use server::Server;
-pub use stdio::serve_stdio;
+pub use stdio::{serve_stdio, serve_stdio_draft};
 pub use tasks::TaskOptions;
 pub use template::{TemplateError, TemplateFlaw};
 pub use tool::Tool;

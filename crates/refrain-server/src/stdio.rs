@@ -1,12 +1,14 @@
 //! The same server on standard input and output: one message a line.
 
+mod drafts;
+
 use crate::auth::{Caller, Scopes};
 use crate::metrics::Refusal;
 use crate::record;
 use crate::server::Server;
 use crate::tasks::Worker;
 use refrain_core::Principal;
-use refrain_wire::{Message, RpcError, parse, write_error};
+use refrain_wire::{Draft, Message, RpcError, parse, write_error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
@@ -37,6 +39,35 @@ where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
+    serve_lines(server, None, input, output, shutdown).await
+}
+
+/// The same, for a client that speaks a draft.
+pub async fn serve_stdio_draft<R, W>(
+    draft: Draft,
+    server: Server,
+    input: R,
+    output: W,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    serve_lines(server, Some(draft), input, output, shutdown).await
+}
+
+async fn serve_lines<R, W>(
+    server: Server,
+    draft: Option<Draft>,
+    input: R,
+    output: W,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
     let (sender, receiver) = mpsc::channel(QUEUE);
     let mut writer = tokio::spawn(write_lines(receiver, output));
     let mut patience = server.limits().drain_grace;
@@ -45,7 +76,7 @@ where
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
     let read = tokio::select! {
-        read = read_lines(&server, input, &sender, &closed, &mut running) => read,
+        read = read_lines(&server, draft, input, &sender, &closed, &mut running) => read,
         () = sender.closed() => Ok(()),
         () = shutdown => {
             server.start_draining();
@@ -74,6 +105,7 @@ where
 /// Reads until the input ends. Requests are answered side by side.
 async fn read_lines(
     server: &Server,
+    draft: Option<Draft>,
     input: impl AsyncBufRead + Unpin,
     sender: &Sender,
     closed: &watch::Receiver<bool>,
@@ -100,17 +132,15 @@ async fn read_lines(
                 Out::new(sender).send(out).await;
             }
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
+            Line::Text(bytes) if draft.is_some() => {
+                let Some(draft) = draft else { continue };
+                let out = Out::new(sender);
+                drafts::take(server, draft, bytes, out, &mut by_id, running).await;
+            }
             Line::Text(bytes) => match parse(&bytes) {
                 Ok(Message::Notification { method, params }) => {
-                    if method == "notifications/cancelled"
-                        && let Some(cancelled) = params.and_then(Cancelled::read)
-                        && let Some(request) =
-                            by_id.remove(&RequestId::read(cancelled.request_id.get()))
-                    {
-                        let reason = cancelled.reason.as_deref().unwrap_or("none given");
-                        tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
-                        request.silent.store(true, Ordering::Release);
-                        request.handle.abort();
+                    if method == "notifications/cancelled" {
+                        cancel(&mut by_id, params);
                     }
                 }
                 Ok(Message::Request { id, .. }) => {
@@ -129,13 +159,29 @@ async fn read_lines(
     Ok(())
 }
 
-async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
-    let caller = Caller {
+/// Ends a request that the client no longer wants.
+fn cancel(by_id: &mut HashMap<RequestId, Running>, params: Option<&RawValue>) {
+    if let Some(cancelled) = params.and_then(Cancelled::read)
+        && let Some(request) = by_id.remove(&RequestId::read(cancelled.request_id.get()))
+    {
+        let reason = cancelled.reason.as_deref().unwrap_or("none given");
+        tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
+        request.silent.store(true, Ordering::Release);
+        request.handle.abort();
+    }
+}
+
+/// Whoever started the process.
+fn everything() -> Caller {
+    Caller {
         principal: Principal::anonymous(),
         scopes: Scopes::everything(),
         expires: None,
-    };
-    let Some(mut outgoing) = server.receive(&bytes, caller) else {
+    }
+}
+
+async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
+    let Some(mut outgoing) = server.receive(&bytes, everything()) else {
         return;
     };
     let mut open = true;

@@ -30,6 +30,9 @@ impl HttpService {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
         record::sent("", &out);
+        if let Some(exchange) = &self.exchange {
+            out = exchange.write_reply(&out).unwrap_or_default();
+        }
         let mut response = Response::new(Body::full(out.into()));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, JSON);

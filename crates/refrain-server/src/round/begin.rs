@@ -318,6 +318,7 @@ fn seed(
         arguments: call.arguments.map(ToOwned::to_owned),
         capabilities: call.meta.capabilities,
         extensions: call.meta.extensions.map(ToOwned::to_owned),
+        ttl: call.meta.task_ttl,
     }))
 }
 
