@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::limits::Limits;
 use crate::news::{LogMessage, News, Progress};
+use crate::pending::{Onlooker, PendingCall};
 use crate::transport::{HttpLink, Link, PipeLink, Watcher, Wire};
 use futures_util::FutureExt;
 use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
@@ -25,6 +26,7 @@ pub struct ClientBuilder {
     pub(crate) limits: Limits,
     pub(crate) news: News,
     pub(crate) watcher: Watcher,
+    pub(crate) onlooker: Onlooker,
     authorize: Option<AuthorizeRef>,
 }
 
@@ -50,6 +52,7 @@ impl Default for ClientBuilder {
             limits: Limits::default(),
             news: News::default(),
             watcher: Watcher::default(),
+            onlooker: Onlooker::default(),
             authorize: None,
         }
     }
@@ -130,6 +133,13 @@ impl ClientBuilder {
     /// Sees every message as it is sent and received. Messages have secrets in them.
     pub fn on_wire(mut self, watch: impl Fn(Wire<'_>) + Send + Sync + 'static) -> Self {
         self.watcher = Watcher(Some(Arc::new(watch)));
+        self
+    }
+
+    /// Sees a call each time that it waits anew: for what a round asks, with one more answer, for a task to end. What
+    /// is stored of it then can be taken up even if this process ends without a word.
+    pub fn on_pending(mut self, look: impl Fn(&PendingCall) + Send + Sync + 'static) -> Self {
+        self.onlooker = Onlooker(Some(Arc::new(look)));
         self
     }
 

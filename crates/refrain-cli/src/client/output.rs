@@ -8,7 +8,6 @@ use anstyle::Style;
 use refrain_wire::{CallKind, Content, ResourceContents};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 
 const BOLD: Style = Style::new().bold();
@@ -72,7 +71,7 @@ fn tool(result: &Value) -> Vec<String> {
     let mut lines: Vec<String> = blocks.iter().map(block).collect();
     let has_text = blocks.iter().any(|block| block["type"] == "text");
     if let Some(structured) = result.get("structuredContent").filter(|_| !has_text) {
-        lines.push(pretty(structured));
+        lines.push(pretty(structured, 0));
     }
     lines
 }
@@ -95,7 +94,7 @@ fn contents(result: &Value) -> Vec<String> {
     let parts = result.get("contents").and_then(Value::as_array);
     let part = |part: &Value| match ResourceContents::deserialize(part) {
         Ok(contents) => resource(&contents),
-        Err(_) => pretty(part),
+        Err(_) => pretty(part, 0),
     };
     parts.into_iter().flatten().map(part).collect()
 }
@@ -103,7 +102,7 @@ fn contents(result: &Value) -> Vec<String> {
 /// One block of content.
 fn block(block: &Value) -> String {
     match Content::deserialize(block) {
-        Ok(Content::Text { text, .. }) => safe(text.trim_end_matches('\n')).into_owned(),
+        Ok(Content::Text { text, .. }) => safe(text.trim_end_matches('\n')),
         Ok(Content::Image {
             data, mime_type, ..
         }) => bytes("image", Some(&mime_type), &data),
@@ -118,13 +117,13 @@ fn block(block: &Value) -> String {
             resource: contents, ..
         }) => resource(&contents),
         // A type that came later, or a block that is not as it should be.
-        Err(_) => pretty(block),
+        Err(_) => pretty(block, 0),
     }
 }
 
 fn resource(contents: &ResourceContents) -> String {
     match contents {
-        ResourceContents::Text { text, .. } => safe(text.trim_end_matches('\n')).into_owned(),
+        ResourceContents::Text { text, .. } => safe(text.trim_end_matches('\n')),
         ResourceContents::Blob {
             mime_type, blob, ..
         } => bytes(contents.uri(), mime_type.as_deref(), blob),
@@ -140,21 +139,21 @@ fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> String {
     format!("{DIM}[{what}, {mime_type}, {size} bytes; --json has all of it]{DIM:#}")
 }
 
-/// A value with its colours, on as many lines as it takes.
-pub(super) fn pretty(value: &Value) -> String {
+/// A value with its colours, on as many lines as it takes. Those after the first are indented.
+pub(super) fn pretty(value: &Value, indent: usize) -> String {
     let text = value.to_string();
     match Json::parse(&text) {
-        Ok(json) => json.shown(Fold::NOTHING, 0),
+        Ok(json) => json.shown(Fold::NOTHING, indent),
         Err(_) => text,
     }
 }
 
 /// Text as it is, but for a terminal, which it must not steer.
-fn safe(text: &str) -> Cow<'_, str> {
+fn safe(text: &str) -> String {
     if stdout().is_terminal() {
         harmless(text)
     } else {
-        Cow::Borrowed(text)
+        text.to_owned()
     }
 }
 

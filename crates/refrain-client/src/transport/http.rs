@@ -194,9 +194,13 @@ impl HttpLink {
     ) -> Result<reqwest::Response, LinkError> {
         let mut earlier = 0;
         loop {
-            let response = self
-                .send_once(method.clone(), headers.clone(), body.clone())
-                .await?;
+            let sent = match &self.authorize {
+                Some(authorize) => authorize.headers(&method, &self.url).await?,
+                None => HeaderMap::new(),
+            };
+            let mut all = headers.clone();
+            all.extend(sent.clone());
+            let response = self.send_once(method.clone(), all, body.clone()).await?;
             let status = response.status();
             if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
                 return Ok(response);
@@ -209,6 +213,7 @@ impl HttpLink {
             };
             let refusal = Refusal {
                 url: &self.url,
+                sent: &sent,
                 status,
                 headers: response.headers(),
                 earlier,
@@ -223,12 +228,9 @@ impl HttpLink {
     async fn send_once(
         &self,
         method: Method,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         body: String,
     ) -> Result<reqwest::Response, LinkError> {
-        if let Some(authorize) = &self.authorize {
-            headers.extend(authorize.headers(&method, &self.url).await?);
-        }
         self.http
             .request(method, self.url.clone())
             .headers(headers)
@@ -304,11 +306,10 @@ impl HttpExchange {
                 });
                 let (id, message) = read_message(&text, status)
                     .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
-                let is_other = matches!(message, Incoming::Response(_))
-                    && id.is_some_and(|id| {
-                        !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
-                    });
-                if !is_other {
+                let is_other = id.is_some_and(|id| {
+                    !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
+                });
+                if !is_other || self.refuses_as_a_whole(&message) {
                     return Ok(message);
                 }
                 if self.events.is_none() {
@@ -320,6 +321,13 @@ impl HttpExchange {
                 self.read_more().await?;
             }
         }
+    }
+
+    /// Whether this is the error of a refused POST: it belongs to its request, though some servers give it an id of
+    /// their own.
+    fn refuses_as_a_whole(&self, message: &Incoming) -> bool {
+        let is_error = matches!(message, Incoming::Response(response) if response.outcome.is_err());
+        is_error && self.events.is_none() && !self.status().is_success()
     }
 
     /// Reads on until there is another message.
