@@ -17,19 +17,32 @@
 
 mod asks;
 mod documents;
+mod drafts;
 mod ledger;
 mod tasks;
 mod work;
 
 pub(crate) use ledger::Ledger;
 
-use refrain::ServerBuilder;
+use refrain::{Draft, ServerBuilder};
 
-/// Registers the tools. `accounts` is the version of the tools of that name.
-pub(crate) fn register(builder: ServerBuilder, ledger: Ledger, accounts: u8) -> ServerBuilder {
+/// Registers the tools. `accounts` is the version of the tools of that name; `draft` is the one whose document's tools
+/// they are.
+pub(crate) fn register(
+    builder: ServerBuilder,
+    ledger: Ledger,
+    accounts: u8,
+    draft: Option<Draft>,
+) -> ServerBuilder {
+    let (echo, get_weather) = match draft {
+        None => (documents::echo(), documents::get_weather()),
+        Some(Draft::Sketch) => (documents::echo(), drafts::get_weather_of_sketch()),
+        Some(Draft::First) => (drafts::echo_of_first(), documents::get_weather()),
+        Some(Draft::Second) => (drafts::echo_of_second(), documents::get_weather()),
+    };
     let builder = builder
-        .tool(documents::echo())
-        .tool(documents::get_weather())
+        .tool(echo)
+        .tool(get_weather)
         .tool(documents::update_work_item())
         .tool(asks::analyze_data())
         .tool(asks::weather_and_capital())

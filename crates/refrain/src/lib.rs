@@ -137,10 +137,10 @@ pub use refrain_server::{
     ReadCall, Refused, Reply, ReplyTo, Resource, ResourceMetadata, ResourceTemplate, Round,
     RoundEvent, Scopes, Server, ServerBuilder, ServerLimits, State, TaskOptions, TemplateError,
     TemplateFlaw, Tool, ToolCall, TrustedProxy, TrustedProxyError, Typed, serve, serve_metrics,
-    serve_stdio,
+    serve_stdio, serve_stdio_draft, serve_with_drafts,
 };
 pub use refrain_wire::{
-    Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
+    Annotations, Cache, CacheScope, Capability, Completion, Content, Draft, Icon, LogLevel,
     PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
     Role, Root, SamplingAnswer, SamplingBlock, SamplingMessage, SamplingParams, SpanId, Theme,
     ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult, TraceId,
