@@ -3,6 +3,7 @@
 mod auth;
 mod clients;
 mod config;
+mod drafts;
 mod keys;
 mod killed;
 mod limits;
