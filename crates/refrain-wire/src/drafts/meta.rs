@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use super::RELATED_TASK_KEY;
 use super::object::Object;
 use crate::error::RpcError;
 use crate::meta::{
@@ -63,6 +64,7 @@ pub(super) fn complete(
         RpcError::invalid_params(message)
     })?;
     meta.set(CLIENT_CAPABILITIES_KEY, capabilities);
+    meta.take(RELATED_TASK_KEY);
     meta.take(TASK_TTL_KEY);
     if let Some(ttl) = wish.and_then(|wish| wish.ttl) {
         meta.set(TASK_TTL_KEY, ttl);

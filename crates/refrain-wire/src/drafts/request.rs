@@ -68,10 +68,8 @@ impl Draft {
                 }
             }
             Kind::TaskAnswers => {
-                let task = related_task(params.get("_meta"));
-                if !params.has("taskId")
-                    && let Some(task) = task
-                {
+                let task = params.get("_meta").and_then(related_task);
+                if let Some(task) = task.filter(|_| !params.has("taskId")) {
                     params.set("taskId", task.as_str());
                 }
             }
@@ -94,7 +92,7 @@ impl Draft {
             kind,
             task: params.get("taskId").and_then(string),
         };
-        let message = request(id.as_json(), ratified, params);
+        let message = request(id.as_json(), ratified, &params);
         Ok(DraftRequest::Request {
             message: message.into_bytes(),
             exchange,
@@ -102,7 +100,7 @@ impl Draft {
     }
 
     /// What a method is, and what the ratified revision calls it.
-    fn kind<'a>(self, method: &'a str) -> Result<(Kind, &'a str), RpcError> {
+    fn kind(self, method: &str) -> Result<(Kind, &str), RpcError> {
         if CallKind::from_method(method).is_some() {
             return Ok((Kind::Call, method));
         }
@@ -210,7 +208,7 @@ impl Draft {
     }
 
     /// What a method of the ratified revision is, and what the draft calls it.
-    fn kind_of_ratified<'a>(self, method: &'a str) -> Result<(Kind, &'a str), String> {
+    fn kind_of_ratified(self, method: &str) -> Result<(Kind, &str), String> {
         let (drafted, ratified) = match method {
             DISCOVER => (HELLO, true),
             "tasks/update" => (ANSWERS, self.has_tasks()),
@@ -266,7 +264,7 @@ impl<'a> Answers<'a> {
 
     fn read(mut self) -> Result<DraftRequest, RpcError> {
         let name = Draft::First.names().answers;
-        let Some(task) = related_task(self.message.get("_meta")) else {
+        let Some(task) = self.message.get("_meta").and_then(related_task) else {
             return Err(RpcError::invalid_request(format!(
                 "an answer without a method needs _meta[{RELATED_TASK_KEY:?}] with a taskId in it"
             )));
@@ -276,7 +274,7 @@ impl<'a> Answers<'a> {
         params.set("taskId", task.as_str());
         params.set(RATIFIED.answers, unwrapped(name, &answers)?);
         meta::complete(&mut params, true, None)?;
-        let message = request(self.id.as_json(), "tasks/update", params);
+        let message = request(self.id.as_json(), "tasks/update", &params);
         Ok(DraftRequest::Request {
             message: message.into_bytes(),
             exchange: DraftExchange {
@@ -307,8 +305,8 @@ fn answering(id: Box<RawValue>, answers: Object, related: Object) -> String {
 }
 
 /// The id of the task that a `_meta` speaks of.
-fn related_task(meta: Option<&RawValue>) -> Option<String> {
-    let meta = Object::read(meta?.get()).ok()?;
+fn related_task(meta: &RawValue) -> Option<String> {
+    let meta = Object::read(meta.get()).ok()?;
     let related = Object::read(meta.get(RELATED_TASK_KEY)?.get()).ok()?;
     related.get("taskId").and_then(string)
 }
@@ -353,7 +351,7 @@ fn empty() -> Box<RawValue> {
 }
 
 /// A request of the ratified revision.
-fn request(id: &str, method: &str, params: Object) -> String {
+fn request(id: &str, method: &str, params: &Object) -> String {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id.as_bytes());
