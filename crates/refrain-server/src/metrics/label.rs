@@ -83,6 +83,7 @@ impl Outcome {
             | ErrorCode::InvalidRequest
             | ErrorCode::MethodNotFound
             | ErrorCode::InvalidParams
+            | ErrorCode::ResourceNotFound
             | ErrorCode::HeaderMismatch
             | ErrorCode::UnsupportedVersion => Self::InvalidParams,
             ErrorCode::Internal => Self::InternalError,
@@ -222,7 +223,9 @@ impl Refusal {
         match code {
             ErrorCode::Parse => Self::Parse,
             ErrorCode::MethodNotFound => Self::UnknownMethod,
-            ErrorCode::InvalidParams | ErrorCode::MissingCapability => Self::InvalidParams,
+            ErrorCode::InvalidParams
+            | ErrorCode::ResourceNotFound
+            | ErrorCode::MissingCapability => Self::InvalidParams,
             ErrorCode::HeaderMismatch => Self::HeaderMismatch,
             ErrorCode::UnsupportedVersion => Self::UnsupportedVersion,
             ErrorCode::InvalidRequest | ErrorCode::Internal => Self::InvalidRequest,
