@@ -6,6 +6,7 @@ use crate::changes::Changes;
 use crate::handler::States;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
+use crate::live::LivePlaces;
 use crate::load::Load;
 use crate::metrics::Metrics;
 use crate::prompt::Prompt;
@@ -408,11 +409,13 @@ impl ServerBuilder {
             self.extensions.insert(TASKS_EXTENSION.into(), settings);
         }
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
+        let live_places = LivePlaces::new(self.limits.live_calls);
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
         let metrics = Metrics::new(
             &self.info.name,
             &self.info.version,
             load.clone(),
+            live_places.clone(),
             hub.clone(),
         );
         let rules = Rules {
@@ -453,6 +456,7 @@ impl ServerBuilder {
             source: self.source,
             limits: self.limits,
             load,
+            live_places,
             metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,

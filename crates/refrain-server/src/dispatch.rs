@@ -5,7 +5,7 @@ use crate::catalog::Listing;
 use crate::complete::{Later, complete};
 use crate::listen::{NoPlace, Subscription};
 use crate::metrics::{Label, Other, Refusal};
-use crate::round::{Round, Token, begin};
+use crate::round::{Home, Round, Token, begin};
 use crate::server::Server;
 use crate::tasks::{self, TaskNews};
 use http::HeaderMap;
@@ -159,7 +159,7 @@ impl Server {
         }
         let metrics = &self.0.metrics;
         match request {
-            Request::Call(call) => begin(self, &call, Token::Sent, caller, headers),
+            Request::Call(call) => begin(self, &call, Token::Sent, Home::Client, caller, headers),
             Request::Discover(_) => {
                 metrics.other(Other::Discover);
                 Begin::Reply(self.discover())
@@ -211,7 +211,7 @@ impl Server {
         match fetched {
             Ok(token) => {
                 call.state = Some(token.into());
-                begin(self, &call, Token::Fetched, caller, headers)
+                begin(self, &call, Token::Fetched, Home::Client, caller, headers)
             }
             Err(error) => error.into(),
         }

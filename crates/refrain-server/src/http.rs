@@ -281,7 +281,7 @@ impl HttpService {
                 let server = self.server.clone();
                 self.stream(Outgoing::of_round(server, id, round, &notes), busy)
             }
-            RoundEvent::Crashed => self.error(
+            RoundEvent::Asks { .. } | RoundEvent::Crashed => self.error(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 Some(id),
                 &RpcError::internal("the round was made to crash"),

@@ -16,6 +16,7 @@
 //! | `param_headers` | arguments that clients repeat in headers |
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
+//! | `live` | calls whose home is memory |
 //! | `load` | how much is running, and when flows are handed on |
 //! | `metrics` | what is counted |
 //! | `http` | the tower service and the hyper front |
@@ -34,6 +35,7 @@ mod handler;
 mod http;
 mod limits;
 mod listen;
+mod live;
 mod load;
 mod metrics;
 mod outgoing;

@@ -18,6 +18,11 @@ pub struct ServerLimits {
     pub shed_above: usize,
     /// Time of one round. Default 60 seconds.
     pub round_time: Duration,
+    /// Calls whose home is memory, those of older clients and of live tools; one more is answered with HTTP 503. Default
+    /// 1024.
+    pub live_calls: usize,
+    /// Time of one such call, from its beginning to its end, however long a person thinks. Default one hour.
+    pub live_time: Duration,
     /// Time that running calls are given when the server is told to stop. Default 30 seconds.
     pub drain_time: Duration,
     /// Time between the word that the server is to stop and its closing to new connections, so that a load balancer
@@ -64,6 +69,8 @@ impl Default for ServerLimits {
             concurrent_calls: 1024,
             shed_above: 768,
             round_time: Duration::from_secs(60),
+            live_calls: 1024,
+            live_time: Duration::from_secs(3600),
             drain_time: Duration::from_secs(30),
             drain_grace: Duration::from_secs(1),
             idle_time: Duration::from_secs(60),

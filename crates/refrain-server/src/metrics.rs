@@ -10,6 +10,7 @@ pub(crate) use label::{Counts, Label, Other, Outcome, Refusal, TaskEvent};
 pub(crate) use target::TargetCounts;
 
 use crate::listen::Hub;
+use crate::live::LivePlaces;
 use crate::load::Load;
 use crate::server::Server;
 use label::KINDS;
@@ -65,6 +66,7 @@ impl Server {
 pub(crate) struct Metrics {
     build: [(&'static str, String); 4],
     load: Arc<Load>,
+    live_places: Arc<LivePlaces>,
     hub: Arc<Hub>,
     targets: Targets,
     durations: [Histogram; KINDS.len()],
@@ -81,7 +83,13 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Nothing counted yet, for the server of this name and version.
-    pub(crate) fn new(name: &str, version: &str, load: Arc<Load>, hub: Arc<Hub>) -> Arc<Self> {
+    pub(crate) fn new(
+        name: &str,
+        version: &str,
+        load: Arc<Load>,
+        live_places: Arc<LivePlaces>,
+        hub: Arc<Hub>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             build: [
                 ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -90,6 +98,7 @@ impl Metrics {
                 ("server_version", version.to_owned()),
             ],
             load,
+            live_places,
             hub,
             targets: Targets::default(),
             durations: std::array::from_fn(|_| Histogram::new(SECONDS)),
@@ -161,8 +170,8 @@ impl Metrics {
         TaskRuns(self.clone())
     }
 
-    /// A task asks something.
-    pub(crate) fn task_asks(&self, kind: AskKind) {
+    /// A task or a live call asks something.
+    pub(crate) fn asks(&self, kind: AskKind) {
         self.asks.add(kind);
     }
 
@@ -280,6 +289,12 @@ impl Collector for Metrics {
         )?;
         let running = i64::try_from(self.load.running()).unwrap_or(i64::MAX);
         out.gauge("refrain_calls_running", "Calls that are running.", running)?;
+        let live = i64::try_from(self.live_places.len()).unwrap_or(i64::MAX);
+        out.gauge(
+            "refrain_live_calls",
+            "Calls whose home is memory, at work or waiting for an answer.",
+            live,
+        )?;
         let listening = i64::try_from(self.hub.len()).unwrap_or(i64::MAX);
         out.gauge("refrain_subscriptions", "Clients that listen.", listening)?;
         out.gauge(

@@ -238,7 +238,7 @@ impl Outgoing {
                     self.notes(token.as_deref(), &notes);
                 }
                 RoundEvent::Reply(reply) => self.reply(&reply),
-                RoundEvent::Crashed => self.over = true,
+                RoundEvent::Asks { .. } | RoundEvent::Crashed => self.over = true,
             }
         }
     }

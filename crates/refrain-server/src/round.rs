@@ -4,9 +4,10 @@ mod begin;
 mod span;
 mod tally;
 
-pub(crate) use begin::{Target, Token, begin, run_handler};
+pub(crate) use begin::{Home, Target, Token, begin, run_handler};
 pub(crate) use span::RoundHook;
 
+use crate::live::{LiveAnswer, LiveEvent, LiveFlow};
 use crate::load::Place;
 use crate::server::Server;
 use crate::tasks::{Creating, Made, Seed, Spilling, cannot_create};
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tally::Tally;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tracing::Span;
 
@@ -37,8 +39,10 @@ type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// One round of a call at work. Dropping it cancels the handler.
 pub struct Round {
     server: Server,
-    /// `None` once it has become a task.
+    /// `None` once it has become a task, and where its home is memory.
     flow: Option<Flow>,
+    /// The flow, where its home is memory.
+    live: Option<Box<LiveFlow>>,
     stage: Stage,
     binding: Binding,
     kind: CallKind,
@@ -100,6 +104,14 @@ struct Timer {
 pub enum RoundEvent {
     /// The handler has something to tell the client before the reply.
     Notes(Vec<Note>),
+    /// In a call whose home is memory: the handler asks these under their keys, and needs no answer any more under those
+    /// that are withdrawn. It goes on when an answer comes.
+    Asks {
+        /// What is new.
+        asks: Vec<(String, Ask)>,
+        /// What the handler has dropped.
+        withdrawn: Vec<String>,
+    },
     /// The round is over.
     Reply(Reply),
     /// The round was made to crash: there is no reply. Only tests do that.
@@ -127,7 +139,11 @@ impl Round {
 
     /// What the round did so far.
     pub fn stats(&self) -> Stats {
-        self.flow.as_ref().map_or(self.stats, Flow::stats)
+        match (&self.flow, &self.live) {
+            (Some(flow), _) => flow.stats(),
+            (None, Some(live)) => live.stats(),
+            (None, None) => self.stats,
+        }
     }
 
     /// The token that progress reports carry, if the client wants any.
@@ -139,6 +155,16 @@ impl Round {
     pub fn crash_after(&mut self, polls: u32) {
         if let Some(flow) = &mut self.flow {
             flow.crash_after(polls);
+        }
+        if let Some(live) = &mut self.live {
+            live.crash_after(polls);
+        }
+    }
+
+    /// Has the answers to what a call in memory asks come from here.
+    pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
+        if let Some(live) = &mut self.live {
+            live.answers_from(answers);
         }
     }
 
@@ -181,6 +207,12 @@ impl Round {
                             tracing::error!(error = %failed, "the replay log failed");
                             return Poll::Ready(error(RpcError::internal("Internal error")));
                         }
+                    }
+                }
+                Stage::Run if self.live.is_some() => {
+                    let event = ready!(self.poll_live(cx));
+                    if let Some(event) = event {
+                        return Poll::Ready(event);
                     }
                 }
                 Stage::Run => {
@@ -249,6 +281,30 @@ impl Round {
                 }
             }
         }
+    }
+
+    /// Goes on with a call whose home is memory. `None`: its reply has to be recorded first.
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<RoundEvent>> {
+        let Some(live) = &mut self.live else {
+            return Poll::Ready(None);
+        };
+        let reply = match ready!(live.poll(cx)) {
+            LiveEvent::Notes(notes) => return Poll::Ready(Some(RoundEvent::Notes(notes))),
+            LiveEvent::Asks { asks, withdrawn } => {
+                for (_, ask) in &asks {
+                    self.server.0.metrics.asks(ask.kind());
+                }
+                return Poll::Ready(Some(RoundEvent::Asks { asks, withdrawn }));
+            }
+            LiveEvent::Over(event) => match *event {
+                Event::Crashed => return Poll::Ready(Some(RoundEvent::Crashed)),
+                event => outcome_of(event, self.kind, self.output.as_deref()),
+            },
+            LiveEvent::GivenUp(error) => Reply::Error(error),
+        };
+        self.stats = live.stats();
+        self.live = None;
+        Poll::Ready(self.finish_with(reply))
     }
 
     /// Turns the flow's last event into the reply. `None`: it has to be recorded first.
@@ -436,6 +492,8 @@ impl Drop for Round {
             flow.cancel();
         }
         self.count_cancelled();
+        // Within the span too.
+        self.live = None;
     }
 }
 

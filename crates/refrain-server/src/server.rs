@@ -6,6 +6,7 @@ use crate::catalog::{Catalog, Rules, normal};
 use crate::changes::Changes;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
+use crate::live::LivePlaces;
 use crate::load::Load;
 use crate::metrics::Metrics;
 use crate::round::RoundHook;
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) limits: ServerLimits,
     pub(crate) load: Arc<Load>,
+    pub(crate) live_places: Arc<LivePlaces>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,

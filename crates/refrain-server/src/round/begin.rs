@@ -5,6 +5,7 @@ use crate::auth::Caller;
 use crate::catalog::{RegisteredTemplate, RegisteredTool, written};
 use crate::dispatch::{Begin, no_place};
 use crate::handler::{Run, Start as StartHandler};
+use crate::live::{LiveFlow, LivePlace, Recipe};
 use crate::metrics::TargetCounts;
 use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
@@ -31,6 +32,7 @@ impl From<RpcError> for Begin {
 }
 
 /// What a call is aimed at.
+#[derive(Clone)]
 pub(crate) enum Target {
     Tool(Arc<RegisteredTool>),
     Prompt(Arc<Prompt>),
@@ -109,16 +111,26 @@ pub(crate) enum Token {
     Fetched,
 }
 
+/// Where a flow waits while its client is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// With the client: each round is a request of its own.
+    Client,
+    /// In memory: what is asked goes out while the round goes on, as [`RoundEvent::Asks`](super::RoundEvent::Asks).
+    Memory,
+}
+
 /// Begins a round of a call.
 pub(crate) fn begin(
     server: &Server,
     call: &Call<'_>,
     token: Token,
+    home: Home,
     caller: Caller,
     headers: Option<&HeaderMap>,
 ) -> Begin {
     let mut tally = Tally::begin(call.kind, &caller.principal);
-    match try_begin(server, call, token, caller, headers, &mut tally) {
+    match try_begin(server, call, token, home, caller, headers, &mut tally) {
         Ok(mut round) => {
             round.tally = Some(tally);
             Begin::Round(round)
@@ -134,6 +146,7 @@ fn try_begin(
     server: &Server,
     call: &Call<'_>,
     from: Token,
+    home: Home,
     caller: Caller,
     headers: Option<&HeaderMap>,
     tally: &mut Tally,
@@ -213,6 +226,7 @@ fn try_begin(
         Target::Tool(tool) => seed(server, call, tool, &principal)?,
         _ => None,
     };
+    let seed = seed.filter(|_| home == Home::Client);
     let env = Env {
         principal,
         uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
@@ -227,8 +241,24 @@ fn try_begin(
         can_detach: seed.is_some(),
     };
     let arguments = arguments.unwrap_or_else(|| json!({}));
-    let handler = |cx| run_handler(server, &target, &call.target, cx, arguments);
-    let flow = span.in_scope(|| Flow::new(env, start, handler));
+    let (flow, live, place) = match home {
+        Home::Client => {
+            let handler = |cx| run_handler(server, &target, &call.target, cx, arguments);
+            let flow = span.in_scope(|| Flow::new(env, start, handler));
+            (Some(flow), None, Some(place))
+        }
+        Home::Memory => {
+            let live_place = enter_live(server)?;
+            let recipe = Recipe {
+                target,
+                name: call.target.to_string(),
+                arguments,
+                env,
+            };
+            let live = span.in_scope(|| LiveFlow::new(server, recipe, start, place, live_place));
+            (None, Some(Box::new(live)), None)
+        }
+    };
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
@@ -239,7 +269,8 @@ fn try_begin(
     let claims = matches!(stage, Stage::Claim(_));
     let mut round = Box::new(Round {
         server: server.clone(),
-        flow: Some(flow),
+        flow,
+        live,
         stage,
         binding,
         kind: call.kind,
@@ -254,12 +285,18 @@ fn try_begin(
         handed_on: false,
         tally: None,
         span,
-        place: Some(place),
+        place,
     });
     if !claims {
         round.start();
     }
     Ok(round)
+}
+
+/// Takes a place for a call whose home is memory.
+fn enter_live(server: &Server) -> Result<LivePlace, Begin> {
+    let place = server.0.live_places.enter();
+    place.ok_or_else(|| Begin::Busy(no_place(server.0.limits.live_calls, "live calls")))
 }
 
 /// What a task is made of, if the client knows tasks and the server has a store for them.
