@@ -278,7 +278,7 @@ impl Outgoing {
 }
 
 /// Writes one note as a notification.
-fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
+pub(crate) fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
     match note {
         Note::Progress {
             done,
