@@ -133,6 +133,7 @@ impl Common {
             .clock_skew(sealing.skew)
             .max_token(sealing.max_token)
             .replay_log(store.clone())
+            .sessions(store.clone())
             .tasks(store, config.tasks);
         if let Some(ring) = keys {
             builder = builder.keys(ring);

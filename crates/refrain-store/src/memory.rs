@@ -380,7 +380,9 @@ impl SessionStore for MemoryStore {
         let mut inner = self.lock();
         let over = inner.notes.extract_if(.., |_, note| note.until <= now);
         drop(over.take(crate::FORGOTTEN).collect::<Vec<_>>());
-        inner.notes.insert((session.to_owned(), name.to_owned()), note);
+        inner
+            .notes
+            .insert((session.to_owned(), name.to_owned()), note);
         drop(inner);
         // An error means that nobody listens.
         let _ = self.noted.send(session.to_owned());

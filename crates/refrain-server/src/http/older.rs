@@ -15,8 +15,8 @@ use crate::auth::Caller;
 use crate::listen::NoPlace;
 use crate::metrics::{Other, Refusal};
 use crate::older::{
-    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream,
-    Talk, opens_session, store_failed, watch_notes,
+    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream, Talk, opens_session,
+    store_failed, watch_notes,
 };
 use crate::record;
 use crate::server::Server;
@@ -74,9 +74,15 @@ impl HttpService {
         };
         if let Some(batch) = split_batch(bytes) {
             let batch: Vec<&[u8]> = batch.iter().map(|raw| raw.get().as_bytes()).collect();
-            return self.respond_to_batch((session, known), &batch, caller, busy).await;
+            return self
+                .respond_to_batch((session, known), &batch, caller, busy)
+                .await;
         }
-        match self.server.receive_older(&session, &known, bytes, caller).await {
+        match self
+            .server
+            .receive_older(&session, &known, bytes, caller)
+            .await
+        {
             Received::Talk(talk) => self.talk(talk, busy).await,
             received => self.respond_at_once(received),
         }
@@ -121,7 +127,12 @@ impl HttpService {
         server.0.metrics.other(Other::Initialize);
         let (session, session_id) = server.open_session(&initialize, &caller.principal);
         let mut out = Vec::with_capacity(512);
-        write_older_reply(&mut out, id, &server.greet(session.revision), session.revision);
+        write_older_reply(
+            &mut out,
+            id,
+            &server.greet(session.revision),
+            session.revision,
+        );
         record::sent_older(session.revision, "initialize", &out);
         let mut response = json(out.into());
         if let Ok(value) = HeaderValue::try_from(session_id) {
@@ -223,7 +234,11 @@ impl HttpService {
         let mut talks = Vec::new();
         for message in batch {
             let caller = caller.clone();
-            match self.server.receive_older(&session, &known, message, caller).await {
+            match self
+                .server
+                .receive_older(&session, &known, message, caller)
+                .await
+            {
                 Received::Accepted => {}
                 Received::Talk(talk) => talks.push(*talk),
                 // What was begun is given up: a batch is answered as a whole.
@@ -310,7 +325,9 @@ impl HttpService {
         let resumed = after.map(|after| streams.resume(session, &after));
         let why = match resumed {
             Some(Ok(reader)) => return self.stream_older(reader, session.revision, busy),
-            Some(Err(Lost::Elsewhere)) => "another instance has the stream of this event; try again",
+            Some(Err(Lost::Elsewhere)) => {
+                "another instance has the stream of this event; try again"
+            }
             Some(Err(Lost::Gone)) => {
                 "the stream of this event is no longer kept; what came after it is lost"
             }

@@ -121,7 +121,8 @@ impl Server {
             #[serde(rename = "requestId", borrow)]
             id: &'a RawValue,
         }
-        let cancelled = params.and_then(|raw| serde_json::from_str::<Cancelled<'_>>(raw.get()).ok());
+        let cancelled =
+            params.and_then(|raw| serde_json::from_str::<Cancelled<'_>>(raw.get()).ok());
         let Some(Cancelled { id }) = cancelled else {
             return Received::Accepted;
         };

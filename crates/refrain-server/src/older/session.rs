@@ -49,7 +49,9 @@ impl Session {
     }
 
     fn encode(&self, key: [u8; 16]) -> Vec<u8> {
-        let revision = Revision::ALL.iter().position(|known| *known == self.revision);
+        let revision = Revision::ALL
+            .iter()
+            .position(|known| *known == self.revision);
         let flags = flags(self.capabilities).into_iter().enumerate();
         let bits = flags.fold(0, |bits, (at, flag)| bits | (u8::from(flag) << at));
         let mut content = vec![FORMAT, revision.unwrap_or_default() as u8, bits];

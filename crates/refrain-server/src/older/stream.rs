@@ -191,7 +191,10 @@ impl State {
             let read = |event: &Event| event.place <= taken;
             let at = match self.events.front() {
                 Some(first) if read(first) => Some(0),
-                _ => self.events.iter().position(|event| event.sent == Sent::Note),
+                _ => self
+                    .events
+                    .iter()
+                    .position(|event| event.sent == Sent::Note),
             };
             let Some(event) = at.and_then(|at| self.events.remove(at)) else {
                 return;

@@ -186,11 +186,7 @@ async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx:
 }
 
 /// Passes on hints until the connection is lost.
-async fn pass_on(
-    listener: &mut PgListener,
-    words: &Words,
-    (hints, noted): &Heard,
-) -> sqlx::Error {
+async fn pass_on(listener: &mut PgListener, words: &Words, (hints, noted): &Heard) -> sqlx::Error {
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(said))) => {

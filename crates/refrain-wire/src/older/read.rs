@@ -106,7 +106,8 @@ impl Declared {
             sampling: sampling.is_some(),
             sampling_tools: latest && sampling.is_some_and(|declared| declared.tools.is_some()),
             // Before it could be declared, every client had it.
-            sampling_context: sampling.is_some_and(|declared| !latest || declared.context.is_some()),
+            sampling_context: sampling
+                .is_some_and(|declared| !latest || declared.context.is_some()),
             roots: self.roots.is_some(),
             tasks: false,
         }

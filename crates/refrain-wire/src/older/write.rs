@@ -171,7 +171,8 @@ pub fn write_ask(out: &mut Vec<u8>, id: &str, ask: &Ask, revision: Revision) {
         }
         Ask::Url { message, url } => {
             out.extend_from_slice(b",\"params\":");
-            let params = json!({"mode": "url", "message": message, "url": url, "elicitationId": id});
+            let params =
+                json!({"mode": "url", "message": message, "url": url, "elicitationId": id});
             write::json(out, &params);
         }
         Ask::Sampling(params) => {
