@@ -156,6 +156,7 @@ impl Common {
             .clock_skew(sealing.skew)
             .max_token(sealing.max_token)
             .replay_log(store.clone())
+            .sessions(store.clone())
             .tasks(store.clone(), config.tasks.clone());
         match (&ready.keys, draft) {
             (Some(ring), _) => builder = builder.keys(ring.clone()),

@@ -176,7 +176,8 @@ impl ClientBuilder {
     /// Starts a server as a child process, and finds out what it speaks. Messages go through its standard input and
     /// output, which are set here; what it writes to its standard error is told where it matters, and logged.
     ///
-    /// The process ends with the client: see [`Client::close`].
+    /// The process ends with the client: see [`Client::close`]. If it ends before, the calls under way end with
+    /// [`ErrorKind::Exited`], and the next request starts it again.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), refrain_client::Error> {
@@ -190,6 +191,6 @@ impl ClientBuilder {
     pub async fn spawn(self, command: impl Into<Command>) -> Result<Client, Error> {
         let (watcher, news) = (self.watcher.clone(), self.news.clone());
         let link = PipeLink::spawn(command.into(), watcher, news, self.limits.message)?;
-        Client::open(Link::Pipe(link), self).await
+        Client::open(Link::Pipe(Box::new(link)), self).await
     }
 }

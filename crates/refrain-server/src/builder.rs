@@ -9,6 +9,7 @@ use crate::listen::Hub;
 use crate::live::LivePlaces;
 use crate::load::Load;
 use crate::metrics::Metrics;
+use crate::older::Older;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
 use crate::round::RoundHook;
@@ -19,7 +20,7 @@ use crate::tool::Tool;
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
-use refrain_store::TaskStore;
+use refrain_store::{SessionStore, TaskStore};
 use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
@@ -172,6 +173,7 @@ pub struct ServerBuilder {
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     task_space: String,
+    sessions: Option<Arc<dyn SessionStore>>,
 }
 
 impl Server {
@@ -203,6 +205,7 @@ impl Server {
             on_round: None,
             tasks: None,
             task_space: String::new(),
+            sessions: None,
         }
     }
 }
@@ -384,6 +387,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Where the instances of a fleet note what they must know of the sessions of older clients, and carry answers to
+    /// each other. All instances share it. Without one, what a session says later is known to the instance it says it to,
+    /// an answer must come to the instance that has asked, and no session can be ended.
+    pub fn sessions(mut self, store: Arc<dyn SessionStore>) -> Self {
+        self.sessions = Some(store);
+        self
+    }
+
     /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
     /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
     /// of the level debug are switched off.
@@ -462,6 +473,7 @@ impl ServerBuilder {
             tasks: self
                 .tasks
                 .map(|(store, options)| Tasks::new(store, options, self.task_space, &*self.source)),
+            older: Older::new(self.sessions, &self.source),
             source: self.source,
             limits: self.limits,
             load,

@@ -7,6 +7,7 @@ mod body;
 mod drafts;
 mod headers;
 mod metadata;
+mod older;
 mod pulse;
 mod refuse;
 mod serve;
@@ -17,7 +18,7 @@ pub(crate) use headers::decode_header;
 pub use metadata::MetadataService;
 pub use serve::{serve, serve_metrics, serve_with_drafts};
 
-use crate::auth::Caller;
+use crate::auth::{Caller, Refused};
 use crate::dispatch::{Begin, Request};
 use crate::metrics::Refusal;
 use crate::outgoing::Outgoing;
@@ -34,7 +35,8 @@ use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
 use refrain_wire::{
-    Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_reply,
+    Call, Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, parse, read_call,
+    write_reply,
 };
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -104,16 +106,19 @@ impl HttpService {
         if let Err(refusal) = self.admit(&parts, &heads) {
             return *refusal;
         }
+        if parts.method != Method::POST {
+            return match self.authenticate(&parts.headers).await {
+                Ok(caller) => self.about_session(&parts, caller, Busy::new(pulse)).await,
+                Err(refused) => self.turn_away(&refused, &[]),
+            };
+        }
         let bytes = match self.collect(&parts, body).await {
             Ok(bytes) => bytes,
             Err(refusal) => return *refusal,
         };
-        let caller = match &self.server.0.authenticator {
-            None => Principal::anonymous().into(),
-            Some(authenticator) => match authenticator.authenticate(&parts.headers).await {
-                Ok(caller) => caller,
-                Err(refused) => return self.turn_away(&refused, &bytes),
-            },
+        let caller = match self.authenticate(&parts.headers).await {
+            Ok(caller) => caller,
+            Err(refused) => return self.turn_away(&refused, &bytes),
         };
         let busy = Busy::new(pulse);
         match self.draft {
@@ -128,6 +133,14 @@ impl HttpService {
         }
     }
 
+    /// Who is calling?
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+        match &self.server.0.authenticator {
+            None => Ok(Principal::anonymous().into()),
+            Some(authenticator) => authenticator.authenticate(headers).await,
+        }
+    }
+
     /// Is this a request the endpoint takes at all?
     fn admit(&self, parts: &Parts, heads: &Heads<'_>) -> Result<(), Box<Response<Body>>> {
         if let Err(reason) = self.hosts.admit(heads, &parts.uri) {
@@ -136,6 +149,9 @@ impl HttpService {
             return Err(Box::new(self.refuse(Refusal::Host, status, None, &error)));
         }
         if parts.method != Method::POST {
+            if older::is_about_session(parts) {
+                return Ok(());
+            }
             let error = RpcError::invalid_request("the MCP endpoint takes POST requests");
             let status = StatusCode::METHOD_NOT_ALLOWED;
             let mut response = self.refuse(Refusal::HttpMethod, status, None, &error);
@@ -207,7 +223,11 @@ impl HttpService {
         caller: Caller,
         busy: Busy,
     ) -> Response<Body> {
-        let (id, request) = match self.read(heads, bytes) {
+        let call = read_call(bytes);
+        if call.is_none() && older::is_older(headers, bytes) {
+            return self.respond_older(headers, bytes, caller, busy).await;
+        }
+        let (id, request) = match self.read(heads, bytes, call) {
             Ok(read) => read,
             Err(refusal) => return *refusal,
         };
@@ -254,8 +274,9 @@ impl HttpService {
         &self,
         heads: &Heads<'_>,
         bytes: &'a [u8],
+        call: Option<(Id<'a>, Call<'a>)>,
     ) -> Result<(Id<'a>, Request<'a>), Box<Response<Body>>> {
-        let (id, method, request) = match read_call(bytes) {
+        let (id, method, request) = match call {
             Some((id, call)) => {
                 let method = Cow::Borrowed(call.kind.method());
                 (id, method, Ok(Request::Call(call)))

@@ -23,6 +23,7 @@
 //! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
 //! | `tasks` | flows whose home is a store |
+//! | `older` | clients of earlier revisions, and their sessions |
 //! | `auth` | who is calling, and what they may do |
 
 mod auth;
@@ -38,6 +39,7 @@ mod listen;
 mod live;
 mod load;
 mod metrics;
+mod older;
 mod outgoing;
 mod param_headers;
 mod prompt;

@@ -43,6 +43,14 @@ pub struct ServerLimits {
     pub subscribed_bytes: usize,
     /// Time without a message after which a stream says that it is still there. Default 15 seconds.
     pub keep_alive: Duration,
+    /// Time that a session of an older client lasts; then it opens another. Default one day.
+    pub session_time: Duration,
+    /// Time that the stream of an older client is kept for it to come back to. Default one minute.
+    pub resume_time: Duration,
+    /// Bytes of such a stream that are kept. Default 1 MiB.
+    pub resume_bytes: usize,
+    /// Messages in one batch of an older client. Default 100.
+    pub batch: usize,
     /// The limits of one flow.
     pub flow: Limits,
 }
@@ -80,6 +88,10 @@ impl Default for ServerLimits {
             subscribed_resources: 256,
             subscribed_bytes: 64 * 1024,
             keep_alive: Duration::from_secs(15),
+            session_time: Duration::from_secs(24 * 3600),
+            resume_time: Duration::from_secs(60),
+            resume_bytes: 1024 * 1024,
+            batch: 100,
             flow: Limits::default(),
         }
     }

@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::tasks::Fetching;
 use refrain_core::Note;
 use refrain_wire::{
-    Draft, DraftExchange, DraftRequest, Id, Message, Rejection, Reply, RpcError, parse,
+    Agreed, Draft, DraftExchange, DraftRequest, Id, Message, Rejection, Reply, RpcError, parse,
     write_error, write_log, write_progress, write_reply,
 };
 use serde_json::value::RawValue;
@@ -84,10 +84,21 @@ impl Server {
         message: &[u8],
         caller: impl Into<Caller>,
     ) -> Option<Outgoing> {
-        let known = match draft.read_request(message) {
+        self.receive_draft_of(draft, None, message, caller.into())
+    }
+
+    /// The same, of a client with which something was agreed before.
+    pub(crate) fn receive_draft_of(
+        &self,
+        draft: Draft,
+        agreed: Option<Agreed>,
+        message: &[u8],
+        caller: Caller,
+    ) -> Option<Outgoing> {
+        let known = match draft.read_request_of(agreed, message) {
             Ok(DraftRequest::Request { message, exchange }) => {
                 let exchange = Some(Arc::new(exchange));
-                return self.receive_with(&message, caller.into(), None, exchange);
+                return self.receive_with(&message, caller, None, exchange);
             }
             Ok(DraftRequest::Notification) => return None,
             Ok(DraftRequest::Known(reply)) => reply,
@@ -333,7 +344,7 @@ impl Outgoing {
 }
 
 /// Writes one note as a notification.
-fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
+pub(crate) fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
     match note {
         Note::Progress {
             done,

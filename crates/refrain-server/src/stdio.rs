@@ -1,9 +1,11 @@
 //! The same server on standard input and output: one message a line.
 
 mod drafts;
+mod older;
 
 use crate::auth::{Caller, Scopes};
 use crate::metrics::Refusal;
+use crate::older::RequestId;
 use crate::record;
 use crate::server::Server;
 use crate::tasks::Worker;
@@ -11,7 +13,7 @@ use refrain_core::Principal;
 use refrain_wire::{Draft, Message, RpcError, parse, write_error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -116,6 +118,7 @@ async fn read_lines(
         limit: server.limits().body,
     };
     let mut by_id: HashMap<RequestId, Running> = HashMap::new();
+    let mut opened = older::Opened::default();
     while let Some(line) = lines.next().await? {
         by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
@@ -132,31 +135,62 @@ async fn read_lines(
                 Out::new(sender).send(out).await;
             }
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
-            Line::Text(bytes) if draft.is_some() => {
-                let Some(draft) = draft else { continue };
-                let out = Out::new(sender);
-                drafts::take(server, draft, bytes, out, &mut by_id, running).await;
-            }
-            Line::Text(bytes) => match parse(&bytes) {
-                Ok(Message::Notification { method, params }) => {
-                    if method == "notifications/cancelled" {
-                        cancel(&mut by_id, params);
+            Line::Text(bytes) => {
+                let mut messages = VecDeque::from([bytes]);
+                while let Some(bytes) = messages.pop_front() {
+                    let out = Out::new(sender);
+                    let server = server.clone();
+                    if let Some(draft) = draft.filter(|draft| opened.is_draft(*draft, &bytes)) {
+                        let spoken = (draft, opened.session());
+                        drafts::take(server, spoken, bytes, out, &mut by_id, running).await;
+                        continue;
+                    }
+                    match opened.take(&server, &bytes, &out).await {
+                        older::Line::Done => {}
+                        older::Line::Batch(batch) => messages.extend(batch),
+                        older::Line::Ready(session) => {
+                            running.spawn(older::tell(server, session, out, closed.clone()));
+                        }
+                        older::Line::Request(session) => {
+                            begin(&mut by_id, bytes, out, |bytes, out| {
+                                running.spawn(older::answer(server, session, bytes, out))
+                            });
+                        }
+                        older::Line::Other => match parse(&bytes) {
+                            Ok(Message::Notification { method, params }) => {
+                                if method == "notifications/cancelled" {
+                                    cancel(&mut by_id, params);
+                                }
+                            }
+                            Ok(Message::Request { .. }) => {
+                                begin(&mut by_id, bytes, out, |bytes, out| {
+                                    running.spawn(answer(server, bytes, out, closed.clone()))
+                                });
+                            }
+                            Err(_) => answer(server, bytes, out, closed.clone()).await,
+                        },
                     }
                 }
-                Ok(Message::Request { id, .. }) => {
-                    let id = RequestId::read(id.as_json());
-                    let out = Out::new(sender);
-                    let silent = out.silent.clone();
-                    let handle = running.spawn(answer(server.clone(), bytes, out, closed.clone()));
-                    by_id.insert(id, Running { handle, silent });
-                }
-                Err(_) => {
-                    answer(server.clone(), bytes, Out::new(sender), closed.clone()).await;
-                }
-            },
+            }
         }
     }
     Ok(())
+}
+
+/// Begins to answer a request, so that it can be cancelled.
+fn begin(
+    by_id: &mut HashMap<RequestId, Running>,
+    bytes: Vec<u8>,
+    out: Out,
+    spawn: impl FnOnce(Vec<u8>, Out) -> AbortHandle,
+) {
+    let Ok(Message::Request { id, .. }) = parse(&bytes) else {
+        return;
+    };
+    let id = RequestId::read(id.as_json());
+    let silent = out.silent.clone();
+    let handle = spawn(bytes, out);
+    by_id.insert(id, Running { handle, silent });
 }
 
 /// Ends a request that the client no longer wants.
@@ -197,22 +231,6 @@ async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Rec
         match message {
             Some(message) => out.send(message).await,
             None => return,
-        }
-    }
-}
-
-/// The id of a request as it is compared: a text, however it was escaped, or a number as it was written.
-#[derive(PartialEq, Eq, Hash)]
-enum RequestId {
-    Text(String),
-    Number(String),
-}
-
-impl RequestId {
-    fn read(json: &str) -> Self {
-        match serde_json::from_str(json) {
-            Ok(text) => Self::Text(text),
-            Err(_) => Self::Number(json.to_owned()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The messages of MCP 2026-07-28, read and written without I/O.
+//! The messages of MCP 2026-07-28 and of the revisions before it, read and written without I/O.
 //!
 //! Bytes come in through [`parse`], which finds the JSON-RPC envelope and leaves `params` as raw
 //! text. The dialect then reads the parameters of the one method at hand ([`decode_call`],
@@ -46,6 +46,7 @@ mod info;
 mod list;
 mod listen;
 mod meta;
+mod older;
 mod ratified;
 mod sampling;
 mod strict;
@@ -81,6 +82,12 @@ pub use meta::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
     LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY,
     TASK_TTL_KEY, TASKS_EXTENSION,
+};
+pub use older::{
+    Agreed, Initialize, InitializeResult, Response, Revision, decode_initialize, decode_older_call,
+    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern,
+    parse_response, split_batch, write_ask, write_cancelled, write_older_change, write_older_error,
+    write_older_reply, write_ping,
 };
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,

@@ -292,7 +292,7 @@ const LOG_LEVEL_PATH: &str = "_meta.io.modelcontextprotocol/logLevel";
 const LEVELS: &str = "one of debug, info, notice, warning, error, critical, alert, emergency";
 
 /// A string or an integer, as sent.
-struct ProgressToken<'a>(&'a RawValue);
+pub(crate) struct ProgressToken<'a>(pub(crate) &'a RawValue);
 
 impl<'de: 'a, 'a> Deserialize<'de> for ProgressToken<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -136,7 +136,7 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), Stop> {
         line("revision", &one_line(&server.version)),
     ];
     if !server.versions.is_empty() {
-        lines.push(line("all of them", &one_line(&server.versions.join(", "))));
+        lines.push(line("it speaks", &one_line(&server.versions.join(", "))));
     }
     if let Some(about) = info.and_then(|info| info.description.as_deref()) {
         lines.push(line("description", &one_line(about)));

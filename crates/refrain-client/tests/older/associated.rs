@@ -108,7 +108,7 @@ async fn a_request_that_is_no_call_does_not_ask() {
         let (writer, say) = Writer::new();
         writer.ask("q", "elicitation/create", &form("Which?"));
         let tools = json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]});
-        writer.after(told, is_answer("q"), seen.result(tools));
+        writer.after(told, is_answer("q"), seen.result(&tools));
         say
     })
     .await;

@@ -38,6 +38,15 @@ async fn a_silent_process_is_an_older_one() {
 }
 
 #[tokio::test]
+async fn a_process_that_ends_when_it_is_asked_is_started_again_and_greeted() {
+    let client = spawn(Client::builder(), &["2025-03-26", "exit"])
+        .await
+        .unwrap();
+    assert_eq!(client.server().version, "2025-03-26");
+    assert_eq!(called(&client, "meta").await.unwrap(), json!({}));
+}
+
+#[tokio::test]
 async fn a_process_that_takes_its_time_is_not_taken_for_an_older_one() {
     let client = spawn(hasty(), &["2025-11-25", "late"]).await.unwrap();
     assert_eq!(client.server().version, "2026-07-28");

@@ -57,8 +57,38 @@ async fn a_server_that_dies_in_a_call_says_how() {
     };
     assert!(status.contains('3'), "{status}");
     assert_eq!(stderr, "the disk is full\n");
-    let error = called(&client, "meta").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Exited { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_has_died_is_started_again_by_the_next_calls() {
+    let client = spawn(Client::builder(), &["2025-06-18"]).await.unwrap();
+    let before = called(&client, "pid").await.unwrap();
+    called(&client, "die").await.unwrap_err();
+    let calls = (0..3).map(|_| called(&client, "pid"));
+    let after = futures_util::future::try_join_all(calls).await.unwrap();
+    assert_ne!(after[0], before);
+    assert!(after.iter().all(|pid| *pid == after[0]), "once: {after:?}");
+    let greeting = called(&client, "greeting").await.unwrap();
+    assert_eq!(greeting["protocolVersion"], "2025-06-18");
+}
+
+#[tokio::test]
+async fn a_program_that_only_repeats_is_no_server() {
+    let error = within("the end", Client::builder().spawn(Command::new("cat")))
+        .await
+        .unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert!(error.to_string().contains("sends back"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_shown_of_a_client_has_no_arguments_in_it() {
+    let mut command = crate::support::python(&["2025-11-25"]);
+    command.args(["-32601", "--key=hunter2"]);
+    let client = within("the server", Client::builder().spawn(command));
+    let shown = format!("{:?}", client.await.unwrap());
+    assert!(shown.contains("python3"), "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
 }
 
 #[tokio::test]

@@ -22,11 +22,11 @@ async fn breaking(
     let call: Arc<Mutex<Option<Seen>>> = Arc::default();
     Told::start(move |seen, told| {
         if is_resumed(seen) {
-            let call = call.lock().unwrap().clone().expect("a call");
+            let call = call.lock().expect("no panic").clone().expect("a call");
             return after(seen, &call.text("done"), told);
         }
         greet(seen, "2025-11-25", "s1").unwrap_or_else(|| {
-            *call.lock().unwrap() = Some(seen.clone());
+            *call.lock().expect("no panic") = Some(seen.clone());
             let (writer, say) = Writer::new();
             writer.event(first);
             say

@@ -1,7 +1,7 @@
 """A server of an earlier revision on standard input and output, as small as the tests need it.
 
 Usage: server.py [VERSION [PROBE [stubborn]]], where PROBE says what becomes of a server/discover:
-an error of that code, or `silent`, or `late` (a proper answer, once the next message is there).
+an error of that code, or `silent`, or `late` (a proper answer, once the next message is there), or `exit`.
 A stubborn server does not end when it should.
 """
 
@@ -133,6 +133,8 @@ def handle(message):
         notes.append(message)
         return
     if method == "server/discover":
+        if PROBE == "exit":
+            sys.exit("expected to be greeted")
         if PROBE == "late":
             late.append(message["id"])
         elif PROBE != "silent":

@@ -33,6 +33,17 @@ async fn every_message_after_the_greeting_names_the_session() {
 }
 
 #[tokio::test]
+async fn the_session_does_not_show() {
+    let server =
+        Told::start(|seen, _| greet(seen, "2025-11-25", "hunter2").unwrap_or(Say::Status(500)))
+            .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let shown = format!("{client:?}");
+    assert!(shown.contains("2025-11-25"), "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[tokio::test]
 async fn where_there_is_no_session_none_is_ended() {
     let server = Told::start(|seen, _| match greet(seen, "2025-06-18", "s1") {
         Some(Say::Opened(greeting, _)) => Say::Json(200, greeting),
@@ -91,6 +102,11 @@ async fn a_session_that_is_gone_is_opened_anew_once_for_all() {
         within("the end", client.close()).await;
         let ended = server.seen(|seen| seen.verb == "DELETE");
         assert_eq!(ended[0].header("mcp-session-id"), Some("s2"));
+        let is_cancelled = |seen: &Seen| seen.method() == "notifications/cancelled";
+        assert!(
+            server.seen(is_cancelled).is_empty(),
+            "nothing was under way"
+        );
     }
 }
 

@@ -84,13 +84,13 @@ impl Seen {
     }
 
     /// The response that carries this result.
-    pub(crate) fn result(&self, result: Value) -> Value {
+    pub(crate) fn result(&self, result: &Value) -> Value {
         json!({"jsonrpc": "2.0", "id": self.message["id"], "result": result})
     }
 
     /// The response with a result that is one text.
     pub(crate) fn text(&self, text: &str) -> Value {
-        self.result(json!({"content": [{"type": "text", "text": text}]}))
+        self.result(&json!({"content": [{"type": "text", "text": text}]}))
     }
 
     /// The response that carries this error.
@@ -239,7 +239,7 @@ pub(crate) fn greet(seen: &Seen, version: &str, session: &'static str) -> Option
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "old", "version": "1"},
             });
-            Say::Opened(seen.result(greeting), session)
+            Say::Opened(seen.result(&greeting), session)
         }
         (_, method) if method.starts_with("notifications/") => Say::Status(202),
         _ if is_response.is_some() => Say::Status(202),

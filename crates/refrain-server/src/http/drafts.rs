@@ -1,10 +1,12 @@
 //! The endpoint of a draft: its requests translated on their way in, and the replies on their way out.
 
 use super::headers::Heads;
+use super::older::SESSION;
 use super::pulse::Busy;
 use super::{AllowedHosts, Body, HttpService, JSON, accepted};
 use crate::auth::Caller;
 use crate::metrics::Refusal;
+use crate::older::opens_session;
 use crate::server::Server;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response, StatusCode};
@@ -35,7 +37,20 @@ impl HttpService {
         caller: Caller,
         busy: Busy,
     ) -> Response<Body> {
-        let (message, exchange) = match draft.read_request(bytes) {
+        // What has no shape of the draft's own is as it was in the revision whose handshake it has.
+        let in_session = headers.contains_key(SESSION);
+        if opens_session(bytes).is_some() || in_session && !draft.has_own_shape(bytes) {
+            return self.respond_older(headers, bytes, caller, busy).await;
+        }
+        let agreed = if in_session {
+            match self.find_session(headers, &caller).await {
+                Ok((session, known)) => Some(session.agreed(known.level)),
+                Err(refused) => return *refused,
+            }
+        } else {
+            None
+        };
+        let (message, exchange) = match draft.read_request_of(agreed, bytes) {
             Ok(DraftRequest::Request { message, exchange }) => (message, exchange),
             Ok(DraftRequest::Notification) => return accepted(),
             Ok(DraftRequest::Known(reply)) => {

@@ -94,6 +94,10 @@ impl HttpService {
 
     /// The answer where it is known who is calling, and they may not.
     pub(super) fn forbid(&self, id: Id<'_>, missing: MissingScopes) -> Response<Body> {
+        self.forbidden(Some(id), missing)
+    }
+
+    fn forbidden(&self, id: Option<Id<'_>>, missing: MissingScopes) -> Response<Body> {
         let challenge = Challenge {
             error: Some("insufficient_scope"),
             scope: &missing.0,
@@ -102,9 +106,14 @@ impl HttpService {
         }
         .to_header();
         let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
-        let mut response = self.refuse(refusal, status, Some(id), &missing.into());
+        let mut response = self.refuse(refusal, status, id, &missing.into());
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
+    }
+
+    /// The same, for a request that has no id.
+    pub(super) fn forbid_session(&self, missing: MissingScopes) -> Response<Body> {
+        self.forbidden(None, missing)
     }
 
     fn metadata_url(&self) -> Option<&str> {

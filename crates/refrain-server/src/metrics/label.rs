@@ -83,6 +83,7 @@ impl Outcome {
             | ErrorCode::InvalidRequest
             | ErrorCode::MethodNotFound
             | ErrorCode::InvalidParams
+            | ErrorCode::ResourceNotFound
             | ErrorCode::HeaderMismatch
             | ErrorCode::UnsupportedVersion => Self::InvalidParams,
             ErrorCode::Internal => Self::InternalError,
@@ -214,6 +215,8 @@ pub(crate) enum Refusal {
     UnsupportedVersion,
     /// No place for a subscription or for suggestions (503); a call is counted as a round.
     Busy,
+    /// The session is not one, or is over (404).
+    Session,
 }
 
 impl Refusal {
@@ -222,7 +225,9 @@ impl Refusal {
         match code {
             ErrorCode::Parse => Self::Parse,
             ErrorCode::MethodNotFound => Self::UnknownMethod,
-            ErrorCode::InvalidParams | ErrorCode::MissingCapability => Self::InvalidParams,
+            ErrorCode::InvalidParams
+            | ErrorCode::ResourceNotFound
+            | ErrorCode::MissingCapability => Self::InvalidParams,
             ErrorCode::HeaderMismatch => Self::HeaderMismatch,
             ErrorCode::UnsupportedVersion => Self::UnsupportedVersion,
             ErrorCode::InvalidRequest | ErrorCode::Internal => Self::InvalidRequest,
@@ -248,6 +253,7 @@ impl Label for Refusal {
         Self::HeaderMismatch,
         Self::UnsupportedVersion,
         Self::Busy,
+        Self::Session,
     ];
 
     fn index(self) -> usize {
@@ -272,6 +278,7 @@ impl Label for Refusal {
             Self::HeaderMismatch => "header_mismatch",
             Self::UnsupportedVersion => "unsupported_version",
             Self::Busy => "busy",
+            Self::Session => "session",
         }
     }
 }
@@ -305,6 +312,35 @@ pub(crate) enum Other {
     Listen,
     /// About a task.
     Task(TaskMethod),
+    /// A session is opened.
+    Initialize,
+    /// Whether anybody is there.
+    Ping,
+    /// Which log messages a session wants.
+    SetLevel,
+    /// A session wants to hear of a resource.
+    Subscribe,
+    /// A session no longer wants to.
+    Unsubscribe,
+}
+
+impl Other {
+    /// What a request in a session is about, if it is no call.
+    pub(crate) fn of_older(method: &str) -> Option<Self> {
+        let known = [
+            Self::List(Listing::Tools),
+            Self::List(Listing::Prompts),
+            Self::List(Listing::Resources),
+            Self::List(Listing::ResourceTemplates),
+            Self::Complete,
+            Self::Initialize,
+            Self::Ping,
+            Self::SetLevel,
+            Self::Subscribe,
+            Self::Unsubscribe,
+        ];
+        known.into_iter().find(|known| known.name() == method)
+    }
 }
 
 impl Label for Other {
@@ -319,6 +355,11 @@ impl Label for Other {
         Self::Task(TaskMethod::Get),
         Self::Task(TaskMethod::Update),
         Self::Task(TaskMethod::Cancel),
+        Self::Initialize,
+        Self::Ping,
+        Self::SetLevel,
+        Self::Subscribe,
+        Self::Unsubscribe,
     ];
 
     fn index(self) -> usize {
@@ -328,6 +369,11 @@ impl Label for Other {
             Self::Complete => 5,
             Self::Listen => 6,
             Self::Task(method) => 7 + method as usize,
+            Self::Initialize => 10,
+            Self::Ping => 11,
+            Self::SetLevel => 12,
+            Self::Subscribe => 13,
+            Self::Unsubscribe => 14,
         }
     }
 
@@ -338,6 +384,11 @@ impl Label for Other {
             Self::Complete => "completion/complete",
             Self::Listen => "subscriptions/listen",
             Self::Task(method) => method.as_str(),
+            Self::Initialize => "initialize",
+            Self::Ping => "ping",
+            Self::SetLevel => "logging/setLevel",
+            Self::Subscribe => "resources/subscribe",
+            Self::Unsubscribe => "resources/unsubscribe",
         }
     }
 }

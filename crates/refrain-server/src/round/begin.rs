@@ -348,7 +348,7 @@ fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), Rpc
                 return Ok((Target::Resource(resource.clone()), None));
             }
             let Some((variables, template)) = catalog.template_of(name) else {
-                return Err(unknown("resource").with_data(&json!({"uri": name})));
+                return Err(RpcError::resource_not_found(name));
             };
             Ok((Target::Template(template.clone()), Some(variables)))
         }

@@ -1,6 +1,8 @@
 //! A client that speaks a draft.
 
+use super::older::known;
 use super::{Out, RequestId, Running, cancel, everything};
+use crate::older::Session;
 use crate::server::Server;
 use refrain_wire::{Draft, Message, parse};
 use serde_json::value::RawValue;
@@ -9,8 +11,8 @@ use tokio::task::JoinSet;
 
 /// Takes one message. A request is answered beside the others.
 pub(super) async fn take(
-    server: &Server,
-    draft: Draft,
+    server: Server,
+    spoken: (Draft, Option<Session>),
     bytes: Vec<u8>,
     out: Out,
     by_id: &mut HashMap<RequestId, Running>,
@@ -23,7 +25,7 @@ pub(super) async fn take(
         return;
     }
     let (id, silent) = (id(&bytes), out.silent.clone());
-    let answering = answer(server.clone(), draft, bytes, out);
+    let answering = answer(server, spoken, bytes, out);
     match id {
         Some(id) => {
             let handle = running.spawn(answering);
@@ -33,10 +35,18 @@ pub(super) async fn take(
     }
 }
 
-async fn answer(server: Server, draft: Draft, bytes: Vec<u8>, out: Out) {
-    let Some(mut outgoing) = server.receive_draft(draft, &bytes, everything()) else {
-        return;
+async fn answer(
+    server: Server,
+    (draft, session): (Draft, Option<Session>),
+    bytes: Vec<u8>,
+    out: Out,
+) {
+    let agreed = match &session {
+        Some(session) => Some(session.agreed(known(&server, session).await.level)),
+        None => None,
     };
+    let outgoing = server.receive_draft_of(draft, agreed, &bytes, everything());
+    let Some(mut outgoing) = outgoing else { return };
     while let Some(message) = outgoing.next().await {
         out.send(message).await;
     }

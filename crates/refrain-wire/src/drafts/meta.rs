@@ -6,8 +6,10 @@ use super::RELATED_TASK_KEY;
 use super::object::Object;
 use crate::error::RpcError;
 use crate::meta::{
-    CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASK_TTL_KEY, TASKS_EXTENSION,
+    CLIENT_CAPABILITIES_KEY, Capabilities, LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
+    TASK_TTL_KEY, TASKS_EXTENSION,
 };
+use crate::older::Agreed;
 
 /// What a client can do that does not say it.
 const ASSUMED: &str = r#"{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}"#;
@@ -51,6 +53,7 @@ fn millis(text: &str) -> Option<u64> {
 /// Completes the `_meta` of a request. Whether the client can look after tasks is what the request says by its shape.
 pub(super) fn complete(
     params: &mut Object,
+    agreed: Option<Agreed>,
     tasks: bool,
     wish: Option<&TaskWish>,
 ) -> Result<(), RpcError> {
@@ -58,8 +61,18 @@ pub(super) fn complete(
         .map_err(|why| RpcError::invalid_params(format!("_meta must be an object: {why}")))?;
     meta.set(PROTOCOL_VERSION_KEY, PROTOCOL_VERSION);
     let declared = meta.take(CLIENT_CAPABILITIES_KEY);
-    let declared = declared.as_deref().map_or(ASSUMED, RawValue::get);
-    let capabilities = with_tasks(declared, tasks).map_err(|why| {
+    let declared = match (&declared, agreed) {
+        (Some(declared), _) => Object::read(declared.get()),
+        (None, Some(agreed)) => Ok(written(agreed.capabilities)),
+        (None, None) => Object::read(ASSUMED),
+    };
+    if let Some(level) = agreed.and_then(|agreed| agreed.log_level)
+        && !meta.has(LOG_LEVEL_KEY)
+    {
+        meta.set(LOG_LEVEL_KEY, level.as_str());
+    }
+    let capabilities = declared.and_then(|declared| with_tasks(declared, tasks));
+    let capabilities = capabilities.map_err(|why| {
         let message = format!("_meta.{CLIENT_CAPABILITIES_KEY} must be an object: {why}");
         RpcError::invalid_params(message)
     })?;
@@ -73,9 +86,36 @@ pub(super) fn complete(
     Ok(())
 }
 
+/// Capabilities as a client declares them.
+fn written(capabilities: Capabilities) -> Object {
+    let some = |named: &[(bool, &str)]| {
+        let mut object = Object::default();
+        for (_, name) in named.iter().filter(|(has, _)| *has) {
+            object.set(name, Object::default());
+        }
+        object
+    };
+    let mut all = Object::default();
+    let can = capabilities;
+    if can.form || can.url {
+        let modes = [(can.form, "form"), (can.url, "url")];
+        all.set("elicitation", some(&modes));
+    }
+    if can.sampling {
+        let with = [
+            (can.sampling_tools, "tools"),
+            (can.sampling_context, "context"),
+        ];
+        all.set("sampling", some(&with));
+    }
+    if can.roots {
+        all.set("roots", Object::default());
+    }
+    all
+}
+
 /// The capabilities with tasks among them, or not.
-fn with_tasks(declared: &str, tasks: bool) -> Result<Object, String> {
-    let mut capabilities = Object::read(declared)?;
+fn with_tasks(mut capabilities: Object, tasks: bool) -> Result<Object, String> {
     let given = capabilities.take("extensions");
     let there = given.is_some();
     let mut extensions = Object::read_member(given)?;

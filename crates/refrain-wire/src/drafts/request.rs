@@ -12,6 +12,7 @@ use crate::call::CallKind;
 use crate::envelope::{Id, Message, Rejection, parse};
 use crate::error::RpcError;
 use crate::meta::{CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY};
+use crate::older::Agreed;
 use crate::write;
 
 const DISCOVER: &str = "server/discover";
@@ -28,8 +29,25 @@ const SAME: [&str; 5] = [
 ];
 
 impl Draft {
+    /// Whether a message has a shape of the draft's own. All others are those of the revision whose handshake it has.
+    pub fn has_own_shape(self, bytes: &[u8]) -> bool {
+        match parse(bytes) {
+            Ok(Message::Request { method, .. }) => {
+                let kind = self.kind(&method).map(|(kind, _)| kind);
+                !matches!(kind, Err(_) | Ok(Kind::Other | Kind::Handshake))
+            }
+            Ok(Message::Notification { .. }) => false,
+            Err(_) => self == Self::First && Answers::find(bytes).is_some(),
+        }
+    }
+
     /// Reads one message of a client.
     pub fn read_request(self, bytes: &[u8]) -> Refused<DraftRequest> {
+        self.read_request_of(None, bytes)
+    }
+
+    /// The same, of a client with which something was agreed before.
+    pub fn read_request_of(self, agreed: Option<Agreed>, bytes: &[u8]) -> Refused<DraftRequest> {
         if self == Self::First
             && let Some(answers) = Answers::find(bytes)
         {
@@ -43,16 +61,15 @@ impl Draft {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         let beside =
             Object::read(text).map_err(|why| reject(Some(id), RpcError::invalid_request(why)))?;
-        self.read(id, &method, params, beside)
+        self.read((id, &method, params), beside, agreed)
             .map_err(|error| reject(Some(id), error))
     }
 
     fn read(
         self,
-        id: Id<'_>,
-        method: &str,
-        params: Option<&RawValue>,
+        (id, method, params): (Id<'_>, &str, Option<&RawValue>),
         mut beside: Object,
+        agreed: Option<Agreed>,
     ) -> Result<DraftRequest, RpcError> {
         let text = params.map_or("{}", RawValue::get);
         let mut params =
@@ -86,7 +103,8 @@ impl Draft {
             kind,
             Kind::TaskGet | Kind::TaskResult | Kind::TaskAnswers | Kind::TaskCancel
         );
-        meta::complete(&mut params, of_task || wish.is_some(), wish.as_ref())?;
+        let tasks = of_task || wish.is_some();
+        meta::complete(&mut params, agreed, tasks, wish.as_ref())?;
         let exchange = DraftExchange {
             draft: self,
             kind,
@@ -273,7 +291,7 @@ impl<'a> Answers<'a> {
         let mut params = Object::default();
         params.set("taskId", task.as_str());
         params.set(RATIFIED.answers, unwrapped(name, &answers)?);
-        meta::complete(&mut params, true, None)?;
+        meta::complete(&mut params, None, true, None)?;
         let message = request(self.id.as_json(), "tasks/update", &params);
         Ok(DraftRequest::Request {
             message: message.into_bytes(),

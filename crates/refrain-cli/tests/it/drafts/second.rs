@@ -217,10 +217,14 @@ async fn a_client_may_greet_and_ping_and_say_what_it_can_do() {
         let tools = said["result"]["tools"].as_array().expect("tools");
         assert!(tools.iter().any(|tool| tool["name"] == "echo"));
 
+        // It has said that it can do nothing.
         let mut call = example(2, 4);
-        call["params"]["_meta"] = json!({"io.modelcontextprotocol/clientCapabilities": {}});
         let said = speaker.say(&call).await;
         assert_eq!(said["error"]["code"], -32021, "{said}");
+        call["params"]["_meta"] =
+            json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
+        let said = speaker.say(&call).await;
+        assert!(said["result"]["inputRequests"].is_object(), "{said}");
     }
 }
 

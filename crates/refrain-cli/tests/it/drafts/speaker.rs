@@ -25,7 +25,8 @@ impl Place {
 }
 
 enum Line {
-    Http(Box<Instance>),
+    /// With the session, once there is one.
+    Http(Box<Instance>, Option<String>),
     Stdio {
         _process: Child,
         input: ChildStdin,
@@ -46,7 +47,10 @@ impl Speaker {
     /// Starts a server and speaks to it.
     pub(crate) async fn new(draft: Draft, place: Place) -> Self {
         let line = match place {
-            Place::Http => Line::Http(Box::new(Serve::new().args(["--drafts"]).start().await)),
+            Place::Http => {
+                let instance = Serve::new().args(["--drafts"]).start().await;
+                Line::Http(Box::new(instance), None)
+            }
             Place::Stdio => {
                 let mut process = program()
                     .args(["serve", "--stdio", "--dialect", draft.name()])
@@ -76,7 +80,7 @@ impl Speaker {
     /// The process that is spoken to over HTTP.
     pub(crate) fn process(&self) -> Option<&Process> {
         match &self.line {
-            Line::Http(instance) => Some(instance),
+            Line::Http(instance, _) => Some(instance),
             Line::Stdio { .. } => None,
         }
     }
@@ -102,8 +106,8 @@ impl Speaker {
     pub(crate) async fn tell(&mut self, message: &Value) {
         let message = self.with_received(message.clone()).to_string();
         match &mut self.line {
-            Line::Http(instance) => {
-                let (status, body) = post(instance, self.draft, message).await;
+            Line::Http(instance, session) => {
+                let (status, body) = post(instance, self.draft, session, message).await;
                 assert_eq!((status, body.as_str()), (202, ""));
             }
             // That nothing comes back is seen by what comes next.
@@ -113,7 +117,7 @@ impl Speaker {
 
     async fn exchange(&mut self, message: String) -> Option<Value> {
         let answer = match &mut self.line {
-            Line::Http(instance) => post(instance, self.draft, message).await.1,
+            Line::Http(instance, session) => post(instance, self.draft, session, message).await.1,
             Line::Stdio { input, output, .. } => {
                 write(input, message).await;
                 let line = in_time("a response", output.next_line()).await;
@@ -176,16 +180,27 @@ async fn write(input: &mut ChildStdin, message: String) {
 }
 
 /// Posts a message, and gives the status and the body.
-async fn post(instance: &Instance, draft: Draft, message: String) -> (u16, String) {
-    let request = Request::post(draft.path())
+async fn post(
+    instance: &Instance,
+    draft: Draft,
+    session: &mut Option<String>,
+    message: String,
+) -> (u16, String) {
+    let mut request = Request::post(draft.path())
         .header("host", instance.address.to_string())
         .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .body(Full::new(Bytes::from(message)))
-        .expect("a plain request");
+        .header("accept", "application/json, text/event-stream");
+    if let Some(session) = &session {
+        request = request.header("mcp-session-id", session);
+    }
+    let body = Full::new(Bytes::from(message));
+    let request = request.body(body).expect("a plain request");
     let response = in_time("a response", http::send(instance.address, request)).await;
     let response = response.expect("a response");
     let status = response.status().as_u16();
+    if let Some(opened) = response.headers().get("mcp-session-id") {
+        *session = Some(opened.to_str().expect("an id").to_owned());
+    }
     let body = in_time("the whole response", response.into_body().collect()).await;
     let body = body.expect("a body").to_bytes();
     (status, String::from_utf8_lossy(&body).into_owned())
