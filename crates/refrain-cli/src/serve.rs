@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
 }
 
 /// A draft by its name.
-pub(crate) fn dialect(name: &str) -> Result<Draft, String> {
+fn dialect(name: &str) -> Result<Draft, String> {
     let names = Draft::ALL.map(Draft::name).join(", ");
     Draft::from_name(name).ok_or_else(|| format!("the drafts are {names}"))
 }

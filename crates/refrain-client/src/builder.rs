@@ -3,6 +3,7 @@
 use crate::ask::{Answer, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
 use crate::auth::Authorize;
 use crate::client::Client;
+use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::limits::Limits;
@@ -10,7 +11,7 @@ use crate::news::{LogMessage, News, Progress};
 use crate::pending::{Onlooker, PendingCall};
 use crate::transport::{HttpLink, Link, PipeLink, Watcher, Wire};
 use futures_util::FutureExt;
-use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
+use refrain_wire::{AskKind, Draft, Implementation, LogLevel, Root, SamplingAnswer};
 use std::sync::Arc;
 use tokio::process::Command;
 use url::Url;
@@ -26,6 +27,8 @@ pub struct ClientBuilder {
     pub(crate) limits: Limits,
     pub(crate) news: News,
     pub(crate) watcher: Watcher,
+    /// What to speak, in place of the newest that the server has.
+    pub(crate) dialect: Option<Dialect>,
     pub(crate) onlooker: Onlooker,
     authorize: Option<AuthorizeRef>,
 }
@@ -52,6 +55,7 @@ impl Default for ClientBuilder {
             limits: Limits::default(),
             news: News::default(),
             watcher: Watcher::default(),
+            dialect: None,
             onlooker: Onlooker::default(),
             authorize: None,
         }
@@ -147,6 +151,27 @@ impl ClientBuilder {
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
         self.authorize = Some(AuthorizeRef(Arc::new(authorize)));
         self
+    }
+
+    /// Speaks this dialect, whatever else the server might speak: it is not asked. For servers of old, and to try the
+    /// drafts out.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), refrain_client::Error> {
+    /// use refrain_client::{Client, wire::Draft};
+    /// let builder = Client::builder().dialect(Draft::Second);
+    /// let client = builder.connect("http://127.0.0.1:8080/drafts/2/mcp").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dialect(mut self, dialect: impl Into<Dialect>) -> Self {
+        self.dialect = Some(dialect.into());
+        self
+    }
+
+    /// The draft to speak, if it is one.
+    pub(crate) fn draft(&self) -> Option<Draft> {
+        self.dialect.and_then(Dialect::draft)
     }
 
     /// What a call may take.

@@ -123,6 +123,7 @@ impl Inner {
             is_resumable: false,
             body: body.to_string(),
             headers: HeaderMap::new(),
+            draft: None,
         };
         let mut exchange = self.in_time(self.link.open(&outgoing)).await?;
         let response = self.listen_to(&mut exchange, &HeaderMap::new()).await?;

@@ -33,6 +33,8 @@ mod reply;
 mod request;
 mod task;
 
+pub use task::join_task;
+
 use crate::envelope::Rejection;
 
 /// A draft whose messages can be translated.

@@ -61,7 +61,7 @@ pub use complete::{
     CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference, decode_complete,
 };
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
-pub use drafts::{Draft, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT};
+pub use drafts::{Draft, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task};
 pub use envelope::{Id, Message, Rejection, parse};
 pub use error::{ErrorCode, RpcError};
 pub use fast::read_call;

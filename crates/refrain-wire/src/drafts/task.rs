@@ -1,6 +1,8 @@
 //! Tasks as the drafts show them.
 
-use super::object::{Object, string};
+use serde_json::value::RawValue;
+
+use super::object::{Object, json, string};
 use super::{Draft, RATIFIED};
 
 /// The members of a task that say what became of it; the drafts tell that elsewhere.
@@ -38,6 +40,18 @@ impl Draft {
         }
         task
     }
+}
+
+/// A task of a draft, with what became of it: both as they were read in place of `tasks/get`.
+pub fn join_task(stands: &RawValue, became: &RawValue) -> Box<RawValue> {
+    let read = (Object::read(stands.get()), Object::read(became.get()));
+    let (Ok(mut task), Ok(became)) = read else {
+        return stands.to_owned();
+    };
+    for (name, value) in became.members() {
+        task.set(&name, value);
+    }
+    json(task.to_text())
 }
 
 /// A status as the first draft writes it: with a capital, but for the one of two words.

@@ -5,6 +5,7 @@
 
 mod first;
 mod listed;
+mod matrix;
 mod second;
 mod sketch;
 mod speaker;
