@@ -1,7 +1,7 @@
 //! One tool of each kind, through every dialect and over both transports: what comes of it is what docs/dialects.md says.
 
 use super::Place;
-use crate::support::{Files, Instance, Ledger, Serve, in_time, root};
+use crate::support::{Files, Instance, Serve, in_time, root};
 use refrain_client::wire::{Draft, Revision, Root, SamplingAnswer};
 use refrain_client::{Answer, Call, Client, ClientBuilder, Dialect, ErrorKind, Outcome};
 use serde_json::{Value, json};
@@ -180,9 +180,11 @@ impl Servers {
     }
 
     fn effects(&self) -> usize {
-        let ledger = Ledger::at(&self.files.path("ledger"));
-        let of = |word| ledger.effects(word).len();
-        of("reserve") + of("charge") + of("done")
+        let ledger = std::fs::read_to_string(self.files.path("ledger")).expect("a ledger");
+        let words = ledger.lines().filter_map(|line| line.split(' ').next());
+        words
+            .filter(|word| ["reserve", "charge", "done"].contains(word))
+            .count()
     }
 }
 
