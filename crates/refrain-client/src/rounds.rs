@@ -5,7 +5,7 @@
 
 use crate::ask::{Answer, Ask};
 use crate::call::Call;
-use crate::client::{Client, Inner, Request, back_off, lock, over};
+use crate::client::{Client, Inner, Request, back_off, over};
 use crate::error::{Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
 use crate::limits::Limits;
@@ -124,6 +124,8 @@ impl Client {
             pending: Some(pending),
         };
         let driven = tokio::select! {
+            // What is done is done, though the time is up.
+            biased;
             driven = self.inner.drive(care.pending()) => driven,
             () = stop => Err(ErrorKind::Stopped),
             () = over(limit) => Err(ErrorKind::Deadline(limit.unwrap_or_default())),
@@ -259,9 +261,10 @@ impl Inner {
         let is_first = pending.round() == 0;
         let params = pending.params();
         let may_keep = is_first && kind == CallKind::Resource;
-        if may_keep && let Some(result) = lock(&self.cache).get(kind.method(), &params) {
+        if may_keep && let Some(result) = self.kept(kind.method(), &params) {
             return Ok(Some(result));
         }
+        let authorization = self.link.authorization();
         self.check_older(pending)?;
         let raw = match self.send_round(pending, params.clone()).await {
             Err(ErrorKind::Refused(refusal)) if self.older.is_some() => {
@@ -275,7 +278,7 @@ impl Inner {
         match Reply::read(&raw, &self.setup.limits)? {
             Reply::Complete(result) => {
                 if may_keep {
-                    lock(&self.cache).keep(kind.method(), &params, &result);
+                    self.keep(authorization, kind.method(), &params, &result);
                 }
                 return Ok(Some(result));
             }
@@ -315,7 +318,8 @@ impl Inner {
             params,
             headers: self.mirrored(call)?,
             call_id: Some(pending.call_id()),
-            may_repeat: call.kind() != CallKind::Tool || self.server.knows_call_ids(),
+            may_repeat: call.kind() != CallKind::Tool
+                || (self.older.is_none() && self.server.knows_call_ids()),
         };
         let result = self.request(&request).await;
         let mismatch = i64::from(ErrorCode::HeaderMismatch.as_i32());
@@ -465,9 +469,12 @@ fn meta(result: &Value) -> Option<Map<String, Value>> {
     result.get("_meta").and_then(Value::as_object).cloned()
 }
 
+/// A result as its type. What the call did is done: a result that does not fit is not lost.
 fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
-    serde_json::from_value(result)
-        .map_err(|error| ErrorKind::BadAnswer(format!("the result cannot be read: {error}")))
+    T::deserialize(&result).map_err(|error| ErrorKind::BadResult {
+        why: error.to_string(),
+        result,
+    })
 }
 
 /// What happened, with the call unless the server has refused it as a whole.
