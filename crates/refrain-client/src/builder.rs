@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::limits::Limits;
 use crate::news::{LogMessage, News, Progress};
+use crate::older::Beside;
 use crate::pending::{Onlooker, PendingCall};
 use crate::transport::{HttpLink, Link, PipeLink, Watcher, Wire};
 use futures_util::FutureExt;
@@ -24,6 +25,8 @@ pub struct ClientBuilder {
     pub(crate) handlers: Handlers,
     /// What is answered by hand.
     pub(crate) by_hand: Vec<AskKind>,
+    /// Whether asks of older servers that come on no call's stream are answered.
+    pub(crate) beside: Beside,
     pub(crate) limits: Limits,
     pub(crate) news: News,
     pub(crate) watcher: Watcher,
@@ -52,6 +55,7 @@ impl Default for ClientBuilder {
             },
             handlers: Handlers::default(),
             by_hand: Vec::new(),
+            beside: Beside::default(),
             limits: Limits::default(),
             news: News::default(),
             watcher: Watcher::default(),
@@ -108,6 +112,14 @@ impl ClientBuilder {
         Fut: Future<Output = Result<Vec<Root>, HandlerError>> + Send + 'static,
     {
         self.handlers.roots = Some(Arc::new(move |ask| handle(ask).boxed()));
+        self
+    }
+
+    /// Answers also what an older server asks on the stream of the session, while a call is under way: it is taken for
+    /// the call that began last. Without this such asks are refused, since nothing says which call they belong to; the
+    /// protocol has done away with them.
+    pub fn asks_beside_calls(mut self) -> Self {
+        self.beside = Beside::allowed();
         self
     }
 

@@ -10,6 +10,7 @@ mod killed;
 mod limits;
 mod logs;
 mod metrics;
+mod older_clients;
 mod postgres;
 mod rolling_restart;
 mod shedding;

@@ -46,6 +46,7 @@ impl Inner {
         let mut withdrawing: HashMap<String, AbortHandle> = HashMap::new();
         let mut unanswered: Vec<Unanswered> = Vec::new();
         let mut asked = 0;
+        let mut beside = self.setup.beside.join();
         loop {
             let message = {
                 let mut next = pin!(exchange.next());
@@ -54,6 +55,13 @@ impl Inner {
                 loop {
                     tokio::select! {
                         message = &mut next => break message?,
+                        Some(Incoming::Request { id, method, params }) = beside.next() => {
+                            let ask = self.accept(&mut asked, answering.len(), id, method, params)?;
+                            let (handle, registration) = AbortHandle::new_pair();
+                            withdrawing.insert(ask.id.to_string(), handle);
+                            let answer = self.answer_asked(ask, &asker, session);
+                            answering.push(Abortable::new(answer, registration));
+                        }
                         Some(answer) = answering.next(), if !answering.is_empty() => {
                             if let Ok(Some(without)) = answer {
                                 unanswered.push(without);
@@ -82,26 +90,38 @@ impl Inner {
                     self.setup.news.tell(&method, params.as_deref());
                 }
                 Incoming::Request { id, method, params } => {
-                    asked += u64::from(method != PING);
-                    let limit = self.setup.limits.asks;
-                    if asked > limit as u64 || answering.len() >= limit {
-                        let asks = limit + 1;
-                        let kind = ErrorKind::TooManyAsks { asks, limit };
-                        return Err(LinkError::Final(kind));
-                    }
+                    let ask = self.accept(&mut asked, answering.len(), id, method, params)?;
                     let (handle, registration) = AbortHandle::new_pair();
-                    withdrawing.insert(id.to_string(), handle);
-                    let asked = Asked {
-                        id,
-                        key: format!("ask-{asked}"),
-                        method,
-                        params,
-                    };
-                    let answer = self.answer_asked(asked, &asker, session);
+                    withdrawing.insert(ask.id.to_string(), handle);
+                    let answer = self.answer_asked(ask, &asker, session);
                     answering.push(Abortable::new(answer, registration));
                 }
             }
         }
+    }
+
+    /// Takes in one more ask, unless there were too many.
+    fn accept(
+        &self,
+        asked: &mut u64,
+        open: usize,
+        id: Value,
+        method: String,
+        params: Option<Box<RawValue>>,
+    ) -> Result<Asked, LinkError> {
+        *asked += u64::from(method != PING);
+        let limit = self.setup.limits.asks;
+        if *asked > limit as u64 || open >= limit {
+            let asks = limit + 1;
+            return Err(LinkError::Final(ErrorKind::TooManyAsks { asks, limit }));
+        }
+        let key = format!("ask-{asked}");
+        Ok(Asked {
+            id,
+            key,
+            method,
+            params,
+        })
     }
 
     /// Has one ask answered, and sends the answer. Says so, if there is none.
