@@ -155,7 +155,7 @@ impl Inner {
         check_complete(&raw)?;
         match self.setup.draft() {
             None => Task::read(&raw),
-            Some(_) => Task::read(&*self.with_what_became(id, raw).await?),
+            Some(_) => Task::read(&self.with_what_became(id, raw).await?),
         }
     }
 

@@ -198,6 +198,29 @@ async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
 }
 
 #[tokio::test]
+async fn a_task_and_a_state_are_good_on_their_own_path_only() {
+    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+    speaker.plays(2, 14, 15).await;
+    speaker.polls(2, 16, 17).await;
+    let call = speaker.say(&example(2, 4)).await;
+    speaker.turn_to(Draft::First);
+    // The path of the first draft has the same tools, keys and store.
+    let said = speaker.post(example(2, 16)).await;
+    assert_eq!(said["error"]["code"], -32602, "{said}");
+    let mut again = example(1, 5);
+    again["request_state"] = call["result"]["requestState"].clone();
+    let said = speaker.say(&again).await;
+    assert_eq!(said["error"]["code"], -32602, "{said}");
+    let message = said["error"]["message"].as_str();
+    assert!(
+        message.is_some_and(|it| it.contains("request_state")),
+        "{said}"
+    );
+    speaker.turn_to(Draft::Second);
+    speaker.polls(2, 16, 17).await;
+}
+
+#[tokio::test]
 async fn a_client_may_greet_and_ping_and_say_what_it_can_do() {
     for place in Place::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;

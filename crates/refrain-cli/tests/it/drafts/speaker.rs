@@ -26,7 +26,7 @@ impl Place {
 
 enum Line {
     /// With the session, once there is one.
-    Http(Box<Instance>, Option<String>),
+    Http(Instance, Option<String>),
     Stdio {
         _process: Child,
         input: ChildStdin,
@@ -49,7 +49,7 @@ impl Speaker {
         let line = match place {
             Place::Http => {
                 let instance = Serve::new().args(["--drafts"]).start().await;
-                Line::Http(Box::new(instance), None)
+                Line::Http(instance, None)
             }
             Place::Stdio => {
                 let mut process = program()
@@ -83,6 +83,11 @@ impl Speaker {
             Line::Http(instance, _) => Some(instance),
             Line::Stdio { .. } => None,
         }
+    }
+
+    /// Speaks another draft from here on, to the same process.
+    pub(crate) fn turn_to(&mut self, draft: Draft) {
+        self.draft = draft;
     }
 
     /// Sends a message as it is, and gives the response.
