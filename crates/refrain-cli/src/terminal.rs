@@ -25,7 +25,7 @@ mod url;
 
 use console::{Console, Left, Withdrawn};
 use refrain_client::wire::{Root, SamplingAnswer};
-use refrain_client::{Answer, FormAsk, HandlerError, RootsAsk, SamplingAsk, UrlAsk};
+use refrain_client::{Answer, FormAsk, HandlerError, Refused, RootsAsk, SamplingAsk, UrlAsk};
 use rustix::process::{Signal, getpid, kill_process};
 use std::future::pending;
 use std::io::{IsTerminal, stderr, stdin};
@@ -97,7 +97,7 @@ impl Terminal {
     /// Has a question to a model answered by hand.
     pub(crate) async fn sampling(&self, ask: SamplingAsk) -> Result<SamplingAnswer, HandlerError> {
         let said = self.show(move |console| sampling::ask(console, &ask)).await;
-        said.map_err(|left| NoAnswer::from(left).into())
+        said.map_err(unanswered)
     }
 
     /// Asks whether these roots may be told, and gives them back if so.
@@ -109,7 +109,7 @@ impl Terminal {
         let told = self
             .show(move |console| roots::ask(console, &ask, &roots).map(|()| roots))
             .await;
-        told.map_err(|left| NoAnswer::from(left).into())
+        told.map_err(unanswered)
     }
 
     /// Shows something to the person as soon as nothing else is shown, and takes it away if this is dropped.
@@ -176,6 +176,14 @@ impl Drop for Waiting {
 async fn interrupt() -> std::io::Result<()> {
     kill_process(getpid(), Signal::INT)?;
     pending().await
+}
+
+/// Why there is no answer to something that has none for a no. A no is for good: nobody is asked again.
+fn unanswered(left: Left) -> HandlerError {
+    match NoAnswer::from(left) {
+        no @ NoAnswer::Declined => Refused(no.to_string()).into(),
+        other => other.into(),
+    }
 }
 
 /// The answer to a form or a URL, which a no can be.

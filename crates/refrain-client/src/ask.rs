@@ -11,8 +11,11 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
+/// The longest URL that a person is sent to: they have to see all of it before.
+const URL_MAX: usize = 8 * 1024;
+
 /// Who is asking: to be shown wherever a person is asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Asker {
     /// The server's own name for itself, if it gave one. Nobody has checked it.
     pub server: Option<String>,
@@ -22,6 +25,25 @@ pub struct Asker {
     pub kind: CallKind,
     /// The name of the tool or prompt, or the URI of the resource.
     pub target: String,
+}
+
+impl fmt::Debug for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asker")
+            .field("server", &self.server)
+            .field("address", &without_arguments(&self.address))
+            .field("kind", &self.kind)
+            .field("target", &self.target)
+            .finish()
+    }
+}
+
+/// Where a server is. Of a command only the program is left: its arguments may be secrets.
+pub(crate) fn without_arguments(address: &str) -> &str {
+    if address.starts_with("http://") || address.starts_with("https://") {
+        return address;
+    }
+    address.split(' ').next().unwrap_or_default()
 }
 
 /// A form to be filled in.
@@ -164,8 +186,8 @@ impl Ask {
             | (Self::Sampling(_), answer @ Answer::Sampled(_)) => Ok(answer),
             (Self::Unknown { why, .. }, _) => Err(why.clone()),
             (ask, _) => Err(format!(
-                "this is no answer to a {} ask",
-                ask.kind().map_or("n unknown", AskKind::as_str)
+                "this is no answer to an ask of the kind {}",
+                ask.kind().map_or("unknown", AskKind::as_str)
             )),
         }
     }
@@ -187,6 +209,15 @@ fn check_root(root: &Root) -> Result<(), String> {
         return bad("its path must not have . or .. in it");
     }
     Ok(())
+}
+
+fn check_length(url: &str) -> Result<(), String> {
+    match url.len() {
+        0..=URL_MAX => Ok(()),
+        length => Err(format!(
+            "the URL to visit has {length} bytes; a person can look through {URL_MAX} at most"
+        )),
+    }
 }
 
 /// What is asked, without who asks.
@@ -240,6 +271,7 @@ impl Request {
                     }
                     Some("url") => {
                         let text = ask.url.ok_or("the URL to visit is missing")?;
+                        check_length(&text)?;
                         let url = Url::parse(&text)
                             .map_err(|error| format!("{text:?} is no URL: {error}"))?;
                         if !matches!(url.scheme(), "http" | "https") {
@@ -247,6 +279,8 @@ impl Request {
                                 "a person can be sent to http and https URLs only, not to {text:?}"
                             ));
                         }
+                        // It is longer now if it has letters beyond ASCII.
+                        check_length(url.as_str())?;
                         Ok(Self::Url {
                             message: ask.message,
                             url,
@@ -303,12 +337,18 @@ impl fmt::Debug for Answer {
 impl Answer {
     /// A form filled in with the members of this object.
     pub fn accept(content: Value) -> Result<Self, String> {
-        match content {
-            Value::Object(content) => Ok(Self::Accept(content)),
-            other => Err(format!(
-                "a form is filled in with an object, not with {other}"
-            )),
-        }
+        // It may be private, so only its type is said.
+        let other = match content {
+            Value::Object(content) => return Ok(Self::Accept(content)),
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "an array",
+        };
+        Err(format!(
+            "a form is filled in with an object, not with {other}"
+        ))
     }
 
     /// A URL that was agreed to.
@@ -356,5 +396,62 @@ impl Answer {
             Self::Sampled(answer) => json!(answer),
             Self::Roots(roots) => json!({"roots": roots}),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Call;
+    use crate::pending::PendingCall;
+
+    #[test]
+    fn a_url_that_nobody_can_look_through_is_not_asked() {
+        let read = |url: &str| {
+            let params = json!({"mode": "url", "message": "Go", "url": url});
+            let request = json!({"method": "elicitation/create", "params": params});
+            Request::read(&serde_json::value::to_raw_value(&request).unwrap())
+        };
+        let start = "https://example.com/";
+        let longest = format!("{start}{}", "x".repeat(URL_MAX - start.len()));
+        assert!(matches!(read(&longest), Ok(Request::Url { url, .. }) if url.as_str() == longest));
+        // Three bytes for each of the two of a letter.
+        let letters = format!("{start}{}", "é".repeat(URL_MAX / 3));
+        for url in [format!("{longest}x"), letters] {
+            let why = read(&url).err().expect("it is too long");
+            assert!(why.contains("8192 at most") && !why.contains("xx"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_is_private_is_not_shown() {
+        for (content, of) in [
+            (json!("s3cret"), "a string"),
+            (json!(["s3cret"]), "an array"),
+        ] {
+            let why = Answer::accept(content).unwrap_err();
+            assert!(why.ends_with(of), "{why}");
+        }
+        let pending =
+            |address: &str| PendingCall::new(Call::tool("t"), "1".into(), address.into(), None);
+        let command = pending("./server --token s3cret");
+        let shown = format!("{command:?} {:?}", command.asker());
+        assert!(
+            !shown.contains("s3cret") && shown.contains("./server"),
+            "{shown}"
+        );
+        let url = pending("https://example.com/mcp");
+        assert!(format!("{url:?}").contains("https://example.com/mcp"));
+    }
+
+    #[test]
+    fn an_answer_of_another_kind_is_said_to_be_none() {
+        let asker = PendingCall::of_task("t").asker();
+        let ask = Ask::Roots(RootsAsk {
+            key: "k".into(),
+            asker,
+        });
+        let why = ask.take(Answer::Decline).unwrap_err();
+        assert_eq!(why, "this is no answer to an ask of the kind roots");
     }
 }

@@ -198,7 +198,8 @@ impl ClientBuilder {
             address: url.to_owned(),
             why: why.to_owned(),
         };
-        let parsed = Url::parse(url).map_err(|error| bad(&error.to_string()))?;
+        let parsed = Url::parse(url)
+            .map_err(|error| bad(&format!("{error}; it must begin with http:// or https://")))?;
         if !matches!(parsed.scheme(), "http" | "https") {
             return Err(bad("it must begin with http:// or https://").into());
         }

@@ -7,7 +7,7 @@ use crate::mirror::{Mirrors, encode};
 use crate::older::{Older, Session, said_why, take_stray};
 use crate::random;
 use crate::server::Server;
-use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response, in_time};
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::{
@@ -28,6 +28,8 @@ pub(crate) const DISCOVER: &str = "server/discover";
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause before a request is sent again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause that a server may wish for. One that wants to be left alone for longer is given up.
+const LONGEST_WISH: Duration = Duration::from_secs(60);
 
 /// A client of one server. Cloning it is cheap, and the clones share everything.
 ///
@@ -164,13 +166,12 @@ impl Inner {
                 LinkError::Lost(_) if request.may_repeat => None,
                 LinkError::Lost(_) | LinkError::Final(_) => return Err(error.into_kind()),
             };
-            if again == self.setup.limits.retries {
+            if again == self.setup.limits.retries || pause > Some(LONGEST_WISH) {
                 return Err(error.into_kind());
             }
             again += 1;
             tracing::debug!(method = request.method, again, ?error, "sending it again");
-            let pause = pause.map_or_else(|| back_off(again), |pause| pause.min(LONGEST_PAUSE));
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(pause.unwrap_or_else(|| back_off(again))).await;
         }
     }
 
@@ -205,7 +206,8 @@ impl Inner {
             inner: self,
             id: outgoing.id,
         };
-        let mut exchange = match self.in_time(self.link.open(&outgoing)).await {
+        let opened = self.link.open(&outgoing, self.setup.limits.silence).await;
+        let mut exchange = match opened {
             Err(error) if !error.may_be_under_way() => {
                 waiting.id = None;
                 return Err(error);
@@ -230,7 +232,7 @@ impl Inner {
         self.revive().await?;
         let session = self.older.as_ref().map(Older::session);
         let outgoing = self.write(request, session.as_ref())?;
-        self.in_time(self.link.open(&outgoing)).await
+        self.link.open(&outgoing, self.setup.limits.silence).await
     }
 
     /// Starts a process again that has ended. What was under way in it is not repeated: nobody knows what it did.
@@ -276,10 +278,7 @@ impl Inner {
         &self,
         waiting: impl Future<Output = Result<T, LinkError>>,
     ) -> Result<T, LinkError> {
-        let silence = self.setup.limits.silence;
-        tokio::time::timeout(silence, waiting)
-            .await
-            .unwrap_or(Err(LinkError::Final(ErrorKind::Late(silence))))
+        in_time(self.setup.limits.silence, waiting).await
     }
 
     pub(crate) fn next_id(&self) -> u64 {

@@ -130,7 +130,8 @@ impl Inner {
             headers: HeaderMap::new(),
             draft: None,
         };
-        let mut exchange = self.in_time(self.link.open(&outgoing)).await?;
+        let silence = self.setup.limits.silence;
+        let mut exchange = self.link.open(&outgoing, silence).await?;
         let response = self.listen_to(&mut exchange, &HeaderMap::new()).await?;
         let refused = |refusal| LinkError::Final(ErrorKind::Refused(refusal));
         let raw = response.outcome.map_err(refused)?;
@@ -234,11 +235,15 @@ fn secret(mut id: HeaderValue) -> HeaderValue {
     id
 }
 
-/// Whether the server says that it knows nothing of the session.
+/// Whether the server says that it knows nothing of the session. An error that names the request is an answer to it:
+/// somebody has looked at the request, and may have done it.
 fn is_not_found(outcome: &Result<Response, LinkError>) -> bool {
     const NOT_FOUND: u16 = 404;
     match outcome {
-        Ok(response) => response.outcome.is_err() && response.status == Some(NOT_FOUND),
+        Ok(response) => {
+            let is_of_request = response.outcome.is_ok() || response.names_request;
+            !is_of_request && response.status == Some(NOT_FOUND)
+        }
         Err(LinkError::Final(ErrorKind::Status { status, .. })) => *status == NOT_FOUND,
         Err(_) => false,
     }

@@ -1,6 +1,6 @@
 //! A call that waits.
 
-use crate::ask::{Answer, Ask, Asker};
+use crate::ask::{Answer, Ask, Asker, without_arguments};
 use crate::call::Call;
 use crate::ordered::Ordered;
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,16 @@ pub enum AnswerError {
         /// What is wrong.
         why: String,
     },
+}
+
+impl AnswerError {
+    /// What is wrong, without the key.
+    pub(crate) fn why(self) -> String {
+        match self {
+            Self::NotAsked(_) => "nothing of this key is asked".to_owned(),
+            Self::Unfit { why, .. } => why,
+        }
+    }
 }
 
 impl PendingCall {
@@ -286,6 +296,12 @@ impl PendingCall {
         self.asks.is_empty() || self.is_asked_again
     }
 
+    /// The server is where it was before.
+    pub(crate) fn moved_back(&mut self, former: &Self) {
+        self.address.clone_from(&former.address);
+        self.server.clone_from(&former.server);
+    }
+
     /// The server is somewhere else now.
     pub(crate) fn moved_to(&mut self, address: &str, server: Option<&str>) {
         address.clone_into(&mut self.address);
@@ -293,12 +309,12 @@ impl PendingCall {
     }
 }
 
-/// The state and the answers are secrets; they are left out.
+/// The state and the answers are secrets, and so may the arguments of a command be; they are left out.
 impl fmt::Debug for PendingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asks: Vec<_> = self.asks.0.iter().map(|(key, _)| key).collect();
         f.debug_struct("PendingCall")
-            .field("address", &self.address)
+            .field("address", &without_arguments(&self.address))
             .field("kind", &self.call.kind())
             .field("target", &self.call.target())
             .field("round", &self.round)

@@ -87,7 +87,7 @@ impl Client {
     ///
     /// A call that has become a task is told the answers there are, and then looked at once.
     pub async fn resume(&self, mut pending: PendingCall) -> Result<Outcome, Error> {
-        self.adopt(&mut pending);
+        let former = self.adopt(&mut pending);
         let open = pending.unanswered();
         if pending.task_id().is_none() && !open.is_empty() {
             let unanswered = open.iter().map(|ask| Unanswered {
@@ -97,7 +97,7 @@ impl Client {
             return Err(ErrorKind::Unanswered(unanswered.collect()).of(&pending));
         }
         let done = self.inner.round(&mut pending).await;
-        match done.map_err(|kind| failed(kind, &pending))? {
+        match done.map_err(|kind| failed(kind, pending.clone(), &former))? {
             Some(result) => Ok(Outcome::Complete(result)),
             None => Ok(Outcome::Pending(pending)),
         }
@@ -117,7 +117,7 @@ impl Client {
         mut pending: PendingCall,
         stop: impl Future<Output = ()>,
     ) -> Result<Value, Error> {
-        self.adopt(&mut pending);
+        let former = self.adopt(&mut pending);
         let limit = self.inner.setup.limits.deadline;
         let mut care = Care {
             client: self.clone(),
@@ -131,7 +131,7 @@ impl Client {
             () = over(limit) => Err(ErrorKind::Deadline(limit.unwrap_or_default())),
         };
         let pending = care.done();
-        driven.map_err(|kind| failed(kind, &pending))
+        driven.map_err(|kind| failed(kind, pending, &former))
     }
 
     /// A call that has not been made yet. It can be stored, and made by [`finish`](Self::finish) or
@@ -146,9 +146,11 @@ impl Client {
         )
     }
 
-    /// The call is this client's now, wherever it came from.
-    fn adopt(&self, pending: &mut PendingCall) {
+    /// The call is this client's now, wherever it came from. Gives how it was.
+    fn adopt(&self, pending: &mut PendingCall) -> PendingCall {
+        let former = pending.clone();
         pending.moved_to(self.address(), self.inner.server.name());
+        former
     }
 }
 
@@ -226,7 +228,7 @@ impl Inner {
         while let Some((key, answer)) = answering.next().await {
             let taken = answer.and_then(|answer| {
                 let taken = pending.answer(key, answer);
-                taken.map_err(|error| NoAnswer::later(&error))
+                taken.map_err(|error| NoAnswer::later(error.why()))
             });
             self.setup.onlooker.see(pending);
             if let Err(none) = taken {
@@ -246,7 +248,7 @@ impl Inner {
         let handlers = &self.setup.handlers;
         match ask.kind() {
             Some(kind) if !handlers.has(kind) && self.setup.by_hand.contains(&kind) => {
-                Err(NoAnswer::later(&"it is to be answered by hand"))
+                Err(NoAnswer::later("it is to be answered by hand"))
             }
             _ => handlers.answer(ask).await,
         }
@@ -477,16 +479,19 @@ fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
     })
 }
 
-/// What happened, with the call unless the server has refused it as a whole.
-fn failed(kind: ErrorKind, pending: &PendingCall) -> Error {
+/// What happened, with the call unless the server has refused it as a whole. A server that did not go on with it is not
+/// where it is.
+fn failed(kind: ErrorKind, mut pending: PendingCall, former: &PendingCall) -> Error {
     let is_refused = (pending.round() == 0 || pending.not_visited().is_some())
         && matches!(
             kind,
             ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
         );
     if is_refused || pending.is_over() {
-        kind.into()
-    } else {
-        kind.of(pending)
+        return kind.into();
     }
+    if pending.round() == former.round() {
+        pending.moved_back(former);
+    }
+    kind.of(&pending)
 }

@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One message on its way to the server.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub(crate) struct Response {
     pub(crate) outcome: Result<Box<RawValue>, RpcFailure>,
     /// The HTTP status it came with.
     pub(crate) status: Option<u16>,
+    /// Whether it says which request it answers.
+    pub(crate) names_request: bool,
 }
 
 impl Response {
@@ -72,6 +75,7 @@ impl Response {
         Self {
             outcome: Ok(nothing.expect("an object is JSON")),
             status: None,
+            names_request: true,
         }
     }
 }
@@ -129,14 +133,20 @@ pub(crate) enum Exchange {
 }
 
 impl Link {
-    /// Sends a request.
-    pub(crate) async fn open(&self, request: &Outgoing) -> Result<Exchange, LinkError> {
+    /// Sends a request. The server may be silent for so long; the time in which somebody logs in does not count.
+    pub(crate) async fn open(
+        &self,
+        request: &Outgoing,
+        silence: Duration,
+    ) -> Result<Exchange, LinkError> {
         match self {
             Self::Http(link) => {
-                let exchange = link.open(request).await?;
+                let exchange = link.open(request, silence).await?;
                 Ok(Exchange::Http(Box::new(exchange)))
             }
-            Self::Pipe(link) => link.open(request).map(Exchange::Pipe),
+            Self::Pipe(link) => in_time(silence, link.open(request))
+                .await
+                .map(Exchange::Pipe),
         }
     }
 
@@ -144,7 +154,15 @@ impl Link {
     pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
         match self {
             Self::Http(link) => link.tell(message).await,
-            Self::Pipe(link) => link.tell(&message.body),
+            Self::Pipe(link) => link.tell(&message.body).await,
+        }
+    }
+
+    /// Something that the server asked has its answer, or wants none any more.
+    pub(crate) fn settled(&self, ask: &Value) {
+        match self {
+            Self::Http(_) => {}
+            Self::Pipe(link) => link.settled(ask),
         }
     }
 
@@ -189,6 +207,16 @@ impl Exchange {
             Self::Pipe(_) => None,
         }
     }
+}
+
+/// The server may be silent for so long and no longer.
+pub(crate) async fn in_time<T>(
+    silence: Duration,
+    waiting: impl Future<Output = Result<T, LinkError>>,
+) -> Result<T, LinkError> {
+    tokio::time::timeout(silence, waiting)
+        .await
+        .unwrap_or(Err(LinkError::Final(ErrorKind::Late(silence))))
 }
 
 impl Outgoing {
@@ -305,5 +333,10 @@ pub(crate) fn read_message(
         }
     };
     let (id, outcome) = outcome;
-    Ok((id, Incoming::Response(Response { outcome, status })))
+    let response = Response {
+        outcome,
+        status,
+        names_request: id.as_ref().is_some_and(|id| !id.is_null()),
+    };
+    Ok((id, Incoming::Response(response)))
 }

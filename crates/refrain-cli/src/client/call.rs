@@ -65,7 +65,8 @@ pub(crate) struct ReadOptions {
 pub(crate) struct ResumeOptions {
     /// The file that --save wrote. It is replaced when the call waits again, and removed when it is done.
     file: PathBuf,
-    /// Where the server is now, if it is not where it was.
+    /// Where the server is now, if it is not where it was. Without it, the token in $REFRAIN_TOKEN is not sent: the
+    /// address is FILE's.
     #[arg(long, conflicts_with = "stdio")]
     url: Option<String>,
     #[command(flatten)]
@@ -145,12 +146,15 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, Stop> {
 }
 
 /// Takes up a call that was kept.
-pub(super) async fn resume(options: ResumeOptions) -> Result<Code, Stop> {
+pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, Stop> {
     let (keep, pending) = Keep::read(&options.file)?;
     let place = match (options.reach.command(), options.url) {
         (Some(command), _) => command,
         (None, Some(url)) => Place::Url(url),
-        (None, None) => former(&pending)?,
+        (None, None) => {
+            options.reach.address_given();
+            former(&pending)?
+        }
     };
     let rounds = pending.round();
     let caller = Caller::ready(
@@ -161,7 +165,14 @@ pub(super) async fn resume(options: ResumeOptions) -> Result<Code, Stop> {
         rounds,
     );
     let stays = |stop: Stop| stop.and(&format!("the call stays in {}", options.file.display()));
-    caller.await.map_err(stays)?.finish(pending).await
+    let done = match caller.await {
+        Ok(caller) => caller.finish(pending).await,
+        Err(stop) => Err(stays(stop)),
+    };
+    done.map_err(|stop| match options.reach.withheld() {
+        Some(why) if stop.code == Code::Unauthorized => stop.and(&why),
+        _ => stop,
+    })
 }
 
 /// Where the call was made. A command is not started because a file says so.

@@ -6,17 +6,17 @@ use super::exit::{Code, Stop};
 use super::interrupt::Interrupt;
 use super::json::{Fold, Json};
 use super::keep::Keep;
-use super::options::{Answering, Place, Reach};
+use super::options::{Answering, Place, Reach, TOKEN};
 use super::output;
 use super::screen::Screen;
 use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Asker, Bearer, Call, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall,
+    Asker, Bearer, Call, Client, ClientBuilder, Error, ErrorKind, Limits, LogMessage, PendingCall,
     RpcFailure,
 };
-use refrain_wire::{CallKind, Implementation};
+use refrain_wire::{CallKind, ErrorCode, Implementation};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -28,8 +28,13 @@ use std::time::Duration;
 use url::{Host, Url};
 
 const DIM: Style = Style::new().dimmed();
+/// How long a server may be silent when it is reached, or is asked for what it has.
+const SILENCE: Duration = Duration::from_secs(60);
 /// How long a server has to hear that a task is called off.
 const CANCEL_TIME: Duration = Duration::from_secs(5);
+
+/// How long the end of a connection may take.
+const CLOSE_TIME: Duration = Duration::from_secs(10);
 
 /// A server that is reached.
 pub(super) struct Caller {
@@ -68,7 +73,12 @@ impl Caller {
     /// Reaches a server, of which nothing is asked that asks back.
     pub(super) async fn reach(reach: &Reach, place: Place) -> Result<Self, Stop> {
         let screen = Screen::new(reach.json);
-        Self::connect(Client::builder(), reach, place, screen, 0).await
+        let limits = Limits {
+            silence: SILENCE,
+            ..Limits::default()
+        };
+        let builder = Client::builder().limits(limits);
+        Self::connect(builder, reach, place, screen, 0, SILENCE).await
     }
 
     /// Reaches a server to make a call, of which there have been so many rounds. It is kept whenever it waits anew.
@@ -99,7 +109,8 @@ impl Caller {
                 }
             });
         }
-        let reached = Self::connect(builder, reach, place, screen, rounds).await?;
+        let limit = answering.limits().deadline.unwrap_or(SILENCE).min(SILENCE);
+        let reached = Self::connect(builder, reach, place, screen, rounds, limit).await?;
         Ok(Self {
             answerer: Some(answerer),
             keep,
@@ -113,6 +124,7 @@ impl Caller {
         place: Place,
         screen: Screen,
         rounds: u32,
+        limit: Duration,
     ) -> Result<Self, Stop> {
         let mut builder = builder.info(Implementation {
             name: "refrain".to_owned(),
@@ -135,9 +147,13 @@ impl Caller {
                         Bearer::new(&token).map_err(|error| Stop::usage(error.to_string()))?;
                     builder = builder.authorize(bearer);
                 }
-                interrupt.unless(builder.connect(url)).await?
+                let connected = in_time(limit, builder.connect(url));
+                interrupt.unless(connected).await?
             }
-            Place::Command(words) => interrupt.unless(builder.spawn(command(words))).await?,
+            Place::Command(words) => {
+                let spawned = in_time(limit, builder.spawn(command(words)));
+                interrupt.unless(spawned).await?
+            }
         };
         Ok(Self {
             client,
@@ -169,9 +185,13 @@ impl Caller {
         self.until_done(PendingCall::of_task(task), false).await
     }
 
-    /// Ends the connection, and a command that was started for it.
-    pub(super) async fn close(self) {
-        self.client.close().await;
+    /// Ends the connection, and a command that was started for it. Whoever interrupts this does not want to wait for it.
+    pub(super) async fn close(mut self) {
+        tokio::select! {
+            // What takes longer is left behind.
+            _ = tokio::time::timeout(CLOSE_TIME, self.client.close()) => {}
+            () = self.interrupt.wait() => {}
+        }
     }
 
     async fn until_done(mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
@@ -219,7 +239,7 @@ impl Caller {
         self.tell_left();
         let kept = match (&self.keep, &error.pending) {
             (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
-            (Some(keep), None) => keep.remove().map(|()| None),
+            (Some(keep), None) => keep.refused(),
             (None, _) => Ok(None),
         };
         let file = match kept {
@@ -236,7 +256,14 @@ impl Caller {
             stop = stop.and(&unsaid.message);
         }
         let Some(pending) = &error.pending else {
-            return stop;
+            return match file {
+                Some(file) => stop.and(&format!(
+                    "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
+                    file.display(),
+                    self.resume(file, "")
+                )),
+                None => stop,
+            };
         };
         let go_on = match (file, pending.task_id()) {
             (Some(file), _) => GoOn::File(file),
@@ -247,7 +274,14 @@ impl Caller {
             let asked = asked(pending.asks(), self.open(), unanswered);
             return self.unanswered(stop, pending, &asked, &go_on);
         }
+        if is_foreign_state(&error.kind, pending) {
+            stop = stop.and(
+                "this server may not have the keys of the one that asked, or the call has waited for too long: go on at \
+                 the right server with --url, or call anew",
+            );
+        }
         match go_on {
+            GoOn::Task(_) if matches!(error.kind, ErrorKind::Refused(_)) => stop,
             GoOn::File(file) => stop.and(&format!(
                 "the call is kept in {}; go on with\n  {}",
                 file.display(),
@@ -396,11 +430,12 @@ fn warn_if_open(url: &str, screen: &Screen) {
     }
 }
 
-/// A command that does not hear of Ctrl-C itself: it ends when it is told that the call is over.
+/// A command that does not hear of Ctrl-C itself: it ends when it is told that the call is over. The access token is for
+/// servers behind a URL.
 fn command(words: &[OsString]) -> Command {
     let mut words = words.iter();
     let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
-    command.args(words).process_group(0);
+    command.args(words).process_group(0).env_remove(TOKEN);
     command
 }
 
@@ -427,4 +462,21 @@ fn logged(message: &LogMessage) -> String {
         }),
     };
     format!("{DIM}{}{logger}: {text}{DIM:#}", one_line(&message.level))
+}
+
+/// Connects, but not for longer than this.
+async fn in_time(
+    limit: Duration,
+    connecting: impl Future<Output = Result<Client, Error>>,
+) -> Result<Client, Error> {
+    let connected = tokio::time::timeout(limit, connecting).await;
+    connected.unwrap_or_else(|_| Err(ErrorKind::Late(limit).into()))
+}
+
+/// The server was given a state, and does not know what to do with it.
+fn is_foreign_state(kind: &ErrorKind, pending: &PendingCall) -> bool {
+    let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
+    matches!(kind, ErrorKind::Refused(refusal) if refusal.code == invalid_params)
+        && pending.round() > 0
+        && pending.task_id().is_none()
 }

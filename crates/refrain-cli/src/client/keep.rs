@@ -1,27 +1,41 @@
 //! The file that a pending call is kept in.
 //!
 //! Always: what is in it is replaced only when the next state is safe on the disk, and removed only when there is
-//! nothing left to take up.
+//! nothing left to take up. One command at a time has it.
 
 use super::exit::{Code, Stop};
 use crate::secret;
 use refrain_client::PendingCall;
-use std::io::ErrorKind;
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, read_to_string};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The largest file that is read.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
 
-/// A file for one pending call.
+/// A file for one pending call, which nobody else takes up meanwhile.
 #[derive(Debug)]
-pub(super) struct Keep(PathBuf);
+pub(super) struct Keep {
+    file: PathBuf,
+    /// The file with its lock, once there is one.
+    held: Mutex<Option<File>>,
+    /// The call was sent before, and nobody knows what came of that.
+    is_unclear: AtomicBool,
+}
 
 impl Keep {
     /// A file for a new call. There must be none yet: it might be another call.
     pub(super) fn new(file: &Path) -> Result<Self, Stop> {
         let there = file.try_exists();
         match there {
-            Ok(false) => Ok(Self(file.to_owned())),
+            Ok(false) => Ok(Self {
+                file: file.to_owned(),
+                held: Mutex::default(),
+                is_unclear: AtomicBool::new(false),
+            }),
             Ok(true) => Err(exists(file)),
             Err(error) => Err(Stop::usage(format!(
                 "{} cannot be looked at: {error}",
@@ -33,49 +47,88 @@ impl Keep {
     /// Takes the call out of a file, which stays as it is.
     pub(super) fn read(file: &Path) -> Result<(Self, PendingCall), Stop> {
         let wrong = |why: String| Stop::usage(format!("{}: {why}", file.display()));
-        let size = std::fs::metadata(file)
-            .map_err(|error| wrong(format!("it cannot be read: {error}")))?
-            .len();
+        let unreadable = |error: std::io::Error| wrong(format!("it cannot be read: {error}"));
+        let held = File::open(file).map_err(unreadable)?;
+        held.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => wrong(
+                "another command goes on with this call just now; wait until it has ended".into(),
+            ),
+            TryLockError::Error(error) => wrong(format!("it cannot be locked: {error}")),
+        })?;
+        let (here, now) = (held.metadata(), std::fs::metadata(file));
+        let (here, now) = (here.map_err(unreadable)?, now.map_err(unreadable)?);
+        if (here.dev(), here.ino()) != (now.dev(), now.ino()) {
+            return Err(wrong(
+                "another command went on with this call just now; try again".into(),
+            ));
+        }
+        let size = here.len();
         if size > FILE_MAX {
             return Err(wrong(format!(
                 "it has {size} bytes, which is too large for a pending call"
             )));
         }
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| wrong(format!("it cannot be read: {error}")))?;
-        let pending = serde_json::from_str(&text).map_err(|error| {
+        let text = read_to_string(&held).map_err(unreadable)?;
+        let pending: PendingCall = serde_json::from_str(&text).map_err(|error| {
             wrong(format!(
                 "it is no pending call as --save writes it: {error}"
             ))
         })?;
-        Ok((Self(file.to_owned()), pending))
+        let is_unclear = pending.round() == 0 && pending.task_id().is_none();
+        let keep = Self {
+            file: file.to_owned(),
+            held: Mutex::new(Some(held)),
+            is_unclear: AtomicBool::new(is_unclear),
+        };
+        Ok((keep, pending))
     }
 
     pub(super) fn file(&self) -> &Path {
-        &self.0
+        &self.file
     }
 
     /// Puts a new call into the file, before it is made.
     pub(super) fn begin(&self, pending: &PendingCall) -> Result<(), Stop> {
-        secret::make(&self.0, &bytes(pending)?).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => exists(&self.0),
+        let made = secret::make(&self.file, &bytes(pending)?);
+        self.hold(made.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => exists(&self.file),
             _ => self.unwritten(&error),
-        })
+        })?);
+        Ok(())
     }
 
     /// Puts a later state of the call into the file.
     pub(super) fn replace(&self, pending: &PendingCall) -> Result<(), Stop> {
-        secret::replace(&self.0, &bytes(pending)?).map_err(|error| self.unwritten(&error))
+        let made = secret::replace(&self.file, &bytes(pending)?);
+        self.hold(made.map_err(|error| self.unwritten(&error))?);
+        if pending.round() > 0 {
+            self.is_unclear.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The server refused the call as a whole. Where an earlier sending of it may have been taken, the file stays.
+    pub(super) fn refused(&self) -> Result<Option<&Path>, Stop> {
+        match self.is_unclear.load(Ordering::Relaxed) {
+            true => Ok(Some(&self.file)),
+            false => self.remove().map(|()| None),
+        }
+    }
+
+    /// The new file takes the place of the old one, and so does its lock.
+    fn hold(&self, made: File) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = Some(made);
     }
 
     /// There is nothing left to take up.
     pub(super) fn remove(&self) -> Result<(), Stop> {
-        match std::fs::remove_file(&self.0) {
+        match std::fs::remove_file(&self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(Stop {
                 code: Code::Usage,
                 message: format!(
                     "the call is done, but {} cannot be removed: {error}",
-                    self.0.display()
+                    self.file.display()
                 ),
             }),
             _ => Ok(()),
@@ -83,7 +136,10 @@ impl Keep {
     }
 
     fn unwritten(&self, error: &std::io::Error) -> Stop {
-        Stop::usage(format!("{} cannot be written: {error}", self.0.display()))
+        Stop::usage(format!(
+            "{} cannot be written: {error}",
+            self.file.display()
+        ))
     }
 }
 

@@ -30,6 +30,9 @@ pub(super) struct Reach {
     /// one.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     bearer_file: Option<PathBuf>,
+    /// The address comes from a file: whoever wrote that is not given the token in the environment.
+    #[arg(skip)]
+    is_address_given: bool,
     /// Show every message on standard error. What is nested deeper than DEPTH is folded, and so are long texts; `_meta` is
     /// shown from DEPTH 6 on [default: 5].
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
@@ -63,6 +66,23 @@ impl Reach {
         self.stdio.then(|| Place::Command(self.command.clone()))
     }
 
+    /// The address of the server comes from a file.
+    pub(super) fn address_given(&mut self) {
+        self.is_address_given = true;
+    }
+
+    /// What to say if the server wants a token and there is one that was not sent.
+    pub(super) fn withheld(&self) -> Option<String> {
+        let is_there = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
+        let is_withheld = self.is_address_given && self.bearer_file.is_none() && is_there;
+        is_withheld.then(|| {
+            format!(
+                "${TOKEN} is not sent to the address in a file; say with --url where the server is, or name a token \
+                 with --bearer-file"
+            )
+        })
+    }
+
     /// The access token, from the file or from the environment.
     pub(super) fn token(&self) -> Result<Option<String>, Stop> {
         let token = match &self.bearer_file {
@@ -72,6 +92,7 @@ impl Reach {
                     file.display()
                 ))
             })?,
+            None if self.is_address_given => return Ok(None),
             None => match std::env::var(TOKEN) {
                 Ok(token) if !token.is_empty() => token,
                 Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),

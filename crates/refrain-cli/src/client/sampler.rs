@@ -1,5 +1,6 @@
 //! `--sampler`: a command of the user's choice answers for the model.
 
+use super::options::TOKEN;
 use refrain_client::{HandlerError, SamplingAsk};
 use refrain_wire::{Content, Role, SamplingAnswer, SamplingBlock};
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ pub(super) async fn answer(
 ) -> Result<SamplingAnswer, HandlerError> {
     let mut process = Command::new("sh")
         .args(["-c", command])
+        .env_remove(TOKEN)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -128,6 +128,12 @@ fn show(task: &Task, json: bool) -> Result<Code, Stop> {
     }
     lines.push(line("created", &one_line(&task.created_at)));
     lines.push(line("updated", &one_line(&task.updated_at)));
+    if let Some(ttl) = task.ttl {
+        lines.push(line(
+            "lives",
+            &format!("{} s from its creation", ttl.as_secs()),
+        ));
+    }
     if !asks.is_empty() {
         lines.push(line("asks", &one_line(&asks.join(", "))));
     }

@@ -8,7 +8,8 @@
 use super::live::Live;
 use super::plain::Plain;
 use super::text::Line;
-use std::io;
+use rustix::termios::{QueueSelector, tcflush};
+use std::io::{self, stdin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -57,12 +58,13 @@ pub(super) trait Console {
     /// Prints a line that stays.
     fn say(&mut self, line: &Line) -> io::Result<()>;
 
-    /// One of several choices, the one at `start` proposed.
+    /// One of several choices, the one at `start` proposed. Without one, a person has to go to a choice first: for what
+    /// must not be agreed to by one key too many.
     fn choose(
         &mut self,
         question: &Question,
         choices: &[String],
-        start: usize,
+        start: Option<usize>,
     ) -> Result<usize, Left>;
 
     /// Any number of several choices, some of them ticked beforehand.
@@ -83,6 +85,11 @@ pub(super) trait Console {
     ) -> Result<String, Left>;
 }
 
+/// Drops what was typed and not read.
+pub(super) fn forget_typed() -> io::Result<()> {
+    Ok(tcflush(stdin(), QueueSelector::IFlush)?)
+}
+
 /// Tells the one who prompts that nobody waits any more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Withdrawn(Arc<AtomicBool>);
@@ -100,8 +107,8 @@ impl Withdrawn {
     }
 }
 
-/// The console of this process.
-pub(super) fn open(withdrawn: Withdrawn) -> io::Result<Box<dyn Console>> {
+/// The console of this process. What was typed before it is opened was not meant for what it will show, and is dropped.
+pub(super) fn open(withdrawn: Withdrawn) -> Result<Box<dyn Console>, Left> {
     let can_draw = match std::env::var_os("TERM") {
         Some(term) => term != "dumb" && !term.is_empty(),
         None => cfg!(windows),
@@ -109,6 +116,6 @@ pub(super) fn open(withdrawn: Withdrawn) -> io::Result<Box<dyn Console>> {
     Ok(if can_draw {
         Box::new(Live::open(withdrawn)?)
     } else {
-        Box::new(Plain::open(withdrawn))
+        Box::new(Plain::open(withdrawn)?)
     })
 }

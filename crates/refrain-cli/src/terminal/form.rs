@@ -71,12 +71,18 @@ fn review(
     choices.extend([DECLINE, CANCEL]);
     let names: Vec<String> = choices.iter().map(|&choice| choice.to_owned()).collect();
     let send = question(asker, "Send it?", "");
-    match choices[console.choose(&send, &names, 0)?] {
+    // Whoever has filled in nothing has not agreed to anything yet.
+    let start = (!fields.is_empty()).then_some(0);
+    match choices[console.choose(&send, &names, start)?] {
         SEND => Ok(true),
         CHANGE => {
             let at = match fields.len() {
                 1 => 0,
-                _ => console.choose(&question(asker, "Change which field?", ""), &labels, 0)?,
+                _ => console.choose(
+                    &question(asker, "Change which field?", ""),
+                    &labels,
+                    Some(0),
+                )?,
             };
             values[at] = fill(console, asker, &fields[at], &values[at])?;
             Ok(false)
@@ -162,7 +168,7 @@ fn choose(
     all.extend_from_slice(values);
     names.extend_from_slice(labels);
     let start = all.iter().position(|value| value == start).unwrap_or(0);
-    let at = console.choose(question, &names, start)?;
+    let at = console.choose(question, &names, Some(start))?;
     Ok(all.swap_remove(at))
 }
 

@@ -6,7 +6,7 @@
 mod edit;
 mod frame;
 
-use super::console::{Check, Console, Left, Question, Withdrawn};
+use super::console::{Check, Console, Left, Question, Withdrawn, forget_typed};
 use super::style::{DIM, MARK, STRONG, WRONG};
 use super::text::{Line, clipped, wrapped};
 use anstream::{AutoStream, ColorChoice};
@@ -20,6 +20,9 @@ use std::time::Duration;
 
 /// How often it is looked whether somebody still waits.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The most keys that are dropped when a console is opened.
+const MAX_FORGOTTEN: usize = 10_000;
 
 /// The most lines that the label of a prompt takes.
 const MAX_LABEL: usize = 3;
@@ -60,13 +63,27 @@ enum Pressed {
 }
 
 impl Live {
-    pub(super) fn open(withdrawn: Withdrawn) -> io::Result<Self> {
-        Ok(Self {
+    pub(super) fn open(withdrawn: Withdrawn) -> Result<Self, Left> {
+        let live = Self {
             frame: Frame::default(),
             with_styles: AutoStream::choice(&stderr()) != ColorChoice::Never,
             withdrawn,
             _raw: Raw::enter()?,
-        })
+        };
+        forget_typed()?;
+        live.forget_read()?;
+        Ok(live)
+    }
+
+    /// Drops what was read from the terminal already, and not asked for. An interrupt stays one.
+    fn forget_read(&self) -> Result<(), Left> {
+        for _ in 0..MAX_FORGOTTEN {
+            if !event::poll(Duration::ZERO)? {
+                break;
+            }
+            read()?;
+        }
+        Ok(())
     }
 
     /// Columns and rows.
@@ -126,25 +143,10 @@ impl Live {
     fn pressed(&self) -> Result<Pressed, Left> {
         loop {
             self.withdrawn.check()?;
-            if !event::poll(LOOK)? {
-                continue;
-            }
-            match event::read()? {
-                Event::Key(KeyEvent {
-                    code,
-                    modifiers,
-                    kind,
-                    ..
-                }) if kind != KeyEventKind::Release => {
-                    let with_control = modifiers.contains(KeyModifiers::CONTROL);
-                    if with_control && code == KeyCode::Char('c') {
-                        return Err(Left::Interrupted);
-                    }
-                    return Ok(Pressed::Key(code, modifiers));
-                }
-                Event::Paste(text) => return Ok(Pressed::Pasted(text)),
-                Event::Resize(..) => return Ok(Pressed::Resized),
-                _ => {}
+            if event::poll(LOOK)?
+                && let Some(pressed) = read()?
+            {
+                return Ok(pressed);
             }
         }
     }
@@ -154,23 +156,28 @@ impl Live {
         &mut self,
         question: &Question,
         choices: &[String],
-        at: &mut usize,
+        at: &mut Option<usize>,
     ) -> Result<bool, Left> {
         let mut typed = String::new();
         loop {
-            self.draw(question, "enter: choose", None, |columns, room| {
+            let keys = match at {
+                Some(_) => "enter: choose",
+                None => "up, down: go to a choice",
+            };
+            self.draw(question, keys, None, |columns, room| {
                 let line = |i: usize| {
                     let text = clipped(&choices[i], columns.saturating_sub(4));
-                    if i == *at {
+                    if Some(i) == *at {
                         Line::styled(MARK, format!("  > {text}"))
                     } else {
                         Line::plain(format!("    {text}"))
                     }
                 };
-                (listed(choices.len(), *at, room, line), None)
+                let shown = at.unwrap_or_default();
+                (listed(choices.len(), shown, room, line), None)
             })?;
             match self.pressed()? {
-                Pressed::Key(KeyCode::Enter, _) => return Ok(true),
+                Pressed::Key(KeyCode::Enter, _) if at.is_some() => return Ok(true),
                 Pressed::Key(KeyCode::Esc, _) => return Ok(false),
                 Pressed::Key(code, _) => go(code, at, choices, &mut typed),
                 Pressed::Pasted(_) | Pressed::Resized => {}
@@ -191,11 +198,11 @@ impl Live {
             "Decline: say no".to_owned(),
             "Cancel: turn away without a yes or no".to_owned(),
         ];
-        let mut at = 0;
+        let mut at = Some(0);
         let left = self.pick(&menu, &choices, &mut at)?;
         match at {
-            1 if left => Err(Left::Declined),
-            2 if left => Err(Left::Cancelled),
+            Some(1) if left => Err(Left::Declined),
+            Some(2) if left => Err(Left::Cancelled),
             _ => Ok(()),
         }
     }
@@ -204,13 +211,15 @@ impl Live {
         &mut self,
         question: &Question,
         choices: &[String],
-        start: usize,
+        start: Option<usize>,
     ) -> Result<usize, Left> {
-        let mut at = start.min(choices.len().saturating_sub(1));
-        while !self.pick(question, choices, &mut at)? {
-            self.leave(question)?;
+        let mut at = start.map(|start| start.min(choices.len().saturating_sub(1)));
+        loop {
+            match (self.pick(question, choices, &mut at)?, at) {
+                (true, Some(at)) => return Ok(at),
+                _ => self.leave(question)?,
+            }
         }
-        Ok(at)
     }
 
     fn tick_any(
@@ -220,10 +229,11 @@ impl Live {
         start: &[bool],
         check: Check<'_, [bool]>,
     ) -> Result<Vec<bool>, Left> {
-        let (mut at, mut typed, mut error) = (0, String::new(), None);
+        let (mut to, mut typed, mut error) = (Some(0), String::new(), None);
         let mut ticked = start.to_vec();
         loop {
             let keys = "space: tick · enter: done";
+            let at = to.unwrap_or_default();
             self.draw(question, keys, error.as_deref(), |columns, room| {
                 let line = |i: usize| {
                     let cross = if ticked[i] { 'x' } else { ' ' };
@@ -246,7 +256,7 @@ impl Live {
                     ticked[at] = !ticked[at];
                     error = None;
                 }
-                Pressed::Key(code, _) => go(code, &mut at, choices, &mut typed),
+                Pressed::Key(code, _) => go(code, &mut to, choices, &mut typed),
                 Pressed::Pasted(_) | Pressed::Resized => {}
             }
         }
@@ -315,7 +325,7 @@ impl Console for Live {
         &mut self,
         question: &Question,
         choices: &[String],
-        start: usize,
+        start: Option<usize>,
     ) -> Result<usize, Left> {
         let chosen = self.choose_one(question, choices, start);
         self.done(chosen)
@@ -381,23 +391,44 @@ fn window(count: usize, at: usize, room: usize) -> Range<usize> {
     start..(start + room).min(count)
 }
 
-/// Moves in a list: by arrows, by pages, or to what begins with the letters typed.
-fn go(code: KeyCode, at: &mut usize, choices: &[String], typed: &mut String) {
+/// What happened at the keyboard, if it is anything to us.
+fn read() -> Result<Option<Pressed>, Left> {
+    Ok(match event::read()? {
+        Event::Key(KeyEvent {
+            code,
+            modifiers,
+            kind,
+            ..
+        }) if kind != KeyEventKind::Release => {
+            let with_control = modifiers.contains(KeyModifiers::CONTROL);
+            if with_control && code == KeyCode::Char('c') {
+                return Err(Left::Interrupted);
+            }
+            Some(Pressed::Key(code, modifiers))
+        }
+        Event::Paste(text) => Some(Pressed::Pasted(text)),
+        Event::Resize(..) => Some(Pressed::Resized),
+        _ => None,
+    })
+}
+
+/// Moves in a list: by arrows, by pages, or to what begins with the letters typed. From nowhere one comes in at either
+/// end.
+fn go(code: KeyCode, at: &mut Option<usize>, choices: &[String], typed: &mut String) {
     const PAGE: usize = 10;
     let last = choices.len().saturating_sub(1);
     let to = match code {
-        KeyCode::Up => at.checked_sub(1).unwrap_or(last),
-        KeyCode::Down | KeyCode::Tab if *at == last => 0,
-        KeyCode::Down | KeyCode::Tab => *at + 1,
-        KeyCode::PageUp => at.saturating_sub(PAGE),
-        KeyCode::PageDown => (*at + PAGE).min(last),
+        KeyCode::Up => at.and_then(|at| at.checked_sub(1)).unwrap_or(last),
+        KeyCode::Down | KeyCode::Tab => at.map_or(0, |at| if at == last { 0 } else { at + 1 }),
+        KeyCode::PageUp => at.map_or(last, |at| at.saturating_sub(PAGE)),
+        KeyCode::PageDown => at.map_or(0, |at| (at + PAGE).min(last)),
         KeyCode::Home => 0,
         KeyCode::End => last,
         KeyCode::Char(c) => {
             typed.extend(c.to_lowercase());
             let begins = |choice: &String| choice.to_lowercase().starts_with(typed.as_str());
             match choices.iter().position(begins) {
-                Some(found) => *at = found,
+                Some(found) => *at = Some(found),
                 None => typed.clear(),
             }
             return;
@@ -405,7 +436,7 @@ fn go(code: KeyCode, at: &mut usize, choices: &[String], typed: &mut String) {
         _ => return,
     };
     typed.clear();
-    *at = to;
+    *at = Some(to);
 }
 
 #[cfg(test)]
@@ -429,10 +460,25 @@ mod tests {
     #[test]
     fn letters_find_a_choice() {
         let choices = ["Red", "Green", "Grey"].map(str::to_owned);
-        let (mut at, mut typed) = (0, String::new());
+        let (mut at, mut typed) = (None, String::new());
         for (c, found) in [('g', 1), ('r', 1), ('e', 1), ('y', 2), ('x', 2), ('r', 0)] {
             go(KeyCode::Char(c), &mut at, &choices, &mut typed);
-            assert_eq!(at, found, "{c}");
+            assert_eq!(at, Some(found), "{c}");
+        }
+    }
+
+    #[test]
+    fn one_comes_from_nowhere_at_either_end() {
+        let choices = ["Red", "Green", "Grey"].map(str::to_owned);
+        for (code, to) in [
+            (KeyCode::Down, Some(0)),
+            (KeyCode::Up, Some(2)),
+            (KeyCode::Char('x'), None),
+            (KeyCode::Char(' '), None),
+        ] {
+            let mut at = None;
+            go(code, &mut at, &choices, &mut String::new());
+            assert_eq!(at, to, "{code:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A console of lines, for terminals that can do nothing else.
 
-use super::console::{Check, Console, Left, Question, Withdrawn};
+use super::console::{Check, Console, Left, Question, Withdrawn, forget_typed};
 use super::text::{Line, one_line};
 use std::io::{self, BufRead, Write, stderr, stdin};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -25,8 +25,13 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    pub(super) fn open(withdrawn: Withdrawn) -> Self {
-        Self { withdrawn }
+    pub(super) fn open(withdrawn: Withdrawn) -> Result<Self, Left> {
+        forget_typed()?;
+        let lines = lines().lock().unwrap_or_else(PoisonError::into_inner);
+        while let Ok(line) = lines.try_recv() {
+            line?;
+        }
+        Ok(Self { withdrawn })
     }
 
     /// Asks until an answer can be read; nothing is the empty answer.
@@ -87,12 +92,15 @@ impl Console for Plain {
         &mut self,
         question: &Question,
         choices: &[String],
-        start: usize,
+        start: Option<usize>,
     ) -> Result<usize, Left> {
-        let how = format!("a number; nothing is {}", start + 1);
-        self.ask(question, choices, &how, |answer| match answer {
-            "" => Ok(start),
-            answer => place(answer, choices.len()),
+        let how = match start {
+            Some(start) => format!("a number; nothing is {}", start + 1),
+            None => "a number".to_owned(),
+        };
+        self.ask(question, choices, &how, |answer| match (answer, start) {
+            ("", Some(start)) => Ok(start),
+            (answer, _) => place(answer, choices.len()),
         })
     }
 

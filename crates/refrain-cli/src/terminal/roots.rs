@@ -23,7 +23,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &RootsAsk, roots: &[Root]) -> 
     }
     let tell = question(&ask.asker, "Tell it?", "");
     let choices = ["Tell it", DECLINE, CANCEL].map(str::to_owned);
-    match console.choose(&tell, &choices, 0)? {
+    match console.choose(&tell, &choices, None)? {
         0 => Ok(()),
         1 => Err(Left::Declined),
         _ => Err(Left::Cancelled),

@@ -18,7 +18,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &SamplingAsk) -> Result<Sampli
     show(console, &ask.params)?;
     let begin = question(&ask.asker, "Answer in the model's place?", "");
     let choices = [WRITE, DECLINE, CANCEL].map(str::to_owned);
-    leave(&choices, console.choose(&begin, &choices, 0)?)?;
+    leave(&choices, console.choose(&begin, &choices, Some(0))?)?;
     let mut text = String::new();
     loop {
         let mut write = question(&ask.asker, "The answer", "");
@@ -33,7 +33,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &SamplingAsk) -> Result<Sampli
             hanging(console, "  ", GIVEN, line)?;
         }
         let choices = [SEND, CHANGE, DECLINE, CANCEL].map(str::to_owned);
-        let chosen = console.choose(&question(&ask.asker, "Send it?", ""), &choices, 0)?;
+        let chosen = console.choose(&question(&ask.asker, "Send it?", ""), &choices, Some(0))?;
         leave(&choices, chosen)?;
         if choices[chosen] == SEND {
             return Ok(SamplingAnswer {

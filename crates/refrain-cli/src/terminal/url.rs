@@ -17,8 +17,8 @@ pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), Left> {
     quote(console, &ask.message)?;
     show(console, &ask.url)?;
     let choices = [OPEN, GO_ON, DECLINE, CANCEL].map(str::to_owned);
-    // Going on is the one that does nothing here.
-    let mut start = 1;
+    // Nobody agrees by one key too many.
+    let mut start = None;
     loop {
         let host = one_line(ask.url.host_str().unwrap_or_default());
         let visit = question(&ask.asker, &format!("Visit {host}?"), "");
@@ -26,7 +26,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), Left> {
             0 => {
                 let (style, what) = opened(&ask.url);
                 hanging(console, "  ", style, &what)?;
-                start = 1;
+                start = Some(1);
             }
             1 => {
                 console.say(&Line::plain("  Visit: ").then(GIVEN, "agreed"))?;

@@ -1,11 +1,16 @@
 //! A server whose tools ask what the tests want to see asked.
 
+use refrain::store::MemoryStore;
 use refrain::{
-    AllowedHosts, Answer, Choice, Cx, Field, Form, Result, SamplingParams, Server, Tool, serve,
+    AllowedHosts, Answer, Choice, Cx, Field, Form, Result, SamplingParams, Server, TaskOptions,
+    Tool, serve,
 };
 use serde_json::{Map, Value};
 use std::future::pending;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -56,6 +61,10 @@ fn server() -> Result<Server, refrain::BuildError> {
         .tool(Tool::new("opinion", opinion))
         .tool(Tool::new("places", places))
         .tool(Tool::new("both", both))
+        .tool(Tool::new("late", late))
+        .tool(Tool::new("opinion_task", opinion).task())
+        .tool(Tool::new("places_task", places).task())
+        .tasks(Arc::new(MemoryStore::new()), TaskOptions::default())
         .build()
 }
 
@@ -149,6 +158,20 @@ async fn places(cx: Cx, _: Args) -> Result<String> {
     let roots = cx.roots("roots").await?;
     let uris: Vec<String> = roots.into_iter().map(|root| root.uri).collect();
     Ok(format!("roots: {uris:?}"))
+}
+
+/// Asks for everything that is agreed to by one key, once this file is there.
+async fn late(cx: Cx, args: Args) -> Result<String> {
+    let file = args["file"].as_str().unwrap_or_default().to_owned();
+    while !Path::new(&file).exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let kind = args["ask"].as_str().unwrap_or_default();
+    match kind {
+        "roots" => places(cx, args).await,
+        "form" => asked(&cx, "Do you agree?", &Form::new([])).await,
+        _ => visit(cx, args).await,
+    }
 }
 
 /// Two asks in one round.

@@ -44,7 +44,10 @@ fn a_url_is_shown_whole_and_only_opened_where_a_person_says_so() {
     );
     assert!(!dir.path().join("opened").exists());
 
-    screen.press(&["Up", "Enter"]);
+    screen.press(&["Enter"]);
+    screen.press(&["Down"]);
+    screen.sees("> Open it");
+    screen.press(&["Enter"]);
     screen.sees("The browser was told to open it.");
     let opened = fs::read_to_string(dir.path().join("opened")).expect("what was opened");
     assert_eq!(opened, format!("{url}\n"));
@@ -88,7 +91,7 @@ fn a_browser_that_cannot_be_started_is_no_end() {
     let program = program.replace(":\"$PATH\"", "");
     let screen = Screen::start(80, 30, &program);
     screen.sees("? Visit example.com?");
-    screen.press(&["Up", "Enter"]);
+    screen.press(&["Down", "Enter"]);
     screen.sees("No browser could be started");
     screen.press(&["Enter"]);
     assert!(screen.ends(0).contains("\nvisited"));
@@ -160,7 +163,7 @@ fn roots_are_told_where_a_person_says_so() {
         command(&server, "places", "{}")
     );
     let uri = format!("file://{}", dir.display());
-    for (key, told) in [("Enter", true), ("Down", false)] {
+    for told in [true, false] {
         let screen = Screen::start(100, 30, &program);
         let seen = screen.sees("? Tell it?");
         assert!(seen.contains("asks which directories it may work in, for the tool places:"));
@@ -168,11 +171,14 @@ fn roots_are_told_where_a_person_says_so() {
             seen.contains(&format!("It would be told:\n    {uri}\n")),
             "{seen}"
         );
+        // One key too many tells nothing.
+        screen.press(&["Enter", "Down"]);
+        screen.sees("> Tell it");
         if told {
-            screen.press(&[key]);
+            screen.press(&["Enter"]);
             assert!(screen.ends(0).contains(&format!("roots: [{uri:?}]")));
         } else {
-            screen.press(&[key, "Enter"]);
+            screen.press(&["Down", "Enter"]);
             let history = screen.ends(3);
             assert!(history.contains("(it was declined)"), "{history}");
             assert!(!history.contains("roots: ["), "{history}");
@@ -207,4 +213,70 @@ fn what_was_answered_beforehand_is_not_asked() {
         history.contains(r#"got {"first":"given"} and {"second":"typed"}"#),
         "{history}"
     );
+}
+
+#[test]
+fn what_was_typed_before_an_ask_does_not_answer_it() {
+    let server = Asking::start();
+    for term in ["xterm", "dumb"] {
+        for (kind, question, first) in [
+            ("roots", "? Tell it?", "Tell it"),
+            ("url", "? Visit example.com?", "Open it"),
+            ("form", "? Send it?", "Send"),
+        ] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let file = dir.path().join("go");
+            let args = format!(
+                r#"{{"file":"{}","ask":"{kind}","url":"https://example.com/"}}"#,
+                file.display()
+            );
+            let program = command(&server, "late", &args);
+            let program = with_browser(dir.path(), &format!("TERM={term} {program}"));
+            let screen = Screen::start(100, 30, &format!("echo 'ready'; {program}"));
+            screen.sees("ready");
+            // Down and enter, and a number and enter: each would agree.
+            screen.press(&["Down", "Enter"]);
+            screen.types("1");
+            screen.press(&["Enter"]);
+            screen.waits("what is typed", |text| {
+                text.contains("^[[B") && text.contains("\n1\n")
+            });
+            fs::write(&file, "").expect("a file");
+            screen.sees(question);
+            if term == "dumb" {
+                screen.press(&["Enter"]);
+                screen.sees("! must be a number from 1 to");
+            } else {
+                let seen = screen.sees("up, down: go to a choice");
+                assert!(!seen.contains("  > "), "{seen}");
+                screen.press(&["Enter", "Down"]);
+                screen.sees(&format!("> {first}"));
+            }
+            assert!(!dir.path().join("opened").exists());
+        }
+    }
+}
+
+#[test]
+fn a_no_to_a_model_or_to_the_roots_calls_a_task_off() {
+    let server = Asking::start();
+    for (tool, question, keys) in [
+        (
+            "opinion_task",
+            "? Answer in the model's place?",
+            &["Down"][..],
+        ),
+        ("places_task", "? Tell it?", &["Down", "Down"]),
+    ] {
+        let program = command(&server, tool, "{}");
+        let screen = Screen::start(100, 60, &format!("{program} --trace"));
+        screen.sees(question);
+        screen.press(keys);
+        screen.sees("> Decline");
+        screen.press(&["Enter"]);
+        let history = screen.ends(3);
+        assert!(history.contains("it was declined"), "{history}");
+        assert!(history.contains("tasks/cancel"), "{history}");
+        assert!(!history.contains("the task goes on"), "{history}");
+    }
 }

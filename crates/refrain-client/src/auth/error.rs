@@ -15,7 +15,9 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 #[non_exhaustive]
 pub enum AuthError {
     /// The server wants an access token and none was given, or it did not take the one it was given.
-    #[error("the server wants another access token than it was given")]
+    #[error(
+        "the server wants an access token; none was given, or it did not take the one it was given"
+    )]
     Refused,
     /// The token cannot be put into a header.
     #[error("an access token has only visible ASCII characters")]

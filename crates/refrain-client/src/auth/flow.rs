@@ -30,10 +30,12 @@ impl Server {
         let registered = self.setup.client.as_ref();
         let known = registered
             .and_then(|client| client.issuer.as_deref())
+            .or_else(|| self.setup.first_issuer.get().map(String::as_str))
             .or_else(|| prior.map(|prior| prior.issuer.as_str()));
         let (resource, issuer) = metadata::find(&self.http, &self.url, demand, known).await?;
         if let Some(client) = registered {
-            check_issuer(client, prior, &issuer)?;
+            let used_with = prior.filter(|prior| prior.client.id == client.id);
+            self.check_issuer(client, used_with, &issuer.issuer)?;
         }
         let mut prior = prior.filter(|prior| prior.issuer == issuer.issuer);
         if let Some(grant) = prior
@@ -68,6 +70,9 @@ impl Server {
         grant: &Grant,
         token: &RefreshToken,
     ) -> Result<Grant, AuthError> {
+        if let Some(client) = &self.setup.client {
+            self.check_issuer(client, Some(grant), &grant.issuer)?;
+        }
         let issuer = metadata::of_issuer(&self.http, &grant.issuer, &self.url).await?;
         self.renewal(grant, &issuer).by_refresh(token).await
     }
@@ -187,22 +192,31 @@ impl Server {
         };
         registration.send(&self.http, &endpoint, issuer).await
     }
-}
 
-/// A client's credentials are for the authorization server they come from, or for the first they were used with.
-fn check_issuer(
-    client: &RegisteredClient,
-    prior: Option<&Grant>,
-    issuer: &IssuerMetadata,
-) -> Result<(), AuthError> {
-    let used_with = prior.filter(|prior| prior.client.id == client.id);
-    let registered = client.issuer.as_deref();
-    match registered.or(used_with.map(|prior| prior.issuer.as_str())) {
-        Some(registered) if registered != issuer.issuer => Err(AuthError::ClientOfOther {
-            registered: registered.to_owned(),
-            named: issuer.issuer.clone(),
-        }),
-        _ => Ok(()),
+    /// A client's credentials are for the authorization server they come from, or for the first they were used with,
+    /// whichever server named it.
+    fn check_issuer(
+        &self,
+        client: &RegisteredClient,
+        used_with: Option<&Grant>,
+        named: &str,
+    ) -> Result<(), AuthError> {
+        let used_with = used_with.map_or(named, |grant| grant.issuer.as_str());
+        let registered = match client.issuer.as_deref() {
+            Some(issuer) => issuer,
+            None if client.can_prove_itself() => {
+                let first = &self.setup.first_issuer;
+                first.get_or_init(|| used_with.to_owned())
+            }
+            None => used_with,
+        };
+        if registered != named {
+            return Err(AuthError::ClientOfOther {
+                registered: registered.to_owned(),
+                named: named.to_owned(),
+            });
+        }
+        Ok(())
     }
 }
 

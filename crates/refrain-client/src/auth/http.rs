@@ -6,6 +6,7 @@ use super::error::{AuthError, quoted};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use reqwest::redirect::Policy;
 use serde::de::DeserializeOwned;
+use std::net::IpAddr;
 use std::time::Duration;
 use url::{Host, Url};
 
@@ -103,11 +104,14 @@ pub(super) fn uri(url: &Url) -> Result<http::Uri, AuthError> {
 }
 
 /// A URL that may be sent secrets, on behalf of this server. One on this machine is believed only from a server on
-/// this machine: another one could use the client to knock at doors that are closed to itself.
+/// this machine, and one at a private address only from a server at such an address: another one could use the client
+/// to knock at doors that are closed to itself.
 pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> Result<Url, AuthError> {
     let parsed = Url::parse(url).ok().filter(|url| {
         let is_safe = match url.scheme() {
-            "https" => !is_here(url) || is_here(server),
+            "https" if is_here(url) => is_here(server),
+            "https" if is_private(url) => is_private(server) || is_here(server),
+            "https" => true,
             "http" => is_here(url) && is_here(server),
             _ => false,
         };
@@ -124,8 +128,25 @@ pub(super) fn is_here(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
         None => false,
+    }
+}
+
+/// Whether a URL has an address that only some networks can reach. What a name leads to is not looked at.
+fn is_private(url: &Url) -> bool {
+    let address = match url.host() {
+        Some(Host::Ipv4(address)) => IpAddr::V4(address),
+        Some(Host::Ipv6(address)) => address.to_canonical(),
+        Some(Host::Domain(_)) | None => return false,
+    };
+    match address {
+        IpAddr::V4(address) => {
+            address.is_private() || address.is_link_local() || address.is_unspecified()
+        }
+        IpAddr::V6(address) => {
+            address.is_unique_local() || address.is_unicast_link_local() || address.is_unspecified()
+        }
     }
 }
 
@@ -156,6 +177,35 @@ mod tests {
         assert!(!is_safe("http://localhost:9/x", far));
         assert!(!is_safe("https://127.0.0.2/x", far));
         assert!(!is_safe("https://app.localhost/x", far));
+    }
+
+    #[test]
+    fn a_far_server_does_not_name_private_addresses() {
+        for host in [
+            "10.0.0.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "[fc00::1]",
+            "[fdff::1]",
+            "[fe80::1]",
+            "[::]",
+            "[::ffff:10.0.0.1]",
+            "[::ffff:127.0.0.1]",
+        ] {
+            let url = format!("https://{host}/x");
+            assert!(!is_safe(&url, "https://mcp.example.com/mcp"), "{host}");
+            assert!(!is_safe(&url, "https://192.0.2.1/mcp"), "{host}");
+            assert!(is_safe(&url, "http://127.0.0.1:8080/mcp"), "{host}");
+        }
+        assert!(is_safe("https://10.0.0.1/x", "https://192.168.1.1/mcp"));
+        assert!(!is_safe("https://127.0.0.1/x", "https://192.168.1.1/mcp"));
+        for host in ["172.32.0.1", "11.0.0.1", "[2001:db8::1]"] {
+            let url = format!("https://{host}/x");
+            assert!(is_safe(&url, "https://mcp.example.com/mcp"), "{host}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::oauth::OAuth;
 use super::scopes::Scopes;
 use futures_util::future::BoxFuture;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use url::Url;
 
 /// Something the host does with one thing to get another.
@@ -24,6 +24,8 @@ pub(super) struct Setup {
     pub(super) scopes: Option<Scopes>,
     pub(super) grants: Option<Arc<dyn Grants>>,
     pub(super) dpop: bool,
+    /// The authorization server that a client of which it is not said was used with first.
+    pub(super) first_issuer: OnceLock<String>,
 }
 
 /// How an access token is got.
@@ -86,6 +88,7 @@ impl OAuthBuilder {
             scopes: None,
             grants: None,
             dpop: false,
+            first_issuer: OnceLock::new(),
         })
     }
 

@@ -7,9 +7,9 @@ use crate::ask::{Answer, Ask, Asker};
 use crate::client::{Inner, Request, back_off};
 use crate::error::{ErrorKind, Unanswered};
 use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
-use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
+use futures_util::StreamExt;
 use refrain_wire::{AskKind, CallKind, ErrorCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -59,12 +59,13 @@ impl Inner {
                             let ask = self.accept(&mut asked, answering.len(), id, method, params)?;
                             let (handle, registration) = AbortHandle::new_pair();
                             withdrawing.insert(ask.id.to_string(), handle);
-                            let answer = self.answer_asked(ask, &asker, session);
+                            let answer = self.answer_one(ask, &asker, session);
                             answering.push(Abortable::new(answer, registration));
                         }
                         Some(answer) = answering.next(), if !answering.is_empty() => {
-                            if let Ok(Some(without)) = answer {
-                                unanswered.push(without);
+                            if let Ok((id, without)) = answer {
+                                withdrawing.remove(&id);
+                                unanswered.extend(without);
                             }
                             silent.as_mut().reset(Instant::now() + silence);
                         }
@@ -84,6 +85,7 @@ impl Inner {
                         && let Some(handle) = withdrawing.remove(&id.to_string())
                     {
                         handle.abort();
+                        self.link.settled(&id);
                     }
                 }
                 Incoming::Notification { method, params } => {
@@ -93,7 +95,7 @@ impl Inner {
                     let ask = self.accept(&mut asked, answering.len(), id, method, params)?;
                     let (handle, registration) = AbortHandle::new_pair();
                     withdrawing.insert(ask.id.to_string(), handle);
-                    let answer = self.answer_asked(ask, &asker, session);
+                    let answer = self.answer_one(ask, &asker, session);
                     answering.push(Abortable::new(answer, registration));
                 }
             }
@@ -122,6 +124,17 @@ impl Inner {
             method,
             params,
         })
+    }
+
+    /// Has one ask answered, and says which: as text, the id of the server's request.
+    async fn answer_one(
+        &self,
+        asked: Asked,
+        asker: &Arc<Asker>,
+        session: &Session,
+    ) -> (String, Option<Unanswered>) {
+        let id = asked.id.to_string();
+        (id, self.answer_asked(asked, asker, session).await)
     }
 
     /// Has one ask answered, and sends the answer. Says so, if there is none.
@@ -155,6 +168,7 @@ impl Inner {
             (Err(why), None) => (unknown(id, method, &why), Some(why)),
         };
         let sent = self.tell(body, session).await;
+        self.link.settled(id);
         let unsent = sent.err().map(|error| error.into_kind().to_string());
         let why = why.or_else(|| Some(format!("the answer was not sent: {}", unsent?)))?;
         tracing::warn!(key, why, "an ask is not answered");

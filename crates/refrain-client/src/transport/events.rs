@@ -10,6 +10,8 @@ pub(super) struct Events {
     after_return: bool,
     event: Event,
     has_data: bool,
+    /// Whether the event is of another type than a message: its data is passed over.
+    is_other: bool,
 }
 
 /// One event.
@@ -46,7 +48,10 @@ impl Events {
         let line = mem::take(&mut self.line);
         if line.is_empty() {
             self.has_data = false;
-            let event = mem::take(&mut self.event);
+            let mut event = mem::take(&mut self.event);
+            if mem::take(&mut self.is_other) {
+                event.data.clear();
+            }
             return (event != Event::default()).then_some(event);
         }
         let colon = line.iter().position(|byte| *byte == b':');
@@ -60,6 +65,7 @@ impl Events {
                 }
                 self.event.data.extend_from_slice(value);
             }
+            b"event" => self.is_other = !matches!(value, b"" | b"message"),
             b"id" if !value.contains(&0) => {
                 self.event.id = Some(String::from_utf8_lossy(value).into_owned());
             }
@@ -105,6 +111,22 @@ mod tests {
                 .collect();
             assert_eq!(cut, whole, "in pieces of {size}");
         }
+    }
+
+    #[test]
+    fn what_is_no_message_is_passed_over_but_for_its_id() {
+        let mut events = Events::default();
+        let seen = events.push(
+            b"event: ping\ndata: now\n\nevent: ping\nid: 7\ndata: now\n\ndata: a\n\nevent: message\ndata: b\n\n",
+        );
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|event| (&event.data[..], event.id.as_deref()))
+            .collect();
+        assert_eq!(
+            seen,
+            [(&b""[..], Some("7")), (&b"a"[..], None), (&b"b"[..], None)]
+        );
     }
 
     #[test]

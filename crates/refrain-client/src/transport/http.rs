@@ -7,7 +7,7 @@ mod resume;
 
 pub(crate) use exchange::HttpExchange;
 
-use super::{LinkError, Outgoing, Watcher, Wire};
+use super::{LinkError, Outgoing, Watcher, Wire, in_time};
 use crate::auth::{AuthError, Authorize, Refusal};
 use crate::client::lock;
 use crate::error::ErrorKind;
@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use url::Url;
 
+/// The content type of a stream of events.
+const EVENT_STREAM: &str = "text/event-stream";
 /// Time for a connection to be made.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// How many redirects within the server are followed.
@@ -106,14 +108,15 @@ impl HttpLink {
     pub(super) async fn open(
         self: &Arc<Self>,
         message: &Outgoing,
+        silence: Duration,
     ) -> Result<HttpExchange, LinkError> {
-        let response = self.post(message).await?;
-        HttpExchange::begin(self, message, response).await
+        let response = self.post(message, Some(silence)).await?;
+        in_time(silence, HttpExchange::begin(self, message, response)).await
     }
 
     /// Posts something that is not answered.
     pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
-        let response = self.post(message).await?;
+        let response = self.post(message, None).await?;
         if response.status().is_success() {
             return Ok(());
         }
@@ -138,7 +141,8 @@ impl HttpLink {
 
     /// Tells an older server that its session is over.
     pub(crate) async fn delete(&self, headers: HeaderMap) -> Result<(), LinkError> {
-        self.send(Method::DELETE, headers, String::new()).await?;
+        self.send(Method::DELETE, headers, String::new(), None)
+            .await?;
         Ok(())
     }
 
@@ -164,7 +168,11 @@ impl HttpLink {
             .is_ok_and(|found| found.is_some())
     }
 
-    async fn post(&self, message: &Outgoing) -> Result<reqwest::Response, LinkError> {
+    async fn post(
+        &self,
+        message: &Outgoing,
+        silence: Option<Duration>,
+    ) -> Result<reqwest::Response, LinkError> {
         self.watcher.see(Wire::Sent {
             message: &message.body,
         });
@@ -174,23 +182,26 @@ impl HttpLink {
             ACCEPT,
             HeaderValue::from_static("application/json, text/event-stream"),
         );
-        self.send(Method::POST, headers, message.body.clone()).await
+        self.send(Method::POST, headers, message.body.clone(), silence)
+            .await
     }
 
     /// Gets a stream of events, if there is one.
     async fn get(&self, mut headers: HeaderMap) -> Result<Option<reqwest::Response>, LinkError> {
-        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let response = self.send(Method::GET, headers, String::new()).await?;
+        headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+        let response = self.send(Method::GET, headers, String::new(), None).await?;
         let is_good = response.status().is_success() && is_stream(&response);
         Ok(is_good.then_some(response))
     }
 
-    /// Sends a request. One that is refused for want of authorization is sent again when there is one.
+    /// Sends a request. One that is refused for want of authorization is sent again when there is one. Whoever logs in
+    /// for that may take longer than the server may be silent.
     async fn send(
         &self,
         method: Method,
         headers: HeaderMap,
         body: String,
+        silence: Option<Duration>,
     ) -> Result<reqwest::Response, LinkError> {
         let mut earlier = 0;
         loop {
@@ -201,7 +212,11 @@ impl HttpLink {
             self.show(sent.get(AUTHORIZATION));
             let mut all = headers.clone();
             all.extend(sent.clone());
-            let response = self.send_once(method.clone(), all, body.clone()).await?;
+            let sending = self.send_once(method.clone(), all, body.clone());
+            let response = match silence {
+                Some(silence) => in_time(silence, sending).await?,
+                None => sending.await?,
+            };
             let status = response.status();
             if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
                 return Ok(response);
@@ -254,7 +269,8 @@ impl HttpLink {
 /// Whether a response is a stream of events.
 fn is_stream(response: &reqwest::Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+    let start = kind.and_then(|kind| kind.as_bytes().get(..EVENT_STREAM.len()));
+    start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM.as_bytes()))
 }
 
 /// What an error says, down to its cause, without the URL: it is said already.

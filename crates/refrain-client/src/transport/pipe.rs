@@ -20,11 +20,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::process::Command;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// How much of a line that is no message is shown.
 const SHOWN: usize = 200;
+/// How many messages may wait for the server to read them.
+const QUEUED: usize = 1024;
 
 /// A server that runs as a child process. When it is dropped, the server is told to end.
 pub(crate) struct PipeLink {
@@ -42,8 +44,17 @@ pub(crate) struct PipeLink {
 struct Process {
     shared: Arc<Shared>,
     /// What is written to it.
-    queue: mpsc::UnboundedSender<String>,
+    queue: mpsc::Sender<Line>,
+    /// The server is told to end when this is dropped, even if it does not read what is in the queue.
+    is_wanted: oneshot::Sender<()>,
     ending: JoinHandle<()>,
+}
+
+/// A message on its way to the process.
+struct Line {
+    /// The id, if it is a request.
+    id: Option<u64>,
+    text: String,
 }
 
 /// What comes back to one request.
@@ -61,7 +72,7 @@ struct Shared {
     routes: Mutex<Routes>,
     /// The end of what the server wrote to its standard error.
     stderr: Mutex<Vec<u8>>,
-    queue: mpsc::WeakUnboundedSender<String>,
+    queue: mpsc::WeakSender<Line>,
     watcher: Watcher,
     news: News,
     message_max: usize,
@@ -116,32 +127,38 @@ impl PipeLink {
     }
 
     /// Sends a request.
-    pub(super) fn open(&self, message: &Outgoing) -> Result<PipeExchange, LinkError> {
+    pub(super) async fn open(&self, message: &Outgoing) -> Result<PipeExchange, LinkError> {
         let id = message.id.unwrap_or_default();
         let shared = self.shared();
         let heard = Arc::new(Notify::new());
         let route = Route::new(Arc::clone(&heard), message);
         lock(&shared.routes).by_id.insert(id, route);
-        let exchange = PipeExchange {
+        let mut exchange = PipeExchange {
             id,
             shared,
             heard,
-            is_cancellable: message.is_cancellable,
+            is_cancellable: false,
         };
-        exchange.shared.tell(&message.body)?;
+        exchange.shared.tell(Some(id), &message.body).await?;
+        exchange.is_cancellable = message.is_cancellable;
         Ok(exchange)
     }
 
     /// Sends something that is not answered.
-    pub(super) fn tell(&self, message: &str) -> Result<(), LinkError> {
-        self.shared().tell(message)
+    pub(super) async fn tell(&self, message: &str) -> Result<(), LinkError> {
+        self.shared().tell(None, message).await
+    }
+
+    /// Something that the server asked has its answer.
+    pub(super) fn settled(&self, ask: &Value) {
+        lock(&self.shared().routes).settled(ask);
     }
 
     /// Tells the server to end, and waits until it has.
     pub(super) async fn close(self) {
         let process = self.present.into_inner();
         let process = process.unwrap_or_else(PoisonError::into_inner);
-        drop(process.queue);
+        drop((process.queue, process.is_wanted));
         if process.ending.await.is_err() {
             tracing::warn!("the server was not seen to end");
         }
@@ -156,7 +173,8 @@ impl Process {
         message_max: usize,
     ) -> Result<Self, ErrorKind> {
         let (child, pipes) = Pipes::open(command)?;
-        let (queue, waiting) = mpsc::unbounded_channel();
+        let (queue, waiting) = mpsc::channel(QUEUED);
+        let (is_wanted, unwanted) = oneshot::channel();
         let program = command.as_std().get_program().to_string_lossy();
         let shared = Arc::new(Shared {
             program: program.into_owned(),
@@ -167,10 +185,17 @@ impl Process {
             news,
             message_max,
         });
-        let ending = tokio::spawn(child::tend(child, pipes, waiting, Arc::clone(&shared)));
+        let ending = tokio::spawn(child::tend(
+            child,
+            pipes,
+            waiting,
+            unwanted,
+            Arc::clone(&shared),
+        ));
         Ok(Self {
             shared,
             queue,
+            is_wanted,
             ending,
         })
     }
@@ -183,7 +208,7 @@ impl PipeExchange {
             let ready = lock(&self.shared.routes)
                 .by_id
                 .get_mut(&self.id)
-                .and_then(|route| route.ready.pop_front());
+                .and_then(Route::pop);
             if let Some(message) = ready {
                 self.is_cancellable &= !matches!(message, Ok(Incoming::Response(_)));
                 return message;
@@ -201,29 +226,56 @@ impl Drop for PipeExchange {
         let mut routes = lock(&self.shared.routes);
         let route = routes.by_id.remove(&self.id);
         drop(routes);
-        let is_answered = route.is_some_and(|route| route.is_answered());
+        let is_answered = route.as_ref().is_some_and(Route::is_answered);
         if self.is_cancellable && !is_answered {
             let cancelled = Outgoing::cancelled(self.id, HeaderMap::new());
             self.shared.send(&cancelled.body);
+        }
+        // What was asked may belong to another call; if there is none, the server must not wait for an answer.
+        for ask in route.into_iter().flat_map(Route::into_open) {
+            self.shared.route(None, ask);
         }
     }
 }
 
 impl Shared {
     /// Sends something, or says why that cannot be.
-    fn tell(&self, message: &str) -> Result<(), LinkError> {
+    async fn tell(&self, id: Option<u64>, message: &str) -> Result<(), LinkError> {
         if let Some(kind) = self.ended() {
             return Err(LinkError::Final(kind));
         }
-        self.send(message);
-        Ok(())
+        let Some(queue) = self.queue.upgrade() else {
+            return Err(LinkError::Final(deaf()));
+        };
+        match queue.reserve().await {
+            Ok(place) => {
+                self.watcher.see(Wire::Sent { message });
+                place.send(Line::new(id, message));
+                Ok(())
+            }
+            Err(_) => Err(LinkError::Final(self.ended().unwrap_or_else(deaf))),
+        }
     }
 
-    /// Sends something, if there is somebody left to send it to.
+    /// Sends something that is no request, if there is somebody left to send it to.
     fn send(&self, message: &str) {
-        if let Some(queue) = self.queue.upgrade() {
-            self.watcher.see(Wire::Sent { message });
-            let _ = queue.send(format!("{message}\n"));
+        let Some(queue) = self.queue.upgrade() else {
+            return;
+        };
+        match queue.try_reserve() {
+            Ok(place) => {
+                self.watcher.see(Wire::Sent { message });
+                place.send(Line::new(None, message));
+            }
+            Err(error) => tracing::warn!(%error, "the server was not told"),
+        }
+    }
+
+    /// The server has closed its input: these were not written.
+    fn unwritten(&self, lines: impl Iterator<Item = Line>) {
+        let mut routes = lock(&self.routes);
+        for id in lines.filter_map(|line| line.id) {
+            routes.fail(id, deaf());
         }
     }
 
@@ -309,6 +361,18 @@ impl Shared {
             self.send(&answer);
         }
     }
+}
+
+impl Line {
+    fn new(id: Option<u64>, message: &str) -> Self {
+        let text = format!("{message}\n");
+        Self { id, text }
+    }
+}
+
+/// Why nothing can be sent to a server that still runs.
+fn deaf() -> ErrorKind {
+    ErrorKind::Broken("the server has closed its standard input, and hears nothing".to_owned())
 }
 
 /// A command as a person would type it.

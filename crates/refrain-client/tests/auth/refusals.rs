@@ -1,6 +1,6 @@
 //! What is refused, and that nothing was given away before.
 
-use crate::support::{Answer, World, by_browser, redirect_uri, request, say_yes};
+use crate::support::{Answer, World, by_browser, pem, redirect_uri, request, say_yes};
 use refrain_client::{AuthError, OAuth, RegisteredClient};
 use serde_json::{Value, json};
 use url::Url;
@@ -285,4 +285,31 @@ async fn a_token_of_another_type_is_not_used() {
     let outcome = request(&oauth, &world.url()).await;
     assert!(matches!(outcome, Err(AuthError::Unsupported { .. })));
     assert_eq!(world.asked("/mcp").len(), 2);
+}
+
+#[tokio::test]
+async fn a_secret_is_not_shown_to_the_authorization_server_that_another_server_names() {
+    let (ours, strange) = (World::start().await, World::start().await);
+    let keyed = RegisteredClient::new("me").private_key(&pem(), "ES256");
+    let clients = [
+        RegisteredClient::new("me").secret("secret-of-mine"),
+        keyed.expect("a key"),
+    ];
+    for client in clients {
+        let oauth = OAuth::by_credentials(client).build().expect("a good setup");
+        assert_eq!(request(&oauth, &ours.url()).await.unwrap(), 200);
+        let error = request(&oauth, &strange.url()).await.unwrap_err();
+        let AuthError::ClientOfOther { registered, named } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!((registered, named), (&ours.origin, &strange.origin));
+    }
+    assert_eq!(ours.asked("/token").len(), 2);
+    assert_eq!(strange.asked("/token").len(), 0);
+    // A name alone gives nothing away.
+    let oauth = by_browser().client(RegisteredClient::new("me"));
+    let oauth = oauth.build().expect("a good setup");
+    for world in [&ours, &strange] {
+        assert_eq!(request(&oauth, &world.url()).await.unwrap(), 200);
+    }
 }

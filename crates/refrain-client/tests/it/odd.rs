@@ -1,9 +1,13 @@
 //! Servers that do what they should not.
 
 use crate::support::{Say, Told, asks, done, form};
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Method};
 use refrain_client::wire::AskKind;
-use refrain_client::{Client, Error, ErrorKind, Limits};
+use refrain_client::{AuthError, Authorize, Client, Error, ErrorKind, Limits, Refusal};
 use serde_json::json;
+use std::time::Duration;
+use url::Url;
 
 async fn connect(server: &Told) -> Client {
     let client = Client::builder().by_hand([AskKind::Form]);
@@ -150,7 +154,7 @@ async fn a_busy_server_is_asked_again() {
     let server =
         Told::start(
             move |_| match times.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
-                0 => Say::Raw(503, "text/plain", "busy".to_owned()),
+                0 => Say::Later(503, "0"),
                 1 => Say::Raw(429, "text/plain", "slower".to_owned()),
                 _ => done("done"),
             },
@@ -161,15 +165,75 @@ async fn a_busy_server_is_asked_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_busy_for_long_is_given_up() {
+    let server = Told::start(|_| Say::Later(429, "3600")).await;
+    let error = call(&server).await.unwrap_err();
+    assert!(
+        matches!(error.kind, ErrorKind::Status { status: 429, .. }),
+        "{error}"
+    );
+    assert_eq!(server.requests("tools/call").len(), 1);
+}
+
+#[tokio::test]
+async fn an_event_of_another_type_is_no_message() {
+    let server = Told::start(|request| {
+        let result = json!({"resultType": "complete", "content": []});
+        let last = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+        let body = format!("event: ping\ndata: 12:00\n\nevent: message\ndata: {last}\n\n");
+        Say::Raw(200, "Text/Event-Stream; charset=utf-8", body)
+    })
+    .await;
+    call(&server).await.unwrap();
+}
+
+/// How long the server may be silent where somebody logs in slowly.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Somebody who takes longer to log in than the server may be silent.
+struct Slow;
+
+impl Authorize for Slow {
+    fn headers<'a>(
+        &'a self,
+        _method: &'a Method,
+        _url: &'a Url,
+    ) -> BoxFuture<'a, Result<HeaderMap, AuthError>> {
+        Box::pin(async {
+            tokio::time::sleep(SILENCE + Duration::from_secs(1)).await;
+            Ok(HeaderMap::new())
+        })
+    }
+
+    fn refused<'a>(&'a self, _refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>> {
+        Box::pin(async { Ok(false) })
+    }
+}
+
+#[tokio::test]
+async fn the_server_is_not_late_because_somebody_takes_time_to_log_in() {
+    let server = Told::start(|_| done("done")).await;
+    let limits = Limits {
+        silence: SILENCE,
+        ..Limits::default()
+    };
+    let builder = Client::builder().limits(limits).authorize(Slow);
+    builder.connect(&server.url).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_lost_response_is_not_asked_for_again_where_the_work_might_be_done_twice() {
     // This server says nothing of call ids.
-    let server = Told::start(|_| Say::Raw(502, "text/plain", "gateway".to_owned())).await;
-    let error = call(&server).await.unwrap_err();
-    assert_eq!(server.requests("tools/call").len(), 1);
-    let pending = error
-        .pending
-        .expect("whoever knows better may send it again");
-    assert_eq!(pending.round(), 0);
+    for status in [502, 503, 504] {
+        let server =
+            Told::start(move |_| Say::Raw(status, "text/plain", "gateway".to_owned())).await;
+        let error = call(&server).await.unwrap_err();
+        assert_eq!(server.requests("tools/call").len(), 1, "{status}");
+        let pending = error
+            .pending
+            .expect("whoever knows better may send it again");
+        assert_eq!(pending.round(), 0);
+    }
 }
 
 #[tokio::test]

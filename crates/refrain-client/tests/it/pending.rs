@@ -160,3 +160,15 @@ async fn it_is_seen_each_time_that_it_waits_anew() {
     let result = by_hand(&url).await.finish(pending).await.unwrap();
     assert_eq!(result["content"][0]["text"], "true false");
 }
+
+#[tokio::test]
+async fn a_server_that_does_not_go_on_with_it_does_not_become_its_own() {
+    let here = start(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let other = start(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let mut pending = pend(&here).await;
+    pending.answer("confirm", Answer::Decline).unwrap();
+    let error = by_hand(&other).await.finish(pending).await.unwrap_err();
+    let pending = error.pending.expect("the call is not lost");
+    assert_eq!(pending.address(), here);
+    assert!(pending.unanswered().is_empty(), "its answer is there");
+}

@@ -58,12 +58,14 @@ pub(crate) struct Told {
     requests: Arc<Mutex<Vec<(Parts, Value)>>>,
 }
 
-/// What to answer to a request: a result, an error, the whole body as it is, or that it is elsewhere.
+/// What to answer to a request: a result, an error, the whole body as it is, that it is elsewhere, or a status and when
+/// to come again.
 pub(crate) enum Say {
     Result(Value),
     Error(i64, &'static str),
     Raw(u16, &'static str, String),
     Elsewhere(u16, String),
+    Later(u16, &'static str),
 }
 
 impl Told {
@@ -142,6 +144,10 @@ fn written(request: &Value, say: Say) -> Response<Full<Bytes>> {
         Say::Elsewhere(status, url) => {
             response = response.header("location", url);
             (status, "text/plain", String::new())
+        }
+        Say::Later(status, when) => {
+            response = response.header("retry-after", when);
+            (status, "text/plain", "later".to_owned())
         }
     };
     response

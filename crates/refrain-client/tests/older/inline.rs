@@ -72,9 +72,12 @@ async fn an_ask_that_is_withdrawn_is_taken_back() {
     }
     let (taken, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
     let (flag, heard) = (Arc::clone(&taken), Arc::clone(&progress));
+    let asked = Arc::new(Notify::new());
+    let begun = Arc::clone(&asked);
     let builder = Client::builder()
         .on_form(move |_| {
             let guard = TakenBack(Arc::clone(&flag));
+            begun.notify_one();
             async move {
                 std::future::pending::<()>().await;
                 drop(guard);
@@ -84,8 +87,13 @@ async fn an_ask_that_is_withdrawn_is_taken_back() {
         .on_progress(move |_| heard.notify_one());
     let client = spawn(builder, &[]).await.unwrap();
     let meanwhile = async {
-        until("it is taken back", || taken.load(Ordering::SeqCst)).await;
-        called(&client, "meta").await.unwrap();
+        within("it is asked", asked.notified()).await;
+        let after = async {
+            until("it is taken back", || taken.load(Ordering::SeqCst)).await;
+            called(&client, "meta").await
+        };
+        let (first, second) = futures_util::future::join(called(&client, "meta"), after).await;
+        first.and(second).unwrap();
     };
     let call = called(&client, "withdrawn early");
     let (result, ()) = futures_util::future::join(call, meanwhile).await;

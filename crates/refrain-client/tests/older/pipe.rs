@@ -2,7 +2,7 @@
 
 use crate::support::{called, spawn, until, within};
 use refrain_client::wire::LogLevel;
-use refrain_client::{Client, ErrorKind, Limits};
+use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, Limits, Wire};
 use rustix::process::{Pid, test_kill_process};
 use serde_json::json;
 use std::process::Command;
@@ -132,7 +132,7 @@ async fn a_dropped_call_is_cancelled_by_its_id() {
     let (see, begun) = (Arc::clone(&sent), Arc::new(Notify::new()));
     let begin = Arc::clone(&begun);
     let builder = Client::builder().on_wire(move |wire| {
-        if let refrain_client::Wire::Sent { message } = wire {
+        if let Wire::Sent { message } = wire {
             see.lock().unwrap().push(message.to_owned());
             if message.contains("\"wait\"") {
                 begin.notify_one();
@@ -168,6 +168,90 @@ async fn a_server_that_does_not_end_is_made_to() {
     assert!(test_kill_process(pid).is_ok(), "a clone is left");
     within("the end", client.close()).await;
     assert!(test_kill_process(pid).is_err(), "it has ended");
+}
+
+/// A client that tells when something with this in it was sent.
+fn telling(what: &'static str) -> (ClientBuilder, Arc<Notify>) {
+    let sent = Arc::new(Notify::new());
+    let tell = Arc::clone(&sent);
+    let builder = Client::builder().on_wire(move |wire| {
+        if let Wire::Sent { message } = wire
+            && message.contains(what)
+        {
+            tell.notify_one();
+        }
+    });
+    (builder, sent)
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_read_is_made_to_end() {
+    for is_closed in [true, false] {
+        let (builder, sent) = telling("xxxx");
+        let client = spawn(builder, &[]).await.unwrap();
+        let pid = called(&client, "pid").await.unwrap();
+        let pid = Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
+        let long = json!({"text": "x".repeat(200_000)});
+        tokio::select! {
+            biased;
+            ended = client.call_tool("stall", json!({})) => panic!("it waits: {ended:?}"),
+            ended = client.call_tool("echo", long) => panic!("it waits: {ended:?}"),
+            () = within("the calls", sent.notified()) => {}
+        }
+        if is_closed {
+            within("the end", client.close()).await;
+            assert!(test_kill_process(pid).is_err(), "it has ended");
+        } else {
+            drop(client);
+            until("the end", || test_kill_process(pid).is_err()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_its_input_gets_no_more_calls() {
+    let client = spawn(Client::builder(), &[]).await.unwrap();
+    called(&client, "deafen").await.unwrap();
+    for _ in 0..2 {
+        let error = called(&client, "pid").await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+        assert!(error.to_string().contains("standard input"), "{error}");
+    }
+    within("the end", client.close()).await;
+}
+
+#[tokio::test]
+async fn an_ask_that_one_call_leaves_open_goes_to_the_other() {
+    let (builder, sent) = telling("\"held\"");
+    let builder = builder.on_form(|ask| async move {
+        if ask.asker.target == "cross" {
+            std::future::pending::<()>().await;
+        }
+        Ok(Answer::accept(json!({"b": ask.asker.target}))?)
+    });
+    let client = spawn(builder, &[]).await.unwrap();
+    let other = async {
+        within("the first call", sent.notified()).await;
+        called(&client, "cross").await
+    };
+    let (held, crossed) = futures_util::future::join(called(&client, "held"), other).await;
+    assert_eq!(crossed.unwrap(), "crossed");
+    assert_eq!(held.unwrap()["content"]["b"], "held");
+}
+
+#[tokio::test]
+async fn an_ask_that_the_last_call_leaves_open_is_refused() {
+    let builder = Client::builder().on_form(|_| async {
+        std::future::pending::<()>().await;
+        Ok(Answer::Cancel)
+    });
+    let client = spawn(builder, &[]).await.unwrap();
+    assert_eq!(called(&client, "hasty").await.unwrap(), "never mind");
+    let notes = called(&client, "notes").await.unwrap();
+    let notes = notes.as_array().unwrap();
+    let answer = notes.iter().find(|note| note["id"] == "s1");
+    let answer = answer.unwrap_or_else(|| panic!("{notes:?}"));
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
 }
 
 #[tokio::test]

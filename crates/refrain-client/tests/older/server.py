@@ -22,6 +22,8 @@ notes = []
 late = []
 last_id = 0
 greeted = None
+held = []
+is_deaf = False
 
 
 def write(message):
@@ -36,6 +38,8 @@ def read():
 
 
 def read_line():
+    while is_deaf:
+        time.sleep(60)
     line = sys.stdin.readline()
     while not line and STUBBORN:
         time.sleep(60)
@@ -76,6 +80,7 @@ def text(value):
 
 
 def call(name, params):
+    global is_deaf
     token = params.get("_meta", {}).get("progressToken")
     if name == "meta":
         return text(params.get("_meta", {}))
@@ -103,6 +108,9 @@ def call(name, params):
     if name in ["withdrawn", "withdrawn early"]:
         asked = form()
         write({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
+        if name == "withdrawn early":
+            # The client says something when it has begun to answer.
+            queue.append(read_line())
         write({"method": "notifications/cancelled", "params": {"requestId": asked}})
         if name == "withdrawn early":
             # It goes on when the client says anything.
@@ -118,6 +126,17 @@ def call(name, params):
             write({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
         write({"method": "notifications/message", "params": {"level": "info", "data": "logged"}})
         return text("done")
+    if name == "stall":
+        while True:
+            time.sleep(60)
+    if name == "deafen":
+        # A request may be half read.
+        os.close(0)
+        is_deaf = True
+        return text("what did you say?")
+    if name == "hasty":
+        form()
+        return text("never mind")
     if name == "noise":
         print("Loading the noise...", flush=True)
         return text("after the noise")
@@ -156,6 +175,15 @@ def handle(message):
             result = {"protocolVersion": VERSION, "capabilities": {"tools": {}, "logging": {}}, "serverInfo": info}
         elif method == "tools/call" and params["name"] == "wait":
             # It is answered only when somebody asks for the notes.
+            return
+        elif method == "tools/call" and params["name"] == "held":
+            # It is answered by what the client answers while another call is under way.
+            held.append(message["id"])
+            return
+        elif method == "tools/call" and params["name"] == "cross":
+            asked = form("of the call that is held")
+            write({"id": message["id"], "result": text("crossed")})
+            write({"id": held.pop(), "result": text(answer_to(asked)[0])})
             return
         elif method == "tools/call":
             result = call(params["name"], params)

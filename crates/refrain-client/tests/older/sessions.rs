@@ -82,9 +82,19 @@ async fn forgetful(gone: fn(&Seen) -> Say) -> Told {
 
 #[tokio::test]
 async fn a_session_that_is_gone_is_opened_anew_once_for_all() {
-    let gone: [fn(&Seen) -> Say; 2] = [
+    let gone: [fn(&Seen) -> Say; 3] = [
         |_| Say::Status(404),
-        |seen| Say::Json(404, seen.error(-32001, "Session not found", &Value::Null)),
+        |_| {
+            let error = json!({"code": -32001, "message": "Session not found"});
+            Say::Json(404, json!({"jsonrpc": "2.0", "id": null, "error": error}))
+        },
+        |_| {
+            let error = json!({"code": -32600, "message": "Session not found"});
+            Say::Json(
+                404,
+                json!({"jsonrpc": "2.0", "id": "server-error", "error": error}),
+            )
+        },
     ];
     for gone in gone {
         let server = forgetful(gone).await;
@@ -108,6 +118,18 @@ async fn a_session_that_is_gone_is_opened_anew_once_for_all() {
             "nothing was under way"
         );
     }
+}
+
+#[tokio::test]
+async fn an_error_of_the_tool_is_no_lost_session_whatever_its_status() {
+    let server =
+        Told::older(|seen, _| Say::Json(404, seen.error(-32002, "no such order", &Value::Null)))
+            .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = called(&client, "t").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert_eq!(server.seen(is_call).len(), 1, "it is called once");
+    assert_eq!(server.seen(|seen| seen.method() == "initialize").len(), 1);
 }
 
 #[tokio::test]

@@ -8,11 +8,12 @@ use refrain_client::PendingCall;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
@@ -49,6 +50,38 @@ impl Running {
     async fn killed(mut self) {
         self.signal(Signal::KILL);
         in_time("it is gone", self.0.wait()).await.expect("it ends");
+    }
+}
+
+/// A sampler that never answers, and ends with the test.
+struct Sleeper {
+    command: String,
+    id: PathBuf,
+}
+
+impl Sleeper {
+    fn new(files: &Files) -> Self {
+        let id = files.path("sleeper");
+        let command = format!(
+            "echo $$ >'{0}.new'; mv '{0}.new' '{0}'; exec sleep 1000",
+            id.display()
+        );
+        Self { command, id }
+    }
+
+    async fn sleeps(&self) {
+        until("the sampler sleeps", || self.id.exists()).await;
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let id = std::fs::read_to_string(&self.id).ok();
+        let id = id.and_then(|id| Pid::from_raw(id.trim().parse().ok()?));
+        if let Some(id) = id {
+            // Whoever started it may have ended it.
+            let _ = kill_process(id, Signal::KILL);
+        }
     }
 }
 
@@ -310,6 +343,7 @@ async fn a_call_survives_the_death_of_its_process() {
     let file = files.path("call.json");
     let name = file.display().to_string();
     // The second round is never answered: the sampler sleeps.
+    let sleeper = Sleeper::new(&files);
     let call = [
         "call",
         &instance.url(),
@@ -317,12 +351,13 @@ async fn a_call_survives_the_death_of_its_process() {
         "location=Paris",
     ];
     let answers = ["--answer", r#"github_login={"name": "Ada"}"#];
-    let sampler = ["--sampler", "sleep 1000", "--save", &name];
+    let sampler = ["--sampler", &sleeper.command, "--save", &name];
     let running = Running::start(&[&call[..], &answers, &sampler].concat());
     until("one answer is kept", || {
         file.exists() && kept(&file).unanswered().len() == 1
     })
     .await;
+    sleeper.sleeps().await;
     running.killed().await;
     let said = run(["resume", &name, "--answer", r#"capital_of_france="Paris""#]).await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -340,4 +375,149 @@ async fn a_call_that_takes_too_long_is_kept() {
     let said = run([&sum[..], &["--deadline", "1", "--save", &name]].concat()).await;
     assert_says(&said, 4, &["not done within 1 s", "refrain resume"]);
     assert_eq!(kept(&file).round(), 0);
+}
+
+#[tokio::test]
+async fn one_command_at_a_time_goes_on_with_a_call() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let file = files.path("call.json");
+    let name = file.display().to_string();
+    let sleeper = Sleeper::new(&files);
+    let call = ["call", &url, "analyze_data", "data=1", "--save", &name];
+    let busy = "another command goes on with this call";
+    let answer = ["resume", &name, "--answer", r#"analysis="Flat.""#];
+
+    // The one that has made it.
+    let first = Running::start(&[&call[..], &["--sampler", &sleeper.command]].concat());
+    sleeper.sleeps().await;
+    let before = std::fs::read(&file).expect("the call is kept");
+    assert_says(&run(answer).await, 2, &[&name, busy]);
+    first.signal(Signal::INT);
+    assert_eq!(first.ended().await.code, 130);
+    drop(sleeper);
+    std::fs::remove_file(files.path("sleeper")).expect("the sampler slept");
+
+    // The one that has taken it up.
+    let sleeper = Sleeper::new(&files);
+    let second = Running::start(&["resume", &name, "--sampler", &sleeper.command]);
+    sleeper.sleeps().await;
+    assert_says(&run(answer).await, 2, &[&name, busy]);
+    second.killed().await;
+    assert_eq!(std::fs::read(&file).expect("the call is kept"), before);
+    let said = run(answer).await;
+    assert_eq!((said.code, &*said.out), (0, "Flat.\n"), "{said:?}");
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn a_call_that_may_have_been_taken_before_stays_when_it_is_refused() {
+    let files = Files::new();
+    let handlers = Arc::<Handlers>::default();
+    let url = endless(&handlers).await;
+    let file = files.path("call.json");
+    let name = file.display().to_string();
+    let running = Running::start(&["call", &url, "wait", "--save", &name]);
+    until("the tool works", || {
+        handlers.started.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    running.signal(Signal::INT);
+    assert_eq!(running.ended().await.code, 130);
+    // There is no such tool.
+    let instance = Serve::new().start().await;
+    let said = run(["resume", &name, "--url", &instance.url()]).await;
+    assert_says(&said, 1, &["the call stays in", "or remove the file"]);
+    assert_eq!(kept(&file).call().target(), "wait");
+}
+
+#[tokio::test]
+async fn half_a_file_is_not_left() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let file = files.path("call.json");
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" call \"$1\" echo --save \"$2\"";
+    let mut command = tokio::process::Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_refrain")]);
+    command.args([&instance.url(), &file.display().to_string()]);
+    let output = in_time("it ends", command.output()).await;
+    let said = Said::from(output.expect("it ends"));
+    assert_says(&said, 2, &["call.json cannot be written"]);
+    assert!(!file.exists());
+}
+
+/// A server that wants to know who calls, and gives back the head of each request.
+async fn guarded() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (sender, heads) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                match stream.read_u8().await {
+                    Ok(byte) => head.push(byte),
+                    Err(_) => break,
+                }
+            }
+            let _ = sender.send(String::from_utf8_lossy(&head).to_lowercase());
+            let no = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            let _ = stream.write_all(no).await;
+            let _ = stream.shutdown().await;
+            let _ = stream.read_to_end(&mut head).await;
+        }
+    });
+    (format!("http://{address}/mcp"), heads)
+}
+
+#[tokio::test]
+async fn a_token_is_not_sent_to_the_address_in_a_file() {
+    let files = Files::new();
+    let (url, mut heads) = guarded().await;
+    let call = json!({"format": 1, "address": url, "call": {"method": "tools/call", "target": "echo"},
+        "callId": "1", "round": 1});
+    let name = files.write("call.json", &call.to_string());
+    let name = name.display().to_string();
+    let token = files.write("token", "of-a-file").display().to_string();
+    for (flags, sent) in [
+        (vec![], None),
+        (vec!["--url", &url], Some("bearer of-mine")),
+        (vec!["--bearer-file", &token], Some("bearer of-a-file")),
+    ] {
+        let mut command = program();
+        command.args(["resume", &name]).args(&flags);
+        command.env("REFRAIN_TOKEN", "of-mine");
+        let output = in_time("it ends", command.output()).await;
+        let said = Said::from(output.expect("it ends"));
+        assert_says(&said, 5, &["--bearer-file"]);
+        let withheld = "$REFRAIN_TOKEN is not sent";
+        assert_eq!(said.err.contains(withheld), sent.is_none(), "{said:?}");
+        let head = heads.recv().await.expect("a request");
+        match sent {
+            Some(sent) => assert!(head.contains(sent), "{head}"),
+            None => assert!(!head.contains("of-mine"), "{head}"),
+        }
+        while heads.try_recv().is_ok() {}
+    }
+}
+
+#[tokio::test]
+async fn commands_do_not_get_the_token() {
+    let files = Files::new();
+    let seen = files.path("seen").display().to_string();
+    let serve = format!(
+        "echo \"token:$REFRAIN_TOKEN.\" >'{seen}'; exec '{}' serve --stdio",
+        env!("CARGO_BIN_EXE_refrain")
+    );
+    let sampler = "echo \"token:$REFRAIN_TOKEN.\"";
+    let mut command = program();
+    command.args(["call", "--stdio", "analyze_data", "data=1"]);
+    command.args(["--sampler", sampler, "--", "sh", "-c", &serve]);
+    command.env("REFRAIN_TOKEN", "of-mine");
+    let output = in_time("it ends", command.output()).await;
+    let said = Said::from(output.expect("it ends"));
+    assert_eq!((said.code, &*said.out), (0, "token:.\n"), "{said:?}");
+    let seen = std::fs::read_to_string(seen).expect("the server was started");
+    assert_eq!(seen, "token:.\n");
 }

@@ -84,12 +84,18 @@ impl HttpExchange {
                     message: &text,
                     status,
                 });
-                let (id, message) = read_message(&text, status, self.draft.as_deref())
+                let (id, mut message) = read_message(&text, status, self.draft.as_deref())
                     .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
                 let is_other = id.is_some_and(|id| {
                     !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
                 });
-                if !is_other || self.refuses_as_a_whole(&message) {
+                if !is_other {
+                    return Ok(message);
+                }
+                if self.refuses_as_a_whole(&message) {
+                    if let Incoming::Response(response) = &mut message {
+                        response.names_request = false;
+                    }
                     return Ok(message);
                 }
                 if self.events.is_none() {
@@ -180,12 +186,12 @@ impl HttpExchange {
         } else {
             read_message(body, None, self.draft.as_deref()).is_ok()
         };
-        if is_message {
-            return Ok(());
-        }
         let shown: String = body.chars().take(SHOWN).collect();
-        if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
-            let wait = self.response.headers().get(RETRY_AFTER);
+        let wait = self.response.headers().get(RETRY_AFTER);
+        // Gateways say so too when they lost a server that was at work. Only one that says when to come again has not
+        // begun, in whatever form it says that it is busy.
+        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE && wait.is_some();
+        if is_unavailable || (status == StatusCode::TOO_MANY_REQUESTS && !is_message) {
             let kind = ErrorKind::Status {
                 status: status.as_u16(),
                 body: shown,
@@ -193,9 +199,12 @@ impl HttpExchange {
             let retry_after = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
             return Err(LinkError::Busy { kind, retry_after });
         }
+        if is_message {
+            return Ok(());
+        }
         if matches!(
             status,
-            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
         ) {
             return Err(LinkError::Lost(ErrorKind::Status {
                 status: status.as_u16(),

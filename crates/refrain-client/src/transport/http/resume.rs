@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// How often, one time after the other, a server may be out of reach when a stream is to go on.
 const RESUMES_MAX: u32 = 5;
+/// How often, one time after the other, a stream that goes on may bring nothing.
+const EMPTY_MAX: u32 = 100;
 /// The shortest pause before a stream goes on.
 const RESUME_PAUSE: Duration = Duration::from_millis(50);
 
@@ -21,6 +23,8 @@ pub(super) struct Resume {
     pause: Option<Duration>,
     /// How often it could not be reached, one time after the other.
     failures: u32,
+    /// How often it went on, one time after the other, and brought nothing.
+    empty: u32,
 }
 
 impl Resume {
@@ -30,11 +34,13 @@ impl Resume {
             after: None,
             pause: None,
             failures: 0,
+            empty: 0,
         }
     }
 
     pub(super) fn seen(&mut self, event: &Event) {
         self.failures = 0;
+        self.empty = 0;
         if let Some(id) = &event.id {
             // An empty id takes back the one before.
             self.after = HeaderValue::from_str(id).ok().filter(|id| !id.is_empty());
@@ -47,18 +53,34 @@ impl Resume {
     /// The rest of the stream, if the server has it.
     pub(super) async fn go_on(&mut self, link: &HttpLink) -> Option<reqwest::Response> {
         let after = self.after.clone()?;
-        while self.failures < RESUMES_MAX {
-            let pause = self.pause.unwrap_or_else(|| back_off(self.failures + 1));
-            tokio::time::sleep(pause.max(RESUME_PAUSE)).await;
+        while let Some(pause) = self.next_pause() {
+            tokio::time::sleep(pause).await;
             let mut headers = self.headers.clone();
             headers.insert("last-event-id", after.clone());
             match link.get(headers).await {
-                Ok(response) => return response,
+                Ok(response) => {
+                    self.failures = 0;
+                    self.empty += 1;
+                    return response;
+                }
                 Err(LinkError::NotSent(_) | LinkError::Lost(_)) => self.failures += 1,
                 Err(_) => return None,
             }
         }
         None
+    }
+
+    /// How long to wait before it goes on: longer each time until it brings something, and not for ever.
+    fn next_pause(&self) -> Option<Duration> {
+        let times = self.failures.max(self.empty);
+        if self.failures >= RESUMES_MAX || self.empty >= EMPTY_MAX {
+            return None;
+        }
+        let pause = match self.pause {
+            Some(pause) if times == 0 => pause,
+            pause => back_off(times + 1).max(pause.unwrap_or_default()),
+        };
+        Some(pause.max(RESUME_PAUSE))
     }
 }
 
@@ -66,6 +88,19 @@ impl Resume {
 mod tests {
     use super::*;
     use crate::transport::events::Events;
+
+    #[test]
+    fn a_stream_that_brings_nothing_goes_on_ever_more_slowly_and_not_for_ever() {
+        let mut resume = Resume::new(HeaderMap::new());
+        resume.seen(&Events::default().push(b"id: 1\nretry: 10\n\n")[0]);
+        assert_eq!(resume.next_pause(), Some(RESUME_PAUSE));
+        resume.empty = 10;
+        assert!(resume.next_pause() > Some(Duration::from_secs(1)));
+        resume.empty = EMPTY_MAX;
+        assert_eq!(resume.next_pause(), None);
+        resume.seen(&Events::default().push(b"id: 2\n\n")[0]);
+        assert_eq!(resume.next_pause(), Some(RESUME_PAUSE));
+    }
 
     #[test]
     fn a_stream_goes_on_after_the_last_id_and_the_last_pause() {

@@ -6,8 +6,8 @@
 //! | is told to end: its input is closed | it is given a while, then told to terminate, then killed |
 //! | has ended, or has closed its output | what it still wrote is read, and whoever waits hears how it ended |
 
-use super::Shared;
 use super::lines::Lines;
+use super::{Line, Shared};
 use crate::client::lock;
 use crate::error::ErrorKind;
 use futures_util::FutureExt;
@@ -19,12 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
 
-/// How long a server may take to end by itself, and again when it was told to terminate.
+/// How long a server may take to read what is left to write, to end by itself, and again when it was told to terminate.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to go on reading what a process wrote that has ended. Its own children may hold the pipes open for ever.
+/// And how long to wait for the end of one that has closed its input: most have just ended.
 const REST: Duration = Duration::from_millis(500);
 /// How much of the standard error is kept.
 const STDERR_KEPT: usize = 4096;
@@ -63,11 +64,18 @@ impl Pipes {
     }
 }
 
-/// Reads and writes until the process has ended, or the queue is closed and the process was made to end.
+/// What was left to write when the server closed its input.
+struct Unwritten {
+    first: Line,
+    queue: mpsc::Receiver<Line>,
+}
+
+/// Reads and writes until the process has ended, or nobody wants it and it was made to end.
 pub(super) async fn tend(
     mut child: Child,
     pipes: Pipes,
-    queue: mpsc::UnboundedReceiver<String>,
+    queue: mpsc::Receiver<Line>,
+    mut unwanted: oneshot::Receiver<()>,
     shared: Arc<Shared>,
 ) {
     // Somebody who hears of news may panic; those who wait must hear of the end all the same.
@@ -76,17 +84,32 @@ pub(super) async fn tend(
     let mut writing = tokio::spawn(write(pipes.stdin, queue));
     let mut reading = pin!(read(pipes.stdout, &shared).fuse());
     let mut can_write = true;
+    let mut unwritten = None;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status.ok(),
             () = &mut reading => break None,
-            written = &mut writing, if can_write => match written {
-                Ok(Ok(())) => break None,
-                // The server has closed its input. It may still have something to say.
-                _ => can_write = false,
-            },
+            _ = &mut unwanted => break None,
+            written = &mut writing, if can_write => {
+                // The server has closed its input, or the queue is closed. It may still have something to say.
+                can_write = false;
+                unwritten = written.ok().flatten();
+            }
+            () = sleep(REST), if unwritten.is_some() => {
+                shared.unwritten(unwritten.take().into_iter().flat_map(Unwritten::lines));
+            }
         }
     };
+    if can_write && status.is_none() {
+        // It may be held up by what it still has to write.
+        let written = async {
+            tokio::select! {
+                _ = &mut writing => {}
+                () = read_on(reading.as_mut()) => {}
+            }
+        };
+        let _ = timeout(GRACE, written).await;
+    }
     writing.abort();
     let status = match status {
         Some(status) => Some(status),
@@ -98,6 +121,21 @@ pub(super) async fn tend(
     };
     let _ = timeout(REST, rest).await;
     shared.end(status.map_or_else(|| "nobody saw how".to_owned(), |status| status.to_string()));
+}
+
+impl Unwritten {
+    /// All of it. Nothing is added to it any more.
+    fn lines(mut self) -> impl Iterator<Item = Line> {
+        self.queue.close();
+        let rest = std::iter::from_fn(move || self.queue.try_recv().ok());
+        std::iter::once(self.first).chain(rest)
+    }
+}
+
+/// Reads for as long as somebody waits for something else.
+async fn read_on(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
+    reading.await;
+    std::future::pending::<()>().await;
 }
 
 /// Gives the process time to end by itself, and then makes it.
@@ -138,15 +176,15 @@ fn terminate(child: &mut Child) -> io::Result<()> {
     child.start_kill()
 }
 
-async fn write(
-    mut stdin: ChildStdin,
-    mut queue: mpsc::UnboundedReceiver<String>,
-) -> io::Result<()> {
-    while let Some(line) = queue.recv().await {
-        stdin.write_all(line.as_bytes()).await?;
-        stdin.flush().await?;
+/// Writes what comes out of the queue until it is closed. If the server closes its input before, gives what is left.
+async fn write(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Line>) -> Option<Unwritten> {
+    while let Some(first) = queue.recv().await {
+        let text = first.text.as_bytes();
+        if stdin.write_all(text).await.is_err() || stdin.flush().await.is_err() {
+            return Some(Unwritten { first, queue });
+        }
     }
-    Ok(())
+    None
 }
 
 async fn read(stdout: ChildStdout, shared: &Shared) {

@@ -47,7 +47,9 @@ pub(super) struct Routes {
 
 /// Where the messages for one request go.
 pub(super) struct Route {
-    pub(super) ready: VecDeque<Result<Incoming, LinkError>>,
+    ready: VecDeque<Result<Incoming, LinkError>>,
+    /// What the server asked and somebody is to answer.
+    open: Vec<Incoming>,
     pub(super) heard: Arc<Notify>,
     is_call: bool,
     draft: Option<Arc<DraftExchange>>,
@@ -103,8 +105,22 @@ impl Routes {
     /// Nobody gets an answer.
     pub(super) fn fail_all(&mut self, why: impl Fn() -> ErrorKind) {
         for route in self.by_id.values_mut() {
-            route.ready.push_back(Err(LinkError::Final(why())));
-            route.heard.notify_one();
+            route.fail(why());
+        }
+    }
+
+    /// One request gets no answer.
+    pub(super) fn fail(&mut self, id: u64, why: ErrorKind) {
+        if let Some(route) = self.by_id.get_mut(&id) {
+            route.fail(why);
+        }
+    }
+
+    /// Something that the server asked has its answer, or wants none any more.
+    pub(super) fn settled(&mut self, ask: &Value) {
+        for route in self.by_id.values_mut() {
+            let is_other = |open: &_| !matches!(open, Incoming::Request { id, .. } if id == ask);
+            route.open.retain(is_other);
         }
     }
 
@@ -139,6 +155,7 @@ impl Route {
     pub(super) fn new(heard: Arc<Notify>, message: &Outgoing) -> Self {
         Self {
             ready: VecDeque::new(),
+            open: Vec::new(),
             heard,
             is_call: message.is_call,
             draft: message.draft.clone(),
@@ -152,6 +169,31 @@ impl Route {
         }
         self.ready.push_back(Ok(message));
         self.heard.notify_one();
+    }
+
+    fn fail(&mut self, why: ErrorKind) {
+        self.ready.push_back(Err(LinkError::Final(why)));
+        self.heard.notify_one();
+    }
+
+    /// The next message. What is asked in it stays open.
+    pub(super) fn pop(&mut self) -> Option<Result<Incoming, LinkError>> {
+        let message = self.ready.pop_front()?;
+        if let Ok(Incoming::Request { id, method, params }) = &message {
+            self.open.push(Incoming::Request {
+                id: id.clone(),
+                method: method.clone(),
+                params: params.clone(),
+            });
+        }
+        Some(message)
+    }
+
+    /// What the server asked and nobody has answered.
+    pub(super) fn into_open(self) -> impl Iterator<Item = Incoming> {
+        let unheard = self.ready.into_iter().filter_map(Result::ok);
+        let unheard = unheard.filter(|message| matches!(message, Incoming::Request { .. }));
+        self.open.into_iter().chain(unheard)
     }
 
     pub(super) fn is_answered(&self) -> bool {
