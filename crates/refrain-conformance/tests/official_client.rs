@@ -177,8 +177,10 @@ fn results_of_run(output_dir: &Path) -> PathBuf {
 /// `http-invalid-tool-headers` and those in which it must give up, a client that failed; with `--expected-failures`
 /// it would not be.
 fn run_scenario(revision: &str, scenario: &str) {
-    let output_dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("official-{revision}-{}", scenario.replace('/', "-")));
+    let output_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "official-{revision}-{}",
+        scenario.replace('/', "-")
+    ));
     if output_dir.exists() {
         fs::remove_dir_all(&output_dir).expect("old results cannot be removed");
     }

@@ -3,6 +3,7 @@
 mod client;
 mod handlers;
 pub(crate) mod issuer;
+pub(crate) mod older;
 mod request;
 mod scrape;
 pub(crate) mod tasks;
