@@ -1,6 +1,7 @@
 //! The body of a response: one piece, or a stream of events.
 
 use super::pulse::Busy;
+use crate::live::RelayStream;
 use crate::outgoing::Outgoing;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -19,6 +20,10 @@ pub struct Body(Inner);
 enum Inner {
     Full(Option<Bytes>),
     Events(Box<EventStream>),
+    Relayed {
+        stream: Box<RelayStream>,
+        _busy: Busy,
+    },
 }
 
 impl Body {
@@ -28,6 +33,14 @@ impl Body {
 
     pub(super) fn full(bytes: Bytes) -> Self {
         Self(Inner::Full(Some(bytes)))
+    }
+
+    /// The stream of a peer, handed on.
+    pub(super) fn relayed(stream: RelayStream, busy: Busy) -> Self {
+        Self(Inner::Relayed {
+            stream: Box::new(stream),
+            _busy: busy,
+        })
     }
 
     pub(super) fn events(stream: EventStream) -> Self {
@@ -46,6 +59,7 @@ impl http_body::Body for Body {
         let data = match &mut self.0 {
             Inner::Full(bytes) => bytes.take(),
             Inner::Events(stream) => ready!(stream.poll_next(cx)),
+            Inner::Relayed { stream, .. } => ready!(stream.poll_next(cx)),
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
@@ -57,7 +71,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Inner::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Inner::Events(_) => SizeHint::new(),
+            Inner::Events(_) | Inner::Relayed { .. } => SizeHint::new(),
         }
     }
 }
