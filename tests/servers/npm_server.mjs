@@ -8,7 +8,6 @@
 //
 // The packages are found through the link `node_modules` that scripts/tools puts beside this file.
 
-import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
 import { toNodeHandler } from '@modelcontextprotocol/node';
 import {
@@ -26,7 +25,8 @@ import * as z from 'zod';
 // How often something was done that must not be done twice.
 let effects = 0;
 
-const states = createRequestStateCodec({ key: randomBytes(32) });
+// The key is known, so that a server that is started anew reads what the one before it wrote.
+const states = createRequestStateCodec({ key: 'a key that is as public as this file' });
 
 const BOOKING = z.object({
     date: z.string().meta({ title: 'Day', format: 'date' }),

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import uvicorn
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, Elicit, ListRoots, MCPServer, Resolve, Sample
+from mcp.server.request_state import RequestStateSecurity
 from mcp.types import (
     CreateMessageResult,
     ElicitRequest,
@@ -31,7 +32,13 @@ from mcp.types import (
 )
 from pydantic import BaseModel, Field
 
-server = MCPServer("python-restaurant", version="1", log_level="WARNING")
+# The key is known, so that a server that is started anew reads what the one before it wrote.
+server = MCPServer(
+    "python-restaurant",
+    version="1",
+    log_level="WARNING",
+    request_state_security=RequestStateSecurity(keys=["a key that is as public as this file"]),
+)
 
 # How often something was done that must not be done twice.
 effects = 0

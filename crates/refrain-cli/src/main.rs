@@ -12,6 +12,7 @@ mod secret;
 mod serve;
 mod store;
 mod tasks;
+mod terminal;
 mod tools;
 mod worker;
 

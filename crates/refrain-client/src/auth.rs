@@ -1,9 +1,35 @@
 //! Authorization: what a server that is not open to everybody wants to see.
 //!
-//! An [`Authorize`] gives each request its headers, and hears of it when the server refused one.
+//! An [`Authorize`] gives each request its headers, and hears of it when the server refused one. [`Bearer`] is one
+//! access token that was made elsewhere; [`OAuth`] gets them from the server's authorization server, and new ones
+//! when they expire or are not enough.
 
+mod challenge;
+mod client;
+mod dpop;
+mod error;
+mod flow;
+mod grant;
+mod http;
+mod loopback;
+mod metadata;
+mod oauth;
+mod redirect;
+mod register;
+mod scopes;
+mod server;
+mod setup;
+mod tokens;
+
+pub use client::RegisteredClient;
+pub use error::AuthError;
+pub use grant::{Grant, Grants};
+pub use loopback::Loopback;
+pub use oauth::OAuth;
+pub use setup::{IdentityProvider, OAuthBuilder};
+
+use ::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use std::fmt;
 use url::Url;
 
@@ -21,10 +47,12 @@ pub trait Authorize: Send + Sync + 'static {
 }
 
 /// A request that the server refused.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
     /// Where it was sent.
     pub url: &'a Url,
+    /// The headers that [`Authorize::headers`] gave it. They tell whether it was sent before the last authorization.
+    pub sent: &'a HeaderMap,
     /// 401 or 403.
     pub status: StatusCode,
     /// The headers of the response, `WWW-Authenticate` among them.
@@ -33,30 +61,23 @@ pub struct Refusal<'a> {
     pub earlier: u32,
 }
 
-/// Why there is no authorization.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AuthError {
-    /// The server wants an access token and none was given, or it did not take the one it was given.
-    #[error("the server wants another access token than it was given")]
-    Refused,
-    /// The token cannot be put into a header.
-    #[error("an access token has only visible ASCII characters")]
-    BadToken,
-}
-
 /// One access token for every request, made elsewhere.
 pub struct Bearer(HeaderValue);
 
 impl Bearer {
     /// Sends this token.
     pub fn new(token: &str) -> Result<Self, AuthError> {
-        let is_visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-        let value = HeaderValue::try_from(format!("Bearer {token}")).ok();
-        let mut value = value.filter(|_| is_visible).ok_or(AuthError::BadToken)?;
-        value.set_sensitive(true);
-        Ok(Self(value))
+        authorization("Bearer", token).map(Self)
     }
+}
+
+/// The value of an `Authorization` header. It is kept out of logs.
+fn authorization(scheme: &str, token: &str) -> Result<HeaderValue, AuthError> {
+    let is_visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    let value = HeaderValue::try_from(format!("{scheme} {token}")).ok();
+    let mut value = value.filter(|_| is_visible).ok_or(AuthError::BadToken)?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 impl fmt::Debug for Bearer {

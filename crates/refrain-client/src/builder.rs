@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::limits::Limits;
 use crate::news::{LogMessage, News, Progress};
+use crate::pending::{Onlooker, PendingCall};
 use crate::transport::{HttpLink, Link, PipeLink, Watcher, Wire};
 use futures_util::FutureExt;
 use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
@@ -25,6 +26,7 @@ pub struct ClientBuilder {
     pub(crate) limits: Limits,
     pub(crate) news: News,
     pub(crate) watcher: Watcher,
+    pub(crate) onlooker: Onlooker,
     authorize: Option<AuthorizeRef>,
 }
 
@@ -50,6 +52,7 @@ impl Default for ClientBuilder {
             limits: Limits::default(),
             news: News::default(),
             watcher: Watcher::default(),
+            onlooker: Onlooker::default(),
             authorize: None,
         }
     }
@@ -133,6 +136,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Sees a call each time that it waits anew: for what a round asks, with one more answer, for a task to end. What
+    /// is stored of it then can be taken up even if this process ends without a word.
+    pub fn on_pending(mut self, look: impl Fn(&PendingCall) + Send + Sync + 'static) -> Self {
+        self.onlooker = Onlooker(Some(Arc::new(look)));
+        self
+    }
+
     /// Authorizes the requests to a URL.
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
         self.authorize = Some(AuthorizeRef(Arc::new(authorize)));
@@ -166,7 +176,8 @@ impl ClientBuilder {
     /// Starts a server as a child process, and finds out what it speaks. Messages go through its standard input and
     /// output, which are set here; what it writes to its standard error is told where it matters, and logged.
     ///
-    /// The process ends with the client: see [`Client::close`].
+    /// The process ends with the client: see [`Client::close`]. If it ends before, the calls under way end with
+    /// [`ErrorKind::Exited`], and the next request starts it again.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), refrain_client::Error> {
@@ -180,6 +191,6 @@ impl ClientBuilder {
     pub async fn spawn(self, command: impl Into<Command>) -> Result<Client, Error> {
         let (watcher, news) = (self.watcher.clone(), self.news.clone());
         let link = PipeLink::spawn(command.into(), watcher, news, self.limits.message)?;
-        Client::open(Link::Pipe(link), self).await
+        Client::open(Link::Pipe(Box::new(link)), self).await
     }
 }

@@ -4,7 +4,7 @@ use crate::builder::ClientBuilder;
 use crate::cache::Cache;
 use crate::error::{ErrorKind, RpcFailure};
 use crate::mirror::{Mirrors, encode};
-use crate::older::{Older, Session, take_stray};
+use crate::older::{Older, Session, said_why, take_stray};
 use crate::random;
 use crate::server::Server;
 use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response};
@@ -61,6 +61,8 @@ pub(crate) struct Inner {
     /// What was agreed with a server of an earlier revision.
     pub(crate) older: Option<Older>,
     last_id: AtomicU64,
+    /// How often the server's process was started again, held while it is.
+    starts: tokio::sync::Mutex<u64>,
     /// What is known of the tools that were listed: what goes into headers, or why the tool must not be used.
     tools: Mutex<HashMap<String, Result<Arc<Mirrors>, String>>>,
     pub(crate) cache: Mutex<Cache>,
@@ -132,6 +134,7 @@ impl Inner {
             server: Server::default(),
             older: None,
             last_id: AtomicU64::new(0),
+            starts: tokio::sync::Mutex::new(0),
             tools: Mutex::default(),
             cache: Mutex::default(),
         }
@@ -163,6 +166,7 @@ impl Inner {
 
     /// Sends a request, and once more if the server at first denies that it speaks the revision.
     pub(crate) async fn exchange(&self, request: &Request<'_>) -> Result<Response, LinkError> {
+        self.revive().await?;
         if let Some(older) = &self.older {
             return self.exchange_in_session(older, request).await;
         }
@@ -183,22 +187,46 @@ impl Inner {
             inner: self,
             id: outgoing.id,
         };
-        let mut exchange = self.in_time(self.link.open(&outgoing)).await?;
-        let response = match session {
+        let mut exchange = match self.in_time(self.link.open(&outgoing)).await {
+            Err(error) if !error.may_be_under_way() => {
+                waiting.id = None;
+                return Err(error);
+            }
+            opened => opened?,
+        };
+        let (response, unanswered) = match session {
             Some(session) if outgoing.is_call => {
                 self.answer_within(&mut exchange, request, session).await?
             }
-            _ => self.listen_to(&mut exchange, &outgoing.headers).await?,
+            _ => (
+                self.listen_to(&mut exchange, &outgoing.headers).await?,
+                Vec::new(),
+            ),
         };
         waiting.id = None;
-        Ok(response)
+        said_why(response, unanswered)
     }
 
     /// Sends a request whose messages somebody else hears.
     pub(crate) async fn begin(&self, request: &Request<'_>) -> Result<Exchange, LinkError> {
+        self.revive().await?;
         let session = self.older.as_ref().map(Older::session);
         let outgoing = self.write(request, session.as_ref())?;
         self.in_time(self.link.open(&outgoing)).await
+    }
+
+    /// Starts a process again that has ended. What was under way in it is not repeated: nobody knows what it did.
+    pub(crate) async fn revive(&self) -> Result<(), LinkError> {
+        let Link::Pipe(link) = &self.link else {
+            return Ok(());
+        };
+        let mut starts = self.starts.lock().await;
+        if link.has_ended() {
+            tracing::warn!("the server has ended; starting it again");
+            link.start_again().map_err(LinkError::Final)?;
+            *starts += 1;
+        }
+        self.greet_again(*starts).await
     }
 
     /// Hears what the server says up to the response. What it asks is refused.
@@ -218,7 +246,9 @@ impl Inner {
             };
             if let Some(answer) = take_stray(message, &self.setup.news) {
                 let answer = Outgoing::unanswered(answer, headers.clone());
-                self.in_time(self.link.tell(&answer)).await?;
+                if let Err(error) = self.in_time(self.link.tell(&answer)).await {
+                    tracing::debug!(?error, "the server was not told");
+                }
             }
         }
     }

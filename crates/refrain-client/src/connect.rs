@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | what it can do | speaks the present revision, or says which older one |
 //! | an error that only newer servers know | speaks none that is spoken here, or has something to object |
-//! | any other, or none for a while | is an older one if it can be greeted |
+//! | any other, none for a while, or its end | is an older one if it can be greeted |
 //! | "no such method", twice | speaks the present revision, but does not say so |
 
 use crate::builder::ClientBuilder;
@@ -116,6 +116,7 @@ impl Inner {
 
     /// Greets a server that may be an older one, but has answered with an error so far.
     async fn try_older(&self, error: ErrorKind) -> Result<Found, ErrorKind> {
+        self.revive().await.map_err(LinkError::into_kind)?;
         let refused = match self.greet(REVISIONS[0]).await {
             Ok(greeting) => return Ok(Found::Older(greeting)),
             Err(refused) => refused.into_kind(),
@@ -159,6 +160,8 @@ impl Inner {
                 address: self.link.address().to_owned(),
                 why,
             }),
+            // Some end when they hear anything else before a greeting.
+            Err(error @ ErrorKind::Exited { .. }) => Ok(Verdict::Perhaps(error)),
             Err(error) if is_refusal(&error) => Ok(Verdict::Perhaps(error)),
             Err(error) => Err(error),
         }

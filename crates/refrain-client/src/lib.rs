@@ -47,7 +47,10 @@ mod task;
 mod transport;
 
 pub use ask::{Answer, Ask, Asker, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
-pub use auth::{AuthError, Authorize, Bearer, Refusal};
+pub use auth::{
+    AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth, OAuthBuilder,
+    Refusal, RegisteredClient,
+};
 pub use builder::ClientBuilder;
 pub use call::Call;
 pub use client::Client;

@@ -5,6 +5,8 @@
 mod inline;
 mod keeper;
 
+pub(crate) use inline::said_why;
+
 use crate::client::{Inner, Request};
 use crate::error::{ErrorKind, RpcFailure};
 use crate::news::News;
@@ -18,6 +20,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, watch};
 
 /// The earlier revisions that are spoken here, newest first.
@@ -29,6 +32,8 @@ const URLS_WANTED: i64 = -32042;
 /// What was agreed with an older server.
 #[derive(Debug)]
 pub(crate) struct Older {
+    /// Which start of the server's process was greeted.
+    greeted: AtomicU64,
     session: watch::Sender<Session>,
     /// Held while a new session is opened.
     renewing: Mutex<()>,
@@ -74,6 +79,7 @@ impl Older {
             Link::Pipe(_) => None,
         };
         Self {
+            greeted: AtomicU64::new(0),
             session,
             renewing: Mutex::new(()),
             keeper,
@@ -127,7 +133,7 @@ impl Inner {
             // It is one of ours.
             version: HeaderValue::from_str(&server.version)
                 .map_err(|error| LinkError::Final(ErrorKind::BadAnswer(error.to_string())))?,
-            id: exchange.session(),
+            id: exchange.session().map(secret),
         };
         drop(exchange);
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
@@ -189,6 +195,18 @@ impl Inner {
         self.exchange_once(request, Some(&renewed)).await
     }
 
+    /// Greets the server again if its process was started again since.
+    pub(crate) async fn greet_again(&self, start: u64) -> Result<(), LinkError> {
+        let Some(older) = &self.older else {
+            return Ok(());
+        };
+        if older.greeted.load(Ordering::Relaxed) != start {
+            self.greet(&self.server.version).await?;
+            older.greeted.store(start, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Opens a new session, unless somebody else has by now.
     async fn renew(&self, older: &Older, gone: &Session) -> Result<Session, LinkError> {
         let _renewing = older.renewing.lock().await;
@@ -202,6 +220,12 @@ impl Inner {
         older.session.send_replace(session.clone());
         Ok(session)
     }
+}
+
+/// Whoever has the id of a session can speak in it.
+fn secret(mut id: HeaderValue) -> HeaderValue {
+    id.set_sensitive(true);
+    id
 }
 
 /// Whether the server says that it knows nothing of the session.

@@ -55,6 +55,26 @@ pub struct PendingCall {
     is_asked_again: bool,
 }
 
+type Look = dyn Fn(&PendingCall) + Send + Sync;
+
+/// Whoever wants to see calls that wait.
+#[derive(Clone, Default)]
+pub(crate) struct Onlooker(pub(crate) Option<Arc<Look>>);
+
+impl Onlooker {
+    pub(crate) fn see(&self, pending: &PendingCall) {
+        if let Some(look) = &self.0 {
+            look(pending);
+        }
+    }
+}
+
+impl fmt::Debug for Onlooker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Onlooker")
+    }
+}
+
 /// Why an answer was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -204,7 +224,7 @@ impl PendingCall {
     /// An older server asks for visits to URLs, and to be called again after them.
     pub(crate) fn next_by_error(&mut self, asks: Ordered<Box<RawValue>>, message: &str) {
         let same = |(before, now): (&(_, Box<RawValue>), &(_, Box<RawValue>))| {
-            before.0 == now.0 && before.1.get() == now.1.get()
+            before.0 == now.0 && url_of(&before.1) == url_of(&now.1)
         };
         let is_asked_again = self.by_error.is_some()
             && self.asks.0.len() == asks.0.len()
@@ -286,6 +306,12 @@ impl fmt::Debug for PendingCall {
             .field("task", &self.task)
             .finish_non_exhaustive()
     }
+}
+
+/// Where an ask for a visit leads. Its id says nothing: some servers give it a new one each time.
+fn url_of(ask: &RawValue) -> Option<String> {
+    let ask: Value = serde_json::from_str(ask.get()).ok()?;
+    ask["params"]["url"].as_str().map(str::to_owned)
 }
 
 fn known_format<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {

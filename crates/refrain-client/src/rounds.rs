@@ -209,6 +209,7 @@ impl Inner {
             if let Some(result) = self.round(pending).await? {
                 return Ok(result);
             }
+            self.setup.onlooker.see(pending);
         }
     }
 
@@ -226,6 +227,7 @@ impl Inner {
                 let taken = pending.answer(key, answer);
                 taken.map_err(|error| NoAnswer::later(&error))
             });
+            self.setup.onlooker.see(pending);
             if let Err(none) = taken {
                 let (key, why) = (key.to_owned(), none.why);
                 unanswered.push(Unanswered { key, why });

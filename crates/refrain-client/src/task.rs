@@ -179,6 +179,7 @@ impl Inner {
             .insert("inputResponses".to_owned(), answers.into());
         self.request(&request).await?;
         pending.answers_sent();
+        self.setup.onlooker.see(pending);
         Ok(())
     }
 
@@ -265,6 +266,7 @@ impl Inner {
                         Ok(answer) => pending.answer(&key, answer).map_err(|error| NoAnswer::later(&error)),
                         Err(none) => Err(none),
                     };
+                    self.setup.onlooker.see(pending);
                     let Err(none) = given_up else { continue };
                     let why = none.why;
                     unanswered.push(Unanswered { key, why });

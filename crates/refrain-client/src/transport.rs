@@ -80,6 +80,11 @@ pub(crate) enum LinkError {
 }
 
 impl LinkError {
+    /// Whether the server may be at work on the request, without having been heard.
+    pub(crate) fn may_be_under_way(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Late(_)))
+    }
+
     pub(crate) fn into_kind(self) -> ErrorKind {
         match self {
             Self::NotSent(kind)
@@ -100,12 +105,12 @@ impl From<AuthError> for LinkError {
 #[derive(Debug)]
 pub(crate) enum Link {
     Http(Arc<HttpLink>),
-    Pipe(PipeLink),
+    Pipe(Box<PipeLink>),
 }
 
 /// What comes back to one request.
 pub(crate) enum Exchange {
-    Http(http::HttpExchange),
+    Http(Box<http::HttpExchange>),
     Pipe(pipe::PipeExchange),
 }
 
@@ -113,7 +118,10 @@ impl Link {
     /// Sends a request.
     pub(crate) async fn open(&self, request: &Outgoing) -> Result<Exchange, LinkError> {
         match self {
-            Self::Http(link) => link.open(request).await.map(Exchange::Http),
+            Self::Http(link) => {
+                let exchange = link.open(request).await?;
+                Ok(Exchange::Http(Box::new(exchange)))
+            }
             Self::Pipe(link) => link.open(request).map(Exchange::Pipe),
         }
     }
@@ -122,7 +130,7 @@ impl Link {
     pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
         match self {
             Self::Http(link) => link.tell(message).await,
-            Self::Pipe(link) => link.send(&message.body).map_err(LinkError::Final),
+            Self::Pipe(link) => link.tell(&message.body),
         }
     }
 
@@ -202,7 +210,9 @@ pub enum Wire<'a> {
 
 /// Whoever watches what is sent and received.
 #[derive(Clone, Default)]
-pub(crate) struct Watcher(pub(crate) Option<Arc<dyn Fn(Wire<'_>) + Send + Sync>>);
+pub(crate) struct Watcher(pub(crate) Option<Arc<Watch>>);
+
+type Watch = dyn Fn(Wire<'_>) + Send + Sync;
 
 impl Watcher {
     pub(crate) fn see(&self, wire: Wire<'_>) {

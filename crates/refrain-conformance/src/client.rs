@@ -4,11 +4,12 @@
 //! The suite starts it with the URL of a server of its own, and says in the environment what it is to do there.
 
 mod answers;
+mod auth;
 mod scenarios;
 
 use clap::{Args, ValueEnum};
 use refrain::PROTOCOL_VERSION;
-use refrain_client::{Answer, Client, ClientBuilder};
+use refrain_client::{Answer, AuthError, Client, ClientBuilder};
 use serde_json::Value;
 
 /// What the suite says to a client: the URL as the last argument, the rest in the environment.
@@ -57,6 +58,49 @@ enum Scenario {
     SchemaPreservation,
     #[value(name = "sep-2322-client-request-state")]
     RequestState,
+    /// A person says yes in a browser, and the client registers itself.
+    #[value(
+        name = "auth/metadata-default",
+        aliases = [
+            "auth/metadata-var1",
+            "auth/metadata-var2",
+            "auth/metadata-var3",
+            "auth/metadata-issuer-mismatch",
+            "auth/scope-from-www-authenticate",
+            "auth/scope-from-scopes-supported",
+            "auth/scope-omitted-when-undefined",
+            "auth/scope-step-up",
+            "auth/scope-retry-limit",
+            "auth/token-endpoint-auth-basic",
+            "auth/token-endpoint-auth-post",
+            "auth/token-endpoint-auth-none",
+            "auth/resource-mismatch",
+            "auth/offline-access-scope",
+            "auth/offline-access-not-supported",
+            "auth/authorization-server-migration",
+            "auth/iss-supported",
+            "auth/iss-not-advertised",
+            "auth/iss-supported-missing",
+            "auth/iss-wrong-issuer",
+            "auth/iss-unexpected",
+            "auth/iss-normalized",
+            "auth/dpop",
+            "auth/dpop-nonce",
+        ]
+    )]
+    AuthByBrowser,
+    #[value(name = "auth/basic-cimd")]
+    AuthByMetadataUrl,
+    #[value(name = "auth/pre-registration")]
+    AuthByRegisteredClient,
+    #[value(name = "auth/client-credentials-basic")]
+    AuthBySecret,
+    #[value(name = "auth/client-credentials-jwt")]
+    AuthByKey,
+    #[value(name = "auth/enterprise-managed-authorization")]
+    AuthByProvider,
+    #[value(name = "auth/wif-jwt-bearer")]
+    AuthByWorkload,
 }
 
 /// Why a scenario was not gone through to its end.
@@ -68,6 +112,9 @@ pub(crate) enum ClientError {
     /// The context does not say what the scenario needs.
     #[error("MCP_CONFORMANCE_CONTEXT is not what the scenario needs: {0}")]
     Context(#[from] serde_json::Error),
+    /// The authorization could not be set up.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The server does not offer what the scenario is about.
     #[error("the server lists no usable tool {0:?}")]
     NoTool(String),
@@ -84,7 +131,11 @@ pub(crate) enum ClientError {
 /// Goes through the scenario.
 pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> {
     let context: Value = serde_json::from_str(&instructions.context)?;
-    let client = builder().connect(&instructions.url).await?;
+    let mut builder = builder();
+    if let Some(oauth) = auth::oauth(instructions.scenario, &context)? {
+        builder = builder.authorize(oauth);
+    }
+    let client = builder.connect(&instructions.url).await?;
     match instructions.scenario {
         Scenario::ToolsCall => scenarios::tools_call(&client).await,
         Scenario::RequestMetadata => scenarios::request_metadata(&client).await,
@@ -94,6 +145,13 @@ pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> 
         Scenario::SchemaRefs => scenarios::schema_refs(&client).await,
         Scenario::SchemaPreservation => scenarios::schema_preservation(&client).await,
         Scenario::RequestState => scenarios::request_state(&client).await,
+        Scenario::AuthByBrowser
+        | Scenario::AuthByMetadataUrl
+        | Scenario::AuthByRegisteredClient
+        | Scenario::AuthBySecret
+        | Scenario::AuthByKey
+        | Scenario::AuthByProvider
+        | Scenario::AuthByWorkload => scenarios::authorized(&client).await,
     }
 }
 

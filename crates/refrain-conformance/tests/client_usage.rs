@@ -33,9 +33,9 @@ fn assert_fails(output: &Output, code: i32, reason: &str) {
 fn an_unknown_scenario_is_named() {
     let output = client(
         &nowhere(),
-        &[("MCP_CONFORMANCE_SCENARIO", "auth/basic-cimd")],
+        &[("MCP_CONFORMANCE_SCENARIO", "auth/of-tomorrow")],
     );
-    assert_fails(&output, 2, "auth/basic-cimd");
+    assert_fails(&output, 2, "auth/of-tomorrow");
 }
 
 #[test]

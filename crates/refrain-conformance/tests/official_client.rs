@@ -1,7 +1,7 @@
 //! The official suite's client scenarios, run against the program as it was built.
 //!
-//! These are all that the revision requires outside `auth/`; the client has no authorization. The suite and
-//! what it needs are installed first; where that is not possible the tests fail.
+//! These are all that the suite has for the revision, required or not. The suite and what it needs are installed
+//! first; where that is not possible the tests fail.
 
 use serde::Deserialize;
 use std::fs;
@@ -18,9 +18,9 @@ const INSTALL_SECONDS: u32 = 1200;
 /// The check that every exchange has, whatever is said in it.
 const WIRE_CHECK: &str = "wire-schema-valid";
 
-/// The required scenarios, and how many checks must have succeeded in each, without the one every exchange has. A
-/// client that does nothing passes some of them without a failure.
-const SCENARIOS: [(&str, usize); 8] = [
+/// The scenarios, and how many checks must have succeeded in each, without the one every exchange has. A client that
+/// does nothing passes some of them without a failure.
+const SCENARIOS: [(&str, usize); 39] = [
     ("tools_call", 1),
     ("request-metadata", 8),
     ("http-standard-headers", 9),
@@ -29,10 +29,70 @@ const SCENARIOS: [(&str, usize); 8] = [
     ("json-schema-ref-no-deref", 1),
     ("sep-2322-client-request-state", 5),
     ("json-schema-2020-12-preservation", 5),
+    ("auth/metadata-default", 17),
+    ("auth/metadata-var1", 17),
+    ("auth/metadata-var2", 17),
+    ("auth/metadata-var3", 17),
+    ("auth/basic-cimd", 11),
+    ("auth/scope-from-www-authenticate", 13),
+    ("auth/scope-from-scopes-supported", 13),
+    ("auth/scope-omitted-when-undefined", 13),
+    ("auth/scope-step-up", 24),
+    ("auth/scope-retry-limit", 11),
+    ("auth/token-endpoint-auth-basic", 18),
+    ("auth/token-endpoint-auth-post", 18),
+    ("auth/token-endpoint-auth-none", 18),
+    ("auth/pre-registration", 11),
+    ("auth/resource-mismatch", 2),
+    ("auth/offline-access-scope", 14),
+    ("auth/offline-access-not-supported", 13),
+    ("auth/authorization-server-migration", 26),
+    ("auth/iss-supported", 13),
+    ("auth/iss-not-advertised", 13),
+    ("auth/iss-supported-missing", 8),
+    ("auth/iss-wrong-issuer", 8),
+    ("auth/iss-unexpected", 8),
+    ("auth/iss-normalized", 8),
+    ("auth/metadata-issuer-mismatch", 3),
+    ("auth/client-credentials-jwt", 6),
+    ("auth/client-credentials-basic", 6),
+    ("auth/enterprise-managed-authorization", 7),
+    ("auth/dpop", 13),
+    ("auth/dpop-nonce", 15),
+    ("auth/wif-jwt-bearer", 6),
 ];
 
-/// What the revision does not require.
-const UNSCORED: &str = "json-schema-2020-12-preservation";
+/// The scenarios in which the client must give up, and what it says then.
+const REFUSED: [(&str, &str); 7] = [
+    (
+        "auth/scope-retry-limit",
+        "the server still refuses after scope \"mcp:admin\"",
+    ),
+    (
+        "auth/resource-mismatch",
+        "metadata is for \"https://evil.example.com/mcp\"",
+    ),
+    (
+        "auth/iss-supported-missing",
+        "does not say which authorization server",
+    ),
+    (
+        "auth/iss-wrong-issuer",
+        "comes from another authorization server",
+    ),
+    (
+        "auth/iss-unexpected",
+        "comes from another authorization server",
+    ),
+    (
+        "auth/iss-normalized",
+        "comes from another authorization server",
+    ),
+    (
+        "auth/metadata-issuer-mismatch",
+        "says it is \"https://attacker.example.com\"",
+    ),
+];
 
 /// A check that the suite recorded.
 #[derive(Debug, Deserialize)]
@@ -77,19 +137,25 @@ fn suite(arguments: &[&str]) -> Output {
     )
 }
 
-/// The folder in which the suite left the results of its only scenario.
+/// The folder in which the suite left the results of its only scenario, whose name may have a slash in it.
 fn results_of_run(output_dir: &Path) -> PathBuf {
-    let mut runs = fs::read_dir(output_dir).expect("the suite left no results");
-    let run = runs.next().expect("the suite left no results");
-    assert!(runs.next().is_none(), "the suite left two results");
-    run.expect("the results cannot be listed").path()
+    let mut place = output_dir.to_owned();
+    while !place.join("checks.json").exists() {
+        let mut entries = fs::read_dir(&place).expect("the suite left no results");
+        let entry = entries.next().expect("the suite left no results");
+        assert!(entries.next().is_none(), "the suite left two results");
+        place = entry.expect("the results cannot be listed").path();
+    }
+    place
 }
 
 /// Runs a scenario. Alone, `--scenario` speaks an older revision to scenarios that are older than this one, so the
 /// version is given. The status is that of the judgement, in which a warning is a failure and so is, but for
-/// `http-invalid-tool-headers`, a client that failed; with `--expected-failures` it would not be.
+/// `http-invalid-tool-headers` and those in which it must give up, a client that failed; with `--expected-failures`
+/// it would not be.
 fn run_scenario(scenario: &str) {
-    let output_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("official-{scenario}"));
+    let output_dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("official-{}", scenario.replace('/', "-")));
     if output_dir.exists() {
         fs::remove_dir_all(&output_dir).expect("old results cannot be removed");
     }
@@ -112,8 +178,15 @@ fn run_scenario(scenario: &str) {
     assert!(run.status.success(), "{scenario}: {}", shown(&run));
 
     let results = results_of_run(&output_dir);
-    let stdout = fs::read_to_string(results.join("stdout.txt")).expect("the suite kept no output");
-    assert_eq!(stdout, "done\n", "{scenario}: {}", shown(&run));
+    let kept = |name| fs::read_to_string(results.join(name)).expect("the suite kept no output");
+    match REFUSED.into_iter().find(|(name, _)| *name == scenario) {
+        None => assert_eq!(kept("stdout.txt"), "done\n", "{scenario}: {}", shown(&run)),
+        Some((_, reason)) => {
+            let stderr = kept("stderr.txt");
+            assert!(stderr.contains(reason), "{scenario}: {stderr}");
+            assert_eq!(kept("stdout.txt"), "", "{scenario}");
+        }
+    }
     let checks = fs::read(results.join("checks.json")).expect("the suite kept no checks");
     let checks: Vec<Check> = serde_json::from_slice(&checks).expect("the checks make no sense");
     judge(scenario, &checks);
@@ -147,60 +220,83 @@ fn judge(scenario: &str, checks: &[Check]) {
 }
 
 #[test]
-fn every_required_scenario_without_authorization_is_run() {
+fn every_scenario_is_run() {
     let list = suite(&["list", "--requirements", REVISION]);
     assert!(list.status.success(), "{}", shown(&list));
     let list = String::from_utf8(list.stdout).unwrap();
-    let mut required: Vec<&str> = list
+    let required = list
         .lines()
         .skip_while(|line| !line.starts_with("Client scenarios"))
         .skip(1)
-        .map_while(|line| line.trim_start().strip_prefix("- "))
-        .filter(|name| !name.starts_with("auth/"))
-        .collect();
+        .map_while(|line| line.trim_start().strip_prefix("- "));
+    let unscored = list.lines().filter_map(|line| {
+        line.trim_start()
+            .strip_prefix("- ")?
+            .strip_suffix(" [client]")
+    });
+    let mut listed: Vec<&str> = required.chain(unscored).collect();
     let mut run: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
-    run.retain(|name| *name != UNSCORED);
-    required.sort_unstable();
+    listed.sort_unstable();
     run.sort_unstable();
-    assert_eq!(run, required);
+    assert_eq!(run, listed);
 }
 
-#[test]
-fn tools_call() {
-    run_scenario("tools_call");
+/// A test for each scenario, with its name.
+macro_rules! scenarios {
+    ($($test:ident: $scenario:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                run_scenario($scenario);
+            }
+        )*
+
+        #[test]
+        fn every_scenario_has_a_test() {
+            let tested = [$($scenario),*];
+            assert_eq!(tested, SCENARIOS.map(|(name, _)| name));
+        }
+    };
 }
 
-#[test]
-fn request_metadata() {
-    run_scenario("request-metadata");
-}
-
-#[test]
-fn http_standard_headers() {
-    run_scenario("http-standard-headers");
-}
-
-#[test]
-fn http_custom_headers() {
-    run_scenario("http-custom-headers");
-}
-
-#[test]
-fn http_invalid_tool_headers() {
-    run_scenario("http-invalid-tool-headers");
-}
-
-#[test]
-fn json_schema_ref_no_deref() {
-    run_scenario("json-schema-ref-no-deref");
-}
-
-#[test]
-fn sep_2322_client_request_state() {
-    run_scenario("sep-2322-client-request-state");
-}
-
-#[test]
-fn json_schema_2020_12_preservation() {
-    run_scenario("json-schema-2020-12-preservation");
+scenarios! {
+    tools_call: "tools_call",
+    request_metadata: "request-metadata",
+    http_standard_headers: "http-standard-headers",
+    http_custom_headers: "http-custom-headers",
+    http_invalid_tool_headers: "http-invalid-tool-headers",
+    json_schema_ref_no_deref: "json-schema-ref-no-deref",
+    sep_2322_client_request_state: "sep-2322-client-request-state",
+    json_schema_2020_12_preservation: "json-schema-2020-12-preservation",
+    auth_metadata_default: "auth/metadata-default",
+    auth_metadata_var1: "auth/metadata-var1",
+    auth_metadata_var2: "auth/metadata-var2",
+    auth_metadata_var3: "auth/metadata-var3",
+    auth_basic_cimd: "auth/basic-cimd",
+    auth_scope_from_www_authenticate: "auth/scope-from-www-authenticate",
+    auth_scope_from_scopes_supported: "auth/scope-from-scopes-supported",
+    auth_scope_omitted_when_undefined: "auth/scope-omitted-when-undefined",
+    auth_scope_step_up: "auth/scope-step-up",
+    auth_scope_retry_limit: "auth/scope-retry-limit",
+    auth_token_endpoint_auth_basic: "auth/token-endpoint-auth-basic",
+    auth_token_endpoint_auth_post: "auth/token-endpoint-auth-post",
+    auth_token_endpoint_auth_none: "auth/token-endpoint-auth-none",
+    auth_pre_registration: "auth/pre-registration",
+    auth_resource_mismatch: "auth/resource-mismatch",
+    auth_offline_access_scope: "auth/offline-access-scope",
+    auth_offline_access_not_supported: "auth/offline-access-not-supported",
+    auth_authorization_server_migration: "auth/authorization-server-migration",
+    auth_iss_supported: "auth/iss-supported",
+    auth_iss_not_advertised: "auth/iss-not-advertised",
+    auth_iss_supported_missing: "auth/iss-supported-missing",
+    auth_iss_wrong_issuer: "auth/iss-wrong-issuer",
+    auth_iss_unexpected: "auth/iss-unexpected",
+    auth_iss_normalized: "auth/iss-normalized",
+    auth_metadata_issuer_mismatch: "auth/metadata-issuer-mismatch",
+    auth_client_credentials_jwt: "auth/client-credentials-jwt",
+    auth_client_credentials_basic: "auth/client-credentials-basic",
+    auth_enterprise_managed_authorization: "auth/enterprise-managed-authorization",
+    auth_dpop: "auth/dpop",
+    auth_dpop_nonce: "auth/dpop-nonce",
+    auth_wif_jwt_bearer: "auth/wif-jwt-bearer",
 }

@@ -69,16 +69,19 @@ impl Form {
     }
 
     /// The `requestedSchema` that is sent.
+    #[inline]
     pub fn json(&self) -> &Arc<RawValue> {
         &self.0.json
     }
 
     /// The fields, in order.
+    #[inline]
     pub fn fields(&self) -> &[Field] {
         &self.0.fields
     }
 
     /// A number that tells one schema from another. It is the same on every machine and in every version.
+    #[inline]
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }
@@ -98,7 +101,8 @@ impl Form {
         check::check(&self.0.fields, content)
     }
 
-    /// Puts in the defaults of the fields that are not there.
+    /// Puts in the defaults of the fields that are not there. A field that is null was left out on purpose: it is taken
+    /// out, and stays empty.
     ///
     /// ```
     /// # use refrain_wire::{Field, Form};
@@ -115,6 +119,7 @@ impl Form {
                 content.insert(field.name.clone().into_owned(), default);
             }
         }
+        content.retain(|_, value| !value.is_null());
     }
 }
 

@@ -159,11 +159,13 @@ fn defaults_are_put_in_where_nothing_is() {
         "status": {"type": "string", "enum": ["on", "off"], "default": "on"},
         "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "default": ["b"]},
         "note": {"type": "string"},
+        "greeting": {"type": "string", "default": "Dear"},
     }}))
     .unwrap();
     let mut content = Map::new();
     content.insert("name".into(), json!("Ann"));
     content.insert("verified".into(), json!(false));
+    content.insert("greeting".into(), json!(null));
     form.fill_defaults(&mut content);
     let content = Value::from(content);
     assert_eq!(

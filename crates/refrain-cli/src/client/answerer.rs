@@ -2,9 +2,11 @@
 
 use super::exit::Stop;
 use super::given::Given;
-use super::options::Answering;
+use super::options::{Answering, here};
 use super::sampler;
-use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, SamplingAsk};
+use super::screen::Screen;
+use crate::terminal::Terminal;
+use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, RootsAsk, SamplingAsk};
 use refrain_wire::{Root, SamplingAnswer};
 use std::sync::Arc;
 
@@ -13,14 +15,19 @@ pub(super) struct Answerer {
     given: Given,
     sampler: Option<String>,
     roots: Option<Vec<Root>>,
+    person: Option<Terminal>,
+    screen: Screen,
 }
 
 impl Answerer {
-    pub(super) fn new(options: &Answering) -> Result<Arc<Self>, Stop> {
+    /// A person is asked only where one reads the result, too.
+    pub(super) fn new(options: &Answering, screen: Screen, json: bool) -> Result<Arc<Self>, Stop> {
         Ok(Arc::new(Self {
             given: options.given()?,
             sampler: options.sampler.clone(),
             roots: options.roots()?,
+            person: if json { None } else { Terminal::here() },
+            screen,
         }))
     }
 
@@ -30,11 +37,11 @@ impl Answerer {
         builder
             .on_form(move |ask| {
                 let own = Arc::clone(&form);
-                async move { own.person(&Ask::Form(ask)) }
+                async move { own.person(Ask::Form(ask)).await }
             })
             .on_url(move |ask| {
                 let own = Arc::clone(&url);
-                async move { own.person(&Ask::Url(ask)) }
+                async move { own.person(Ask::Url(ask)).await }
             })
             .on_sampling(move |ask| {
                 let own = Arc::clone(&sampling);
@@ -42,7 +49,7 @@ impl Answerer {
             })
             .on_roots(move |ask| {
                 let own = Arc::clone(&roots);
-                async move { own.roots(&Ask::Roots(ask)) }
+                async move { own.roots(ask).await }
             })
     }
 
@@ -51,10 +58,20 @@ impl Answerer {
         self.given.left()
     }
 
-    fn person(&self, ask: &Ask) -> Result<Answer, HandlerError> {
-        match self.given.take(ask) {
-            Some(answer) => Ok(answer?),
-            None => Err("no answer was given".into()),
+    async fn person(&self, ask: Ask) -> Result<Answer, HandlerError> {
+        if let Some(answer) = self.given.take(&ask) {
+            return Ok(answer?);
+        }
+        match (&self.person, ask) {
+            (Some(person), Ask::Form(ask)) => {
+                let _hold = self.screen.hold();
+                person.form(ask).await
+            }
+            (Some(person), Ask::Url(ask)) => {
+                let _hold = self.screen.hold();
+                person.url(ask).await
+            }
+            _ => Err("no answer was given".into()),
         }
     }
 
@@ -66,20 +83,29 @@ impl Answerer {
                 _ => Err("this is no answer of a model".into()),
             };
         }
-        match (&self.sampler, &ask) {
-            (Some(command), Ask::Sampling(ask)) => sampler::answer(command, ask).await,
+        match (&self.sampler, &self.person, ask) {
+            (Some(command), _, Ask::Sampling(ask)) => sampler::answer(command, &ask).await,
+            (None, Some(person), Ask::Sampling(ask)) => {
+                let _hold = self.screen.hold();
+                person.sampling(*ask).await
+            }
             _ => Err("no answer was given, and there is no --sampler".into()),
         }
     }
 
-    fn roots(&self, ask: &Ask) -> Result<Vec<Root>, HandlerError> {
-        match (self.given.take(ask), &self.roots) {
-            (Some(answer), _) => match answer? {
+    async fn roots(&self, ask: RootsAsk) -> Result<Vec<Root>, HandlerError> {
+        let given = self.given.take(&Ask::Roots(ask.clone()));
+        match (given, &self.roots, &self.person) {
+            (Some(answer), ..) => match answer? {
                 Answer::Roots(roots) => Ok(roots),
                 _ => Err("these are no roots".into()),
             },
-            (None, Some(roots)) => Ok(roots.clone()),
-            (None, None) => Err("no roots were given; name them with --root".into()),
+            (None, Some(roots), _) => Ok(roots.clone()),
+            (None, None, Some(person)) => {
+                let _hold = self.screen.hold();
+                person.roots(ask, vec![here()?]).await
+            }
+            (None, None, None) => Err("no roots were given; name them with --root".into()),
         }
     }
 }

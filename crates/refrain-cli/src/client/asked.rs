@@ -40,8 +40,11 @@ pub(super) struct Shown<'a> {
 /// The asks of a call that stopped, with what stopped them.
 pub(super) fn asked(asks: Vec<Ask>, unanswered: &[Unanswered]) -> Vec<Asked> {
     let why = |ask: &Ask| {
-        let found = unanswered.iter().find(|none| none.key == ask.key());
-        found.map(|none| none.why.clone())
+        let found = unanswered.iter().find(|none| none.key == ask.key())?;
+        // The key is said already.
+        let key = format!("{}: ", found.key);
+        let why = found.why.strip_prefix(&key).unwrap_or(&found.why);
+        Some(why.to_owned())
     };
     asks.into_iter()
         .filter_map(|ask| why(&ask).map(|why| Asked { ask, why }))

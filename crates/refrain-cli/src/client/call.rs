@@ -88,12 +88,9 @@ struct Making {
 }
 
 impl Making {
-    fn keep(&self) -> Result<Option<Keep>, Stop> {
-        self.save.as_deref().map(Keep::new).transpose()
-    }
-
     async fn caller(&self, place: Place) -> Result<Caller, Stop> {
-        Caller::ready(&self.reach, place, &self.answering, 0).await
+        let keep = self.save.as_deref().map(Keep::new).transpose()?;
+        Caller::ready(&self.reach, place, &self.answering, keep, 0).await
     }
 }
 
@@ -109,7 +106,6 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
     let place = making.reach.place(&mut words)?;
     let name = words.next().ok_or_else(|| missing("tool", "tools"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
-    let keep = making.keep()?;
     let mut caller = making.caller(place).await?;
     let schema = if arguments.need_schema() {
         schema(&mut caller, &name).await?
@@ -117,7 +113,7 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
         Value::Null
     };
     let call = Call::tool(name).with_arguments(arguments.of_tool(&schema));
-    make(caller, call, keep).await
+    caller.make(call).await
 }
 
 /// Gets a prompt.
@@ -132,10 +128,9 @@ pub(super) async fn prompt(options: PromptOptions) -> Result<Code, Stop> {
     let place = making.reach.place(&mut words)?;
     let name = words.next().ok_or_else(|| missing("prompt", "prompts"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
-    let keep = making.keep()?;
     let caller = making.caller(place).await?;
     let call = Call::prompt(name).with_arguments(arguments.of_prompt());
-    make(caller, call, keep).await
+    caller.make(call).await
 }
 
 /// Reads a resource.
@@ -145,9 +140,8 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, Stop> {
     let place = making.reach.place(&mut words)?;
     let uri = words.next().ok_or_else(|| missing("URI", "resources"))?;
     super::nothing_more(words)?;
-    let keep = making.keep()?;
     let caller = making.caller(place).await?;
-    make(caller, Call::resource(uri), keep).await
+    caller.make(Call::resource(uri)).await
 }
 
 /// Takes up a call that was kept.
@@ -158,8 +152,16 @@ pub(super) async fn resume(options: ResumeOptions) -> Result<Code, Stop> {
         (None, Some(url)) => Place::Url(url),
         (None, None) => former(&pending)?,
     };
-    let caller = Caller::ready(&options.reach, place, &options.answering, pending.round()).await?;
-    caller.finish(pending, Some(keep)).await
+    let rounds = pending.round();
+    let caller = Caller::ready(
+        &options.reach,
+        place,
+        &options.answering,
+        Some(keep),
+        rounds,
+    );
+    let stays = |stop: Stop| stop.and(&format!("the call stays in {}", options.file.display()));
+    caller.await.map_err(stays)?.finish(pending).await
 }
 
 /// Where the call was made. A command is not started because a file says so.
@@ -172,14 +174,6 @@ fn former(pending: &PendingCall) -> Result<Place, Stop> {
         "the call was made to the command {address:?}; start it again with --stdio -- COMMAND, or say with --url where \
          the server is"
     )))
-}
-
-async fn make(caller: Caller, call: Call, keep: Option<Keep>) -> Result<Code, Stop> {
-    let pending = caller.client.prepare(call);
-    if let Some(keep) = &keep {
-        keep.begin(&pending)?;
-    }
-    caller.finish(pending, keep).await
 }
 
 /// The schema of a tool's arguments; nothing if the server does not list the tool.

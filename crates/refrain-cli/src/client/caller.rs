@@ -12,12 +12,15 @@ use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Bearer, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall, RpcFailure,
+    Bearer, Call, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall, RpcFailure,
 };
 use refrain_wire::{CallKind, Implementation};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -70,6 +73,8 @@ pub(super) struct Caller {
     place: Place,
     screen: Screen,
     answerer: Option<Arc<Answerer>>,
+    /// Where the call is kept until it is done.
+    keep: Option<Arc<Keep>>,
     json: bool,
 }
 
@@ -98,18 +103,20 @@ impl Caller {
     /// Reaches a server, of which nothing is asked that asks back.
     pub(super) async fn reach(reach: &Reach, place: Place) -> Result<Self, Stop> {
         let screen = Screen::new(reach.json);
-        Self::connect(Client::builder(), reach, place, screen, None, 0).await
+        Self::connect(Client::builder(), reach, place, screen, 0).await
     }
 
-    /// Reaches a server to make a call, of which there have been so many rounds.
+    /// Reaches a server to make a call, of which there have been so many rounds. It is kept whenever it waits anew.
     pub(super) async fn ready(
         reach: &Reach,
         place: Place,
         answering: &Answering,
+        keep: Option<Keep>,
         rounds: u32,
     ) -> Result<Self, Stop> {
         let screen = Screen::new(reach.json);
-        let answerer = Answerer::new(answering)?;
+        let keep = keep.map(Arc::new);
+        let answerer = Answerer::new(answering, screen.clone(), reach.json)?;
         let mut builder = answerer.handle(Client::builder().limits(answering.limits()));
         if screen.draws() {
             let screen = screen.clone();
@@ -119,7 +126,20 @@ impl Caller {
             let screen = screen.clone();
             builder = builder.on_log(level, move |message| screen.say(&logged(&message)));
         }
-        Self::connect(builder, reach, place, screen, Some(answerer), rounds).await
+        if let Some(keep) = &keep {
+            let (keep, screen) = (Arc::clone(keep), screen.clone());
+            builder = builder.on_pending(move |pending| {
+                if let Err(stop) = keep.replace(pending) {
+                    screen.say(&format!("refrain: {stop}"));
+                }
+            });
+        }
+        let reached = Self::connect(builder, reach, place, screen, rounds).await?;
+        Ok(Self {
+            answerer: Some(answerer),
+            keep,
+            ..reached
+        })
     }
 
     async fn connect(
@@ -127,7 +147,6 @@ impl Caller {
         reach: &Reach,
         place: Place,
         screen: Screen,
-        answerer: Option<Arc<Answerer>>,
         rounds: u32,
     ) -> Result<Self, Stop> {
         let mut builder = builder.info(Implementation {
@@ -149,39 +168,50 @@ impl Caller {
                 }
                 interrupt.unless(builder.connect(url)).await?
             }
-            Place::Command(_) => return Err(Stop::usage("--stdio is not there yet")),
+            Place::Command(words) => interrupt.unless(builder.spawn(command(words))).await?,
         };
         Ok(Self {
             client,
             interrupt,
             place,
             screen,
-            answerer,
+            answerer: None,
+            keep: None,
             json: reach.json,
         })
     }
 
-    /// Makes a call, or takes it up, until it is done or stops.
-    pub(super) async fn finish(
-        self,
-        pending: PendingCall,
-        keep: Option<Keep>,
-    ) -> Result<Code, Stop> {
-        self.until_done(pending, keep, true).await
+    /// Makes a call. Where it is kept, it is so before it is made.
+    pub(super) async fn make(self, call: Call) -> Result<Code, Stop> {
+        let pending = self.client.prepare(call);
+        if let Some(keep) = &self.keep {
+            keep.begin(&pending)?;
+        }
+        self.finish(pending).await
+    }
+
+    /// Takes up a call, until it is done or stops.
+    pub(super) async fn finish(self, pending: PendingCall) -> Result<Code, Stop> {
+        self.until_done(pending, true).await
     }
 
     /// Looks after a task until it is done. It goes on when nobody does.
     pub(super) async fn watch(self, task: &str) -> Result<Code, Stop> {
-        self.until_done(PendingCall::of_task(task), None, false)
-            .await
+        self.until_done(PendingCall::of_task(task), false).await
     }
 
-    async fn until_done(
-        mut self,
-        pending: PendingCall,
-        keep: Option<Keep>,
-        is_own: bool,
-    ) -> Result<Code, Stop> {
+    /// Ends the connection, and a command that was started for it.
+    pub(super) async fn close(self) {
+        self.client.close().await;
+    }
+
+    async fn until_done(mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
+        let done = self.drive(pending, is_own).await;
+        self.close().await;
+        done
+    }
+
+    async fn drive(&mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
         let kind = pending.call().kind();
         let target = pending.call().target().to_owned();
         let done = self
@@ -191,10 +221,10 @@ impl Caller {
         self.screen.clear();
         let result = match done {
             Ok(result) => result,
-            Err(error) => return Err(self.stopped(error, keep.as_ref(), is_own).await),
+            Err(error) => return Err(self.stopped(error, is_own).await),
         };
         output::result(kind, &result, self.json)?;
-        if let Some(keep) = &keep {
+        if let Some(keep) = &self.keep {
             keep.remove()?;
         }
         self.tell_left();
@@ -208,13 +238,13 @@ impl Caller {
     }
 
     /// The call did not come to its end. What is left of it is kept where that was wished.
-    async fn stopped(&self, error: Error, keep: Option<&Keep>, is_own: bool) -> Stop {
+    async fn stopped(&self, error: Error, is_own: bool) -> Stop {
         let mut stop = match &error.kind {
             ErrorKind::Stopped => Stop::interrupted(),
             _ => Stop::from(&error),
         };
         self.tell_left();
-        let kept = match (keep, &error.pending) {
+        let kept = match (&self.keep, &error.pending) {
             (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
             (Some(keep), None) => keep.remove().map(|()| None),
             (None, _) => Ok(None),
@@ -248,7 +278,7 @@ impl Caller {
             GoOn::File(file) => stop.and(&format!(
                 "the call is kept in {}; go on with\n  {}",
                 file.display(),
-                self.resume(file)
+                self.resume(file, "")
             )),
             GoOn::Task(id) if is_own && matches!(error.kind, ErrorKind::Stopped) => {
                 self.call_off(stop, id).await
@@ -270,7 +300,7 @@ impl Caller {
         go_on: &GoOn<'_>,
     ) -> Stop {
         let examples: Vec<String> = asked.iter().filter_map(Asked::example).collect();
-        let examples = examples.join(" ");
+        let examples: String = examples.iter().map(|flag| format!(" {flag}")).collect();
         if self.json {
             let waiting = Waiting {
                 asked: asked.iter().map(Asked::to_json).collect(),
@@ -287,7 +317,7 @@ impl Caller {
             let asker = pending.asker();
             let server = asker.server.as_deref().unwrap_or("a server without a name");
             let mut lines = vec![format!(
-                "{} asks, at {} ({}):",
+                "{} at {} ({}) asks:",
                 one_line(&asker.target),
                 one_line(server),
                 one_line(&asker.address)
@@ -297,16 +327,16 @@ impl Caller {
         }
         stop.message = match go_on {
             GoOn::File(file) => format!(
-                "not everything was answered; the call is kept in {}. Go on with\n  {} {examples}",
+                "not everything was answered; the call is kept in {}. Go on with\n  {}",
                 file.display(),
-                self.resume(file)
+                self.resume(file, &examples)
             ),
             GoOn::Task(id) => format!(
-                "not everything was answered; the task goes on. Answer with\n  {} {examples}",
-                self.task_command("watch", id)
+                "not everything was answered; the task goes on. Answer with\n  {}",
+                self.watch_command(id, &examples)
             ),
             GoOn::Again => format!(
-                "not everything was answered. Call again with\n  {examples}\nor with --save FILE, and go on with \
+                "not everything was answered. Call again with\n {examples}\nor with --save FILE, and go on with \
                  `refrain resume FILE --answer KEY=JSON` whenever you like"
             ),
         };
@@ -325,22 +355,34 @@ impl Caller {
     fn task_goes_on(&self, id: &str) -> String {
         format!(
             "the task goes on; watch it with\n  {}",
-            self.task_command("watch", id)
+            self.watch_command(id, "")
         )
     }
 
-    fn resume(&self, file: &Path) -> String {
+    /// The command that takes up the call in a file, with further flags.
+    fn resume(&self, file: &Path, flags: &str) -> String {
         let file = quoted(&file.display().to_string());
+        self.commanded(&format!("resume {file}{flags}"))
+    }
+
+    /// The command that looks after a task, with further flags.
+    fn watch_command(&self, id: &str, flags: &str) -> String {
+        let id = quoted(id);
         match &self.place {
-            Place::Url(_) => format!("refrain resume {file}"),
-            Place::Command(_) => format!("refrain resume {file} --stdio -- COMMAND"),
+            Place::Url(url) => format!("refrain task watch {} {id}{flags}", quoted(url)),
+            Place::Command(_) => self.commanded(&format!("task watch {id}{flags}")),
         }
     }
 
-    fn task_command(&self, what: &str, id: &str) -> String {
+    /// A command that reaches the same server again.
+    fn commanded(&self, words: &str) -> String {
         match &self.place {
-            Place::Url(url) => format!("refrain task {what} {} {}", quoted(url), quoted(id)),
-            Place::Command(_) => format!("refrain task {what} --stdio {} -- COMMAND", quoted(id)),
+            Place::Url(_) => format!("refrain {words}"),
+            Place::Command(command) => {
+                let command = command.iter().map(|word| quoted(&word.to_string_lossy()));
+                let command: Vec<String> = command.collect();
+                format!("refrain {words} --stdio -- {}", command.join(" "))
+            }
         }
     }
 
@@ -354,6 +396,14 @@ impl Caller {
             ));
         }
     }
+}
+
+/// A command that does not hear of Ctrl-C itself: it ends when it is told that the call is over.
+fn command(words: &[OsString]) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
+    command.args(words).process_group(0);
+    command
 }
 
 /// An error of the server's, for programs.

@@ -12,6 +12,9 @@ const INDENT: usize = 2;
 /// How much is shown of a text that is too long.
 const START: usize = 24;
 
+/// The member in which messages speak of themselves.
+const META: &str = "_meta";
+
 const KEY: Style = AnsiColor::Cyan.on_default();
 const TEXT: Style = AnsiColor::Green.on_default();
 const NUMBER: Style = AnsiColor::Yellow.on_default();
@@ -36,6 +39,8 @@ pub(super) struct Fold {
     pub(super) depth: usize,
     /// Of a text with more characters only the start is shown, with its length.
     pub(super) text: usize,
+    /// Whether what messages say of themselves, in `_meta`, is left out too.
+    pub(super) meta: bool,
 }
 
 impl Fold {
@@ -43,7 +48,21 @@ impl Fold {
     pub(super) const NOTHING: Self = Self {
         depth: usize::MAX,
         text: usize::MAX,
+        meta: false,
     };
+
+    /// What is shown one level deeper, in the member of this name.
+    fn inside(self, member: &str) -> Self {
+        let is_left_out = self.meta && member == META;
+        Self {
+            depth: if is_left_out {
+                0
+            } else {
+                self.depth.saturating_sub(1)
+            },
+            ..self
+        }
+    }
 }
 
 impl Json {
@@ -79,10 +98,6 @@ impl Json {
     /// Writes the value at a column, with the lines after it indented.
     fn write(&self, out: &mut String, fold: Fold, indent: usize, column: usize) {
         let (line, width) = self.line(fold);
-        let inner = Fold {
-            depth: fold.depth.saturating_sub(1),
-            ..fold
-        };
         let fits = column + width <= WIDTH || fold.depth == 0;
         let deeper = indent + INDENT;
         match self {
@@ -92,7 +107,7 @@ impl Json {
                     let (name, width) = quoted(key, usize::MAX, KEY);
                     out.push_str(if at == 0 { "\n" } else { ",\n" });
                     out.push_str(&format!("{:deeper$}{name}: ", ""));
-                    value.write(out, inner, deeper, deeper + width + 2);
+                    value.write(out, fold.inside(key), deeper, deeper + width + 2);
                 }
                 out.push_str(&format!("\n{:indent$}}}", ""));
             }
@@ -101,7 +116,7 @@ impl Json {
                 for (at, item) in items.iter().enumerate() {
                     out.push_str(if at == 0 { "\n" } else { ",\n" });
                     out.push_str(&format!("{:deeper$}", ""));
-                    item.write(out, inner, deeper, deeper);
+                    item.write(out, fold.inside(""), deeper, deeper);
                 }
                 out.push_str(&format!("\n{:indent$}]", ""));
             }
@@ -111,10 +126,6 @@ impl Json {
 
     /// The value on one line, and how wide it is.
     fn line(&self, fold: Fold) -> (String, usize) {
-        let inner = Fold {
-            depth: fold.depth.saturating_sub(1),
-            ..fold
-        };
         match self {
             Self::Word(word) => styled(word, WORD),
             Self::Number(number) => styled(&number.to_string(), NUMBER),
@@ -125,11 +136,15 @@ impl Json {
             Self::Object(members) if fold.depth == 0 && !members.is_empty() => {
                 styled(&format!("{{… {} …}}", members.len()), FOLDED)
             }
-            Self::List(items) => joined('[', ']', items.iter().map(|item| item.line(inner))),
+            Self::List(items) => joined(
+                '[',
+                ']',
+                items.iter().map(|item| item.line(fold.inside(""))),
+            ),
             Self::Object(members) => {
                 let each = members.iter().map(|(key, value)| {
                     let (name, width) = quoted(key, usize::MAX, KEY);
-                    let (value, more) = value.line(inner);
+                    let (value, more) = value.line(fold.inside(key));
                     (format!("{name}: {value}"), width + 2 + more)
                 });
                 joined('{', '}', each)
@@ -258,7 +273,11 @@ mod tests {
 
     #[test]
     fn what_is_deep_or_long_is_folded_and_counted() {
-        let fold = Fold { depth: 1, text: 30 };
+        let fold = Fold {
+            depth: 1,
+            text: 30,
+            meta: false,
+        };
         let long = "y".repeat(31);
         let text = format!(r#"{{"a": {{"b": 1, "c": 2}}, "d": [1], "e": {{}}, "f": "{long}"}}"#);
         let start = "y".repeat(START);
@@ -268,6 +287,17 @@ mod tests {
                 r#"{{"a": {{… 2 …}}, "d": [… 1 …], "e": {{}}, "f": "{start}"… (31 characters)}}"#
             )
         );
+    }
+
+    #[test]
+    fn what_messages_say_of_themselves_can_be_left_out() {
+        let fold = Fold {
+            meta: true,
+            ..Fold::NOTHING
+        };
+        let text = r#"{"_meta": {"a": 1}, "b": {"c": {"_meta": {}}}}"#;
+        let shown = r#"{"_meta": {… 1 …}, "b": {"c": {"_meta": {}}}}"#;
+        assert_eq!(plain(text, fold), shown);
     }
 
     #[test]

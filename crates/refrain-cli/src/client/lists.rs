@@ -39,14 +39,18 @@ pub(super) async fn run(list: List, options: Options) -> Result<Code, Stop> {
     let mut words = url.into_iter();
     let place = reach.place(&mut words)?;
     super::nothing_more(words)?;
-    let json = reach.json;
+    let mut caller = Caller::reach(&reach, place).await?;
+    let done = list_at(list, &mut caller, reach.json).await;
+    caller.close().await;
+    done
+}
+
+async fn list_at(list: List, caller: &mut Caller, json: bool) -> Result<Code, Stop> {
     let Caller {
-        client,
-        mut interrupt,
-        ..
-    } = Caller::reach(&reach, place).await?;
+        client, interrupt, ..
+    } = caller;
     match list {
-        List::Discover => discover(&client, json)?,
+        List::Discover => discover(client, json)?,
         List::Tools => {
             let tools = interrupt.unless(none_is_empty(client.tools())).await?;
             show(json, "tools", &tools, tool)?;
@@ -119,7 +123,8 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), Stop> {
             "instructions": server.instructions,
         }));
     }
-    let line = |name: &str, text: &str| format!("{name:<12}  {text}");
+    const LABEL: usize = 14;
+    let line = |name: &str, text: &str| format!("{name:<LABEL$}{text}");
     let info = server.info.as_ref();
     let name = info.map_or("(none)".to_owned(), |info| {
         let name = info.title.as_ref().unwrap_or(&info.name);
@@ -131,13 +136,13 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), Stop> {
         line("revision", &one_line(&server.version)),
     ];
     if !server.versions.is_empty() {
-        lines.push(line("all of them", &one_line(&server.versions.join(", "))));
+        lines.push(line("it speaks", &one_line(&server.versions.join(", "))));
     }
     if let Some(about) = info.and_then(|info| info.description.as_deref()) {
         lines.push(line("description", &one_line(about)));
     }
     let capabilities = Value::Object(server.capabilities.clone());
-    lines.push(line("capabilities", &pretty(&capabilities)));
+    lines.push(line("capabilities", &pretty(&capabilities, LABEL)));
     if let Some(instructions) = &server.instructions {
         lines.push(line("instructions", &harmless(instructions)));
     }
@@ -237,11 +242,10 @@ fn table(rows: &[Row<'_>]) -> Vec<String> {
         let needed = if row.required { "required" } else { "" };
         let about = one_line(row.about.unwrap_or_default());
         let gap = if kinds == 0 { "" } else { "  " };
-        let line = format!(
+        format!(
             "    {BOLD}{name:<names$}{BOLD:#}  {:<kinds$}{gap}{needed:<8}  {DIM}{about}{DIM:#}",
             one_line(&row.kind)
-        );
-        line
+        )
     };
     rows.iter().map(line).collect()
 }

@@ -26,7 +26,8 @@ pub(super) struct Reach {
     /// one.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     bearer_file: Option<PathBuf>,
-    /// Show every message on standard error. What is nested deeper than DEPTH is folded, and so are long texts.
+    /// Show every message on standard error. What is nested deeper than DEPTH is folded, and so are long texts; `_meta` is
+    /// shown from DEPTH 6 on [default: 5].
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     pub(super) trace: Option<usize>,
     /// Print JSON for programs.
@@ -132,6 +133,11 @@ impl Answering {
         }
         limits
     }
+}
+
+/// The directory that this is run in.
+pub(super) fn here() -> Result<Root, String> {
+    root(Path::new(".")).map_err(|stop| stop.message)
 }
 
 fn root(path: &Path) -> Result<Root, Stop> {

@@ -8,25 +8,24 @@ use anstyle::Style;
 use refrain_wire::{CallKind, Content, ResourceContents};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// Writes text as it is; colours are for terminals only.
+/// A piece of what is printed.
+#[derive(Debug, PartialEq)]
+enum Piece {
+    /// What others wrote. On a terminal it must not steer it; elsewhere it is as it is.
+    Text(String),
+    /// What was made here, with colours, which are for terminals only.
+    Made(String),
+}
+
+/// Writes lines of our own; their colours are for terminals only.
 pub(super) fn print(text: &str) -> Result<(), Stop> {
     let mut out = AutoStream::auto(stdout());
-    let written = writeln!(out, "{text}").and_then(|()| out.flush());
-    match written {
-        // Whoever read it has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Stop {
-            code: Code::Refused,
-            message: format!("standard output cannot be written: {error}"),
-        }),
-        Ok(()) => Ok(()),
-    }
+    written(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
 /// Writes one line of JSON.
@@ -35,8 +34,17 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Stop> {
         code: Code::Refused,
         message: format!("this cannot be written as JSON: {error}"),
     })?;
+    print_raw(&text)
+}
+
+fn print_raw(text: &str) -> Result<(), Stop> {
     let mut out = stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    written(writeln!(out, "{text}").and_then(|()| out.flush()))
+}
+
+fn written(written: std::io::Result<()>) -> Result<(), Stop> {
+    match written {
+        // Otherwise whoever read it has seen enough.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Stop {
             code: Code::Refused,
             message: format!("standard output cannot be written: {error}"),
@@ -50,15 +58,20 @@ pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), S
     if json {
         return print_json(result);
     }
-    let lines = match kind {
+    let pieces = match kind {
         CallKind::Tool => tool(result),
         CallKind::Prompt => prompt(result),
         CallKind::Resource => contents(result),
     };
-    if lines.is_empty() {
-        return Ok(());
+    let on_terminal = stdout().is_terminal();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) if on_terminal => print_raw(&harmless(&text))?,
+            Piece::Text(text) => print_raw(&text)?,
+            Piece::Made(text) => print(&text)?,
+        }
     }
-    print(&lines.join("\n"))
+    Ok(())
 }
 
 /// Whether a tool says that it failed.
@@ -66,44 +79,45 @@ pub(super) fn is_error(result: &Value) -> bool {
     result.get("isError").and_then(Value::as_bool) == Some(true)
 }
 
-fn tool(result: &Value) -> Vec<String> {
+fn tool(result: &Value) -> Vec<Piece> {
     let blocks = result.get("content").and_then(Value::as_array);
     let blocks = blocks.map(Vec::as_slice).unwrap_or_default();
-    let mut lines: Vec<String> = blocks.iter().map(block).collect();
+    let mut pieces: Vec<Piece> = blocks.iter().map(block).collect();
     let has_text = blocks.iter().any(|block| block["type"] == "text");
     if let Some(structured) = result.get("structuredContent").filter(|_| !has_text) {
-        lines.push(pretty(structured));
+        pieces.push(Piece::Made(pretty(structured, 0)));
     }
-    lines
+    pieces
 }
 
-fn prompt(result: &Value) -> Vec<String> {
-    let mut lines = Vec::new();
+fn prompt(result: &Value) -> Vec<Piece> {
+    let mut pieces = Vec::new();
     if let Some(description) = result.get("description").and_then(Value::as_str) {
-        lines.push(format!("{DIM}{}{DIM:#}", one_line(description)));
+        let description = one_line(description);
+        pieces.push(Piece::Made(format!("{DIM}{description}{DIM:#}")));
     }
     let messages = result.get("messages").and_then(Value::as_array);
     for message in messages.into_iter().flatten() {
-        let role = message["role"].as_str().unwrap_or("nobody");
-        lines.push(format!("{BOLD}{}:{BOLD:#}", one_line(role)));
-        lines.push(block(&message["content"]));
+        let role = one_line(message["role"].as_str().unwrap_or("nobody"));
+        pieces.push(Piece::Made(format!("{BOLD}{role}:{BOLD:#}")));
+        pieces.push(block(&message["content"]));
     }
-    lines
+    pieces
 }
 
-fn contents(result: &Value) -> Vec<String> {
+fn contents(result: &Value) -> Vec<Piece> {
     let parts = result.get("contents").and_then(Value::as_array);
     let part = |part: &Value| match ResourceContents::deserialize(part) {
         Ok(contents) => resource(&contents),
-        Err(_) => pretty(part),
+        Err(_) => Piece::Made(pretty(part, 0)),
     };
     parts.into_iter().flatten().map(part).collect()
 }
 
 /// One block of content.
-fn block(block: &Value) -> String {
+fn block(block: &Value) -> Piece {
     match Content::deserialize(block) {
-        Ok(Content::Text { text, .. }) => safe(text.trim_end_matches('\n')).into_owned(),
+        Ok(Content::Text { text, .. }) => as_it_is(&text),
         Ok(Content::Image {
             data, mime_type, ..
         }) => bytes("image", Some(&mime_type), &data),
@@ -112,49 +126,47 @@ fn block(block: &Value) -> String {
         }) => bytes("audio", Some(&mime_type), &data),
         Ok(Content::ResourceLink(link)) => {
             let (uri, name) = (one_line(&link.uri), one_line(&link.name));
-            format!("{DIM}[resource{DIM:#} {uri}{DIM}, {name}]{DIM:#}")
+            Piece::Made(format!("{DIM}[resource{DIM:#} {uri}{DIM}, {name}]{DIM:#}"))
         }
         Ok(Content::Resource {
             resource: contents, ..
         }) => resource(&contents),
         // A type that came later, or a block that is not as it should be.
-        Err(_) => pretty(block),
+        Err(_) => Piece::Made(pretty(block, 0)),
     }
 }
 
-fn resource(contents: &ResourceContents) -> String {
+fn resource(contents: &ResourceContents) -> Piece {
     match contents {
-        ResourceContents::Text { text, .. } => safe(text.trim_end_matches('\n')).into_owned(),
+        ResourceContents::Text { text, .. } => as_it_is(text),
         ResourceContents::Blob {
             mime_type, blob, ..
         } => bytes(contents.uri(), mime_type.as_deref(), blob),
     }
 }
 
+/// Text, whose last line end is written in any case.
+fn as_it_is(text: &str) -> Piece {
+    Piece::Text(text.strip_suffix('\n').unwrap_or(text).to_owned())
+}
+
 /// A line for something that is no text.
-fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> String {
+fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> Piece {
     let mime_type = mime_type.unwrap_or("application/octet-stream");
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=');
     let size = (base64.len() / 4 * 3).saturating_sub(padding.count());
     let (what, mime_type) = (one_line(what), one_line(mime_type));
-    format!("{DIM}[{what}, {mime_type}, {size} bytes; --json has all of it]{DIM:#}")
+    Piece::Made(format!(
+        "{DIM}[{what}, {mime_type}, {size} bytes; --json has all of it]{DIM:#}"
+    ))
 }
 
-/// A value with its colours, on as many lines as it takes.
-pub(super) fn pretty(value: &Value) -> String {
+/// A value with its colours, on as many lines as it takes. Those after the first are indented.
+pub(super) fn pretty(value: &Value, indent: usize) -> String {
     let text = value.to_string();
     match Json::parse(&text) {
-        Ok(json) => json.shown(Fold::NOTHING, 0),
+        Ok(json) => json.shown(Fold::NOTHING, indent),
         Err(_) => text,
-    }
-}
-
-/// Text as it is, but for a terminal, which it must not steer.
-fn safe(text: &str) -> Cow<'_, str> {
-    if stdout().is_terminal() {
-        harmless(text)
-    } else {
-        Cow::Borrowed(text)
     }
 }
 
@@ -163,8 +175,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn plain(lines: &[String]) -> String {
-        anstream::adapter::strip_str(&lines.join("\n")).to_string()
+    fn plain(pieces: &[Piece]) -> String {
+        let lines = pieces.iter().map(|piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Made(text) => anstream::adapter::strip_str(text).to_string(),
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     #[test]

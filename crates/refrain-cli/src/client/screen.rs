@@ -9,19 +9,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How fine the bar is.
 const STEPS: u64 = 1000;
 
+/// The most texts that are held back.
+const MAX_HELD: usize = 1000;
+
 /// Standard error. Cloning it is cheap, and the clones share the bar.
 #[derive(Clone)]
 pub(super) struct Screen {
     draws: bool,
-    bar: Arc<Mutex<Option<ProgressBar>>>,
+    shown: Arc<Mutex<Shown>>,
 }
+
+/// What is drawn, and what is held back while a person is asked.
+#[derive(Default)]
+struct Shown {
+    bar: Option<ProgressBar>,
+    holders: usize,
+    held: Vec<String>,
+}
+
+/// Somebody who uses the terminal for something else, until it is dropped.
+pub(super) struct Hold(Screen);
 
 impl Screen {
     /// Progress is drawn on a terminal, unless a machine reads the result.
     pub(super) fn new(json: bool) -> Self {
         Self {
             draws: !json && stderr().is_terminal(),
-            bar: Arc::default(),
+            shown: Arc::default(),
         }
     }
 
@@ -32,10 +46,23 @@ impl Screen {
 
     /// Writes lines. They may be coloured, which is for terminals only.
     pub(super) fn say(&self, text: &str) {
-        match &*self.bar() {
+        let mut shown = self.shown();
+        match &shown.bar {
+            _ if shown.holders > 0 => {
+                if shown.held.len() < MAX_HELD {
+                    shown.held.push(text.to_owned());
+                }
+            }
             Some(bar) => bar.suspend(|| anstream::eprintln!("{text}")),
             None => anstream::eprintln!("{text}"),
         }
+    }
+
+    /// Leaves the terminal to somebody else. What is said until then is written afterwards.
+    pub(super) fn hold(&self) -> Hold {
+        self.clear();
+        self.shown().holders += 1;
+        Hold(self.clone())
     }
 
     /// Shows how far a call is.
@@ -43,8 +70,11 @@ impl Screen {
         if !self.draws {
             return;
         }
-        let mut bar = self.bar();
-        let bar = bar.get_or_insert_with(|| ProgressBar::new(STEPS));
+        let mut shown = self.shown();
+        if shown.holders > 0 {
+            return;
+        }
+        let bar = shown.bar.get_or_insert_with(|| ProgressBar::new(STEPS));
         let message = one_line(progress.message.as_deref().unwrap_or_default());
         let done = progress.progress;
         match progress.total.filter(|total| *total > 0.0) {
@@ -65,13 +95,25 @@ impl Screen {
 
     /// Takes the bar away, until there is news.
     pub(super) fn clear(&self) {
-        if let Some(bar) = self.bar().take() {
+        if let Some(bar) = self.shown().bar.take() {
             bar.finish_and_clear();
         }
     }
 
-    fn bar(&self) -> MutexGuard<'_, Option<ProgressBar>> {
-        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut shown = self.0.shown();
+        shown.holders -= 1;
+        if shown.holders == 0 {
+            for text in shown.held.drain(..) {
+                anstream::eprintln!("{text}");
+            }
+        }
     }
 }
 

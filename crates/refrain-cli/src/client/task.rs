@@ -62,26 +62,31 @@ impl Named {
 
 pub(super) async fn run(options: Options) -> Result<Code, Stop> {
     match options.command {
-        Command::Get(named) => {
-            let (reach, place, id) = named.read()?;
-            let mut caller = Caller::reach(&reach, place).await?;
-            let task = caller.interrupt.unless(caller.client.task(&id)).await?;
-            show(&task, reach.json)
-        }
+        Command::Get(named) => look(named, false).await,
+        Command::Cancel(named) => look(named, true).await,
         Command::Watch { named, answering } => {
             let (reach, place, id) = named.read()?;
-            let caller = Caller::ready(&reach, place, &answering, 0).await?;
+            let caller = Caller::ready(&reach, place, &answering, None, 0).await?;
             caller.watch(&id).await
         }
-        Command::Cancel(named) => {
-            let (reach, place, id) = named.read()?;
-            let mut caller = Caller::reach(&reach, place).await?;
-            let cancel = caller.client.cancel_task(&id);
-            caller.interrupt.unless(cancel).await?;
-            let task = caller.interrupt.unless(caller.client.task(&id)).await?;
-            show(&task, reach.json)
-        }
     }
+}
+
+/// Shows a task, after it was called off where that is wished.
+async fn look(named: Named, cancel: bool) -> Result<Code, Stop> {
+    let (reach, place, id) = named.read()?;
+    let mut caller = Caller::reach(&reach, place).await?;
+    let client = caller.client.clone();
+    let look = async {
+        if cancel {
+            client.cancel_task(&id).await?;
+        }
+        client.task(&id).await
+    };
+    let task = caller.interrupt.unless(look).await;
+    drop(client);
+    caller.close().await;
+    show(&task?, reach.json)
 }
 
 fn show(task: &Task, json: bool) -> Result<Code, Stop> {

@@ -12,6 +12,8 @@ use refrain_wire::CallKind;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+/// What is shown unless more is wished: the messages without what they say of themselves.
+const USUAL_DEPTH: usize = 5;
 /// Longer texts are cut short.
 const TEXT: usize = 64;
 /// How much is shown of a message that is no JSON.
@@ -75,10 +77,11 @@ impl Trace {
                 let fold = Fold {
                     depth: self.depth,
                     text: TEXT,
+                    meta: self.depth <= USUAL_DEPTH,
                 };
                 message.shown(fold, INDENT)
             }
-            None => harmless(shortened(text, NO_JSON).0).into_owned(),
+            None => harmless(shortened(text, NO_JSON).0),
         };
         self.screen.say(&format!(
             "{style}{arrow}{style:#} {DIM}{round:<9}{DIM:#}{style}{status}{}{style:#}\n{:INDENT$}{shown}",

@@ -1,6 +1,7 @@
 //! The `refrain` binary, tested as its users meet it: real processes, real connections, real signals.
 
 mod auth;
+mod calling;
 mod clients;
 mod config;
 mod keys;

@@ -19,6 +19,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::Instant;
 
+/// What is no ask.
+const PING: &str = "ping";
 /// The error of a person who does not want a model asked.
 const REJECTED: i32 = -1;
 
@@ -31,13 +33,14 @@ struct Asked {
 }
 
 impl Inner {
-    /// Hears what the server says up to the response to a call, and answers what it asks.
+    /// Hears what the server says up to the response to a call, and answers what it asks. Gives what was not answered
+    /// too.
     pub(crate) async fn answer_within(
         &self,
         exchange: &mut Exchange,
         request: &Request<'_>,
         session: &Session,
-    ) -> Result<Response, LinkError> {
+    ) -> Result<(Response, Vec<Unanswered>), LinkError> {
         let asker = self.asker(request);
         let mut answering = FuturesUnordered::new();
         let mut withdrawing: HashMap<String, AbortHandle> = HashMap::new();
@@ -65,7 +68,7 @@ impl Inner {
                 }
             };
             match message {
-                Incoming::Response(response) => return said_why(response, unanswered),
+                Incoming::Response(response) => return Ok((response, unanswered)),
                 Incoming::Notification { method, params }
                     if method == "notifications/cancelled" =>
                 {
@@ -78,17 +81,13 @@ impl Inner {
                 Incoming::Notification { method, params } => {
                     self.setup.news.tell(&method, params.as_deref());
                 }
-                Incoming::Request { id, method, .. } if method == "ping" => {
-                    let answer = refuse_stray(&id, &method);
-                    self.tell(answer, session).await?;
-                }
                 Incoming::Request { id, method, params } => {
-                    asked += 1;
-                    if asked > self.setup.limits.asks {
-                        return Err(LinkError::Final(ErrorKind::TooManyAsks {
-                            asks: asked,
-                            limit: self.setup.limits.asks,
-                        }));
+                    asked += u64::from(method != PING);
+                    let limit = self.setup.limits.asks;
+                    if asked > limit as u64 || answering.len() >= limit {
+                        let asks = limit + 1;
+                        let kind = ErrorKind::TooManyAsks { asks, limit };
+                        return Err(LinkError::Final(kind));
                     }
                     let (handle, registration) = AbortHandle::new_pair();
                     withdrawing.insert(id.to_string(), handle);
@@ -115,6 +114,12 @@ impl Inner {
         let Asked {
             id, key, method, ..
         } = &asked;
+        if method == PING {
+            if let Err(error) = self.tell(refuse_stray(id, method), session).await {
+                tracing::debug!(?error, "a ping is not answered");
+            }
+            return None;
+        }
         let ask = asked.read(asker);
         let answer = match self.setup.handlers.answer(&ask).await {
             Ok(answer) => ask.take(answer),
@@ -200,7 +205,10 @@ impl Asked {
 }
 
 /// The response to a call, or, where it was refused, what was asked in it and not answered.
-fn said_why(response: Response, mut unanswered: Vec<Unanswered>) -> Result<Response, LinkError> {
+pub(crate) fn said_why(
+    response: Response,
+    mut unanswered: Vec<Unanswered>,
+) -> Result<Response, LinkError> {
     if let (Err(refusal), Some(last)) = (&response.outcome, unanswered.last_mut()) {
         last.why = format!("{}; the server then refused: {refusal}", last.why);
         return Err(LinkError::Final(ErrorKind::Unanswered(unanswered)));

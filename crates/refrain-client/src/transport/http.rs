@@ -2,15 +2,18 @@
 //!
 //! An older server may also send a stream that no POST has opened, and go on with one that broke.
 
-use super::events::{Event, Events};
-use super::{Incoming, LinkError, Outgoing, Watcher, Wire, messages_in, read_message};
+mod exchange;
+mod resume;
+
+pub(crate) use exchange::HttpExchange;
+
+use super::{LinkError, Outgoing, Watcher, Wire};
 use crate::auth::{AuthError, Authorize, Refusal};
-use crate::client::back_off;
 use crate::error::ErrorKind;
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::redirect;
-use std::collections::VecDeque;
+use resume::Resume;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -21,12 +24,6 @@ use url::Url;
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// How many redirects within the server are followed.
 const REDIRECTS_MAX: usize = 4;
-/// How much of an answer that makes no sense is shown.
-const SHOWN: usize = 300;
-/// How often, one time after the other, a server may be out of reach when a stream is to go on.
-const RESUMES_MAX: u32 = 5;
-/// The shortest pause before a stream goes on.
-const RESUME_PAUSE: Duration = Duration::from_millis(50);
 /// How much of a stream is looked at, and for how long, to see whether it is of the transport before this one.
 const FIRST_EVENT: usize = 4096;
 const FIRST_EVENT_TIME: Duration = Duration::from_secs(5);
@@ -38,29 +35,6 @@ pub(crate) struct HttpLink {
     authorize: Option<Arc<dyn Authorize>>,
     watcher: Watcher,
     message_max: usize,
-}
-
-/// What comes back to one POST, or on the stream that no POST has opened.
-pub(crate) struct HttpExchange {
-    link: Arc<HttpLink>,
-    id: Option<u64>,
-    response: reqwest::Response,
-    /// The events of the body, if it is a stream of them.
-    events: Option<Events>,
-    ready: VecDeque<String>,
-    read: usize,
-    resume: Option<Resume>,
-}
-
-/// How to go on with a stream that broke.
-struct Resume {
-    headers: HeaderMap,
-    /// The last event that was seen.
-    after: Option<HeaderValue>,
-    /// How long the server wants to be left alone before.
-    pause: Option<Duration>,
-    /// How often it could not be reached, one time after the other.
-    failures: u32,
 }
 
 impl HttpLink {
@@ -76,7 +50,9 @@ impl HttpLink {
                 .previous()
                 .first()
                 .is_some_and(|first| first.origin() == attempt.url().origin());
-            if !same || attempt.previous().len() > REDIRECTS_MAX {
+            // The others would turn a message into a request for a page.
+            let keeps = matches!(attempt.status().as_u16(), 307 | 308);
+            if !same || !keeps || attempt.previous().len() > REDIRECTS_MAX {
                 attempt.stop()
             } else {
                 attempt.follow()
@@ -109,7 +85,7 @@ impl HttpLink {
         message: &Outgoing,
     ) -> Result<HttpExchange, LinkError> {
         let response = self.post(message).await?;
-        self.opened(message, response).await
+        HttpExchange::begin(self, message, response).await
     }
 
     /// Posts something that is not answered.
@@ -133,7 +109,8 @@ impl HttpLink {
             return Ok(None);
         };
         let resume = Resume::new(headers.clone());
-        Ok(Some(self.exchange(None, response, Some(resume))))
+        let exchange = HttpExchange::new(Arc::clone(self), None, response, Some(resume));
+        Ok(Some(exchange))
     }
 
     /// Tells an older server that its session is over.
@@ -194,9 +171,13 @@ impl HttpLink {
     ) -> Result<reqwest::Response, LinkError> {
         let mut earlier = 0;
         loop {
-            let response = self
-                .send_once(method.clone(), headers.clone(), body.clone())
-                .await?;
+            let sent = match &self.authorize {
+                Some(authorize) => authorize.headers(&method, &self.url).await?,
+                None => HeaderMap::new(),
+            };
+            let mut all = headers.clone();
+            all.extend(sent.clone());
+            let response = self.send_once(method.clone(), all, body.clone()).await?;
             let status = response.status();
             if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
                 return Ok(response);
@@ -209,6 +190,7 @@ impl HttpLink {
             };
             let refusal = Refusal {
                 url: &self.url,
+                sent: &sent,
                 status,
                 headers: response.headers(),
                 earlier,
@@ -223,12 +205,9 @@ impl HttpLink {
     async fn send_once(
         &self,
         method: Method,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         body: String,
     ) -> Result<reqwest::Response, LinkError> {
-        if let Some(authorize) = &self.authorize {
-            headers.extend(authorize.headers(&method, &self.url).await?);
-        }
         self.http
             .request(method, self.url.clone())
             .headers(headers)
@@ -246,248 +225,12 @@ impl HttpLink {
                 }
             })
     }
-
-    /// Looks at the head of a response, and at all of it if it is one message.
-    async fn opened(
-        self: &Arc<Self>,
-        message: &Outgoing,
-        response: reqwest::Response,
-    ) -> Result<HttpExchange, LinkError> {
-        let resume = message
-            .is_resumable
-            .then(|| Resume::new(message.headers.clone()));
-        let mut exchange = self.exchange(message.id, response, resume);
-        if exchange.events.is_none() {
-            let body = exchange.whole_body().await?;
-            exchange.judge(&self.url, &body)?;
-            exchange.ready.extend(messages_in(body));
-        }
-        Ok(exchange)
-    }
-
-    fn exchange(
-        self: &Arc<Self>,
-        id: Option<u64>,
-        response: reqwest::Response,
-        resume: Option<Resume>,
-    ) -> HttpExchange {
-        HttpExchange {
-            link: Arc::clone(self),
-            id,
-            events: is_stream(&response).then(Events::default),
-            response,
-            ready: VecDeque::new(),
-            read: 0,
-            resume,
-        }
-    }
-}
-
-impl HttpExchange {
-    fn status(&self) -> StatusCode {
-        self.response.status()
-    }
-
-    /// The session that an older server has opened.
-    pub(super) fn session(&self) -> Option<HeaderValue> {
-        self.response.headers().get("mcp-session-id").cloned()
-    }
-
-    /// The next message that belongs to the request.
-    pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
-        loop {
-            if let Some(text) = self.ready.pop_front() {
-                let status = Some(self.status().as_u16());
-                self.link.watcher.see(Wire::Received {
-                    message: &text,
-                    status,
-                });
-                let (id, message) = read_message(&text, status)
-                    .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
-                let is_other = matches!(message, Incoming::Response(_))
-                    && id.is_some_and(|id| {
-                        !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
-                    });
-                if !is_other {
-                    return Ok(message);
-                }
-                if self.events.is_none() {
-                    return Err(LinkError::Final(ErrorKind::BadAnswer(
-                        "it has the id of another request".to_owned(),
-                    )));
-                }
-            } else {
-                self.read_more().await?;
-            }
-        }
-    }
-
-    /// Reads on until there is another message.
-    async fn read_more(&mut self) -> Result<(), LinkError> {
-        let ended = || {
-            LinkError::Lost(ErrorKind::Broken(
-                "the stream ended without a response".to_owned(),
-            ))
-        };
-        let Some(events) = &mut self.events else {
-            return Err(ended());
-        };
-        let chunk = match self.response.chunk().await {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => return self.resume(ended()).await,
-            Err(error) => return self.resume(broken(error)).await,
-        };
-        let complete = events.push(&chunk);
-        if events.kept() > self.link.message_max {
-            return Err(too_large(self.link.message_max));
-        }
-        for event in complete {
-            if let Some(resume) = &mut self.resume {
-                resume.seen(&event);
-            }
-            if event.data.is_empty() {
-                continue;
-            }
-            let text = String::from_utf8(event.data).map_err(|_| {
-                LinkError::Final(ErrorKind::BadAnswer("it is not UTF-8".to_owned()))
-            })?;
-            self.ready.extend(messages_in(text));
-        }
-        Ok(())
-    }
-
-    /// Goes on with a stream that broke or was closed, after the last event that was seen.
-    async fn resume(&mut self, error: LinkError) -> Result<(), LinkError> {
-        let Some(resume) = &mut self.resume else {
-            return Err(error);
-        };
-        let Some(after) = resume.after.clone() else {
-            return Err(error);
-        };
-        while resume.failures < RESUMES_MAX {
-            let pause = resume
-                .pause
-                .unwrap_or_else(|| back_off(resume.failures + 1));
-            tokio::time::sleep(pause.max(RESUME_PAUSE)).await;
-            let mut headers = resume.headers.clone();
-            headers.insert("last-event-id", after.clone());
-            match self.link.get(headers).await {
-                Ok(Some(response)) => {
-                    self.response = response;
-                    self.events = Some(Events::default());
-                    return Ok(());
-                }
-                Err(LinkError::NotSent(_) | LinkError::Lost(_)) => resume.failures += 1,
-                _ => return Err(error),
-            }
-        }
-        Err(error)
-    }
-
-    async fn whole_body(&mut self) -> Result<String, LinkError> {
-        let mut body = Vec::new();
-        while let Some(chunk) = self.response.chunk().await.map_err(broken)? {
-            self.read += chunk.len();
-            if self.read > self.link.message_max {
-                return Err(too_large(self.link.message_max));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(String::from_utf8_lossy(&body).into_owned())
-    }
-
-    /// Whether a body is a message at all. If not, says what it is.
-    fn judge(&self, url: &Url, body: &str) -> Result<(), LinkError> {
-        let status = self.status();
-        let is_message = if status.is_success() {
-            self.id.is_none() || body.trim_start().starts_with(['{', '['])
-        } else {
-            read_message(body, None).is_ok()
-        };
-        if is_message {
-            return Ok(());
-        }
-        let shown: String = body.chars().take(SHOWN).collect();
-        if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
-            let wait = self.response.headers().get(RETRY_AFTER);
-            let kind = ErrorKind::Status {
-                status: status.as_u16(),
-                body: shown,
-            };
-            let retry_after = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
-            return Err(LinkError::Busy { kind, retry_after });
-        }
-        if matches!(
-            status,
-            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
-        ) {
-            return Err(LinkError::Lost(ErrorKind::Status {
-                status: status.as_u16(),
-                body: shown,
-            }));
-        }
-        if status.is_redirection() {
-            let to = self.response.headers().get(http::header::LOCATION);
-            let to = to.and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
-            return Err(LinkError::Final(ErrorKind::NotMcp {
-                address: url.to_string(),
-                why: format!(
-                    "it sends on to {to}, which is another server; use that URL if you trust it"
-                ),
-            }));
-        }
-        let kind = if status.is_success() {
-            ErrorKind::NotMcp {
-                address: url.to_string(),
-                why: format!("it answered with {shown:?}"),
-            }
-        } else {
-            ErrorKind::Status {
-                status: status.as_u16(),
-                body: shown,
-            }
-        };
-        Err(LinkError::Final(kind))
-    }
-}
-
-impl Resume {
-    fn new(headers: HeaderMap) -> Self {
-        Self {
-            headers,
-            after: None,
-            pause: None,
-            failures: 0,
-        }
-    }
-
-    fn seen(&mut self, event: &Event) {
-        self.failures = 0;
-        if let Some(id) = &event.id {
-            // An empty id takes back the one before.
-            self.after = HeaderValue::from_str(id).ok().filter(|id| !id.is_empty());
-        }
-        if let Some(pause) = event.retry {
-            self.pause = Some(Duration::from_millis(pause));
-        }
-    }
 }
 
 /// Whether a response is a stream of events.
 fn is_stream(response: &reqwest::Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
-}
-
-fn broken(error: reqwest::Error) -> LinkError {
-    LinkError::Lost(ErrorKind::Broken(chain(&error)))
-}
-
-fn too_large(limit: usize) -> LinkError {
-    LinkError::Final(ErrorKind::TooLarge {
-        what: "a message",
-        limit,
-    })
 }
 
 /// What an error says, down to its cause, without the URL: it is said already.

@@ -5,6 +5,7 @@
 
 mod child;
 mod lines;
+mod routes;
 
 use super::{Incoming, LinkError, Outgoing, Watcher, Wire, messages_in, read_message};
 use crate::client::lock;
@@ -13,28 +14,35 @@ use crate::news::News;
 use crate::older::take_stray;
 use child::Pipes;
 use http::HeaderMap;
-use refrain_wire::SUBSCRIPTION_ID_KEY;
-use serde::Deserialize;
+use routes::{Route, Routes, Way};
 use serde_json::Value;
-use serde_json::value::RawValue;
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::process::Command;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-/// How many messages are kept for a request that does not ask for them.
-const KEPT: usize = 1024;
 /// How much of a line that is no message is shown.
 const SHOWN: usize = 200;
 
 /// A server that runs as a child process. When it is dropped, the server is told to end.
 pub(crate) struct PipeLink {
+    /// The command as a person would type it. There may be secrets in it.
+    address: String,
+    command: Mutex<Command>,
+    present: Mutex<Process>,
+    is_modern: AtomicBool,
+    watcher: Watcher,
+    news: News,
+    message_max: usize,
+}
+
+/// The process that runs now.
+struct Process {
     shared: Arc<Shared>,
-    /// What is written to the server.
+    /// What is written to it.
     queue: mpsc::UnboundedSender<String>,
-    command: String,
     ending: JoinHandle<()>,
 }
 
@@ -49,7 +57,7 @@ pub(crate) struct PipeExchange {
 
 /// What the link and the task that tends the process both know.
 struct Shared {
-    command: String,
+    program: String,
     routes: Mutex<Routes>,
     /// The end of what the server wrote to its standard error.
     stderr: Mutex<Vec<u8>>,
@@ -59,40 +67,99 @@ struct Shared {
     message_max: usize,
 }
 
-#[derive(Default)]
-struct Routes {
-    /// The requests under way, by id: the newest is the last.
-    by_id: BTreeMap<u64, Route>,
-    /// Whether the server is known to be modern, and must not send requests.
-    is_modern: bool,
-    /// Whether the server has ever sent a message.
-    has_spoken: bool,
-    /// The first line that was no message.
-    noise: Option<String>,
-    /// How the server ended.
-    ended: Option<String>,
-}
-
-/// Where the messages for one request go.
-struct Route {
-    ready: VecDeque<Result<Incoming, LinkError>>,
-    heard: Arc<Notify>,
-    is_call: bool,
-}
-
 impl PipeLink {
     /// Starts the server.
     pub(crate) fn spawn(
-        command: Command,
+        mut command: Command,
         watcher: Watcher,
         news: News,
         message_max: usize,
     ) -> Result<Self, ErrorKind> {
-        let shown = shown(&command);
+        let present = Process::start(&mut command, watcher.clone(), news.clone(), message_max)?;
+        Ok(Self {
+            address: shown(&command),
+            command: Mutex::new(command),
+            present: Mutex::new(present),
+            is_modern: AtomicBool::new(false),
+            watcher,
+            news,
+            message_max,
+        })
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.shared().routes).ended.is_some()
+    }
+
+    /// Starts the server again, in another process.
+    pub(crate) fn start_again(&self) -> Result<(), ErrorKind> {
+        let (watcher, news) = (self.watcher.clone(), self.news.clone());
+        let process = Process::start(&mut lock(&self.command), watcher, news, self.message_max)?;
+        lock(&process.shared.routes).is_modern = self.is_modern.load(Ordering::Relaxed);
+        *lock(&self.present) = process;
+        Ok(())
+    }
+
+    /// The server speaks the present revision.
+    pub(crate) fn is_modern(&self) {
+        self.is_modern.store(true, Ordering::Relaxed);
+        lock(&self.shared().routes).is_modern = true;
+    }
+
+    fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&lock(&self.present).shared)
+    }
+
+    /// Sends a request.
+    pub(super) fn open(&self, message: &Outgoing) -> Result<PipeExchange, LinkError> {
+        let id = message.id.unwrap_or_default();
+        let shared = self.shared();
+        let heard = Arc::new(Notify::new());
+        let route = Route::new(Arc::clone(&heard), message.is_call);
+        lock(&shared.routes).by_id.insert(id, route);
+        let exchange = PipeExchange {
+            id,
+            shared,
+            heard,
+            is_cancellable: message.is_cancellable,
+        };
+        exchange.shared.tell(&message.body)?;
+        Ok(exchange)
+    }
+
+    /// Sends something that is not answered.
+    pub(super) fn tell(&self, message: &str) -> Result<(), LinkError> {
+        self.shared().tell(message)
+    }
+
+    /// Tells the server to end, and waits until it has.
+    pub(super) async fn close(self) {
+        let process = self.present.into_inner();
+        let process = process.unwrap_or_else(PoisonError::into_inner);
+        drop(process.queue);
+        if process.ending.await.is_err() {
+            tracing::warn!("the server was not seen to end");
+        }
+    }
+}
+
+impl Process {
+    fn start(
+        command: &mut Command,
+        watcher: Watcher,
+        news: News,
+        message_max: usize,
+    ) -> Result<Self, ErrorKind> {
         let (child, pipes) = Pipes::open(command)?;
         let (queue, waiting) = mpsc::unbounded_channel();
+        let program = command.as_std().get_program().to_string_lossy();
         let shared = Arc::new(Shared {
-            command: shown.clone(),
+            program: program.into_owned(),
             routes: Mutex::default(),
             stderr: Mutex::default(),
             queue: queue.downgrade(),
@@ -104,55 +171,8 @@ impl PipeLink {
         Ok(Self {
             shared,
             queue,
-            command: shown,
             ending,
         })
-    }
-
-    pub(super) fn address(&self) -> &str {
-        &self.command
-    }
-
-    /// The server speaks the present revision.
-    pub(crate) fn is_modern(&self) {
-        lock(&self.shared.routes).is_modern = true;
-    }
-
-    /// Sends a request.
-    pub(super) fn open(&self, message: &Outgoing) -> Result<PipeExchange, LinkError> {
-        let id = message.id.unwrap_or_default();
-        let heard = Arc::new(Notify::new());
-        let route = Route {
-            ready: VecDeque::new(),
-            heard: Arc::clone(&heard),
-            is_call: message.is_call,
-        };
-        lock(&self.shared.routes).by_id.insert(id, route);
-        let exchange = PipeExchange {
-            id,
-            shared: Arc::clone(&self.shared),
-            heard,
-            is_cancellable: message.is_cancellable,
-        };
-        self.send(&message.body).map_err(LinkError::Final)?;
-        Ok(exchange)
-    }
-
-    /// Sends something that is not answered.
-    pub(crate) fn send(&self, message: &str) -> Result<(), ErrorKind> {
-        if let Some(kind) = self.shared.ended() {
-            return Err(kind);
-        }
-        self.shared.send(message);
-        Ok(())
-    }
-
-    /// Tells the server to end, and waits until it has.
-    pub(super) async fn close(self) {
-        drop(self.queue);
-        if self.ending.await.is_err() {
-            tracing::warn!(command = self.command, "the server was not seen to end");
-        }
     }
 }
 
@@ -190,6 +210,15 @@ impl Drop for PipeExchange {
 }
 
 impl Shared {
+    /// Sends something, or says why that cannot be.
+    fn tell(&self, message: &str) -> Result<(), LinkError> {
+        if let Some(kind) = self.ended() {
+            return Err(LinkError::Final(kind));
+        }
+        self.send(message);
+        Ok(())
+    }
+
     /// Sends something, if there is somebody left to send it to.
     fn send(&self, message: &str) {
         if let Some(queue) = self.queue.upgrade() {
@@ -204,7 +233,7 @@ impl Shared {
         let status = routes.ended.clone()?;
         if let (false, Some(noise)) = (routes.has_spoken, &routes.noise) {
             return Some(ErrorKind::NotMcp {
-                address: self.command.clone(),
+                address: self.program.clone(),
                 why: format!("it wrote {noise:?} to its standard output, and ended ({status})"),
             });
         }
@@ -223,14 +252,10 @@ impl Shared {
 
     /// A line was longer than it may be. Nobody can tell for whom it was.
     fn too_long(&self) {
-        for route in lock(&self.routes).by_id.values_mut() {
-            let kind = ErrorKind::TooLarge {
-                what: "a message",
-                limit: self.message_max,
-            };
-            route.ready.push_back(Err(LinkError::Final(kind)));
-            route.heard.notify_one();
-        }
+        lock(&self.routes).fail_all(|| ErrorKind::TooLarge {
+            what: "a message",
+            limit: self.message_max,
+        });
     }
 
     /// Takes a line that the server wrote.
@@ -252,7 +277,7 @@ impl Shared {
             // Servers greet, or are started by tools that do. What matters is that their messages are whole.
             Err(why) => {
                 let noise: String = line.chars().take(SHOWN).collect();
-                tracing::warn!(command = self.command, why, "the server wrote no message");
+                tracing::warn!(program = self.program, why, "the server wrote no message");
                 lock(&self.routes).noise.get_or_insert(noise);
             }
         }
@@ -262,34 +287,18 @@ impl Shared {
     fn route(&self, id: Option<&Value>, message: Incoming) {
         let mut routes = lock(&self.routes);
         routes.has_spoken = true;
-        let to = match &message {
-            Incoming::Response(_) => routes.answered(id),
-            Incoming::Notification { method, params } => match method.as_str() {
-                // An ask is withdrawn: the call that has it knows.
-                "notifications/cancelled" => {
-                    routes.tell_calls(method, params.as_deref());
-                    return;
-                }
-                // It does not say to which call it belongs.
-                "notifications/message" => routes.newest_call(),
-                _ => match Mark::read(params.as_deref()) {
-                    Some(id) if !routes.by_id.contains_key(&id) => return,
-                    mark => mark,
-                },
-            },
-            Incoming::Request { .. } if routes.is_modern => {
-                tracing::warn!("the server must not send requests; one is passed over");
-                return;
-            }
-            Incoming::Request { method, .. } if method == "ping" => None,
-            Incoming::Request { .. } => routes.newest_call(),
-        };
-        match to.and_then(|id| routes.by_id.get_mut(&id)) {
-            Some(route) => route.push(message),
-            None => {
+        match routes.way(id, &message) {
+            Way::To(id) => routes.push(id, message),
+            Way::All => routes.push_to_calls(&message),
+            Way::Nobody => {}
+            Way::Stray => {
                 drop(routes);
                 self.stray(message);
             }
+            Way::Back => routes.fail_all(|| ErrorKind::NotMcp {
+                address: self.program.clone(),
+                why: "it sends back what it is sent".to_owned(),
+            }),
         }
     }
 
@@ -298,67 +307,6 @@ impl Shared {
         if let Some(answer) = take_stray(message, &self.news) {
             self.send(&answer);
         }
-    }
-}
-
-impl Routes {
-    /// Which request a response answers. One that could not be read has no id in its response.
-    fn answered(&self, id: Option<&Value>) -> Option<u64> {
-        match id {
-            Some(Value::Null) | None if self.by_id.len() == 1 => self.by_id.keys().next().copied(),
-            id => id.and_then(Value::as_u64),
-        }
-    }
-
-    /// Tells all calls.
-    fn tell_calls(&mut self, method: &str, params: Option<&RawValue>) {
-        for route in self.by_id.values_mut().filter(|route| route.is_call) {
-            route.push(Incoming::Notification {
-                method: method.to_owned(),
-                params: params.map(RawValue::to_owned),
-            });
-        }
-    }
-
-    fn newest_call(&self) -> Option<u64> {
-        let mut newest_first = self.by_id.iter().rev();
-        newest_first
-            .find(|(_, route)| route.is_call)
-            .map(|(id, _)| *id)
-    }
-}
-
-impl Route {
-    fn push(&mut self, message: Incoming) {
-        if self.ready.len() >= KEPT && !matches!(message, Incoming::Response(_)) {
-            tracing::warn!("nobody hears what the server says; some of it is dropped");
-            return;
-        }
-        self.ready.push_back(Ok(message));
-        self.heard.notify_one();
-    }
-
-    fn is_answered(&self) -> bool {
-        let is_response = |message: &_| matches!(message, Ok(Incoming::Response(_)));
-        self.ready.iter().any(is_response)
-    }
-}
-
-/// What says to which request a notification belongs.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Mark {
-    progress_token: Option<Value>,
-    #[serde(rename = "_meta", default)]
-    meta: BTreeMap<String, Value>,
-}
-
-impl Mark {
-    fn read(params: Option<&RawValue>) -> Option<u64> {
-        let mark: Self = serde_json::from_str(params?.get()).ok()?;
-        let subscription = mark.meta.get(SUBSCRIPTION_ID_KEY);
-        let id = mark.progress_token.as_ref().or(subscription)?;
-        id.as_u64().or_else(|| id.as_str()?.parse().ok())
     }
 }
 
@@ -373,7 +321,7 @@ fn shown(command: &Command) -> String {
 impl fmt::Debug for PipeLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PipeLink")
-            .field("command", &self.command)
+            .field("program", &self.shared().program)
             .finish_non_exhaustive()
     }
 }

@@ -117,3 +117,46 @@ fn text_that_is_no_pending_call_is_refused_with_a_reason() {
         assert!(error.contains(word), "{text}: {error}");
     }
 }
+
+async fn remove_two(cx: Cx) -> Result<String> {
+    let (one, two) = tokio::try_join!(
+        cx.elicit::<Confirm>("one", "Remove the first?"),
+        cx.elicit::<Confirm>("two", "Remove the second?"),
+    )?;
+    Ok(format!("{} {}", one.sure, two.sure))
+}
+
+/// What was seen last is all there is when a process ends without a word.
+#[tokio::test]
+async fn it_is_seen_each_time_that_it_waits_anew() {
+    let tool = Tool::new("remove_two", remove_two);
+    let url = start(Server::builder("files", "1").tool(tool)).await;
+    let (seen, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let client = Client::builder()
+        .on_form(|ask| async move {
+            if ask.key == "two" {
+                std::future::pending::<()>().await;
+            }
+            Ok(Answer::accept(json!({"sure": true}))?)
+        })
+        .on_pending(move |pending| {
+            let text = serde_json::to_string(pending).unwrap();
+            seen.send((pending.round(), pending.unanswered().len(), text))
+                .unwrap();
+        })
+        .connect(&url);
+    let client = client.await.unwrap();
+    let call = tokio::spawn(async move { client.call(Call::tool("remove_two")).await });
+    let (round, open, _) = told.recv().await.unwrap();
+    assert_eq!((round, open), (1, 2));
+    let (round, open, text) = told.recv().await.unwrap();
+    assert_eq!((round, open), (1, 1));
+    call.abort();
+
+    let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
+    pending
+        .answer("two", Answer::accept(json!({"sure": false})).unwrap())
+        .unwrap();
+    let result = by_hand(&url).await.finish(pending).await.unwrap();
+    assert_eq!(result["content"][0]["text"], "true false");
+}

@@ -1,15 +1,21 @@
 """A server of an earlier revision on standard input and output, as small as the tests need it.
 
-Usage: server.py [VERSION [PROBE]], where PROBE says what becomes of a server/discover:
-an error of that code, or `silent`, or `late` (a proper answer, once the next message is there).
+Usage: server.py [VERSION [PROBE [stubborn]]], where PROBE says what becomes of a server/discover:
+an error of that code, or `silent`, or `late` (a proper answer, once the next message is there), or `exit`.
+A stubborn server does not end when it should.
 """
 
 import json
+import os
+import signal
 import sys
+import time
 
 VERSION = sys.argv[1] if len(sys.argv) > 1 else "2025-11-25"
 PROBE = sys.argv[2] if len(sys.argv) > 2 else "-32601"
 TEXT = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "string", "default": "x"}}, "required": ["b"]}
+
+STUBBORN = "stubborn" in sys.argv
 
 queue = []
 notes = []
@@ -31,6 +37,8 @@ def read():
 
 def read_line():
     line = sys.stdin.readline()
+    while not line and STUBBORN:
+        time.sleep(60)
     if not line:
         sys.exit(0)
     return json.loads(line)
@@ -71,6 +79,8 @@ def call(name, params):
     token = params.get("_meta", {}).get("progressToken")
     if name == "meta":
         return text(params.get("_meta", {}))
+    if name == "pid":
+        return text(str(os.getpid()))
     if name == "greeting":
         return text(greeted)
     if name == "notes":
@@ -121,12 +131,10 @@ def handle(message):
     method, params = message.get("method"), message.get("params", {})
     if "id" not in message or method is None:
         notes.append(message)
-        if method == "notifications/initialized":
-            # It belongs to no call.
-            form("before any call")
-            begin("ping")
         return
     if method == "server/discover":
+        if PROBE == "exit":
+            sys.exit("expected to be greeted")
         if PROBE == "late":
             late.append(message["id"])
         elif PROBE != "silent":
@@ -149,6 +157,8 @@ def handle(message):
         elif method == "tools/call":
             result = call(params["name"], params)
         elif method == "tools/list":
+            # These belong to no call.
+            notes.extend(answer_to(form("outside of a call"), begin("ping")))
             result = {"tools": [{"name": "form", "inputSchema": {"type": "object"}}]}
         elif method == "logging/setLevel":
             notes.append(message)
@@ -162,5 +172,7 @@ def handle(message):
         write({"id": message["id"], "error": {"code": -32601, "message": str(error)}})
 
 
+if STUBBORN:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while True:
     handle(read())

@@ -4,7 +4,7 @@ use crate::Told;
 use crate::server::Target;
 use crate::user::User;
 use refrain_client::wire::{AskKind, Content, ResourceContents, ToolResult};
-use refrain_client::{Answer, Ask, Call, Client, ErrorKind, Outcome, PendingCall};
+use refrain_client::{Answer, Ask, Call, Client, ErrorKind, Limits, Outcome, PendingCall};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -51,7 +51,6 @@ pub(crate) async fn check_all(target: &Target, told: &Told) {
         fails_politely,
         books_a_table,
         books_no_table,
-        is_never_sent_what_does_not_fit,
         plans_a_trip_in_two_rounds,
         plans_no_trip,
         orders_dinner_with_three_asks_at_once,
@@ -62,8 +61,21 @@ pub(crate) async fn check_all(target: &Target, told: &Told) {
         reads_a_resource,
         reads_a_resource_that_asks,
         makes_many_calls_at_once,
-        keeps_a_call_for_later,
     );
+    if told.asks_inline {
+        run!(
+            guest,
+            is_told_of_what_does_not_fit,
+            pays_after_a_visit,
+            pays_nothing_without_one,
+        );
+    } else {
+        run!(
+            guest,
+            is_never_sent_what_does_not_fit,
+            keeps_a_call_for_later,
+        );
+    }
 }
 
 /// The one text of a result that is none of an error.
@@ -84,9 +96,15 @@ impl Guest<'_> {
 
     /// How often something was done.
     async fn effects(&self) -> u32 {
-        let count = self.call("effects", json!({})).await;
-        text(&count).parse().expect("a number")
+        effects(&self.client).await
     }
+}
+
+/// How often something was done at the server of this client.
+async fn effects(client: &Client) -> u32 {
+    let count = client.call_tool("effects", json!({})).await;
+    let count = count.expect("a count");
+    text(&count).parse().expect("a number")
 }
 
 async fn says_who_it_is(guest: &Guest<'_>) {
@@ -322,4 +340,69 @@ async fn keeps_a_call_for_later(guest: &Guest<'_>) {
         result["content"],
         json!([Content::text("5 nights in Oslo")])
     );
+}
+
+/// A server that asks inline waits for its answer, so that it is told that nobody is there.
+async fn is_told_of_what_does_not_fit(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    guest.user.knows(json!({"date": "2026-12-24", "guests": 9}));
+    let result = guest.call("book_table", json!({})).await;
+    assert_eq!(text(&result), "no table was booked: cancel");
+    assert_eq!(guest.effects().await, before);
+}
+
+/// The server refuses with -32042 until its page was visited.
+async fn pays_after_a_visit(guest: &Guest<'_>) {
+    let before = guest.effects().await;
+    guest.user.knows(json!({}));
+    guest.user.visits();
+    let account = json!({"account": "savings"});
+    let result = guest.call("pay", account.clone()).await;
+    assert_eq!(text(&result), "paid from savings");
+    let asked = guest.user.asked();
+    let [asked] = asked.as_slice() else {
+        panic!("one visit is expected: {asked:?}");
+    };
+    assert!(asked.starts_with("Please connect your account. http://127.0.0.1:"));
+    assert!(asked.ends_with("/connect/savings"), "{asked}");
+
+    let result = guest.call("pay", account).await;
+    assert_eq!(text(&result), "paid from savings");
+    assert!(guest.user.asked().is_empty(), "it is connected now");
+    assert_eq!(guest.effects().await, before + 2);
+}
+
+/// Nobody goes there, so nothing is paid. Who says to have been there is not sent again, and the call is not lost.
+async fn pays_nothing_without_one(guest: &Guest<'_>) {
+    let limits = Limits {
+        rounds: 4,
+        ..Limits::default()
+    };
+    let client = guest.user.client().limits(limits);
+    let client = guest.target.connect(client).await.expect("a client");
+    let before = effects(&client).await;
+    guest.user.only(Answer::Decline);
+    let declined = client.call_tool("pay", json!({"account": "other"})).await;
+    let error = declined.expect_err("nothing is paid");
+    let ErrorKind::Refused(refusal) = &error.kind else {
+        panic!("the server's refusal is expected: {error:?}");
+    };
+    assert_eq!(refusal.code, -32042);
+    assert_eq!(guest.user.asked().len(), 1);
+
+    guest.user.only(Answer::visited());
+    let lied = client.call_tool("pay", json!({"account": "other"})).await;
+    let error = lied.expect_err("nothing is paid");
+    assert!(matches!(error.kind, ErrorKind::Rounds(4)), "{error:?}");
+    assert_eq!(guest.user.asked().len(), 1, "nobody is sent there twice");
+    let Some(pending) = error.pending else {
+        panic!("the call is lost");
+    };
+    let [Ask::Url(ask)] = &pending.asks()[..] else {
+        panic!("one visit is expected: {pending:?}");
+    };
+    reqwest::get(ask.url.clone()).await.expect("a page");
+    let result = client.finish(*pending).await.expect("a result");
+    assert_eq!(result["content"][0]["text"], "paid from other");
+    assert_eq!(effects(&client).await, before + 1);
 }

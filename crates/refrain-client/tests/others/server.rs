@@ -25,6 +25,8 @@ pub(crate) enum Program {
     Script([&'static str; 2]),
     /// An example of this crate.
     Example(&'static str),
+    /// A program that `scripts/tools` installs.
+    Installed(&'static str),
 }
 
 pub(crate) const NPM: Program =
@@ -32,11 +34,16 @@ pub(crate) const NPM: Program =
 pub(crate) const PYTHON: Program =
     Program::Script([".tools/bin/python", "tests/servers/python_server.py"]);
 pub(crate) const RMCP: Program = Program::Example("rmcp_server");
+pub(crate) const OLDER: Program =
+    Program::Script([".tools/bin/python-older", "tests/servers/older_server.py"]);
+pub(crate) const EVERYTHING: Program = Program::Installed(".tools/bin/everything");
 
 /// Where a server is.
 pub(crate) enum Target {
     /// At this URL.
     Http(String),
+    /// In a process that each connection starts.
+    Stdio(Program),
 }
 
 impl Target {
@@ -44,6 +51,7 @@ impl Target {
     pub(crate) async fn connect(&self, client: ClientBuilder) -> Result<Client, Error> {
         match self {
             Self::Http(url) => client.connect(url).await,
+            Self::Stdio(program) => client.spawn(program.command("--stdio").await).await,
         }
     }
 }
@@ -61,9 +69,9 @@ impl Listening {
 }
 
 impl Program {
-    /// The command that starts it, once everything it needs is there.
-    async fn command(self) -> Command {
-        match self {
+    /// The command that starts it for one of the transports, once everything it needs is there.
+    async fn command(self, transport: &str) -> Command {
+        let mut command = match self {
             Self::Script([program, script]) => {
                 install().await;
                 let mut command = Command::new(root().join(program));
@@ -71,15 +79,20 @@ impl Program {
                 command
             }
             Self::Example(name) => Command::new(example(name).await),
-        }
+            Self::Installed(program) => {
+                install().await;
+                return Command::new(root().join(program));
+            }
+        };
+        command.arg(transport);
+        command
     }
 
     /// Starts it on a port of its own.
     pub(crate) async fn listen(self) -> Listening {
         let mut process = self
-            .command()
+            .command("--http")
             .await
-            .arg("--http")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -139,6 +152,9 @@ async fn example(name: &str) -> PathBuf {
             if changed(&program) < changed(&source) {
                 let mut cargo = Command::new(env!("CARGO"));
                 cargo.args(["build", "--locked", "--package", env!("CARGO_PKG_NAME")]);
+                if !profile.ends_with("debug") {
+                    cargo.arg("--profile").args(profile.file_name());
+                }
                 run(BUILD_TIME, cargo.args(["--example", name])).await;
             }
         })

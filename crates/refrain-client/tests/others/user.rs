@@ -18,6 +18,8 @@ struct Mind {
     answers: Map<String, Value>,
     /// Answers every form and every URL with this.
     instead: Option<Answer>,
+    /// Goes to the URLs.
+    visits: bool,
     /// Nobody answers before all have been asked.
     together: Option<Arc<Barrier>>,
     asked: Vec<String>,
@@ -47,6 +49,11 @@ impl User {
         });
     }
 
+    /// Goes to every URL from now on, as a browser would.
+    pub(crate) fn visits(&self) {
+        self.change(|mind| mind.visits = true);
+    }
+
     /// Waits with each answer until so many things are asked at the same time.
     pub(crate) fn waits_for(&self, asks: usize) {
         self.change(|mind| mind.together = Some(Arc::new(Barrier::new(asks))));
@@ -71,6 +78,9 @@ impl User {
                 let user = urls.clone();
                 async move {
                     let mind = user.hears(format!("{} {}", ask.message, ask.url)).await;
+                    if mind.visits {
+                        reqwest::get(ask.url).await?.error_for_status()?;
+                    }
                     Ok(mind.instead.unwrap_or_else(Answer::visited))
                 }
             })

@@ -87,6 +87,11 @@ pub(super) async fn request_state(client: &Client) -> Result<(), ClientError> {
     Ok(())
 }
 
+/// Makes two requests of a server that wants authorization for each, and perhaps more for the second.
+pub(super) async fn authorized(client: &Client) -> Result<(), ClientError> {
+    call_all(client).await
+}
+
 async fn call_all(client: &Client) -> Result<(), ClientError> {
     for tool in client.tools().await? {
         call(client, &tool.name, sample(&tool.input_schema).into()).await?;

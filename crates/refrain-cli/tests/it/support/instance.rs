@@ -18,13 +18,14 @@ const LISTENING: &str = "listening on http://";
 const WORKING: &str = "working on tasks";
 
 /// What the program and its terminal output listen to; `CI` too makes for colours.
-const LISTENED_TO: [&str; 7] = [
+const LISTENED_TO: [&str; 8] = [
     "CI",
     "CLICOLOR",
     "CLICOLOR_FORCE",
     "NO_COLOR",
     "REFRAIN_KEYS",
     "REFRAIN_STORE",
+    "REFRAIN_TOKEN",
     "RUST_LOG",
 ];
 
@@ -353,6 +354,17 @@ pub(crate) struct Said {
     pub(crate) err: String,
 }
 
+impl From<std::process::Output> for Said {
+    fn from(output: std::process::Output) -> Self {
+        Self {
+            ok: output.status.success(),
+            code: output.status.code().expect("no signal ended it"),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
 /// Runs one of the commands that end by themselves.
 pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
     let output = program()
@@ -360,12 +372,23 @@ pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Sai
         .env("REFRAIN_STORE", "memory:")
         .args(args)
         .stdin(Stdio::null())
-        .output()
-        .expect("the binary can be started");
-    Said {
-        ok: output.status.success(),
-        code: output.status.code().expect("no signal ended it"),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
+        .output();
+    output.expect("the binary can be started").into()
+}
+
+/// The same, while servers of this process go on.
+pub(crate) async fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
+    let mut command = program();
+    command.args(args);
+    said(command).await
+}
+
+/// Runs a command that ends by itself, without anything on its standard input unless it was given some.
+pub(crate) async fn said(mut command: Command) -> Said {
+    command
+        .env("REFRAIN_STORE", "memory:")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = in_time("the command ends", command.output()).await;
+    output.expect("the binary can be started").into()
 }

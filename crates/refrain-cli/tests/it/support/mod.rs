@@ -8,13 +8,15 @@ pub(crate) mod issuer;
 pub(crate) mod ledger;
 pub(crate) mod tasks;
 pub(crate) mod terminal;
+pub(crate) mod told;
 pub(crate) mod tools;
 
 pub(crate) use balancer::Balancer;
 pub(crate) use client::{Call, Client, Finished, Reply};
-pub(crate) use instance::{Instance, Serve, program, refrain, sqlite};
+pub(crate) use instance::{Instance, Said, Serve, program, refrain, run, said, sqlite};
 pub(crate) use issuer::Issuer;
 pub(crate) use ledger::Ledger;
+pub(crate) use told::{Say, Told};
 pub(crate) use tools::{run_tool, tool_fails};
 
 use std::future::Future;

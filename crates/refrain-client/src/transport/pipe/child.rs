@@ -38,7 +38,7 @@ pub(super) struct Pipes {
 
 impl Pipes {
     /// Starts the process.
-    pub(super) fn open(mut command: Command) -> Result<(Child, Self), ErrorKind> {
+    pub(super) fn open(command: &mut Command) -> Result<(Child, Self), ErrorKind> {
         let program = command.as_std().get_program().to_owned();
         let failed = |why: String| ErrorKind::Spawn {
             command: program.to_string_lossy().into_owned(),
@@ -163,7 +163,7 @@ async fn read(stdout: ChildStdout, shared: &Shared) {
 async fn keep_errors(stderr: ChildStderr, shared: Arc<Shared>) {
     let mut lines = Lines::new(stderr, STDERR_KEPT);
     while let Some(line) = lines.next().await {
-        tracing::debug!(command = shared.command, "{}", line.text);
+        tracing::debug!(program = shared.program, "{}", line.text);
         let mut kept = lock(&shared.stderr);
         kept.extend_from_slice(line.text.as_bytes());
         kept.push(b'\n');

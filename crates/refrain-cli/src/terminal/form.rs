@@ -1,0 +1,293 @@
+//! A form, field by field, and a look at all of it before it is sent.
+
+use super::asker::{CANCEL, CHANGE, DECLINE, SEND, address, hanging, introduce, question, quote};
+
+use super::console::{Console, Left, Question};
+use super::style::{DIM, GIVEN, STRONG};
+use super::text::{Line, clipped, one_line, width};
+use anstyle::Style;
+use refrain_client::wire::{Choice, Field, FieldKind, Format};
+use refrain_client::{Asker, FormAsk};
+use serde_json::{Map, Number, Value};
+
+/// What stands for a field that is left out.
+const LEFT_OUT: &str = "(left out)";
+
+/// What stands for no choices.
+const NONE: &str = "(none)";
+
+/// The most columns of a label beside its value.
+const MAX_LABEL: usize = 30;
+
+/// Has a form filled in. A field with a default that was left out on purpose is null.
+pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String, Value>, Left> {
+    let fields = ask.form.fields();
+    introduce(console, &ask.asker, "asks you to fill in a form")?;
+    quote(console, &ask.message)?;
+    let mut values = Vec::with_capacity(fields.len());
+    for field in fields {
+        let start = field.preset().unwrap_or_default();
+        let value = fill(console, &ask.asker, field, &start)?;
+        // One field alone is seen in a moment anyway.
+        if fields.len() > 1 {
+            let (style, text) = shown(field, &value);
+            let label = clipped(&one_line(field.label()), MAX_LABEL);
+            hanging(console, &format!("  {label}: "), style, &text)?;
+        }
+        values.push(value);
+    }
+    while !review(console, &ask.asker, fields, &mut values)? {}
+    let filled = fields.iter().zip(values);
+    Ok(filled
+        .filter(|(field, value)| !value.is_null() || field.preset().is_some())
+        .map(|(field, value)| (field.name().to_owned(), value))
+        .collect())
+}
+
+/// Shows all fields; true if they are to be sent.
+fn review(
+    console: &mut dyn Console,
+    asker: &Asker,
+    fields: &[Field],
+    values: &mut [Value],
+) -> Result<bool, Left> {
+    console.say(&Line::default())?;
+    hanging(console, "This would be sent to ", STRONG, &address(asker))?;
+    if fields.is_empty() {
+        console.say(&Line::styled(DIM, "  (a form without fields)"))?;
+    }
+    let labels: Vec<String> = fields
+        .iter()
+        .map(|f| clipped(&one_line(f.label()), MAX_LABEL))
+        .collect();
+    let widest = labels.iter().map(|label| width(label)).max().unwrap_or(0);
+    for ((field, value), label) in fields.iter().zip(&*values).zip(&labels) {
+        let space = " ".repeat(widest - width(label) + 2);
+        let (style, text) = shown(field, value);
+        hanging(console, &format!("  {label}{space}"), style, &text)?;
+    }
+    let mut choices = vec![SEND];
+    choices.extend((!fields.is_empty()).then_some(CHANGE));
+    choices.extend([DECLINE, CANCEL]);
+    let names: Vec<String> = choices.iter().map(|&choice| choice.to_owned()).collect();
+    let send = question(asker, "Send it?", "");
+    match choices[console.choose(&send, &names, 0)?] {
+        SEND => Ok(true),
+        CHANGE => {
+            let at = match fields.len() {
+                1 => 0,
+                _ => console.choose(&question(asker, "Change which field?", ""), &labels, 0)?,
+            };
+            values[at] = fill(console, asker, &fields[at], &values[at])?;
+            Ok(false)
+        }
+        DECLINE => Err(Left::Declined),
+        _ => Err(Left::Cancelled),
+    }
+}
+
+/// Has one field filled in. Null is a field that is left out.
+fn fill(
+    console: &mut dyn Console,
+    asker: &Asker,
+    field: &Field,
+    start: &Value,
+) -> Result<Value, Left> {
+    console.say(&Line::default())?;
+    if let Some(description) = field.description() {
+        quote(console, description)?;
+    }
+    let mut question = question(asker, field.label(), hint(field));
+    question.takes_lines = matches!(field.kind(), FieldKind::String { format: None, .. });
+    match field.kind() {
+        FieldKind::String { .. } => {
+            let start = start.as_str().unwrap_or_default();
+            let read = |text: &str| Ok(Value::from(text));
+            write(console, &question, field, start, &read)
+        }
+        FieldKind::Number { integer, .. } => {
+            let start = match start {
+                Value::Number(number) => number.to_string(),
+                _ => String::new(),
+            };
+            let read = |text: &str| number(text, *integer);
+            write(console, &question, field, &start, &read)
+        }
+        FieldKind::Boolean { .. } => {
+            let values = [Value::from(true), Value::from(false)];
+            let labels = ["Yes", "No"].map(str::to_owned);
+            // Nobody should agree to something by pressing a key too often.
+            let start = if start.is_null() { &values[1] } else { start };
+            choose(console, &question, field, &values, &labels, start)
+        }
+        FieldKind::One { choices, .. } => {
+            let values: Vec<Value> = choices.iter().map(|c| c.value().into()).collect();
+            let labels: Vec<String> = choices.iter().map(label).collect();
+            choose(console, &question, field, &values, &labels, start)
+        }
+        FieldKind::Many { choices, .. } => tick(console, &question, field, choices, start),
+    }
+}
+
+fn write(
+    console: &mut dyn Console,
+    question: &Question,
+    field: &Field,
+    start: &str,
+    read: &dyn Fn(&str) -> Result<Value, String>,
+) -> Result<Value, Left> {
+    let value = |text: &str| match text {
+        "" if !field.is_required() => Ok(Value::Null),
+        text => read(text),
+    };
+    let check = |text: &str| field.check(&value(text)?);
+    let text = console.write(question, start, &check)?;
+    // It was read once already, by the check.
+    Ok(value(&text).unwrap_or_default())
+}
+
+fn choose(
+    console: &mut dyn Console,
+    question: &Question,
+    field: &Field,
+    values: &[Value],
+    labels: &[String],
+    start: &Value,
+) -> Result<Value, Left> {
+    let (mut all, mut names) = (Vec::new(), Vec::new());
+    if !field.is_required() {
+        all.push(Value::Null);
+        names.push("(leave it out)".to_owned());
+    }
+    all.extend_from_slice(values);
+    names.extend_from_slice(labels);
+    let start = all.iter().position(|value| value == start).unwrap_or(0);
+    let at = console.choose(question, &names, start)?;
+    Ok(all.swap_remove(at))
+}
+
+fn tick(
+    console: &mut dyn Console,
+    question: &Question,
+    field: &Field,
+    choices: &[Choice],
+    start: &Value,
+) -> Result<Value, Left> {
+    let value = |ticked: &[bool]| {
+        let chosen = choices.iter().zip(ticked).filter(|(_, ticked)| **ticked);
+        let values: Vec<Value> = chosen.map(|(choice, _)| choice.value().into()).collect();
+        let nothing = values.is_empty() && !field.is_required();
+        let values = Value::Array(values);
+        match field.check(&values) {
+            Err(_) if nothing => Value::Null,
+            _ => values,
+        }
+    };
+    let check = |ticked: &[bool]| field.check(&value(ticked));
+    let is_in = |choice: &Choice| {
+        let start = start.as_array().map(Vec::as_slice).unwrap_or_default();
+        start.iter().any(|value| value == choice.value())
+    };
+    let ticked: Vec<bool> = choices.iter().map(is_in).collect();
+    let labels: Vec<String> = choices.iter().map(label).collect();
+    let ticked = console.tick(question, &labels, &ticked, &check)?;
+    Ok(value(&ticked))
+}
+
+fn number(text: &str, integer: bool) -> Result<Value, String> {
+    let number = text.trim().parse::<Number>();
+    number.map(Value::Number).map_err(|_| match integer {
+        true => "must be a whole number, as in 42".to_owned(),
+        false => "must be a number, as in 1.5".to_owned(),
+    })
+}
+
+/// A choice's title and, where that says something else, its value.
+fn label(choice: &Choice) -> String {
+    let (title, value) = (one_line(choice.label()), one_line(choice.value()));
+    if title == value {
+        value
+    } else {
+        format!("{title} ({value})")
+    }
+}
+
+/// What a field holds, and how that looks.
+fn shown(field: &Field, value: &Value) -> (Style, String) {
+    let title = |value: &Value| match field.kind() {
+        FieldKind::One { choices, .. } | FieldKind::Many { choices, .. } => choices
+            .iter()
+            .find(|choice| value == choice.value())
+            .map(label),
+        _ => None,
+    };
+    let text = |value: &Value| match value {
+        Value::String(text) => one_line(text),
+        Value::Bool(true) => "Yes".to_owned(),
+        Value::Bool(false) => "No".to_owned(),
+        value => value.to_string(),
+    };
+    let one = |value: &Value| title(value).unwrap_or_else(|| text(value));
+    match value {
+        Value::Null => (DIM, LEFT_OUT.to_owned()),
+        Value::Array(values) if values.is_empty() => (DIM, NONE.to_owned()),
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(one).collect();
+            (GIVEN, values.join(", "))
+        }
+        value => (GIVEN, one(value)),
+    }
+}
+
+/// What can be filled into a field.
+fn hint(field: &Field) -> String {
+    let mut hints = Vec::new();
+    match field.kind() {
+        FieldKind::String {
+            format, min, max, ..
+        } => {
+            hints.extend(format.map(|format| match format {
+                Format::Email => "an e-mail address".to_owned(),
+                Format::Uri => "a URI, as in https://example.com/".to_owned(),
+                Format::Date => "a date, as in 2026-07-28".to_owned(),
+                Format::DateTime => "a date and time, as in 2026-07-28T12:00:00Z".to_owned(),
+            }));
+            hints.extend(limits(*min, *max, " characters"));
+        }
+        FieldKind::Number {
+            integer, min, max, ..
+        } => {
+            let what = if *integer {
+                "a whole number"
+            } else {
+                "a number"
+            };
+            hints.push(what.to_owned());
+            hints.extend(limits(*min, *max, ""));
+        }
+        FieldKind::Boolean { .. } | FieldKind::One { .. } => {}
+        FieldKind::Many { min, max, .. } => hints.extend(limits(*min, *max, " choices")),
+    }
+    let is_written = matches!(
+        field.kind(),
+        FieldKind::String { .. } | FieldKind::Number { .. }
+    );
+    if is_written && !field.is_required() {
+        hints.push("may be left empty".to_owned());
+    }
+    hints.join(", ")
+}
+
+fn limits<T: std::fmt::Display + PartialEq>(
+    min: Option<T>,
+    max: Option<T>,
+    unit: &str,
+) -> Option<String> {
+    match (min, max) {
+        (None, None) => None,
+        (Some(min), None) => Some(format!("at least {min}{unit}")),
+        (None, Some(max)) => Some(format!("at most {max}{unit}")),
+        (Some(min), Some(max)) if min == max => Some(format!("exactly {min}{unit}")),
+        (Some(min), Some(max)) => Some(format!("{min} to {max}{unit}")),
+    }
+}

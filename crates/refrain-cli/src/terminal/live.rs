@@ -1,0 +1,438 @@
+//! A console that draws its prompts, and draws them again when a key is pressed or the size changes.
+//!
+//! What always holds: the terminal is as it was before once a `Live` is gone, however it went; keys are waited for only
+//! while somebody waits for the answer.
+
+mod edit;
+mod frame;
+
+use super::console::{Check, Console, Left, Question, Withdrawn};
+use super::style::{DIM, MARK, STRONG, WRONG};
+use super::text::{Line, clipped, wrapped};
+use anstream::{AutoStream, ColorChoice};
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::{cursor, execute, terminal};
+use edit::Edit;
+use frame::Frame;
+use std::io::{self, Write, stderr};
+use std::ops::Range;
+use std::time::Duration;
+
+/// How often it is looked whether somebody still waits.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The most lines that the label of a prompt takes.
+const MAX_LABEL: usize = 3;
+
+pub(super) struct Live {
+    frame: Frame,
+    with_styles: bool,
+    withdrawn: Withdrawn,
+    _raw: Raw,
+}
+
+/// The terminal's raw mode, in which keys come one by one and unseen.
+struct Raw;
+
+impl Raw {
+    fn enter() -> io::Result<Self> {
+        terminal::enable_raw_mode()?;
+        // From here on the mode is left again, also if this fails.
+        let raw = Self;
+        execute!(stderr(), event::EnableBracketedPaste)?;
+        Ok(raw)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // Nobody is left to be told if the terminal is gone.
+        let _ = execute!(stderr(), event::DisableBracketedPaste, cursor::Show);
+        let _ = terminal::disable_raw_mode();
+    }
+}
+
+/// What happened at the keyboard.
+enum Pressed {
+    Key(KeyCode, KeyModifiers),
+    Pasted(String),
+    Resized,
+}
+
+impl Live {
+    pub(super) fn open(withdrawn: Withdrawn) -> io::Result<Self> {
+        Ok(Self {
+            frame: Frame::default(),
+            with_styles: AutoStream::choice(&stderr()) != ColorChoice::Never,
+            withdrawn,
+            _raw: Raw::enter()?,
+        })
+    }
+
+    /// Columns and rows.
+    fn size() -> (usize, usize) {
+        match terminal::size() {
+            Ok((columns, rows)) if columns > 0 && rows > 0 => (columns.into(), rows.into()),
+            _ => (80, 24),
+        }
+    }
+
+    /// Draws a prompt: what stands above it, its body, and what stands below it. The cursor is in the body, or hidden.
+    fn draw(
+        &mut self,
+        question: &Question,
+        keys: &str,
+        error: Option<&str>,
+        body: impl FnOnce(usize, usize) -> (Vec<Line>, Option<(usize, usize)>),
+    ) -> io::Result<()> {
+        let (columns, rows) = Self::size();
+        // A line that fills the last column may or may not take the next one, too.
+        let columns = columns.saturating_sub(1);
+        let mut lines = head(question, columns);
+        let mut foot: Vec<Line> = error
+            .map(|why| wrapped(why, columns.saturating_sub(4)))
+            .unwrap_or_default()
+            .into_iter()
+            .map(|line| Line::styled(WRONG, format!("  ! {line}")))
+            .collect();
+        let help = format!(
+            "  esc: decline or cancel · {keys} · asked by {}",
+            question.asker
+        );
+        foot.push(Line::styled(DIM, clipped(&help, columns)));
+        let room = rows.saturating_sub(lines.len() + foot.len()).max(1);
+        let (body, cursor) = body(columns, room);
+        let cursor = cursor.map(|(row, column)| (row + lines.len(), column));
+        lines.extend(body);
+        lines.extend(foot);
+        let drawn = self
+            .frame
+            .draw((columns + 1, rows), &lines, cursor, self.with_styles);
+        self.put(&drawn)
+    }
+
+    fn erase(&mut self) -> io::Result<()> {
+        let erased = self.frame.erase(Self::size().0);
+        self.put(&erased)
+    }
+
+    /// All at once, so that nothing flickers.
+    fn put(&self, text: &str) -> io::Result<()> {
+        let mut out = stderr().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
+    fn pressed(&self) -> Result<Pressed, Left> {
+        loop {
+            self.withdrawn.check()?;
+            if !event::poll(LOOK)? {
+                continue;
+            }
+            match event::read()? {
+                Event::Key(KeyEvent {
+                    code,
+                    modifiers,
+                    kind,
+                    ..
+                }) if kind != KeyEventKind::Release => {
+                    let with_control = modifiers.contains(KeyModifiers::CONTROL);
+                    if with_control && code == KeyCode::Char('c') {
+                        return Err(Left::Interrupted);
+                    }
+                    return Ok(Pressed::Key(code, modifiers));
+                }
+                Event::Paste(text) => return Ok(Pressed::Pasted(text)),
+                Event::Resize(..) => return Ok(Pressed::Resized),
+                _ => {}
+            }
+        }
+    }
+
+    /// Like [`Console::choose`], from and to a place in the list; false if it was left by the escape key.
+    fn pick(
+        &mut self,
+        question: &Question,
+        choices: &[String],
+        at: &mut usize,
+    ) -> Result<bool, Left> {
+        let mut typed = String::new();
+        loop {
+            self.draw(question, "enter: choose", None, |columns, room| {
+                let line = |i: usize| {
+                    let text = clipped(&choices[i], columns.saturating_sub(4));
+                    if i == *at {
+                        Line::styled(MARK, format!("  > {text}"))
+                    } else {
+                        Line::plain(format!("    {text}"))
+                    }
+                };
+                (listed(choices.len(), *at, room, line), None)
+            })?;
+            match self.pressed()? {
+                Pressed::Key(KeyCode::Enter, _) => return Ok(true),
+                Pressed::Key(KeyCode::Esc, _) => return Ok(false),
+                Pressed::Key(code, _) => go(code, at, choices, &mut typed),
+                Pressed::Pasted(_) | Pressed::Resized => {}
+            }
+        }
+    }
+
+    /// Asks whether a question is to be left. If not, it goes on.
+    fn leave(&mut self, question: &Question) -> Result<(), Left> {
+        let menu = Question {
+            label: format!("Leave this question? ({})", question.label),
+            hint: String::new(),
+            asker: question.asker.clone(),
+            takes_lines: false,
+        };
+        let choices = [
+            "Go on with it".to_owned(),
+            "Decline: say no".to_owned(),
+            "Cancel: turn away without a yes or no".to_owned(),
+        ];
+        let mut at = 0;
+        let left = self.pick(&menu, &choices, &mut at)?;
+        match at {
+            1 if left => Err(Left::Declined),
+            2 if left => Err(Left::Cancelled),
+            _ => Ok(()),
+        }
+    }
+
+    fn choose_one(
+        &mut self,
+        question: &Question,
+        choices: &[String],
+        start: usize,
+    ) -> Result<usize, Left> {
+        let mut at = start.min(choices.len().saturating_sub(1));
+        while !self.pick(question, choices, &mut at)? {
+            self.leave(question)?;
+        }
+        Ok(at)
+    }
+
+    fn tick_any(
+        &mut self,
+        question: &Question,
+        choices: &[String],
+        start: &[bool],
+        check: Check<'_, [bool]>,
+    ) -> Result<Vec<bool>, Left> {
+        let (mut at, mut typed, mut error) = (0, String::new(), None);
+        let mut ticked = start.to_vec();
+        loop {
+            let keys = "space: tick · enter: done";
+            self.draw(question, keys, error.as_deref(), |columns, room| {
+                let line = |i: usize| {
+                    let cross = if ticked[i] { 'x' } else { ' ' };
+                    let text = clipped(&choices[i], columns.saturating_sub(8));
+                    if i == at {
+                        Line::styled(MARK, format!("  > [{cross}] {text}"))
+                    } else {
+                        Line::plain(format!("    [{cross}] {text}"))
+                    }
+                };
+                (listed(choices.len(), at, room, line), None)
+            })?;
+            match self.pressed()? {
+                Pressed::Key(KeyCode::Enter, _) => match check(&ticked) {
+                    Ok(()) => return Ok(ticked),
+                    Err(why) => error = Some(why),
+                },
+                Pressed::Key(KeyCode::Esc, _) => self.leave(question)?,
+                Pressed::Key(KeyCode::Char(' '), _) => {
+                    ticked[at] = !ticked[at];
+                    error = None;
+                }
+                Pressed::Key(code, _) => go(code, &mut at, choices, &mut typed),
+                Pressed::Pasted(_) | Pressed::Resized => {}
+            }
+        }
+    }
+
+    fn write_text(
+        &mut self,
+        question: &Question,
+        start: &str,
+        check: Check<'_, str>,
+    ) -> Result<String, Left> {
+        let mut edit = Edit::new(start, question.takes_lines);
+        let mut error = None;
+        let keys = match question.takes_lines {
+            true => "enter: done · alt-enter: new line",
+            false => "enter: done",
+        };
+        loop {
+            self.draw(question, keys, error.as_deref(), |columns, room| {
+                let (rows, (row, column)) = edit.rows(columns.saturating_sub(4));
+                let shown = window(rows.len(), row, room);
+                let cursor = (row - shown.start, column + 4);
+                let line = |i: usize| {
+                    let mark = if i == 0 { "  > " } else { "    " };
+                    Line::styled(MARK, mark).then(STRONG, rows[i].clone())
+                };
+                (shown.map(line).collect(), Some(cursor))
+            })?;
+            match self.pressed()? {
+                Pressed::Key(KeyCode::Enter, KeyModifiers::NONE) => {
+                    let text = edit.text();
+                    match check(&text) {
+                        Ok(()) => return Ok(text),
+                        Err(why) => error = Some(why),
+                    }
+                }
+                Pressed::Key(KeyCode::Esc, _) => self.leave(question)?,
+                Pressed::Key(code, modifiers) => {
+                    if edit.press(code, modifiers) {
+                        error = None;
+                    }
+                }
+                Pressed::Pasted(text) => edit.paste(&text),
+                Pressed::Resized => {}
+            }
+        }
+    }
+
+    /// What a prompt gave, once its drawing is gone.
+    fn done<T>(&mut self, answer: Result<T, Left>) -> Result<T, Left> {
+        self.erase()?;
+        answer
+    }
+}
+
+impl Console for Live {
+    fn columns(&self) -> usize {
+        Self::size().0
+    }
+
+    fn say(&mut self, line: &Line) -> io::Result<()> {
+        self.put(&format!("{}\r\n", line.paint(self.with_styles)))
+    }
+
+    fn choose(
+        &mut self,
+        question: &Question,
+        choices: &[String],
+        start: usize,
+    ) -> Result<usize, Left> {
+        let chosen = self.choose_one(question, choices, start);
+        self.done(chosen)
+    }
+
+    fn tick(
+        &mut self,
+        question: &Question,
+        choices: &[String],
+        start: &[bool],
+        check: Check<'_, [bool]>,
+    ) -> Result<Vec<bool>, Left> {
+        let ticked = self.tick_any(question, choices, start, check);
+        self.done(ticked)
+    }
+
+    fn write(
+        &mut self,
+        question: &Question,
+        start: &str,
+        check: Check<'_, str>,
+    ) -> Result<String, Left> {
+        let written = self.write_text(question, start, check);
+        self.done(written)
+    }
+}
+
+/// What stands above a prompt.
+fn head(question: &Question, columns: usize) -> Vec<Line> {
+    let label = wrapped(&question.label, columns.saturating_sub(2));
+    let mut lines: Vec<Line> = label
+        .into_iter()
+        .take(MAX_LABEL)
+        .enumerate()
+        .map(|(i, line)| {
+            let mark = if i == 0 { "? " } else { "  " };
+            Line::styled(MARK, mark).then(STRONG, line)
+        })
+        .collect();
+    if !question.hint.is_empty() {
+        let hint = clipped(&question.hint, columns.saturating_sub(2));
+        lines.push(Line::styled(DIM, format!("  {hint}")));
+    }
+    lines
+}
+
+/// The part of a list that there is room for, with a line that says which part it is.
+fn listed(count: usize, at: usize, room: usize, line: impl Fn(usize) -> Line) -> Vec<Line> {
+    if count <= room {
+        return (0..count).map(line).collect();
+    }
+    let shown = window(count, at, room.saturating_sub(1).max(1));
+    let place = format!("    {} to {} of {count}", shown.start + 1, shown.end);
+    let mut lines: Vec<Line> = shown.map(line).collect();
+    lines.push(Line::styled(DIM, place));
+    lines
+}
+
+/// As many places around one of them as there is room for.
+fn window(count: usize, at: usize, room: usize) -> Range<usize> {
+    let start = (at + 1).saturating_sub(room.div_ceil(2).max(1));
+    let start = start.min(count.saturating_sub(room));
+    start..(start + room).min(count)
+}
+
+/// Moves in a list: by arrows, by pages, or to what begins with the letters typed.
+fn go(code: KeyCode, at: &mut usize, choices: &[String], typed: &mut String) {
+    const PAGE: usize = 10;
+    let last = choices.len().saturating_sub(1);
+    let to = match code {
+        KeyCode::Up => at.checked_sub(1).unwrap_or(last),
+        KeyCode::Down | KeyCode::Tab if *at == last => 0,
+        KeyCode::Down | KeyCode::Tab => *at + 1,
+        KeyCode::PageUp => at.saturating_sub(PAGE),
+        KeyCode::PageDown => (*at + PAGE).min(last),
+        KeyCode::Home => 0,
+        KeyCode::End => last,
+        KeyCode::Char(c) => {
+            typed.extend(c.to_lowercase());
+            let begins = |choice: &String| choice.to_lowercase().starts_with(typed.as_str());
+            match choices.iter().position(begins) {
+                Some(found) => *at = found,
+                None => typed.clear(),
+            }
+            return;
+        }
+        _ => return,
+    };
+    typed.clear();
+    *at = to;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_holds_the_place_and_is_as_large_as_it_can_be() {
+        for count in 1..20 {
+            for at in 0..count {
+                for room in 1..25 {
+                    let window = window(count, at, room);
+                    assert!(window.contains(&at), "{count} {at} {room}: {window:?}");
+                    assert_eq!(window.len(), room.min(count));
+                    assert!(window.end <= count);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn letters_find_a_choice() {
+        let choices = ["Red", "Green", "Grey"].map(str::to_owned);
+        let (mut at, mut typed) = (0, String::new());
+        for (c, found) in [('g', 1), ('r', 1), ('e', 1), ('y', 2), ('x', 2), ('r', 0)] {
+            go(KeyCode::Char(c), &mut at, &choices, &mut typed);
+            assert_eq!(at, found, "{c}");
+        }
+    }
+}

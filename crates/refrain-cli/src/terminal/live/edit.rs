@@ -1,0 +1,217 @@
+//! A text that is being written.
+
+use crate::terminal::text::{columns, push, width};
+use crossterm::event::{KeyCode, KeyModifiers};
+
+/// The text and the place of the cursor in it.
+#[derive(Debug)]
+pub(super) struct Edit {
+    text: Vec<char>,
+    at: usize,
+    takes_lines: bool,
+}
+
+impl Edit {
+    /// A text that is there beforehand, the cursor at its end.
+    pub(super) fn new(text: &str, takes_lines: bool) -> Self {
+        let text: Vec<char> = text.chars().collect();
+        Self {
+            at: text.len(),
+            text,
+            takes_lines,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        self.text.iter().collect()
+    }
+
+    /// Does what a key stands for; false if it stands for nothing that changes the text.
+    pub(super) fn press(&mut self, code: KeyCode, modifiers: KeyModifiers) -> bool {
+        let before = self.text.len();
+        if modifiers.contains(KeyModifiers::CONTROL) {
+            match code {
+                KeyCode::Char('j') => self.insert('\n'),
+                KeyCode::Char('a') => self.at = self.line_start(),
+                KeyCode::Char('e') => self.at = self.line_end(),
+                KeyCode::Char('u') => self.cut(self.line_start(), self.at),
+                KeyCode::Char('k') => self.cut(self.at, self.line_end()),
+                KeyCode::Char('w') => self.cut(self.word_start(), self.at),
+                KeyCode::Char('h') => self.cut(self.at.saturating_sub(1), self.at),
+                _ => {}
+            }
+            return self.text.len() != before;
+        }
+        match code {
+            KeyCode::Enter => self.insert('\n'),
+            KeyCode::Char(c) if !modifiers.contains(KeyModifiers::ALT) => self.insert(c),
+            KeyCode::Backspace => self.cut(self.at.saturating_sub(1), self.at),
+            KeyCode::Delete => self.cut(self.at, (self.at + 1).min(self.text.len())),
+            KeyCode::Left => self.at = self.at.saturating_sub(1),
+            KeyCode::Right => self.at = (self.at + 1).min(self.text.len()),
+            KeyCode::Home => self.at = self.line_start(),
+            KeyCode::End => self.at = self.line_end(),
+            KeyCode::Up => self.line_up(),
+            KeyCode::Down => self.line_down(),
+            _ => {}
+        }
+        self.text.len() != before
+    }
+
+    /// Puts in what was pasted, without a break at its end.
+    pub(super) fn paste(&mut self, text: &str) {
+        let text = text.replace("\r\n", "\n").replace('\r', "\n");
+        for c in text.trim_end_matches('\n').chars() {
+            self.insert(c);
+        }
+    }
+
+    /// The text in rows of at most so many columns, and where the cursor is in them. Characters that would not be seen
+    /// are shown as signs.
+    pub(super) fn rows(&self, most: usize) -> (Vec<String>, (usize, usize)) {
+        let most = most.max(10);
+        let mut rows = vec![String::new()];
+        let mut used = 0;
+        let mut cursor = (0, 0);
+        for i in 0..=self.text.len() {
+            let mut sign = String::new();
+            match self.text.get(i) {
+                Some('\n') | None => {}
+                Some(c) => push(&mut sign, *c),
+            }
+            if used + width(&sign) > most || (i == self.at && used == most) {
+                rows.push(String::new());
+                used = 0;
+            }
+            if i == self.at {
+                cursor = (rows.len() - 1, used);
+            }
+            if self.text.get(i) == Some(&'\n') {
+                rows.push(String::new());
+                used = 0;
+            } else if let Some(row) = rows.last_mut() {
+                used += sign.chars().map(columns).sum::<usize>();
+                row.push_str(&sign);
+            }
+        }
+        (rows, cursor)
+    }
+
+    /// Puts in a character; the end of a line only where there may be several.
+    fn insert(&mut self, c: char) {
+        if c != '\n' || self.takes_lines {
+            self.text.insert(self.at, c);
+            self.at += 1;
+        }
+    }
+
+    fn cut(&mut self, from: usize, to: usize) {
+        self.text.drain(from..to);
+        self.at = from;
+    }
+
+    fn line_start(&self) -> usize {
+        let before = &self.text[..self.at];
+        before.iter().rposition(|c| *c == '\n').map_or(0, |i| i + 1)
+    }
+
+    fn line_end(&self) -> usize {
+        let after = &self.text[self.at..];
+        let next = after.iter().position(|c| *c == '\n');
+        next.map_or(self.text.len(), |i| self.at + i)
+    }
+
+    fn word_start(&self) -> usize {
+        let before = &self.text[..self.at];
+        let end = before.iter().rposition(|c| !c.is_whitespace());
+        let end = end.unwrap_or(0);
+        before[..end]
+            .iter()
+            .rposition(|c| c.is_whitespace())
+            .map_or(0, |i| i + 1)
+    }
+
+    fn line_up(&mut self) {
+        let start = self.line_start();
+        if start > 0 {
+            let column = self.at - start;
+            self.at = start - 1;
+            let (above, end) = (self.line_start(), self.at);
+            self.at = (above + column).min(end);
+        }
+    }
+
+    fn line_down(&mut self) {
+        let column = self.at - self.line_start();
+        let end = self.line_end();
+        if end < self.text.len() {
+            self.at = end + 1;
+            self.at = (end + 1 + column).min(self.line_end());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(edit: &mut Edit, keys: &[KeyCode]) {
+        for key in keys {
+            edit.press(*key, KeyModifiers::NONE);
+        }
+    }
+
+    fn control(edit: &mut Edit, key: char) {
+        edit.press(KeyCode::Char(key), KeyModifiers::CONTROL);
+    }
+
+    #[test]
+    fn keys_do_what_they_do_elsewhere() {
+        use KeyCode::{Backspace, Char, Delete, Down, End, Home, Left, Right, Up};
+        let mut edit = Edit::new("one two", true);
+        press(&mut edit, &[Left, Backspace, Delete, Char('l'), Char('d')]);
+        assert_eq!(edit.text(), "one tld");
+        press(&mut edit, &[Home, Char('a'), End, Char('z'), Right]);
+        assert_eq!(edit.text(), "aone tldz");
+        control(&mut edit, 'w');
+        assert_eq!(edit.text(), "aone ");
+        control(&mut edit, 'w');
+        assert_eq!(edit.text(), "");
+        press(&mut edit, &[Backspace, Delete, Left, Up, Down]);
+        edit.paste("ab\r\ncdef\r\n");
+        assert_eq!(edit.text(), "ab\ncdef");
+        press(&mut edit, &[Up, Char('!')]);
+        assert_eq!(edit.text(), "ab!\ncdef");
+        press(&mut edit, &[Home, Right, Down, Char('?')]);
+        assert_eq!(edit.text(), "ab!\nc?def");
+        control(&mut edit, 'k');
+        control(&mut edit, 'j');
+        assert_eq!(edit.text(), "ab!\nc?\n");
+        press(&mut edit, &[Left]);
+        control(&mut edit, 'u');
+        assert_eq!(edit.text(), "ab!\n\n");
+
+        let mut edit = Edit::new("", false);
+        edit.paste("a\nb");
+        control(&mut edit, 'j');
+        assert_eq!(edit.text(), "ab");
+    }
+
+    #[test]
+    fn rows_are_no_wider_than_they_may_be_and_hold_the_cursor() {
+        let text = "0123456789日本語日本語\x1b[2J\nx\n";
+        for most in 10..30 {
+            let mut edit = Edit::new(text, true);
+            for at in 0..=edit.text.len() {
+                edit.at = at;
+                let (rows, (row, column)) = edit.rows(most);
+                assert!(rows.iter().all(|row| width(row) <= most), "{rows:?}");
+                assert!(row < rows.len() && column <= most, "{row} {column}");
+                assert_eq!(rows.concat(), "0123456789日本語日本語␛[2Jx", "{most} {at}");
+            }
+        }
+        let (rows, cursor) = Edit::new("ab\ncd", true).rows(10);
+        assert_eq!((rows.len(), cursor), (2, (1, 2)));
+        assert_eq!(Edit::new("0123456789", true).rows(10).1, (1, 0));
+    }
+}

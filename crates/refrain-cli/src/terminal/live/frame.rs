@@ -1,0 +1,82 @@
+//! Lines that are drawn again and again in one place.
+
+use crate::terminal::text::Line;
+use crossterm::Command;
+use crossterm::cursor::{Hide, MoveToColumn, MoveUp, Show};
+use crossterm::terminal::{Clear, ClearType};
+
+/// What is drawn at the moment: how wide its lines are, and where the cursor is in it.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    widths: Vec<usize>,
+    cursor: (usize, usize),
+}
+
+impl Frame {
+    /// What must be written to have these lines, narrower than the terminal, in place of those that were drawn. Without a
+    /// place for the cursor it is hidden.
+    pub(super) fn draw(
+        &mut self,
+        (columns, rows): (usize, usize),
+        lines: &[Line],
+        cursor: Option<(usize, usize)>,
+        with_styles: bool,
+    ) -> String {
+        let mut out = self.erase(columns);
+        // What scrolls off the top could not be erased again.
+        let hidden = lines.len().saturating_sub(rows);
+        let lines = &lines[hidden..];
+        let painted: Vec<String> = lines.iter().map(|line| line.paint(with_styles)).collect();
+        out.push_str(&painted.join("\r\n"));
+        let last = lines.len().saturating_sub(1);
+        self.widths = lines.iter().map(Line::width).collect();
+        self.cursor = match cursor {
+            Some((row, column)) => (row.saturating_sub(hidden).min(last), column),
+            None => (last, 0),
+        };
+        up(&mut out, last - self.cursor.0);
+        command(&mut out, MoveToColumn(short(self.cursor.1)));
+        if cursor.is_some() {
+            command(&mut out, Show);
+        }
+        out
+    }
+
+    /// What must be written to have nothing in place of what was drawn. The cursor is where the first line began.
+    pub(super) fn erase(&mut self, columns: usize) -> String {
+        let mut out = String::new();
+        command(&mut out, Hide);
+        up(&mut out, self.above(columns));
+        command(&mut out, MoveToColumn(0));
+        command(&mut out, Clear(ClearType::FromCursorDown));
+        *self = Self::default();
+        out
+    }
+
+    /// The rows above the cursor. A terminal that has become narrower has broken the lines that are too wide for it.
+    fn above(&self, columns: usize) -> usize {
+        let columns = columns.max(1);
+        let broken: usize = self
+            .widths
+            .iter()
+            .take(self.cursor.0)
+            .map(|width| width.div_ceil(columns).max(1))
+            .sum();
+        broken + self.cursor.1 / columns
+    }
+}
+
+fn up(out: &mut String, rows: usize) {
+    if rows > 0 {
+        command(out, MoveUp(short(rows)));
+    }
+}
+
+fn command(out: &mut String, command: impl Command) {
+    // A string takes everything.
+    let _ = command.write_ansi(out);
+}
+
+fn short(n: usize) -> u16 {
+    u16::try_from(n).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,176 @@
+//! A console of lines, for terminals that can do nothing else.
+
+use super::console::{Check, Console, Left, Question, Withdrawn};
+use super::text::{Line, one_line};
+use std::io::{self, BufRead, Write, stderr, stdin};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How often it is looked whether somebody still waits.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The columns that text is broken at.
+const COLUMNS: usize = 80;
+
+/// What leaves a prompt.
+const DECLINE: &str = ":decline";
+const CANCEL: &str = ":cancel";
+/// What stands for a text that is empty, or for no choices, where there is something beforehand.
+const NOTHING: &str = ":nothing";
+
+pub(super) struct Plain {
+    withdrawn: Withdrawn,
+}
+
+impl Plain {
+    pub(super) fn open(withdrawn: Withdrawn) -> Self {
+        Self { withdrawn }
+    }
+
+    /// Asks until an answer can be read; nothing is the empty answer.
+    fn ask<T>(
+        &mut self,
+        question: &Question,
+        choices: &[String],
+        how: &str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, Left> {
+        let mut prompt = format!("? {}", question.label);
+        if !question.hint.is_empty() {
+            prompt = format!("{prompt} ({})", question.hint);
+        }
+        print(&format!("{prompt}\n  asked by {}", question.asker))?;
+        for (i, choice) in choices.iter().enumerate() {
+            print(&format!("  {}. {choice}", i + 1))?;
+        }
+        loop {
+            print(&format!("  {how}, or {DECLINE}, {CANCEL}"))?;
+            write!(stderr(), "> ")?;
+            stderr().flush()?;
+            let answer = self.line()?;
+            match answer.as_str() {
+                DECLINE => return Err(Left::Declined),
+                CANCEL => return Err(Left::Cancelled),
+                answer => match read(answer) {
+                    Ok(answer) => return Ok(answer),
+                    Err(why) => print(&format!("  ! {why}"))?,
+                },
+            }
+        }
+    }
+
+    fn line(&self) -> Result<String, Left> {
+        let lines = lines().lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            self.withdrawn.check()?;
+            match lines.recv_timeout(LOOK) {
+                Ok(line) => return Ok(line?),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(Left::Interrupted),
+            }
+        }
+    }
+}
+
+impl Console for Plain {
+    fn columns(&self) -> usize {
+        COLUMNS
+    }
+
+    fn say(&mut self, line: &Line) -> io::Result<()> {
+        print(&line.paint(false))
+    }
+
+    fn choose(
+        &mut self,
+        question: &Question,
+        choices: &[String],
+        start: usize,
+    ) -> Result<usize, Left> {
+        let how = format!("a number; nothing is {}", start + 1);
+        self.ask(question, choices, &how, |answer| match answer {
+            "" => Ok(start),
+            answer => place(answer, choices.len()),
+        })
+    }
+
+    fn tick(
+        &mut self,
+        question: &Question,
+        choices: &[String],
+        start: &[bool],
+        check: Check<'_, [bool]>,
+    ) -> Result<Vec<bool>, Left> {
+        let boxed = |(choice, ticked): (&String, &bool)| {
+            let cross = if *ticked { 'x' } else { ' ' };
+            format!("[{cross}] {choice}")
+        };
+        let boxes: Vec<String> = choices.iter().zip(start).map(boxed).collect();
+        let how = format!("numbers with spaces between; nothing is as shown, {NOTHING} is none");
+        self.ask(question, &boxes, &how, |answer| {
+            let mut ticked = vec![false; choices.len()];
+            match answer {
+                "" => ticked.copy_from_slice(start),
+                NOTHING => {}
+                answer => {
+                    for word in answer.split_whitespace() {
+                        ticked[place(word, choices.len())?] = true;
+                    }
+                }
+            }
+            check(&ticked).map(|()| ticked)
+        })
+    }
+
+    fn write(
+        &mut self,
+        question: &Question,
+        start: &str,
+        check: Check<'_, str>,
+    ) -> Result<String, Left> {
+        let how = match start {
+            "" => "one line".to_owned(),
+            start => format!(
+                "one line; nothing is {:?}, {NOTHING} is an empty one",
+                one_line(start)
+            ),
+        };
+        self.ask(question, &[], &how, |answer| {
+            let text = match answer {
+                "" => start,
+                NOTHING => "",
+                answer => answer,
+            };
+            check(text).map(|()| text.to_owned())
+        })
+    }
+}
+
+fn place(answer: &str, count: usize) -> Result<usize, String> {
+    match answer.parse::<usize>() {
+        Ok(n) if (1..=count).contains(&n) => Ok(n - 1),
+        _ => Err(format!("must be a number from 1 to {count}")),
+    }
+}
+
+fn print(text: &str) -> io::Result<()> {
+    writeln!(stderr(), "{text}")
+}
+
+/// The lines of standard input. They are read elsewhere, because reading cannot be given up.
+fn lines() -> &'static Mutex<Receiver<io::Result<String>>> {
+    static LINES: OnceLock<Mutex<Receiver<io::Result<String>>>> = OnceLock::new();
+    LINES.get_or_init(|| {
+        let (sender, receiver) = channel();
+        thread::spawn(move || {
+            for line in stdin().lock().lines() {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Mutex::new(receiver)
+    })
+}

@@ -1,0 +1,222 @@
+//! Text for a terminal.
+//!
+//! What always holds: text that somebody else wrote comes out of here without a character that could move the cursor,
+//! change colours, turn the direction of writing or stay unseen.
+
+use anstyle::Style;
+use unicode_width::UnicodeWidthChar;
+
+/// The most of one text that is shown.
+const MAX_CHARACTERS: usize = 20_000;
+
+/// The columns of a tab.
+const TAB: &str = "    ";
+
+/// A server's text on several lines.
+pub(super) fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let text = text.replace("\r\n", "\n");
+    let mut characters = text.chars();
+    for c in characters.by_ref().take(MAX_CHARACTERS) {
+        match c {
+            '\n' => shown.push('\n'),
+            '\t' => shown.push_str(TAB),
+            c => push(&mut shown, c),
+        }
+    }
+    match characters.count() {
+        0 => {}
+        more => shown.push_str(&format!("\n[{more} more characters are not shown]")),
+    }
+    shown
+}
+
+/// A server's text on one line; what would break the line is shown as a sign.
+pub(super) fn one_line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars().take(MAX_CHARACTERS) {
+        push(&mut shown, c);
+    }
+    shown
+}
+
+/// Appends a character, or the sign that stands for it.
+pub(crate) fn push(shown: &mut String, c: char) {
+    match c {
+        '\0'..='\x1f' => shown.extend(char::from_u32(0x2400 + u32::from(c))),
+        '\x7f' => shown.push('\u{2421}'),
+        c if is_hidden(c) => shown.extend(c.escape_unicode()),
+        c => shown.push(c),
+    }
+}
+
+/// Whether a character acts on a terminal or on its neighbours without being seen.
+fn is_hidden(c: char) -> bool {
+    matches!(c,
+        '\u{80}'..='\u{9f}'
+        | '\u{ad}'
+        | '\u{61c}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{180e}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{3164}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+/// The columns that a text takes.
+pub(super) fn width(text: &str) -> usize {
+    text.chars().map(columns).sum()
+}
+
+/// The columns that a character takes.
+pub(super) fn columns(c: char) -> usize {
+    c.width().unwrap_or(0)
+}
+
+/// The text in lines of at most so many columns, broken at spaces where that is possible.
+pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(8);
+    let mut lines = Vec::new();
+    for paragraph in text.split('\n') {
+        let mut line = String::new();
+        for word in paragraph.split(' ') {
+            let room = columns.saturating_sub(width(&line) + 1);
+            if !line.is_empty() && width(word) > room {
+                lines.push(std::mem::take(&mut line));
+            } else if !line.is_empty() {
+                line.push(' ');
+            }
+            let mut pieces = broken(word, columns);
+            let last = pieces.pop().unwrap_or_default();
+            lines.append(&mut pieces);
+            line.push_str(&last);
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// The text in pieces of at most so many columns.
+pub(super) fn broken(text: &str, columns: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut used = 0;
+    for c in text.chars() {
+        let wide = self::columns(c);
+        if used + wide > columns.max(2) {
+            pieces.push(String::new());
+            used = 0;
+        }
+        used += wide;
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(c);
+        }
+    }
+    pieces
+}
+
+/// The text, cut off with a sign if it takes more columns.
+pub(super) fn clipped(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut cut = broken(text, columns.saturating_sub(1)).swap_remove(0);
+    cut.push('…');
+    cut
+}
+
+/// One line, in parts that have their own styles.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line(Vec<(Style, String)>);
+
+impl Line {
+    /// A line of plain text.
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        Self::default().then(Style::new(), text)
+    }
+
+    /// A line of one style.
+    pub(super) fn styled(style: Style, text: impl Into<String>) -> Self {
+        Self::default().then(style, text)
+    }
+
+    /// The line with more text after it.
+    pub(super) fn then(mut self, style: Style, text: impl Into<String>) -> Self {
+        self.0.push((style, text.into()));
+        self
+    }
+
+    /// The columns it takes.
+    pub(super) fn width(&self) -> usize {
+        self.0.iter().map(|(_, text)| width(text)).sum()
+    }
+
+    /// The line as it is written, with or without its styles.
+    pub(super) fn paint(&self, with_styles: bool) -> String {
+        let part = |(style, text): &(Style, String)| {
+            if with_styles {
+                format!("{style}{text}{style:#}")
+            } else {
+                text.clone()
+            }
+        };
+        self.0.iter().map(part).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_text_acts_on_the_terminal() {
+        let hostile = "a\x1b[2J\x1b]0;title\x07b\rc\x08d\u{9b}31me\u{202e}f\u{200b}g\u{feff}h\x7f";
+        assert_eq!(
+            harmless(hostile),
+            "a␛[2J␛]0;title␇b␍c␈d\\u{9b}31me\\u{202e}f\\u{200b}g\\u{feff}h␡"
+        );
+        for c in (0..=0x10_ffff).filter_map(char::from_u32) {
+            let shown = one_line(&c.to_string());
+            assert!(!shown.contains(char::is_control), "{c:?}");
+            assert!(c == '\n' || harmless(&c.to_string()).trim() == shown.trim() || c == '\t');
+        }
+        assert_eq!(one_line("a\r\n\tb"), "a␍␊␉b");
+        assert_eq!(harmless("a\r\n\tb"), "a\n    b");
+    }
+
+    #[test]
+    fn a_flood_is_cut_off_and_said_to_be() {
+        let flood = harmless(&"x\n".repeat(MAX_CHARACTERS));
+        assert!(flood.ends_with("[20000 more characters are not shown]"));
+        assert!(flood.len() < 2 * MAX_CHARACTERS);
+    }
+
+    #[test]
+    fn lines_are_no_wider_than_they_may_be() {
+        let text = "a quick brown fox 日本語日本語日本語 averyveryverylongwordindeed\n\nend";
+        for columns in 8..40 {
+            let lines = wrapped(text, columns);
+            assert!(lines.iter().all(|line| width(line) <= columns), "{lines:?}");
+            let letters = |text: &str| text.replace([' ', '\n'], "");
+            assert_eq!(letters(&lines.concat()), letters(text));
+        }
+        assert_eq!(wrapped("one two  three", 9), ["one two ", "three"]);
+        assert_eq!(wrapped("", 9), [""]);
+        assert_eq!(clipped("日本語", 5), "日本…");
+        assert_eq!(clipped("日本語", 6), "日本語");
+        assert_eq!(clipped("日本語", 4), "日…");
+    }
+
+    #[test]
+    fn a_line_is_as_wide_as_its_text() {
+        let line = Line::plain("ab").then(Style::new().bold(), "日");
+        assert_eq!(line.width(), 4);
+        assert_eq!(line.paint(false), "ab日");
+        assert_eq!(line.paint(true), "ab\x1b[1m日\x1b[0m");
+    }
+}

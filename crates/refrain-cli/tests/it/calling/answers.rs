@@ -1,0 +1,338 @@
+//! Calls, and the answers that are given with them.
+
+use super::{assert_says, json, with_env};
+use crate::support::{Files, Serve, in_time, program, run};
+use serde_json::{Value, json};
+use std::process::Stdio;
+use tokio::io::AsyncWriteExt;
+
+const WEATHER: &str = "Current weather in Paris:\nTemperature: 72°F\nConditions: Partly cloudy\n";
+
+#[tokio::test]
+async fn a_result_is_printed_for_people_and_for_programs() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let plain = run(["call", &url, "echo", "text=hello"]).await;
+    assert_eq!(
+        (plain.code, &*plain.out, &*plain.err),
+        (0, "Echo: hello\n", "")
+    );
+    let whole = run(["call", &url, "echo", "text=hello", "--json"]).await;
+    assert_eq!(whole.code, 0, "{whole:?}");
+    assert_eq!(
+        json(&whole)["content"],
+        json!([{"type": "text", "text": "Echo: hello"}])
+    );
+    assert_eq!(json(&whole)["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn arguments_are_pairs_an_object_or_on_standard_input() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    // The schema says string, so that a number is text.
+    let pairs = run(["call", &url, "echo", "text=5"]).await;
+    assert_eq!(pairs.out, "Echo: 5\n", "{pairs:?}");
+    let item = [
+        "call",
+        &url,
+        "update_work_item",
+        "workItemId=7",
+        "fields={\"a\":1}",
+    ];
+    let item = run(item).await;
+    assert_eq!(item.out, "Bug #7 updated.\n", "{item:?}");
+    let object = run(["call", &url, "echo", r#"{"text": "a b"}"#]).await;
+    assert_eq!(object.out, "Echo: a b\n", "{object:?}");
+
+    let mut command = program();
+    command
+        .args(["call", &url, "echo", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().expect("the binary can be started");
+    let mut input = child.stdin.take().expect("a pipe");
+    input
+        .write_all(br#"{"text": "in"}"#)
+        .await
+        .expect("it reads");
+    drop(input);
+    let output = in_time("the end", child.wait_with_output()).await;
+    let output = output.expect("it ends");
+    assert_eq!(output.stdout, b"Echo: in\n");
+
+    for (bad, part) in [
+        ("nonsense", "NAME=VALUE"),
+        ("{\"text\": }", "not JSON"),
+        ("[1]", "NAME=VALUE"),
+    ] {
+        let said = run(["call", &url, "echo", bad]).await;
+        assert_says(&said, 2, &[part]);
+        assert_eq!(said.out, "");
+    }
+}
+
+#[tokio::test]
+async fn forms_are_answered_in_every_way() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let call = ["call", &url, "get_weather", "location=Paris"];
+    let file = files.write("answers.json", r#"{"github_login": {"name": "Ada"}}"#);
+    let file = file.display().to_string();
+    for answer in [
+        ["--answer", r#"github_login={"name": "Ada"}"#],
+        [
+            "--answer",
+            r#"github_login={"action": "accept", "content": {"name": "Ada"}}"#,
+        ],
+        ["--answers", &file],
+    ] {
+        let said = run([&call[..], &answer].concat()).await;
+        assert_eq!((said.code, said.out.as_str()), (0, WEATHER), "{said:?}");
+        assert_eq!(said.err, "");
+    }
+    for (word, text) in [("decline", "declined"), ("cancel", "cancelled")] {
+        let answer = format!("github_login={word}");
+        let said = run([&call[..], &["--answer", &answer]].concat()).await;
+        assert_says(&said, 1, &["get_weather says that it failed"]);
+        assert!(said.out.contains(text), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_answered_is_told_with_how_to_answer_it() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let item = [
+        "call",
+        &url,
+        "update_work_item",
+        "workItemId=7",
+        r#"fields={"System.State": "Resolved"}"#,
+    ];
+    let said = run(item).await;
+    let about = format!("update_work_item at Refrain's tools ({url}) asks:");
+    assert_says(
+        &said,
+        3,
+        &[
+            &about,
+            "resolution  form",
+            "Resolving Bug #7 requires a resolution. How was this bug resolved?",
+            r#"one of "Fixed", "Won't Fix", "Duplicate", "By Design""#,
+            "Resolution type for this bug",
+            r#"--answer 'resolution={"resolution":"Fixed"}'"#,
+            "--save FILE",
+            "refrain resume FILE --answer KEY=JSON",
+        ],
+    );
+    assert_eq!(said.out, "");
+
+    let said = run([&item[..], &["--json"]].concat()).await;
+    assert_says(&said, 3, &["not everything was answered"]);
+    let asked = &json(&said)["asked"][0];
+    assert_eq!(asked["key"], "resolution");
+    assert_eq!(asked["kind"], "form");
+    assert_eq!(asked["why"], "no answer was given");
+    assert_eq!(
+        asked["requestedSchema"]["properties"]["resolution"]["enum"][1],
+        "Won't Fix"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_not_sent() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let call = ["call", &url, "get_weather", "location=Paris", "--answer"];
+    let unfit = run([&call[..], &[r#"github_login={"name": 1}"#]].concat()).await;
+    assert_says(&unfit, 3, &["(name: must be a string)"]);
+    let other = run([&call[..], &["github_login=1"]].concat()).await;
+    assert_says(&other, 3, &["filled in with an object"]);
+    // The key was misspelt.
+    let elsewhere = run([&call[..], &[r#"githublogin={"name": "Ada"}"#]].concat()).await;
+    assert_says(
+        &elsewhere,
+        3,
+        &[
+            r#"nothing asked for the answer "githublogin""#,
+            "github_login",
+        ],
+    );
+    for (bad, part) in [
+        ("github_login={name: Ada}", "neither JSON nor one of"),
+        ("github_login", "`=`"),
+    ] {
+        let said = run([&call[..], &[bad]].concat()).await;
+        assert_says(&said, 2, &[part]);
+    }
+    let files = Files::new();
+    let list = files.write("list.json", "[1]").display().to_string();
+    let said = run(["call", &url, "echo", "--answers", &list]).await;
+    assert_says(&said, 2, &["one JSON object"]);
+    let said = run(["call", &url, "echo", "--answers", "/nowhere.json"]).await;
+    assert_says(&said, 2, &["/nowhere.json", "cannot be read"]);
+}
+
+#[tokio::test]
+async fn a_command_answers_for_the_model() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let asked = files.path("asked.json").display().to_string();
+    let sampler = format!("cat > '{asked}'; echo It is flat.");
+    let call = ["call", &url, "analyze_data", "data=1,1,1", "--sampler"];
+    let said = run([&call[..], &[&sampler]].concat()).await;
+    assert_eq!((said.code, &*said.out), (0, "It is flat.\n"), "{said:?}");
+    let question = std::fs::read_to_string(&asked).expect("the sampler was asked");
+    let question: Value = serde_json::from_str(&question).expect("JSON");
+    assert_eq!(question["maxTokens"], 500);
+    assert_eq!(
+        question["messages"][0]["content"]["text"],
+        "Analyze this data:\n1,1,1"
+    );
+
+    let whole = r#"echo '{"role": "assistant", "model": "m", "content": {"type": "text", "text": "Flat."}}'"#;
+    let said = run([&call[..], &[whole]].concat()).await;
+    assert_eq!((said.code, &*said.out), (0, "Flat.\n"), "{said:?}");
+    let said = run([&call[..], &["exit 7"]].concat()).await;
+    assert_says(&said, 3, &["the sampler failed (exit status: 7)"]);
+    let without = run(&call[..4]).await;
+    assert_says(
+        &without,
+        3,
+        &["there is no --sampler", "Analyze this data:"],
+    );
+    let by_hand = run([&call[..4], &["--answer", r#"analysis="Flat.""#]].concat()).await;
+    assert_eq!((by_hand.code, &*by_hand.out), (0, "Flat.\n"), "{by_hand:?}");
+}
+
+#[tokio::test]
+async fn roots_are_told_where_they_were_named() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let dir = files.path("a directory");
+    std::fs::create_dir(&dir).expect("a directory");
+    let whole = dir.canonicalize().expect("a path").display().to_string();
+    let dir = dir.display().to_string();
+    let said = run(["call", &url, "project_roots", "--root", &dir]).await;
+    let uri = format!("file://{}", whole.replace(' ', "%20"));
+    assert_eq!(said.out, format!("1 roots:\n{uri}\n"), "{said:?}");
+    let without = run(["call", &url, "project_roots"]).await;
+    assert_says(&without, 3, &["roots  roots", "name them with --root"]);
+    let nowhere = run(["call", &url, "project_roots", "--root", "/nowhere"]).await;
+    assert_says(&nowhere, 2, &["--root /nowhere"]);
+}
+
+#[tokio::test]
+async fn a_visit_is_agreed_to_and_the_url_is_shown_whole() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let call = ["call", &url, "connect_account", "service=maps"];
+    let said = run(call).await;
+    assert_says(
+        &said,
+        3,
+        &[
+            "connect  url",
+            "https://example.com/connect/maps?visit=",
+            "--answer connect=accept",
+        ],
+    );
+    // The service is sure at the second look.
+    let both = ["--answer", "connect=accept", "--answer", "connect#2=accept"];
+    let said = run([&call[..], &both].concat()).await;
+    assert_eq!(
+        (said.code, &*said.out),
+        (0, "Connected to maps.\n"),
+        "{said:?}"
+    );
+    let said = run([&call[..], &["--answer", "connect=decline"]].concat()).await;
+    assert_says(&said, 1, &["says that it failed"]);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_says_why() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let said = run(["call", &url, "nope"]).await;
+    assert_says(
+        &said,
+        1,
+        &["the server refused: Unknown tool: nope (-32602)"],
+    );
+    assert_eq!(said.out, "");
+    let said = run(["call", &url, "nope", "--json"]).await;
+    assert_eq!(said.code, 1);
+    assert_eq!(json(&said)["error"]["code"], -32602);
+    // What does not fit the tool's schema is told by the tool's result.
+    let said = run(["call", &url, "sum", "to=0"]).await;
+    assert_says(&said, 1, &["sum says that it failed"]);
+    assert!(said.out.contains("to"), "{said:?}");
+}
+
+#[tokio::test]
+async fn access_tokens_come_from_a_file_or_the_environment() {
+    const SECRET: &str = "secret-of-alice-1";
+    let files = Files::new();
+    let tokens = files.write("tokens", &format!("alice {SECRET}\n"));
+    let instance = Serve::new().tokens(&tokens).start().await;
+    let url = instance.url();
+    let right = files.write("right", &format!("{SECRET}\n"));
+    let wrong = files.write("wrong", "secret-of-nobody\n");
+    let broken = files.write("broken", "two words\n");
+    let call = ["call", &url, "echo", "text=x", "--trace=9"];
+
+    let without = run(call).await;
+    assert_says(
+        &without,
+        5,
+        &["access token", "--bearer-file", "$REFRAIN_TOKEN"],
+    );
+    let file = |path: &std::path::Path| path.display().to_string();
+    let said = run([&call[..], &["--bearer-file", &file(&wrong)]].concat()).await;
+    assert_says(&said, 5, &["access token"]);
+    assert!(!said.err.contains("secret-of-nobody"), "{said:?}");
+    let said = run([&call[..], &["--bearer-file", &file(&broken)]].concat()).await;
+    assert_says(&said, 2, &["visible ASCII"]);
+    let said = run([&call[..], &["--bearer-file", "/nowhere"]].concat()).await;
+    assert_says(&said, 2, &["/nowhere"]);
+
+    let by_file = run([&call[..], &["--bearer-file", &file(&right)]].concat()).await;
+    let by_env = with_env("REFRAIN_TOKEN", SECRET, &call).await;
+    for said in [by_file, by_env] {
+        assert_eq!((said.code, &*said.out), (0, "Echo: x\n"), "{said:?}");
+        assert!(said.err.contains("tools/call echo"), "{said:?}");
+        assert!(!said.err.contains(SECRET), "a secret is shown: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_usage_says_what_is_missing() {
+    for (args, part) in [
+        (&["call"][..], "where is the server?"),
+        (&["call", "http://127.0.0.1:1/mcp"], "which tool?"),
+        (&["prompt", "http://127.0.0.1:1/mcp"], "which prompt?"),
+        (&["read", "http://127.0.0.1:1/mcp"], "which URI?"),
+        (&["task", "get", "http://127.0.0.1:1/mcp"], "which task?"),
+        (&["call", "ftp://example.com", "echo"], "http://"),
+        (&["call", "http://me@127.0.0.1:1/", "echo"], "user name"),
+        (&["tools", "--stdio"], "COMMAND"),
+        (&["tools", "--", "cat"], "--stdio"),
+        (
+            &["tools", "--stdio", "http://127.0.0.1:1", "--", "cat"],
+            "too many",
+        ),
+        (&["call", "x", "y", "--rounds", "0"], "--rounds"),
+        (&["call", "x", "y", "--deadline", "soon"], "--deadline"),
+        (&["call", "x", "y", "--log", "loud"], "warning"),
+        (&["resume"], "FILE"),
+    ] {
+        assert_says(&run(args).await, 2, &[part]);
+    }
+    let help = run(["call", "--help"]).await;
+    assert!(help.ok && help.out.contains("Exit codes:"), "{help:?}");
+    assert!(help.out.contains("130  interrupted"), "{help:?}");
+}

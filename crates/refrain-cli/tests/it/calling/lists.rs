@@ -1,0 +1,154 @@
+//! What a server has, and calls that are not tools.
+
+use super::{assert_says, json};
+use crate::support::{Serve, run};
+use refrain::prelude::*;
+use refrain::{AllowedHosts, Prompt, Resource, ResourceTemplate, serve};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+#[derive(Deserialize, Elicit)]
+struct Name {
+    /// What to call you
+    name: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Greet {
+    /// How to greet
+    tone: String,
+}
+
+async fn greet(cx: Cx, args: Greet) -> Result<String> {
+    let Name { name } = cx.elicit("name", "Who is it?").await?;
+    Ok(format!("Greet {name}, {}.", args.tone))
+}
+
+async fn notes(cx: Cx) -> Result<String> {
+    let Name { name } = cx.elicit("name", "Whose notes?").await?;
+    Ok(format!("Notes of {name}"))
+}
+
+async fn talk(cx: Cx) -> Result<String> {
+    cx.log(LogLevel::Info, "all is well");
+    cx.log(LogLevel::Warning, json!({"disk": "full"}));
+    Ok("done".to_owned())
+}
+
+async fn hostile(_: Cx) -> Result<String> {
+    Ok("before\u{1b}[2Jafter".to_owned())
+}
+
+/// A server with all there is, until the test ends.
+pub(super) async fn offered() -> String {
+    let server = Server::builder("offered", "2")
+        .tool(Tool::new("talk", talk))
+        .tool(Tool::new("hostile", hostile).describe("Clears\u{1b}[2J the screen."))
+        .prompt(Prompt::new("greet", greet).describe("Greets somebody."))
+        .resource(Resource::new("notes://mine", "notes", notes).describe("What I wrote."))
+        .resource_template(ResourceTemplate::new("notes://{of}", "all", notes))
+        .build()
+        .expect("a usable server");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let never = std::future::pending();
+    tokio::spawn(serve(listener, server, AllowedHosts::local(), never));
+    format!("http://{address}/mcp")
+}
+
+#[tokio::test]
+async fn tools_are_listed_with_their_arguments() {
+    let instance = Serve::new().start().await;
+    let said = run(["tools", &instance.url()]).await;
+    assert_eq!((said.code, &*said.err), (0, ""), "{said:?}");
+    let weather = "get_weather\n    Tells the weather, once it knows who is asking.\n    \
+                   location  string  required  The city to look at.\n";
+    assert!(said.out.contains(weather), "{}", said.out);
+    assert!(
+        !said.out.contains('\u{1b}'),
+        "colours where there is no terminal"
+    );
+    let said = run(["tools", &instance.url(), "--json"]).await;
+    let tools = json(&said);
+    let tools = tools.as_array().expect("a list");
+    let weather = tools.iter().find(|tool| tool["name"] == "get_weather");
+    let weather = weather.expect("it is listed");
+    assert_eq!(weather["inputSchema"]["required"], json!(["location"]));
+
+    let url = offered().await;
+    let said = run(["tools", &url]).await;
+    assert!(said.out.contains("Clears␛[2J the screen."), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_server_without_prompts_has_none() {
+    let instance = Serve::new().start().await;
+    for what in ["prompts", "resources"] {
+        let said = run([what, &instance.url()]).await;
+        let none = format!("refrain: the server has no {what}\n");
+        assert_eq!((said.code, &*said.out, &*said.err), (0, "", &*none));
+    }
+    let said = run(["prompts", &instance.url(), "--json"]).await;
+    assert_eq!(json(&said), json!([]));
+}
+
+#[tokio::test]
+async fn prompts_are_listed_and_got() {
+    let url = offered().await;
+    let said = run(["prompts", &url]).await;
+    let list = "greet\n    Greets somebody.\n    tone  required  How to greet\n";
+    assert_eq!(said.out, list, "{said:?}");
+    let said = run(["prompts", &url, "--json"]).await;
+    assert_eq!(json(&said)[0]["arguments"][0]["name"], "tone");
+
+    let prompt = ["prompt", &url, "greet", "tone=warmly"];
+    let said = run(prompt).await;
+    assert_says(&said, 3, &["greet at offered", "name  form", "Who is it?"]);
+    let answer = ["--answer", r#"name={"name": "Ada"}"#];
+    let said = run([&prompt[..], &answer].concat()).await;
+    assert_eq!(said.out, "user:\nGreet Ada, warmly.\n", "{said:?}");
+    let said = run([&prompt[..], &answer, &["--json"]].concat()).await;
+    assert_eq!(json(&said)["messages"][0]["role"], "user");
+}
+
+#[tokio::test]
+async fn resources_are_listed_with_templates_and_read() {
+    let url = offered().await;
+    let said = run(["resources", &url]).await;
+    for part in [
+        "notes://mine  notes\n    What I wrote.",
+        "notes://{of}  all",
+        "a template",
+    ] {
+        assert!(said.out.contains(part), "{said:?}");
+    }
+    let said = run(["resources", &url, "--json"]).await;
+    assert_eq!(json(&said)["resources"][0]["uri"], "notes://mine");
+    assert_eq!(
+        json(&said)["resourceTemplates"][0]["uriTemplate"],
+        "notes://{of}"
+    );
+
+    let said = run(["read", &url, "notes://mine"]).await;
+    assert_says(&said, 3, &["Whose notes?"]);
+    let answer = ["--answer", r#"name={"name": "Ada"}"#];
+    let said = run([&["read", &url, "notes://mine"][..], &answer].concat()).await;
+    assert_eq!(said.out, "Notes of Ada\n", "{said:?}");
+    let said = run([&["read", &url, "notes://mine", "--json"][..], &answer].concat()).await;
+    assert_eq!(json(&said)["contents"][0]["text"], "Notes of Ada");
+    let said = run(["read", &url, "other://thing"]).await;
+    assert_says(&said, 1, &["Unknown resource"]);
+}
+
+#[tokio::test]
+async fn a_server_says_what_it_is() {
+    let url = offered().await;
+    let said = run(["discover", &url]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    for part in ["offered 2", &url, "2026-07-28", "\"prompts\""] {
+        assert!(said.out.contains(part), "{said:?}");
+    }
+    let said = run(["discover", &url, "--json"]).await;
+    assert_eq!(json(&said)["serverInfo"]["name"], "offered");
+    assert_eq!(json(&said)["version"], "2026-07-28");
+}

@@ -1,0 +1,36 @@
+//! The client's commands, as people and scripts use them: against `refrain serve`, and against servers that are not as
+//! they should be.
+
+mod answers;
+mod bad_servers;
+mod lists;
+mod saved;
+mod stdio;
+mod tasks;
+mod terminal;
+mod trace;
+
+use crate::support::{Said, program, said};
+use serde_json::Value;
+use std::ffi::OsStr;
+
+/// The only thing that is on standard output, as JSON.
+fn json(said: &Said) -> Value {
+    serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+}
+
+/// Runs a command with a variable in its environment.
+async fn with_env<S: AsRef<OsStr>>(name: &str, value: &str, args: &[S]) -> Said {
+    let mut command = program();
+    command.args(args).env(name, value);
+    said(command).await
+}
+
+/// Whether a command ended like this, saying all of that on standard error.
+#[track_caller]
+fn assert_says(said: &Said, code: i32, parts: &[&str]) {
+    assert_eq!(said.code, code, "{said:?}");
+    for part in parts {
+        assert!(said.err.contains(part), "no {part:?} in {}", said.err);
+    }
+}

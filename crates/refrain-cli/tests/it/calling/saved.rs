@@ -1,0 +1,343 @@
+//! Calls that wait in a file.
+
+use super::{assert_says, json};
+use crate::support::{Files, Ledger, Said, Serve, in_time, program, run};
+use refrain::prelude::*;
+use refrain::{AllowedHosts, serve};
+use refrain_client::PendingCall;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::process::Child;
+
+fn kept(file: &Path) -> PendingCall {
+    let text = std::fs::read_to_string(file).expect("the call is kept");
+    serde_json::from_str(&text).expect("a pending call")
+}
+
+/// A command that is still running.
+struct Running(Child);
+
+impl Running {
+    fn start(args: &[&str]) -> Self {
+        let mut command = program();
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        Self(command.spawn().expect("the binary can be started"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.0.id().and_then(|id| Pid::from_raw(id as i32));
+        kill_process(id.expect("it runs"), signal).expect("the signal can be sent");
+    }
+
+    async fn ended(self) -> Said {
+        let output = in_time("the command ends", self.0.wait_with_output()).await;
+        output.expect("it ends").into()
+    }
+
+    async fn killed(mut self) {
+        self.signal(Signal::KILL);
+        in_time("it is gone", self.0.wait()).await.expect("it ends");
+    }
+}
+
+/// Waits until something is so.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    in_time(what, wait).await;
+}
+
+fn lines(ledger: &Path) -> usize {
+    let text = std::fs::read_to_string(ledger).expect("the ledger can be read");
+    text.lines().count()
+}
+
+#[tokio::test]
+async fn a_call_goes_on_in_another_process_at_a_server_that_has_moved() {
+    let files = Files::new();
+    let (keys, ledger) = (files.keys("fleet.keys"), files.write("ledger", ""));
+    let file = files.path("order.json");
+    let name = file.display().to_string();
+    let mut here = Serve::new().keys(&keys).ledger(&ledger).start().await;
+    let there = Serve::new().keys(&keys).ledger(&ledger);
+    let said = run([
+        "call",
+        &here.url(),
+        "place_order",
+        "item=lamp",
+        "--save",
+        &name,
+    ])
+    .await;
+    assert_says(
+        &said,
+        3,
+        &[
+            "confirm_order",
+            "Order one lamp?",
+            &format!("the call is kept in {name}"),
+            &format!(r#"refrain resume {name} --answer 'confirm_order={{"confirm":true}}'"#),
+        ],
+    );
+    let mode = std::fs::metadata(&file)
+        .expect("the file")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    here.stop().await;
+
+    // Where it was, nobody is; the call stays.
+    let before = std::fs::read(&file).expect("the file");
+    let answer = ["--answer", r#"confirm_order={"confirm": true}"#];
+    let said = run([&["resume", &name][..], &answer].concat()).await;
+    assert_says(&said, 4, &["cannot be reached", "the call stays in"]);
+    assert_eq!(std::fs::read(&file).expect("the file"), before);
+
+    let there = there.start().await;
+    assert_ne!(here.address, there.address);
+    let moved = ["resume", &name, "--url", &there.url()];
+    let said = run([&moved[..], &answer].concat()).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.out.starts_with("Ordered one lamp: reservation "),
+        "{said:?}"
+    );
+    assert!(!file.exists(), "the call is done");
+    Ledger::at(&ledger).assert_ordered_once(&["lamp".into()]);
+}
+
+#[tokio::test]
+async fn each_round_is_kept_in_place_of_the_one_before() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let file = files.path("item.json");
+    let name = file.display().to_string();
+    let item = r#"{"workItemId": 7, "fields": {"System.State": "Resolved"}}"#;
+    let said = run([
+        "call",
+        &instance.url(),
+        "update_work_item",
+        item,
+        "--save",
+        &name,
+    ])
+    .await;
+    assert_eq!(said.code, 3, "{said:?}");
+    assert_eq!(kept(&file).round(), 1);
+    let duplicate = r#"resolution={"resolution": "Duplicate"}"#;
+    let said = run(["resume", &name, "--answer", duplicate, "--json"]).await;
+    assert_eq!(said.code, 3, "{said:?}");
+    assert_eq!(json(&said)["asked"][0]["key"], "duplicate_of");
+    assert_eq!(json(&said)["saved"], json!(name));
+    assert_eq!(kept(&file).round(), 2);
+    let original = r#"duplicate_of={"duplicateOfId": 4301}"#;
+    let said = run(["resume", &name, "--answer", original]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("Duplicate of Bug #4301"), "{said:?}");
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn what_was_answered_stays_answered() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let file = files.path("accounts.json");
+    let name = file.display().to_string();
+    let github = ["--answer", r#"github_login={"name": "Ada"}"#];
+    let call = ["call", &instance.url(), "accounts", "--save", &name];
+    let said = run([&call[..], &github].concat()).await;
+    assert_says(&said, 3, &["google_login"]);
+    assert!(!said.err.contains("github_login"), "{said:?}");
+    let said = run(["resume", &name, "--answer", r#"google_login={"name": 1}"#]).await;
+    assert_says(&said, 3, &["must be a string"]);
+    let said = run([
+        "resume",
+        &name,
+        "--answer",
+        r#"google_login={"name": "ada"}"#,
+    ])
+    .await;
+    assert_eq!(said.out, "Linked GitHub Ada and Google ada.\n", "{said:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_there_is_not_touched() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let file = files.write("call.json", "precious");
+    let name = file.display().to_string();
+    let said = run(["call", &url, "echo", "--save", &name]).await;
+    assert_says(&said, 2, &["exists already", "refrain resume"]);
+    assert_eq!(
+        std::fs::read_to_string(&file).expect("the file"),
+        "precious"
+    );
+    let said = run(["resume", &name]).await;
+    assert_says(&said, 2, &["no pending call"]);
+    let said = run(["resume", "/nowhere.json"]).await;
+    assert_says(&said, 2, &["/nowhere.json", "cannot be read"]);
+    let other = json!({"format": 99, "address": url, "call": {"method": "tools/call", "target": "echo"},
+        "callId": "1", "round": 1});
+    let other = files
+        .write("other.json", &other.to_string())
+        .display()
+        .to_string();
+    let said = run(["resume", &other]).await;
+    assert_says(&said, 2, &["format 99"]);
+
+    // Where nothing can be kept, nothing is called.
+    let ledger = files.write("ledger", "");
+    let instance = Serve::new().ledger(&ledger).start().await;
+    let order = ["call", &instance.url(), "place_order", "item=lamp"];
+    let said = run([&order[..], &["--save", "/nowhere/call.json"]].concat()).await;
+    assert_says(&said, 2, &["/nowhere/call.json cannot be written"]);
+    assert_eq!(lines(&ledger), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_call_that_is_over() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let file = files.path("call.json");
+    let name = file.display().to_string();
+    let said = run(["call", &url, "echo", "text=x", "--save", &name]).await;
+    assert_eq!((said.code, file.exists()), (0, false), "{said:?}");
+    let said = run(["call", &url, "nope", "--save", &name]).await;
+    assert_eq!((said.code, file.exists()), (1, false), "{said:?}");
+    let declined = ["--answer", "github_login=decline", "--save", &name];
+    let said = run([&["call", &url, "get_weather", "location=x"][..], &declined].concat()).await;
+    assert_eq!((said.code, file.exists()), (1, false), "{said:?}");
+}
+
+/// How many handlers run, and how many were dropped before their end.
+#[derive(Default)]
+struct Handlers {
+    started: AtomicUsize,
+    dropped: AtomicUsize,
+}
+
+struct Dropped(Arc<Handlers>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A server with a tool that never ends by itself.
+async fn endless(handlers: &Arc<Handlers>) -> String {
+    let handlers = Arc::clone(handlers);
+    let wait = move |_: Cx| {
+        handlers.started.fetch_add(1, Ordering::SeqCst);
+        let guard = Dropped(Arc::clone(&handlers));
+        async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+            Ok::<_, refrain::Error>(String::new())
+        }
+    };
+    let server = Server::builder("endless", "1").tool(Tool::new("wait", wait));
+    let server = server.build().expect("a usable server");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let never = std::future::pending();
+    tokio::spawn(serve(listener, server, AllowedHosts::local(), never));
+    format!("http://{address}/mcp")
+}
+
+#[tokio::test]
+async fn an_interrupt_reaches_the_server_and_keeps_the_call() {
+    let files = Files::new();
+    let handlers = Arc::<Handlers>::default();
+    let url = endless(&handlers).await;
+    let file = files.path("call.json");
+    let name = file.display().to_string();
+    let running = Running::start(&["call", &url, "wait", "--save", &name]);
+    until("the tool works", || {
+        handlers.started.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    running.signal(Signal::INT);
+    let said = running.ended().await;
+    assert_says(
+        &said,
+        130,
+        &["interrupted", &format!("refrain resume {name}")],
+    );
+    assert_eq!(said.out, "");
+    assert_eq!(kept(&file).call().target(), "wait");
+    until("the handler is gone", || {
+        handlers.dropped.load(Ordering::SeqCst) == 1
+    })
+    .await;
+
+    // Without a file there is nothing to go on with.
+    let running = Running::start(&["call", &url, "wait"]);
+    until("the tool works", || {
+        handlers.started.load(Ordering::SeqCst) == 2
+    })
+    .await;
+    running.signal(Signal::TERM);
+    assert_says(&running.ended().await, 130, &["interrupted"]);
+    until("the handler is gone", || {
+        handlers.dropped.load(Ordering::SeqCst) == 2
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_survives_the_death_of_its_process() {
+    let files = Files::new();
+    let ledger = files.write("ledger", "");
+    let instance = Serve::new().ledger(&ledger).start().await;
+    let file = files.path("call.json");
+    let name = file.display().to_string();
+    // The second round is never answered: the sampler sleeps.
+    let call = [
+        "call",
+        &instance.url(),
+        "weather_and_capital",
+        "location=Paris",
+    ];
+    let answers = ["--answer", r#"github_login={"name": "Ada"}"#];
+    let sampler = ["--sampler", "sleep 1000", "--save", &name];
+    let running = Running::start(&[&call[..], &answers, &sampler].concat());
+    until("one answer is kept", || {
+        file.exists() && kept(&file).unanswered().len() == 1
+    })
+    .await;
+    running.killed().await;
+    let said = run(["resume", &name, "--answer", r#"capital_of_france="Paris""#]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.ends_with("Partly cloudy\nParis\n"), "{said:?}");
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_kept() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let file = files.path("sum.json");
+    let name = file.display().to_string();
+    let sum = ["call", &instance.url(), "sum", "to=20000", "pause_ms=1000"];
+    let said = run([&sum[..], &["--deadline", "1", "--save", &name]].concat()).await;
+    assert_says(&said, 4, &["not done within 1 s", "refrain resume"]);
+    assert_eq!(kept(&file).round(), 0);
+}

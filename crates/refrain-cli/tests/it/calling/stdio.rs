@@ -1,0 +1,65 @@
+//! Servers that are commands.
+
+use super::{assert_says, json};
+use crate::support::{Files, run};
+
+const REFRAIN: &str = env!("CARGO_BIN_EXE_refrain");
+
+#[tokio::test]
+async fn a_command_stands_in_for_a_url() {
+    let serve = ["--", REFRAIN, "serve", "--stdio"];
+    let with = |args: &[&'static str]| [args, &serve].concat();
+    let said = run(with(&["call", "--stdio", "echo", "text=hello"])).await;
+    assert_eq!((said.code, &*said.out), (0, "Echo: hello\n"), "{said:?}");
+    let said = run(with(&["tools", "--stdio", "--json"])).await;
+    let names = json(&said);
+    let names = names.as_array().expect("a list").iter();
+    assert!(
+        names.into_iter().any(|tool| tool["name"] == "echo"),
+        "{said:?}"
+    );
+    let said = run(with(&["discover", "--stdio"])).await;
+    assert!(said.out.contains("Refrain's tools"), "{said:?}");
+    assert!(said.out.contains("serve --stdio"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_call_to_a_command_is_taken_up_by_naming_it_again() {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys").display().to_string();
+    let file = files.path("call.json");
+    let name = file.display().to_string();
+    let serve = ["--", REFRAIN, "serve", "--stdio", "--keys", &keys];
+    let call = ["call", "--stdio", "echo", "--save", &name];
+    let said = run([&call[..], &serve].concat()).await;
+    let again = format!("--stdio -- {REFRAIN} serve --stdio --keys {keys}");
+    assert_says(&said, 3, &["echo_input", "refrain resume", &again]);
+    let answer = ["--answer", r#"echo_input={"input": "x"}"#];
+
+    // A file does not start commands.
+    let said = run([&["resume", &name][..], &answer].concat()).await;
+    assert_says(&said, 2, &["--stdio -- COMMAND"]);
+    let resume = ["resume", "--stdio", &name];
+    let said = run([&resume[..], &answer, &serve].concat()).await;
+    assert_eq!((said.code, &*said.out), (0, "Echo: x\n"), "{said:?}");
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn a_command_that_is_no_server_is_told() {
+    let said = run(["tools", "--stdio", "--", "/nowhere"]).await;
+    assert_says(&said, 4, &["/nowhere could not be started"]);
+    let boom = [
+        "tools",
+        "--stdio",
+        "--",
+        "sh",
+        "-c",
+        "echo boom >&2; exit 3",
+    ];
+    assert_says(
+        &run(boom).await,
+        4,
+        &["has ended", "exit status: 3", "boom"],
+    );
+}

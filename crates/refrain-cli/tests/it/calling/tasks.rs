@@ -1,0 +1,136 @@
+//! Calls that become tasks, and what their callers do with them.
+
+use super::{assert_says, json};
+use crate::support::tasks::{eager, shared};
+use crate::support::{Files, Instance, Serve, in_time, run};
+use serde_json::json;
+use std::time::Duration;
+
+async fn start(files: &Files) -> Instance {
+    let (store, eager) = (shared(files), eager(files));
+    Serve::new().store(&store).config(&eager).start().await
+}
+
+/// The id of a task that asks for the text to echo.
+async fn asking(url: &str) -> String {
+    let said = run(["call", url, "echo_task", "--json"]).await;
+    assert_says(&said, 3, &["the task goes on", "refrain task watch"]);
+    let said = json(&said);
+    assert_eq!(said["asked"][0]["key"], "echo_input");
+    said["taskId"].as_str().expect("an id").to_owned()
+}
+
+#[tokio::test]
+async fn a_task_is_waited_for_like_any_call() {
+    let files = Files::new();
+    let instance = start(&files).await;
+    let answer = ["--answer", r#"echo_input={"input": "hey"}"#];
+    let said = run([&["call", &instance.url(), "echo_task"][..], &answer].concat()).await;
+    assert_eq!((said.code, &*said.out), (0, "Echo: hey\n"), "{said:?}");
+    let vm = ["call", &instance.url(), "create_vm", "name=a"];
+    let said = run([&vm[..], &["--answer", r#"size={"processors": 2}"#]].concat()).await;
+    assert_eq!(said.out, "a runs, with 2 processors.\n", "{said:?}");
+}
+
+#[tokio::test]
+async fn a_task_is_shown_watched_and_called_off_by_its_id() {
+    let files = Files::new();
+    let instance = start(&files).await;
+    let url = instance.url();
+    let id = asking(&url).await;
+
+    let said = run(["task", "get", &url, &id]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    for part in [&id, "input_required", "echo_input"] {
+        assert!(said.out.contains(part), "{said:?}");
+    }
+    let said = run(["task", "get", &url, &id, "--json"]).await;
+    assert_eq!(json(&said)["status"], "input_required");
+    assert_eq!(json(&said)["asks"], json!(["echo_input"]));
+
+    let said = run(["task", "watch", &url, &id]).await;
+    assert_says(&said, 3, &["echo_input  form", "refrain task watch", &id]);
+    let answer = ["--answer", r#"echo_input={"input": "hey"}"#];
+    let said = run([&["task", "watch", &url, &id][..], &answer].concat()).await;
+    assert_eq!((said.code, &*said.out), (0, "Echo: hey\n"), "{said:?}");
+    let said = run(["task", "get", &url, &id]).await;
+    assert!(said.out.contains("completed"), "{said:?}");
+    assert!(said.out.ends_with("\n\nEcho: hey\n"), "{said:?}");
+
+    let other = asking(&url).await;
+    let said = run(["task", "cancel", &url, &other]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("cancelled"), "{said:?}");
+    let said = run(["task", "watch", &url, &other]).await;
+    assert_says(&said, 1, &["the task was cancelled"]);
+    let said = run(["task", "get", &url, "nope"]).await;
+    assert_says(&said, 1, &["there is no such task"]);
+}
+
+#[tokio::test]
+async fn a_task_is_kept_in_a_file_and_taken_up_after_a_restart() {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let (store, eager) = (shared(&files), eager(&files));
+    let serve = || Serve::new().store(&store).config(&eager).keys(&keys);
+    let mut instance = serve().start().await;
+    let file = files.path("task.json");
+    let name = file.display().to_string();
+    let said = run(["call", &instance.url(), "echo_task", "--save", &name]).await;
+    assert_says(&said, 3, &["the call is kept in", "refrain resume"]);
+    instance.stop().await;
+
+    let instance = serve().start().await;
+    let answer = ["--answer", r#"echo_input={"input": "still here"}"#];
+    let resume = ["resume", &name, "--url", &instance.url()];
+    let said = run([&resume[..], &answer].concat()).await;
+    assert_eq!(
+        (said.code, &*said.out),
+        (0, "Echo: still here\n"),
+        "{said:?}"
+    );
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn an_interrupt_calls_off_a_task_that_nobody_could_find_again() {
+    let files = Files::new();
+    let instance = start(&files).await;
+    let url = instance.url();
+    let long = ["call", &url, "echo_task", "text=x", "pause_ms=60000"];
+    let mut command = crate::support::program();
+    command.args(long).stdin(std::process::Stdio::null());
+    command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true);
+    let child = command.spawn().expect("the binary can be started");
+    let listed = |status: &'static str| {
+        let store = crate::support::sqlite(&shared(&files));
+        move || {
+            let args = [
+                "tasks", "list", "--json", "--status", status, "--store", &store,
+            ];
+            let said = crate::support::refrain(args);
+            let rows: Vec<serde_json::Value> = serde_json::from_str(&said.out).unwrap_or_default();
+            rows.len()
+        }
+    };
+    let until_one = async |count: &dyn Fn() -> usize| {
+        while count() != 1 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    in_time("the task works", until_one(&listed("working"))).await;
+    let id = child
+        .id()
+        .and_then(|id| rustix::process::Pid::from_raw(id as i32));
+    rustix::process::kill_process(id.expect("it runs"), rustix::process::Signal::INT)
+        .expect("the signal can be sent");
+    let output = in_time("it ends", child.wait_with_output())
+        .await
+        .expect("it ends");
+    let said = crate::support::Said::from(output);
+    assert_says(&said, 130, &["interrupted", "is cancelled"]);
+    in_time("the task is off", until_one(&listed("cancelled"))).await;
+}

@@ -1,0 +1,51 @@
+//! What is only done on a terminal: progress, and text that must not steer it.
+
+use super::lists::offered;
+use crate::support::terminal::Terminal;
+use crate::support::{Serve, in_time, program};
+use std::process::Stdio;
+
+#[tokio::test]
+async fn progress_is_drawn_on_a_terminal_and_not_in_the_result() {
+    let instance = Serve::new().start().await;
+    let mut terminal = Terminal::open();
+    let mut command = program();
+    command
+        .args(["call", &instance.url(), "sum", "to=20", "pause_ms=100"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(terminal.theirs())
+        .kill_on_drop(true);
+    let child = command.spawn().expect("the binary can be started");
+    drop(command);
+    let drawn = terminal.read_until("of 20  adding");
+    let drawn = in_time("progress is drawn", drawn).await;
+    assert!(drawn.contains('█') || drawn.contains('░'), "{drawn:?}");
+    let output = in_time("it ends", child.wait_with_output()).await;
+    let output = output.expect("it ends");
+    assert_eq!(output.stdout, "The sum of 1 to 20 is 210.\n".as_bytes());
+}
+
+#[tokio::test]
+async fn what_a_tool_says_steers_no_terminal() {
+    let url = offered().await;
+    let mut terminal = Terminal::open();
+    let mut command = program();
+    command
+        .args(["call", &url, "hostile"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .stdout(terminal.theirs())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let mut child = command.spawn().expect("the binary can be started");
+    let shown = in_time("it is shown", terminal.read_until("after")).await;
+    assert!(shown.contains("before␛[2Jafter"), "{shown:?}");
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    in_time("it ends", child.wait()).await.expect("it ends");
+
+    // Elsewhere the text is as it is.
+    let said = crate::support::run(["call", &url, "hostile"]).await;
+    assert_eq!(said.out, "before\u{1b}[2Jafter\n");
+}

@@ -1,0 +1,73 @@
+//! `--trace` and `--log`.
+
+use super::lists::offered;
+use crate::support::{Serve, run};
+
+#[tokio::test]
+async fn each_message_is_shown_and_what_is_long_is_folded() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let call = ["call", &url, "get_weather", "location=Paris"];
+    let answer = ["--answer", r#"github_login={"name": "Ada"}"#];
+    let said = run([&call[..], &answer, &["--trace"]].concat()).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.starts_with("Current weather"), "{said:?}");
+    assert!(
+        !said.err.contains('\u{1b}'),
+        "colours where there is no terminal"
+    );
+    let heads: Vec<&str> = said
+        .err
+        .lines()
+        .filter(|line| line.starts_with(['→', '←']))
+        .collect();
+    assert_eq!(
+        heads,
+        [
+            "→          server/discover",
+            "←          200 complete",
+            "→ round 1  tools/call get_weather",
+            "← round 1  200 input_required github_login",
+            "→ round 2  tools/call get_weather",
+            "← round 2  200 complete",
+        ]
+    );
+    let states = said
+        .err
+        .lines()
+        .filter(|line| line.contains("requestState"));
+    let states: Vec<&str> = states.collect();
+    assert_eq!(states.len(), 2, "{said:?}");
+    for state in states {
+        assert!(state.contains("characters)"), "{state}");
+        assert!(state.chars().count() < 100, "{state}");
+    }
+    assert!(
+        said.err.contains(r#""content": {"name": "Ada"}"#),
+        "{said:?}"
+    );
+    assert!(said.err.contains(r#""_meta": {…"#), "{said:?}");
+    assert!(!said.err.contains("clientCapabilities"), "{said:?}");
+
+    let deep = run([&call[..], &answer, &["--trace=9"]].concat()).await;
+    assert!(deep.err.contains("clientCapabilities"), "{deep:?}");
+    let flat = run([&call[..], &answer, &["--trace=1"]].concat()).await;
+    assert!(flat.err.contains(r#""params": {…"#), "{flat:?}");
+}
+
+#[tokio::test]
+async fn what_a_call_logs_is_shown_from_a_level_on() {
+    let url = offered().await;
+    let quiet = run(["call", &url, "talk"]).await;
+    assert_eq!((quiet.code, &*quiet.err), (0, ""), "{quiet:?}");
+    let loud = run(["call", &url, "talk", "--log", "info"]).await;
+    assert!(loud.err.contains("info: all is well"), "{loud:?}");
+    assert!(loud.err.contains("warning"), "{loud:?}");
+    let less = run(["call", &url, "talk", "--log", "warning"]).await;
+    assert!(!less.err.contains("all is well"), "{less:?}");
+    assert!(
+        less.err.contains(r#"warning: {"disk": "full"}"#),
+        "{less:?}"
+    );
+    assert_eq!(less.out, quiet.out);
+}

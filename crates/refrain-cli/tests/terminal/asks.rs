@@ -1,0 +1,210 @@
+//! The other asks: URLs, questions to a model, roots; and several at once.
+
+use crate::asking::Asking;
+use crate::screen::Screen;
+use crate::{call, command};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// A command with a browser of our own, that writes down what it should open.
+fn with_browser(dir: &Path, command: &str) -> String {
+    let log = dir.join("opened");
+    let browser = dir.join("xdg-open");
+    let script = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" >>'{}'\n", log.display());
+    fs::write(&browser, script).expect("a file");
+    fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).expect("a program");
+    format!("PATH='{}':\"$PATH\" {command}", dir.display())
+}
+
+#[test]
+fn a_url_is_shown_whole_and_only_opened_where_a_person_says_so() {
+    let server = Asking::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let target = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = target.local_addr().expect("an address");
+    let url = format!("http://{address}/{}?state=end", "path/".repeat(40));
+    let command = command(&server, "visit", &format!(r#"{{"url":"{url}"}}"#));
+    let screen = Screen::start(80, 30, &with_browser(dir.path(), &command));
+    let seen = screen.sees("? Visit 127.0.0.1?");
+    assert!(seen.contains("asks you to visit a page, for the tool visit:"));
+    assert!(seen.contains("│ Please log in there"));
+    let whole: String = seen.lines().map(str::trim).collect();
+    assert!(whole.contains(&url), "{seen}");
+    let coloured = screen.coloured();
+    let host = coloured
+        .split("http://")
+        .nth(2)
+        .expect("the URL")
+        .to_owned();
+    assert!(
+        host.starts_with("\x1b[1m\x1b[36m127.0.0.1\x1b["),
+        "{host:?}"
+    );
+    assert!(!dir.path().join("opened").exists());
+
+    screen.press(&["Up", "Enter"]);
+    screen.sees("The browser was told to open it.");
+    let opened = fs::read_to_string(dir.path().join("opened")).expect("what was opened");
+    assert_eq!(opened, format!("{url}\n"));
+    screen.sees("> Go on");
+    screen.press(&["Enter"]);
+    let history = screen.ends(0);
+    assert!(history.contains("\nvisited"), "{history}");
+
+    target.set_nonblocking(true).expect("a socket");
+    let fetched = target.accept().expect_err("nobody fetches the page");
+    assert_eq!(fetched.kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_url_can_be_declined_and_its_tricks_are_seen() {
+    let server = Asking::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = "http://bank.example@xn--pple-43d.example/login";
+    let command = command(&server, "visit", &format!(r#"{{"url":"{url}"}}"#));
+    let screen = Screen::start(100, 30, &with_browser(dir.path(), &command));
+    let seen = screen.sees("? Visit xn--pple-43d.example?");
+    assert!(seen.contains(url));
+    assert!(seen.contains("the page is at xn--pple-43d.example."));
+    assert!(seen.contains("it reads \"аpple.example\""));
+    assert!(seen.contains("The connection would not be encrypted."));
+    screen.types("dec");
+    screen.sees("> Decline");
+    screen.press(&["Enter"]);
+    let history = screen.ends(0);
+    assert!(history.contains("not visited"), "{history}");
+    assert!(!dir.path().join("opened").exists());
+}
+
+#[test]
+fn a_browser_that_cannot_be_started_is_no_end() {
+    let server = Asking::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = r#"{"url":"https://example.com/"}"#;
+    let program = with_browser(dir.path(), &command(&server, "visit", url));
+    fs::remove_file(dir.path().join("xdg-open")).expect("a file");
+    let program = program.replace(":\"$PATH\"", "");
+    let screen = Screen::start(80, 30, &program);
+    screen.sees("? Visit example.com?");
+    screen.press(&["Up", "Enter"]);
+    screen.sees("No browser could be started");
+    screen.press(&["Enter"]);
+    assert!(screen.ends(0).contains("\nvisited"));
+}
+
+#[test]
+fn a_question_to_a_model_can_be_answered_by_hand() {
+    let server = Asking::start();
+    let screen = call(&server, "opinion");
+    let seen = screen.sees("? Answer in the model's place?");
+    assert!(seen.contains("asks for what a model would say, for the tool opinion:"));
+    assert!(
+        seen.contains("  system\n  │ You are terse.\n  user\n  │ What of␛[2J it?\n"),
+        "{seen}"
+    );
+    assert!(seen.contains("at most 77 tokens, as some-model would"));
+    screen.press(&["Enter"]);
+    screen.sees("? The answer");
+    screen.press(&["Enter"]);
+    screen.sees("! is empty");
+    screen.types("Much.");
+    screen.press(&["M-Enter"]);
+    screen.types("And more.");
+    screen.press(&["Enter"]);
+    screen.sees("? Send it?");
+    screen.press(&["Down", "Enter"]);
+    screen.sees("? The answer");
+    screen.types("!");
+    screen.press(&["Enter"]);
+    screen.sees("And more.!");
+    screen.press(&["Enter"]);
+    let history = screen.ends(0);
+    assert!(
+        history.contains(r#"person said "Much.\nAnd more.!""#),
+        "{history}"
+    );
+}
+
+#[test]
+fn asks_of_one_round_are_shown_one_after_the_other() {
+    let server = Asking::start();
+    let screen = call(&server, "both");
+    let seen = screen.sees("? first");
+    assert!(!screen.history().contains("second"), "{seen}");
+    screen.types("1");
+    screen.press(&["Enter"]);
+    screen.sees("? Send it?");
+    assert!(!screen.history().contains("second"));
+    screen.press(&["Enter"]);
+    screen.sees("? second");
+    screen.press(&["Escape"]);
+    screen.sees("? Leave this question?");
+    screen.press(&["Down", "Enter"]);
+    let history = screen.ends(0);
+    assert!(
+        history.contains(r#"got {"first":"1"} and a no"#),
+        "{history}"
+    );
+}
+
+#[test]
+fn roots_are_told_where_a_person_says_so() {
+    let server = Asking::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path().canonicalize().expect("a path");
+    let program = format!(
+        "cd '{}' && {}",
+        dir.display(),
+        command(&server, "places", "{}")
+    );
+    let uri = format!("file://{}", dir.display());
+    for (key, told) in [("Enter", true), ("Down", false)] {
+        let screen = Screen::start(100, 30, &program);
+        let seen = screen.sees("? Tell it?");
+        assert!(seen.contains("asks which directories it may work in, for the tool places:"));
+        assert!(
+            seen.contains(&format!("It would be told:\n    {uri}\n")),
+            "{seen}"
+        );
+        if told {
+            screen.press(&[key]);
+            assert!(screen.ends(0).contains(&format!("roots: [{uri:?}]")));
+        } else {
+            screen.press(&[key, "Enter"]);
+            let history = screen.ends(3);
+            assert!(history.contains("(it was declined)"), "{history}");
+            assert!(!history.contains("roots: ["), "{history}");
+        }
+    }
+    // Whoever names them has agreed.
+    let program = format!(
+        "{} --root '{}'",
+        command(&server, "places", "{}"),
+        dir.display()
+    );
+    let screen = Screen::start(100, 30, &program);
+    let history = screen.ends(0);
+    assert!(history.contains(&format!("roots: [{uri:?}]")), "{history}");
+    assert!(!history.contains("? Tell it?"), "{history}");
+}
+
+#[test]
+fn what_was_answered_beforehand_is_not_asked() {
+    let server = Asking::start();
+    let program = command(&server, "both", "{}");
+    let answer = r#"one={"first":"given"}"#;
+    let screen = Screen::start(100, 30, &format!("{program} --answer '{answer}'"));
+    screen.sees("? second");
+    assert!(!screen.history().contains("? first"));
+    screen.types("typed");
+    screen.press(&["Enter"]);
+    screen.sees("? Send it?");
+    screen.press(&["Enter"]);
+    let history = screen.ends(0);
+    assert!(
+        history.contains(r#"got {"first":"given"} and {"second":"typed"}"#),
+        "{history}"
+    );
+}

@@ -1,0 +1,131 @@
+//! Access tokens that are bound to a key (DPoP, RFC 9449): each request proves that it has the key.
+
+use super::error::AuthError;
+use super::tokens::now;
+use crate::random::unguessable;
+use aws_lc_rs::digest;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use url::Url;
+
+/// The algorithm of every proof.
+pub(super) const ALGORITHM: &str = "ES256";
+/// The header of a proof.
+pub(super) const PROOF: HeaderName = HeaderName::from_static("dpop");
+/// The header in which a server says what it wants to see in the next proof.
+pub(super) const NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
+
+/// A key that access tokens are bound to.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(super) struct DpopKey {
+    private: EncodingKey,
+    public: Jwk,
+}
+
+impl DpopKey {
+    pub(super) fn generate() -> Result<Self, AuthError> {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
+            .map_err(|_| AuthError::Signing("no key could be generated".into()))?;
+        Self::from_pkcs8(key.as_ref()).map_err(|error| AuthError::Signing(error.into()))
+    }
+
+    fn from_pkcs8(pkcs8: &[u8]) -> Result<Self, jsonwebtoken::errors::Error> {
+        let private = EncodingKey::from_ec_der(pkcs8);
+        let public = Jwk::from_encoding_key(&private, Algorithm::ES256)?;
+        Ok(Self { private, public })
+    }
+
+    pub(super) fn thumbprint(&self) -> Result<String, AuthError> {
+        let print = self.public.thumbprint(ThumbprintHash::SHA256);
+        print.map_err(|error| AuthError::Signing(error.into()))
+    }
+
+    /// Proves for one request that this key is here.
+    pub(super) fn proof(
+        &self,
+        method: &Method,
+        url: &Url,
+        access_token: Option<&str>,
+        nonce: Option<&str>,
+    ) -> Result<HeaderValue, AuthError> {
+        let mut target = url.clone();
+        target.set_query(None);
+        target.set_fragment(None);
+        let mut claims = json!({
+            "jti": unguessable(),
+            "htm": method.as_str(),
+            "htu": target.as_str(),
+            "iat": now(),
+        });
+        if let Some(token) = access_token {
+            let hash = digest::digest(&digest::SHA256, token.as_bytes());
+            claims["ath"] = URL_SAFE_NO_PAD.encode(hash).into();
+        }
+        if let Some(nonce) = nonce {
+            claims["nonce"] = nonce.into();
+        }
+        let mut header = Header::new(Algorithm::ES256);
+        header.typ = Some("dpop+jwt".to_owned());
+        header.jwk = Some(self.public.clone());
+        let proof = jsonwebtoken::encode(&header, &claims, &self.private)
+            .map_err(|error| AuthError::Signing(error.into()))?;
+        let mut proof = HeaderValue::try_from(proof).map_err(|_| AuthError::BadToken)?;
+        proof.set_sensitive(true);
+        Ok(proof)
+    }
+}
+
+impl TryFrom<String> for DpopKey {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let pkcs8 = URL_SAFE_NO_PAD.decode(text);
+        let pkcs8 = pkcs8.map_err(|_| "the kept key is not base64url".to_owned())?;
+        Self::from_pkcs8(&pkcs8).map_err(|_| "the kept key is not a key".to_owned())
+    }
+}
+
+impl From<DpopKey> for String {
+    fn from(key: DpopKey) -> Self {
+        URL_SAFE_NO_PAD.encode(key.private.as_bytes())
+    }
+}
+
+impl fmt::Debug for DpopKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DpopKey(..)")
+    }
+}
+
+/// What each server wants to see in the next proof. There are two of them: the server and its authorization server.
+#[derive(Debug, Default)]
+pub(super) struct Nonces(Mutex<HashMap<String, String>>);
+
+impl Nonces {
+    pub(super) fn get(&self, url: &Url) -> Option<String> {
+        let nonces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        nonces.get(&url.origin().ascii_serialization()).cloned()
+    }
+
+    /// Remembers what a response asks for. Says whether it asks for anything.
+    pub(super) fn learn(&self, url: &Url, headers: &HeaderMap) -> bool {
+        let Some(nonce) = headers.get(NONCE).and_then(|nonce| nonce.to_str().ok()) else {
+            return false;
+        };
+        let mut nonces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        nonces.insert(url.origin().ascii_serialization(), nonce.to_owned());
+        true
+    }
+}

@@ -1,0 +1,315 @@
+//! Who may authorize requests to a server, and how that authorization server is used.
+//!
+//! The server's refusal or a well-known URL leads to its metadata (RFC 9728), that to the metadata of an
+//! authorization server (RFC 8414, or OpenID Connect Discovery). Each document must be about the one it was asked
+//! for: otherwise it is not used.
+
+use super::challenge::Demand;
+use super::error::{AuthError, quoted};
+use super::http::{Http, safe_url};
+use super::scopes::Scopes;
+use serde::Deserialize;
+use url::Url;
+
+/// What a server says about itself.
+#[derive(Debug, Deserialize)]
+pub(super) struct ResourceMetadata {
+    /// What access tokens are asked for, as it is written there.
+    pub(super) resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+    #[serde(default)]
+    pub(super) scopes_supported: Scopes,
+    #[serde(default)]
+    dpop_bound_access_tokens_required: bool,
+    #[serde(default)]
+    dpop_signing_alg_values_supported: Vec<String>,
+}
+
+impl ResourceMetadata {
+    /// Of a server from before there was such metadata: it is its own authorization server.
+    fn of_old(server: &Url) -> Self {
+        Self {
+            resource: server.as_str().trim_end_matches('/').to_owned(),
+            authorization_servers: vec![server.origin().ascii_serialization()],
+            scopes_supported: Scopes::default(),
+            dpop_bound_access_tokens_required: false,
+            dpop_signing_alg_values_supported: Vec::new(),
+        }
+    }
+
+    pub(super) fn wants_dpop(&self) -> bool {
+        self.dpop_bound_access_tokens_required || !self.dpop_signing_alg_values_supported.is_empty()
+    }
+
+    /// The authorization server to use: the one the client knows, if the server trusts it, else its first.
+    pub(super) fn issuer(&self, server: &Url, known: Option<&str>) -> Result<&str, AuthError> {
+        let issuers = &self.authorization_servers;
+        let known = known.and_then(|known| issuers.iter().find(|issuer| *issuer == known));
+        known
+            .or_else(|| issuers.first())
+            .map(String::as_str)
+            .ok_or_else(|| AuthError::NoResourceMetadata {
+                tried: format!("the metadata of {server}"),
+            })
+    }
+}
+
+/// What an authorization server says about itself.
+#[derive(Debug, Deserialize)]
+pub(super) struct IssuerMetadata {
+    pub(super) issuer: String,
+    authorization_endpoint: Option<String>,
+    token_endpoint: Option<String>,
+    registration_endpoint: Option<String>,
+    #[serde(default)]
+    pub(super) scopes_supported: Scopes,
+    #[serde(default)]
+    code_challenge_methods_supported: Vec<String>,
+    pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    #[serde(default)]
+    dpop_signing_alg_values_supported: Vec<String>,
+    #[serde(default)]
+    pub(super) client_id_metadata_document_supported: bool,
+    #[serde(default)]
+    pub(super) authorization_response_iss_parameter_supported: bool,
+}
+
+impl IssuerMetadata {
+    pub(super) fn token_endpoint(&self, server: &Url) -> Result<Url, AuthError> {
+        let url = self.token_endpoint.as_deref();
+        let url = url.ok_or_else(|| self.unsupported("a token endpoint"))?;
+        safe_url("the token endpoint", url, server)
+    }
+
+    /// Where a person is sent. Without PKCE a code could be used by whoever gets hold of it.
+    pub(super) fn authorization_endpoint(&self, server: &Url) -> Result<Url, AuthError> {
+        let methods = &self.code_challenge_methods_supported;
+        if !methods.iter().any(|method| method == "S256") {
+            return Err(self.unsupported("PKCE with S256 (code_challenge_methods_supported)"));
+        }
+        let url = self.authorization_endpoint.as_deref();
+        let url = url.ok_or_else(|| self.unsupported("an authorization endpoint"))?;
+        safe_url("the authorization endpoint", url, server)
+    }
+
+    pub(super) fn registration_endpoint(&self, server: &Url) -> Option<Result<Url, AuthError>> {
+        let url = self.registration_endpoint.as_deref()?;
+        Some(safe_url("the registration endpoint", url, server))
+    }
+
+    pub(super) fn takes_dpop(&self, algorithm: &str) -> bool {
+        let algorithms = &self.dpop_signing_alg_values_supported;
+        algorithms.iter().any(|listed| listed == algorithm)
+    }
+
+    pub(super) fn unsupported(&self, what: &'static str) -> AuthError {
+        AuthError::Unsupported {
+            issuer: self.issuer.clone(),
+            what,
+        }
+    }
+}
+
+/// Finds who may authorize requests to a server that refused one, and how. The client may know one of those it names.
+pub(super) async fn find(
+    http: &Http,
+    server: &Url,
+    demand: &Demand,
+    known: Option<&str>,
+) -> Result<(ResourceMetadata, IssuerMetadata), AuthError> {
+    match of_resource(http, server, demand).await {
+        Ok(resource) => {
+            let issuer = of_issuer(http, resource.issuer(server, known)?, server).await?;
+            Ok((resource, issuer))
+        }
+        Err(nothing @ AuthError::NoResourceMetadata { .. })
+            if demand.resource_metadata.is_none() =>
+        {
+            let old = ResourceMetadata::of_old(server);
+            match of_issuer(http, old.issuer(server, None)?, server).await {
+                Ok(issuer) => Ok((old, issuer)),
+                Err(AuthError::NoIssuerMetadata { .. }) => Err(nothing),
+                Err(error) => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds the metadata of a server that refused a request.
+async fn of_resource(
+    http: &Http,
+    server: &Url,
+    demand: &Demand,
+) -> Result<ResourceMetadata, AuthError> {
+    let name = "oauth-protected-resource";
+    let mut places = match &demand.resource_metadata {
+        Some(url) => vec![safe_url("the server's metadata", url, server)?],
+        None => vec![inserted(server, name), at_root(server, name)],
+    };
+    places.dedup();
+    for place in &places {
+        let Some(metadata) = http.document::<ResourceMetadata>(place).await? else {
+            continue;
+        };
+        if !covers(&metadata.resource, server) {
+            return Err(AuthError::OtherResource {
+                server: server.to_string(),
+                resource: quoted(&metadata.resource),
+            });
+        }
+        return Ok(metadata);
+    }
+    Err(AuthError::NoResourceMetadata {
+        tried: listed(&places),
+    })
+}
+
+/// Finds the metadata of an authorization server that a server named.
+pub(super) async fn of_issuer(
+    http: &Http,
+    issuer: &str,
+    server: &Url,
+) -> Result<IssuerMetadata, AuthError> {
+    let url = safe_url("the authorization server", issuer, server)?;
+    let openid = "openid-configuration";
+    let mut places = vec![
+        inserted(&url, "oauth-authorization-server"),
+        inserted(&url, openid),
+        appended(&url, openid),
+    ];
+    places.dedup();
+    for place in &places {
+        let Some(metadata) = http.document::<IssuerMetadata>(place).await? else {
+            continue;
+        };
+        if metadata.issuer != issuer {
+            return Err(AuthError::OtherIssuer {
+                expected: issuer.to_owned(),
+                found: quoted(&metadata.issuer),
+            });
+        }
+        return Ok(metadata);
+    }
+    Err(AuthError::NoIssuerMetadata {
+        issuer: issuer.to_owned(),
+        tried: listed(&places),
+    })
+}
+
+/// Whether tokens for this resource are for that server: it is the server, or what the server is a part of.
+fn covers(resource: &str, server: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else {
+        return false;
+    };
+    let path = resource.path().trim_end_matches('/');
+    let rest = server.path().strip_prefix(path);
+    resource.origin() == server.origin()
+        && resource.fragment().is_none()
+        && (resource.query().is_none() || resource.query() == server.query())
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A well-known URL in front of the path of another.
+fn inserted(url: &Url, name: &str) -> Url {
+    let path = url.path().trim_end_matches('/');
+    placed(url, &format!("/.well-known/{name}{path}"))
+}
+
+/// A well-known URL behind the path of another.
+fn appended(url: &Url, name: &str) -> Url {
+    let path = url.path().trim_end_matches('/');
+    placed(url, &format!("{path}/.well-known/{name}"))
+}
+
+/// A well-known URL in place of the path of another.
+fn at_root(url: &Url, name: &str) -> Url {
+    placed(url, &format!("/.well-known/{name}"))
+}
+
+fn placed(url: &Url, path: &str) -> Url {
+    let mut url = url.clone();
+    url.set_path(path);
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+fn listed(places: &[Url]) -> String {
+    let places: Vec<&str> = places.iter().map(Url::as_str).collect();
+    places.join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(url: &str) -> Url {
+        Url::parse(url).unwrap()
+    }
+
+    #[test]
+    fn well_known_urls_are_made_as_their_documents_say() {
+        let tenant = url("https://as.example.com/tenant1/?a#b");
+        let place = |made: Url| made.to_string();
+        assert_eq!(
+            place(inserted(&tenant, "x")),
+            "https://as.example.com/.well-known/x/tenant1"
+        );
+        assert_eq!(
+            place(appended(&tenant, "x")),
+            "https://as.example.com/tenant1/.well-known/x"
+        );
+        assert_eq!(
+            place(at_root(&tenant, "x")),
+            "https://as.example.com/.well-known/x"
+        );
+        let bare = url("https://as.example.com");
+        assert_eq!(inserted(&bare, "x"), appended(&bare, "x"));
+        assert_eq!(inserted(&bare, "x"), at_root(&bare, "x"));
+    }
+
+    #[test]
+    fn a_resource_is_the_server_or_around_it() {
+        let server = url("https://mcp.example.com/a/mcp");
+        for resource in [
+            "https://mcp.example.com/a/mcp",
+            "https://mcp.example.com/a",
+            "https://mcp.example.com/a/",
+            "https://mcp.example.com",
+            "HTTPS://MCP.example.com:443/",
+        ] {
+            assert!(covers(resource, &server), "{resource}");
+        }
+        for resource in [
+            "https://mcp.example.com/a/m",
+            "https://mcp.example.com/a/mcp/b",
+            "https://mcp.example.com/b",
+            "https://mcp.example.com/a/mcp#x",
+            "https://mcp.example.com/a/mcp?x",
+            "https://mcp.example.com:8443/a/mcp",
+            "http://mcp.example.com/a/mcp",
+            "https://evil.example.com/a/mcp",
+            "mcp",
+        ] {
+            assert!(!covers(resource, &server), "{resource}");
+        }
+    }
+
+    #[test]
+    fn the_known_authorization_server_is_taken_if_it_is_named() {
+        let metadata = ResourceMetadata {
+            resource: String::new(),
+            authorization_servers: vec!["https://a".to_owned(), "https://b".to_owned()],
+            scopes_supported: Scopes::default(),
+            dpop_bound_access_tokens_required: false,
+            dpop_signing_alg_values_supported: Vec::new(),
+        };
+        let server = url("https://mcp.example.com");
+        let issuer = |known| metadata.issuer(&server, known).unwrap();
+        assert_eq!(issuer(None), "https://a");
+        assert_eq!(issuer(Some("https://b")), "https://b");
+        assert_eq!(issuer(Some("https://c")), "https://a");
+    }
+}

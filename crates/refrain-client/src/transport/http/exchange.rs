@@ -1,0 +1,233 @@
+//! What comes back to a message.
+
+use super::resume::Resume;
+use super::{HttpLink, chain, is_stream};
+use crate::error::ErrorKind;
+use crate::transport::events::Events;
+use crate::transport::{Incoming, LinkError, Outgoing, Wire, messages_in, read_message};
+use http::header::{LOCATION, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use url::Url;
+
+/// How much of an answer that makes no sense is shown.
+const SHOWN: usize = 300;
+
+/// What comes back to one POST, or on the stream that no POST has opened.
+pub(crate) struct HttpExchange {
+    link: Arc<HttpLink>,
+    id: Option<u64>,
+    response: reqwest::Response,
+    /// The events of the body, if it is a stream of them.
+    events: Option<Events>,
+    ready: VecDeque<String>,
+    read: usize,
+    resume: Option<Resume>,
+}
+
+impl HttpExchange {
+    pub(super) fn new(
+        link: Arc<HttpLink>,
+        id: Option<u64>,
+        response: reqwest::Response,
+        resume: Option<Resume>,
+    ) -> Self {
+        Self {
+            link,
+            id,
+            events: is_stream(&response).then(Events::default),
+            response,
+            ready: VecDeque::new(),
+            read: 0,
+            resume,
+        }
+    }
+
+    /// Looks at the head of the response to a message, and at all of it if it is one message.
+    pub(super) async fn begin(
+        link: &Arc<HttpLink>,
+        message: &Outgoing,
+        response: reqwest::Response,
+    ) -> Result<Self, LinkError> {
+        let resume = message
+            .is_resumable
+            .then(|| Resume::new(message.headers.clone()));
+        let mut exchange = Self::new(Arc::clone(link), message.id, response, resume);
+        if exchange.events.is_none() {
+            let body = exchange.whole_body().await?;
+            exchange.judge(&link.url, &body)?;
+            exchange.ready.extend(messages_in(body));
+        }
+        Ok(exchange)
+    }
+
+    fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    /// The session that an older server has opened.
+    pub(in crate::transport) fn session(&self) -> Option<HeaderValue> {
+        self.response.headers().get("mcp-session-id").cloned()
+    }
+
+    /// The next message that belongs to the request.
+    pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
+        loop {
+            if let Some(text) = self.ready.pop_front() {
+                let status = Some(self.status().as_u16());
+                self.link.watcher.see(Wire::Received {
+                    message: &text,
+                    status,
+                });
+                let (id, message) = read_message(&text, status)
+                    .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
+                let is_other = id.is_some_and(|id| {
+                    !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
+                });
+                if !is_other || self.refuses_as_a_whole(&message) {
+                    return Ok(message);
+                }
+                if self.events.is_none() {
+                    return Err(LinkError::Final(ErrorKind::BadAnswer(
+                        "it has the id of another request".to_owned(),
+                    )));
+                }
+            } else {
+                self.read_more().await?;
+            }
+        }
+    }
+
+    /// Whether this is the error of a refused POST: it belongs to its request, though some servers give it an id of
+    /// their own.
+    fn refuses_as_a_whole(&self, message: &Incoming) -> bool {
+        let is_error = matches!(message, Incoming::Response(response) if response.outcome.is_err());
+        is_error && self.events.is_none() && !self.status().is_success()
+    }
+
+    /// Reads on until there is another message.
+    async fn read_more(&mut self) -> Result<(), LinkError> {
+        let ended = || {
+            LinkError::Lost(ErrorKind::Broken(
+                "the stream ended without a response".to_owned(),
+            ))
+        };
+        let Some(events) = &mut self.events else {
+            return Err(ended());
+        };
+        let chunk = match self.response.chunk().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return self.resume(ended()).await,
+            Err(error) => return self.resume(broken(&error)).await,
+        };
+        let complete = events.push(&chunk);
+        if events.kept() > self.link.message_max {
+            return Err(too_large(self.link.message_max));
+        }
+        for event in complete {
+            if let Some(resume) = &mut self.resume {
+                resume.seen(&event);
+            }
+            if event.data.is_empty() {
+                continue;
+            }
+            let text = String::from_utf8(event.data).map_err(|_| {
+                LinkError::Final(ErrorKind::BadAnswer("it is not UTF-8".to_owned()))
+            })?;
+            self.ready.extend(messages_in(text));
+        }
+        Ok(())
+    }
+
+    /// Goes on with a stream that broke or was closed, after the last event that was seen.
+    async fn resume(&mut self, error: LinkError) -> Result<(), LinkError> {
+        let response = match &mut self.resume {
+            Some(resume) => resume.go_on(&self.link).await,
+            None => None,
+        };
+        self.response = response.ok_or(error)?;
+        self.events = Some(Events::default());
+        Ok(())
+    }
+
+    async fn whole_body(&mut self) -> Result<String, LinkError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = self
+            .response
+            .chunk()
+            .await
+            .map_err(|error| broken(&error))?
+        {
+            self.read += chunk.len();
+            if self.read > self.link.message_max {
+                return Err(too_large(self.link.message_max));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// Whether a body is a message at all. If not, says what it is.
+    fn judge(&self, url: &Url, body: &str) -> Result<(), LinkError> {
+        let status = self.status();
+        let is_message = if status.is_success() {
+            self.id.is_none() || body.trim_start().starts_with(['{', '['])
+        } else {
+            read_message(body, None).is_ok()
+        };
+        if is_message {
+            return Ok(());
+        }
+        let shown: String = body.chars().take(SHOWN).collect();
+        if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
+            let wait = self.response.headers().get(RETRY_AFTER);
+            let kind = ErrorKind::Status {
+                status: status.as_u16(),
+                body: shown,
+            };
+            let retry_after = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
+            return Err(LinkError::Busy { kind, retry_after });
+        }
+        if matches!(
+            status,
+            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
+        ) {
+            return Err(LinkError::Lost(ErrorKind::Status {
+                status: status.as_u16(),
+                body: shown,
+            }));
+        }
+        if status.is_redirection() {
+            let to = self.response.headers().get(LOCATION);
+            let to = to.and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+            return Err(LinkError::Final(ErrorKind::NotMcp {
+                address: url.to_string(),
+                why: format!("it sends on to {to}; use that URL if you trust it"),
+            }));
+        }
+        let kind = if status.is_success() {
+            ErrorKind::NotMcp {
+                address: url.to_string(),
+                why: format!("it answered with {shown:?}"),
+            }
+        } else {
+            ErrorKind::Status {
+                status: status.as_u16(),
+                body: shown,
+            }
+        };
+        Err(LinkError::Final(kind))
+    }
+}
+
+fn broken(error: &reqwest::Error) -> LinkError {
+    LinkError::Lost(ErrorKind::Broken(chain(error)))
+}
+
+fn too_large(limit: usize) -> LinkError {
+    LinkError::Final(ErrorKind::TooLarge {
+        what: "a message",
+        limit,
+    })
+}

@@ -1,0 +1,162 @@
+//! Which request a message of the server's belongs to, where all of them come on one stream.
+//!
+//! What an older server asks does not say to which call it belongs. It is taken to belong to the newest.
+
+use crate::client::DISCOVER;
+use crate::error::ErrorKind;
+use crate::transport::{Incoming, LinkError};
+use refrain_wire::SUBSCRIPTION_ID_KEY;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// How many messages are kept for a request that does not ask for them.
+const KEPT: usize = 1024;
+
+/// Where a message belongs.
+pub(super) enum Way {
+    /// To the request of this id.
+    To(u64),
+    /// To all calls.
+    All,
+    /// To no request.
+    Stray,
+    /// It is not heard.
+    Nobody,
+    /// To nobody but the server: it is our own.
+    Back,
+}
+
+/// The requests under way, and what is known of the server.
+#[derive(Default)]
+pub(super) struct Routes {
+    /// The requests under way, by id: the newest is the last.
+    pub(super) by_id: BTreeMap<u64, Route>,
+    /// Whether the server is known to be modern, and must not send requests.
+    pub(super) is_modern: bool,
+    /// Whether the server has ever sent a message.
+    pub(super) has_spoken: bool,
+    /// The first line that was no message.
+    pub(super) noise: Option<String>,
+    /// How the server ended.
+    pub(super) ended: Option<String>,
+}
+
+/// Where the messages for one request go.
+pub(super) struct Route {
+    pub(super) ready: VecDeque<Result<Incoming, LinkError>>,
+    pub(super) heard: Arc<Notify>,
+    is_call: bool,
+}
+
+impl Routes {
+    /// Where a message belongs. The id is that of the request it answers.
+    pub(super) fn way(&self, id: Option<&Value>, message: &Incoming) -> Way {
+        match message {
+            Incoming::Response(_) => self.answered(id).map_or(Way::Nobody, Way::To),
+            Incoming::Notification { method, params } => match method.as_str() {
+                // An ask is withdrawn: the call that has it knows.
+                "notifications/cancelled" => Way::All,
+                // It does not say to which call it belongs.
+                "notifications/message" => self.newest_call(),
+                _ => Mark::read(params.as_deref()).map_or(Way::Stray, Way::To),
+            },
+            Incoming::Request { method, .. } => match method.as_str() {
+                DISCOVER | "initialize" => Way::Back,
+                _ if self.is_modern => {
+                    tracing::warn!(method, "the server must not send requests; passed over");
+                    Way::Nobody
+                }
+                "ping" => Way::Stray,
+                _ => self.newest_call(),
+            },
+        }
+    }
+
+    /// Which request a response answers. One that could not be read has no id in its response.
+    fn answered(&self, id: Option<&Value>) -> Option<u64> {
+        match id {
+            Some(Value::Null) | None if self.by_id.len() == 1 => self.by_id.keys().next().copied(),
+            id => id.and_then(Value::as_u64),
+        }
+    }
+
+    /// Nobody gets an answer.
+    pub(super) fn fail_all(&mut self, why: impl Fn() -> ErrorKind) {
+        for route in self.by_id.values_mut() {
+            route.ready.push_back(Err(LinkError::Final(why())));
+            route.heard.notify_one();
+        }
+    }
+
+    /// Tells all calls.
+    pub(super) fn push_to_calls(&mut self, message: &Incoming) {
+        let Incoming::Notification { method, params } = message else {
+            return;
+        };
+        for route in self.by_id.values_mut().filter(|route| route.is_call) {
+            route.push(Incoming::Notification {
+                method: method.clone(),
+                params: params.clone(),
+            });
+        }
+    }
+
+    /// Tells one request, if it is still under way.
+    pub(super) fn push(&mut self, id: u64, message: Incoming) {
+        if let Some(route) = self.by_id.get_mut(&id) {
+            route.push(message);
+        }
+    }
+
+    fn newest_call(&self) -> Way {
+        let mut newest_first = self.by_id.iter().rev();
+        let newest = newest_first.find(|(_, route)| route.is_call);
+        newest.map_or(Way::Stray, |(id, _)| Way::To(*id))
+    }
+}
+
+impl Route {
+    pub(super) fn new(heard: Arc<Notify>, is_call: bool) -> Self {
+        Self {
+            ready: VecDeque::new(),
+            heard,
+            is_call,
+        }
+    }
+
+    fn push(&mut self, message: Incoming) {
+        if self.ready.len() >= KEPT && !matches!(message, Incoming::Response(_)) {
+            tracing::warn!("nobody hears what the server says; some of it is dropped");
+            return;
+        }
+        self.ready.push_back(Ok(message));
+        self.heard.notify_one();
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        let is_response = |message: &_| matches!(message, Ok(Incoming::Response(_)));
+        self.ready.iter().any(is_response)
+    }
+}
+
+/// What says to which request a notification belongs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Mark {
+    progress_token: Option<Value>,
+    #[serde(rename = "_meta", default)]
+    meta: BTreeMap<String, Value>,
+}
+
+impl Mark {
+    fn read(params: Option<&RawValue>) -> Option<u64> {
+        let mark: Self = serde_json::from_str(params?.get()).ok()?;
+        let subscription = mark.meta.get(SUBSCRIPTION_ID_KEY);
+        let id = mark.progress_token.as_ref().or(subscription)?;
+        id.as_u64().or_else(|| id.as_str()?.parse().ok())
+    }
+}

@@ -1,0 +1,186 @@
+//! Finding out what a server speaks.
+
+use crate::support::{Say, Told, Writer, called, greet, spawn, within};
+use refrain_client::{Client, Error, ErrorKind, Limits};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const OLDER: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+async fn connect(server: &Told) -> Result<Client, Error> {
+    within("the server", Client::builder().connect(&server.url)).await
+}
+
+fn hasty() -> refrain_client::ClientBuilder {
+    Client::builder().limits(Limits {
+        probe: Duration::from_millis(100),
+        ..Limits::default()
+    })
+}
+
+#[tokio::test]
+async fn an_older_process_is_found_by_any_error_and_speaks_what_it_says() {
+    for (version, code) in OLDER
+        .into_iter()
+        .zip(["-32601", "-32602", "-32000", "-32700"])
+    {
+        let client = spawn(Client::builder(), &[version, code]).await.unwrap();
+        assert_eq!(client.server().version, version);
+        assert_eq!(client.server().name(), Some("old"));
+        assert_eq!(client.tools().await.unwrap()[0].name, "form");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_process_is_an_older_one() {
+    let client = spawn(hasty(), &["2025-06-18", "silent"]).await.unwrap();
+    assert_eq!(client.server().version, "2025-06-18");
+}
+
+#[tokio::test]
+async fn a_process_that_ends_when_it_is_asked_is_started_again_and_greeted() {
+    let client = spawn(Client::builder(), &["2025-03-26", "exit"])
+        .await
+        .unwrap();
+    assert_eq!(client.server().version, "2025-03-26");
+    assert_eq!(called(&client, "meta").await.unwrap(), json!({}));
+}
+
+#[tokio::test]
+async fn a_process_that_takes_its_time_is_not_taken_for_an_older_one() {
+    let client = spawn(hasty(), &["2025-11-25", "late"]).await.unwrap();
+    assert_eq!(client.server().version, "2026-07-28");
+    let meta = called(&client, "meta").await.unwrap();
+    assert_eq!(
+        meta["io.modelcontextprotocol/protocolVersion"],
+        "2026-07-28"
+    );
+}
+
+#[tokio::test]
+async fn a_revision_that_is_not_known_is_named() {
+    let error = spawn(Client::builder(), &["2023-01-01"]).await.unwrap_err();
+    let ErrorKind::NoCommonVersion { supported } = &error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(supported, &["2023-01-01"]);
+}
+
+#[tokio::test]
+async fn an_older_server_behind_http_is_found_by_whatever_it_says() {
+    type Refuse = fn(&crate::support::Seen) -> Say;
+    let refusals: [Refuse; 6] = [
+        |seen| Say::Json(400, seen.error(-32000, "no session", &Value::Null)),
+        |seen| Say::Json(200, seen.error(-32602, "bad request", &Value::Null)),
+        |_| Say::Status(400),
+        |_| Say::Text(404, "<h1>Not found</h1>"),
+        |_| Say::Json(400, json!({"error": "Missing session"})),
+        |_| Say::Json(422, json!({"detail": []})),
+    ];
+    for refuse in refusals {
+        let server = Told::start(move |seen, _| match seen.method() {
+            "server/discover" => refuse(seen),
+            _ => greet(seen, "2025-03-26", "s1").unwrap_or(Say::Status(500)),
+        })
+        .await;
+        let client = connect(&server).await.unwrap();
+        assert_eq!(client.server().version, "2025-03-26");
+        let greeting = &server.seen(|seen| seen.method() == "initialize")[0];
+        assert_eq!(greeting.message["params"]["protocolVersion"], "2025-11-25");
+    }
+}
+
+/// A server that refuses `server/discover` like this, and would let itself be greeted.
+async fn refusing(status: u16, code: i64, data: Value) -> Told {
+    Told::start(move |seen, _| match seen.method() {
+        "server/discover" => Say::Json(status, seen.error(code, "no", &data)),
+        _ => greet(seen, "2025-06-18", "s1").unwrap_or(Say::Status(500)),
+    })
+    .await
+}
+
+fn greetings(server: &Told) -> Vec<crate::support::Seen> {
+    server.seen(|seen| seen.method() == "initialize")
+}
+
+#[tokio::test]
+async fn a_newer_server_is_not_greeted() {
+    let server = refusing(400, -32022, json!({"supported": ["2027-01-01"]})).await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(error.to_string().contains("2027-01-01"), "{error}");
+    assert!(greetings(&server).is_empty());
+
+    for code in [-32020, -32021] {
+        let server = refusing(400, code, Value::Null).await;
+        let error = connect(&server).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+        assert!(greetings(&server).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_names_an_older_revision_is_greeted_with_it() {
+    let supported = json!({"supported": ["2027-01-01", "2025-03-26", "2025-06-18"]});
+    let server = refusing(400, -32022, supported).await;
+    let client = connect(&server).await.unwrap();
+    assert_eq!(client.server().version, "2025-06-18");
+    let greeting = &greetings(&server)[0];
+    assert_eq!(greeting.message["params"]["protocolVersion"], "2025-06-18");
+}
+
+#[tokio::test]
+async fn a_server_that_can_neither_be_asked_nor_greeted_speaks_the_present_revision() {
+    let server = Told::start(|seen, _| match seen.method() {
+        "tools/call" => Say::Json(200, seen.text("here")),
+        _ => Say::Json(404, seen.error(-32601, "no such method", &Value::Null)),
+    })
+    .await;
+    let client = connect(&server).await.unwrap();
+    assert_eq!(client.server().version, "2026-07-28");
+    assert_eq!(called(&client, "t").await.unwrap(), "here");
+    let call = &server.seen(|seen| seen.method() == "tools/call")[0];
+    let version = "io.modelcontextprotocol/protocolVersion";
+    assert_eq!(call.message["params"]["_meta"][version], "2026-07-28");
+}
+
+#[tokio::test]
+async fn what_is_no_mcp_server_is_said_to_be_none() {
+    let server = Told::start(|_, _| Say::Text(404, "<h1>Not found</h1>")).await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert!(error.to_string().contains("404"), "{error}");
+
+    let server = Told::start(|_, _| Say::Json(200, json!({"hello": "world"}))).await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert!(error.to_string().contains("hello"), "{error}");
+}
+
+#[tokio::test]
+async fn the_transport_before_streamable_http_is_named() {
+    let server = Told::start(|seen, _| {
+        if seen.verb != "GET" {
+            return Say::Status(405);
+        }
+        let (writer, say) = Writer::new();
+        writer.event("event: endpoint\ndata: /messages?session=1");
+        writer.stays_open();
+        say
+    })
+    .await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::FirstTransport), "{error}");
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_does_not_greet() {
+    for status in [401, 403, 500, 503] {
+        let server = Told::start(move |seen, _| match seen.method() {
+            "server/discover" => Say::Status(status),
+            _ => greet(seen, "2025-06-18", "s1").unwrap_or(Say::Status(500)),
+        })
+        .await;
+        connect(&server).await.unwrap_err();
+        assert!(greetings(&server).is_empty(), "{status}");
+    }
+}

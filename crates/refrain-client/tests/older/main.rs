@@ -1,0 +1,12 @@
+//! Servers of earlier revisions, and servers that are processes.
+//!
+//! The servers here are small, and written for the purpose: one in Python behind a pipe, one behind HTTP.
+
+mod associated;
+mod found;
+mod inline;
+mod pipe;
+mod resumed;
+mod sessions;
+mod support;
+mod urls;

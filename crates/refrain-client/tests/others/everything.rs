@@ -1,0 +1,151 @@
+//! `@modelcontextprotocol/server-everything` as it is, of the revision 2025-11-25, over standard input and output.
+
+use crate::server::{EVERYTHING, Target};
+use crate::user::{SAID, User};
+use refrain_client::wire::{ResourceContents, ToolResult};
+use refrain_client::{Answer, Client};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Time for a test.
+const TEST_TIME: Duration = Duration::from_secs(120);
+
+async fn connect(user: &User) -> Client {
+    let client = Target::Stdio(EVERYTHING).connect(user.client());
+    let client = timeout(TEST_TIME, client).await.expect("connecting ends");
+    client.expect("the server can be connected to")
+}
+
+/// Calls a tool, and gives all that it said.
+async fn call(client: &Client, tool: &str, arguments: Value) -> String {
+    let called = timeout(TEST_TIME, client.call_tool(tool, arguments)).await;
+    let result: ToolResult = called.expect("the call ends").expect("a result");
+    assert!(!result.is_error, "{result:?}");
+    let texts = result.content.iter().filter_map(|block| block.as_text());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn calls_prompts_and_resources() {
+    let client = connect(&User::default()).await;
+    assert_eq!(client.server().version, "2025-11-25");
+    assert_eq!(client.server().name(), Some("Everything Reference Server"));
+
+    let tools = client.tools().await.expect("there are tools");
+    assert!(
+        tools
+            .iter()
+            .any(|tool| tool.name == "trigger-elicitation-request")
+    );
+    assert_eq!(
+        call(&client, "echo", json!({"message": "hi"})).await,
+        "Echo: hi"
+    );
+    let sum = call(&client, "get-sum", json!({"a": 2, "b": 3})).await;
+    assert!(sum.contains('5'), "{sum}");
+
+    let prompts = client.prompts().await.expect("there are prompts");
+    assert!(prompts.iter().any(|prompt| prompt.name == "simple-prompt"));
+    let prompt = client.get_prompt("simple-prompt", json!({})).await;
+    assert!(!prompt.expect("a prompt").messages.is_empty());
+
+    let resources = client.resources().await.expect("there are resources");
+    let read = client.read_resource(&resources[0].uri).await;
+    let contents = read.expect("a resource").contents;
+    assert!(matches!(&contents[0], ResourceContents::Text { text, .. } if !text.is_empty()));
+}
+
+#[tokio::test]
+async fn a_field_of_every_kind() {
+    let user = User::default();
+    let client = connect(&user).await;
+    let ask = "trigger-elicitation-request";
+    user.knows(json!({
+        "name": "Ada",
+        "check": true,
+        "email": "ada@example.com",
+        "homepage": "https://example.com/ada",
+        "birthdate": "1815-12-10",
+        "number": 2.5,
+        "untitledMultipleSelectEnum": ["Piano", "Bass"],
+    }));
+    let said = call(&client, ask, json!({})).await;
+    for line in [
+        "- Name: Ada",
+        "- Agreed to terms: true",
+        "- Email: ada@example.com",
+        "- Homepage: https://example.com/ada",
+        "- Birthdate: 1815-12-10",
+        "- Favorite Integer: 42",
+        "- Favorite Number: 2.5",
+        "\"titledSingleSelectEnum\": \"hero-1\"",
+        "\"legacyTitledEnum\": \"pet-1\"",
+        "\"Piano\"",
+    ] {
+        assert!(said.contains(line), "{line} is missing: {said}");
+    }
+    for (answer, expected) in [(Answer::Decline, "declined"), (Answer::Cancel, "cancelled")] {
+        user.only(answer);
+        let said = call(&client, ask, json!({})).await;
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+/// It wants one visit by an error, to be called again after it, and asks for another visit then.
+#[tokio::test]
+async fn a_visit_wanted_by_an_error() {
+    let user = User::default();
+    let client = connect(&user).await;
+    user.knows(json!({}));
+    let arguments = json!({"url": "https://example.com/pay", "errorPath": true});
+    let said = call(&client, "trigger-url-elicitation", arguments).await;
+    assert!(
+        said.contains("User completed the URL elicitation"),
+        "{said}"
+    );
+    let asked = user.asked();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(
+        asked
+            .iter()
+            .any(|asked| asked.ends_with("https://example.com/pay"))
+    );
+    assert!(
+        asked
+            .iter()
+            .any(|asked| asked.contains("https://modelcontextprotocol.io"))
+    );
+}
+
+/// The roots are asked for when nobody has called, too; that is not answered.
+#[tokio::test]
+async fn the_model_and_the_roots() {
+    let user = User::default();
+    let client = connect(&user).await;
+    user.knows(json!({}));
+    let question = json!({"prompt": "Which wine?", "maxTokens": 10});
+    let said = call(&client, "trigger-sampling-request", question).await;
+    assert!(said.contains(SAID), "{said}");
+    assert!(user.asked()[0].contains("Which wine?"));
+    let said = call(&client, "get-roots-list", json!({})).await;
+    assert!(said.contains("the garden"), "{said}");
+}
+
+#[tokio::test]
+async fn progress() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let client = User::default().client().on_progress(move |progress| {
+        let mut heard = hears.lock().expect("nobody panics under the lock");
+        heard.push(progress.progress);
+    });
+    let client = Target::Stdio(EVERYTHING).connect(client).await;
+    let client = client.expect("the server can be connected to");
+    let arguments = json!({"duration": 0.2, "steps": 4});
+    let said = call(&client, "trigger-long-running-operation", arguments).await;
+    assert!(said.contains("completed"), "{said}");
+    let heard = heard.lock().expect("nobody panics under the lock");
+    assert_eq!(*heard, [1.0, 2.0, 3.0, 4.0]);
+}
