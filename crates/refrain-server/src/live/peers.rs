@@ -37,6 +37,12 @@ impl Peers {
         self.others.push((name.into(), url.into()));
         self
     }
+
+    /// Can the instances be known by these names, and reached at these URLs? [`build`](crate::ServerBuilder::build) asks the
+    /// same.
+    pub fn check(&self) -> Result<(), BuildError> {
+        Remotes::new(Some(self.clone())).map(drop)
+    }
 }
 
 /// The longest name of an instance.
