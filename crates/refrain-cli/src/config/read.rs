@@ -53,7 +53,7 @@ pub(super) fn check(config: &Config, from: &From) -> Vec<Mistake> {
         mistake("peers.urls", message.into());
     }
     if let Some(Err(error)) = config.peers.peers().map(|peers| peers.check()) {
-        mistake("peers.urls", error.to_string());
+        mistake("peers.urls", format!("is of no use: {error}"));
     }
     if config.metrics == Some(config.listen) && config.listen.port() != 0 {
         mistake("metrics", "must be another port than that of listen".into());

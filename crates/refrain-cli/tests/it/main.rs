@@ -9,6 +9,7 @@ mod killed;
 mod limits;
 mod logs;
 mod metrics;
+mod peers;
 mod postgres;
 mod rolling_restart;
 mod shedding;
