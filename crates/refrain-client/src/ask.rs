@@ -1,7 +1,8 @@
 //! What a call asks, and what can be answered.
 
 use refrain_wire::{
-    Action, AskKind, CallKind, Form, Root, SamplingAnswer, SamplingParams, check_answer_shape,
+    Action, AskKind, CallKind, Capability, Form, Root, SamplingAnswer, SamplingParams,
+    check_answer_shape,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -154,10 +155,13 @@ impl Ask {
             (Self::Url(_), Answer::Accept(content)) if !content.is_empty() => {
                 Err("a visit to a URL has no content".to_owned())
             }
+            (Self::Roots(_), Answer::Roots(roots)) => {
+                roots.iter().try_for_each(check_root)?;
+                Ok(Answer::Roots(roots))
+            }
             (Self::Form(_) | Self::Url(_), answer @ (Answer::Decline | Answer::Cancel))
             | (Self::Url(_), answer @ Answer::Accept(_))
-            | (Self::Sampling(_), answer @ Answer::Sampled(_))
-            | (Self::Roots(_), answer @ Answer::Roots(_)) => Ok(answer),
+            | (Self::Sampling(_), answer @ Answer::Sampled(_)) => Ok(answer),
             (Self::Unknown { why, .. }, _) => Err(why.clone()),
             (ask, _) => Err(format!(
                 "this is no answer to a {} ask",
@@ -165,6 +169,24 @@ impl Ask {
             )),
         }
     }
+}
+
+/// A root is a place in the file system, and is written so that it cannot be mistaken for another.
+fn check_root(root: &Root) -> Result<(), String> {
+    let uri = &root.uri;
+    let bad = |why: &str| Err(format!("the root {uri:?} cannot be told: {why}"));
+    let Ok(url) = Url::parse(uri) else {
+        return bad("it is no URI");
+    };
+    if url.scheme() != "file" || !uri.starts_with("file://") {
+        return bad("it must begin with file://");
+    }
+    // What goes up or stays is gone from the path once it is parsed.
+    let is_up = |part: &str| matches!(part.replace("%2e", ".").as_str(), "." | "..");
+    if uri.to_ascii_lowercase().split(['/', '\\']).any(is_up) {
+        return bad("its path must not have . or .. in it");
+    }
+    Ok(())
 }
 
 /// What is asked, without who asks.
@@ -233,7 +255,16 @@ impl Request {
                     Some(mode) => Err(format!("elicitations of mode {mode:?} are unknown")),
                 }
             }
-            "sampling/createMessage" => Ok(Self::Sampling(Box::new(read("sampling", params()?)?))),
+            "sampling/createMessage" => {
+                let params: SamplingParams = read("sampling", params()?)?;
+                if params.capability() != Capability::Sampling {
+                    return Err(
+                        "the model is to use tools, which this client does not offer".into(),
+                    );
+                }
+                params.check()?;
+                Ok(Self::Sampling(Box::new(params)))
+            }
             "roots/list" => Ok(Self::Roots),
             method => Err(format!("asks of the method {method:?} are unknown")),
         }

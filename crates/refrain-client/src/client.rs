@@ -140,8 +140,18 @@ impl Inner {
         }
     }
 
-    /// Sends a request, and again where that is safe and may help, and gives its result.
+    /// Sends a request, and gives its result. Whatever the server tells meanwhile, it may not take longer than a whole
+    /// call.
     pub(crate) async fn request(&self, request: &Request<'_>) -> Result<Box<RawValue>, ErrorKind> {
+        let limit = self.setup.limits.deadline;
+        tokio::select! {
+            result = self.send(request) => result,
+            () = over(limit) => Err(ErrorKind::Deadline(limit.unwrap_or_default())),
+        }
+    }
+
+    /// Sends a request, and again where that is safe and may help.
+    async fn send(&self, request: &Request<'_>) -> Result<Box<RawValue>, ErrorKind> {
         let mut again = 0;
         loop {
             let error = match self.exchange(request).await {
@@ -378,6 +388,14 @@ impl Drop for Waiting<'_> {
 /// Locks even after a panic elsewhere: every critical section here leaves its data whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for this long, or for ever.
+pub(crate) async fn over(limit: Option<Duration>) {
+    match limit {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// How long to wait before something is tried again: longer each time, and not for everybody the same.

@@ -13,6 +13,7 @@ use crate::builder::ClientBuilder;
 use crate::client::{Client, DISCOVER, Inner, Request};
 use crate::error::{Error, ErrorKind, RpcFailure};
 use crate::older::{Greeting, Older, REVISIONS};
+use crate::rounds::check_complete;
 use crate::server::{Server, discovered};
 use crate::transport::{Link, LinkError, Response};
 use futures_util::future::{Either, select};
@@ -148,7 +149,7 @@ impl Inner {
         match asked.map_err(LinkError::into_kind) {
             Ok(response) => match response.outcome {
                 Ok(raw) => match discovered(&raw) {
-                    Ok(server) => choose(server),
+                    Ok(server) => check_complete(&raw).and_then(|()| choose(server)),
                     Err(error) => Ok(Verdict::Perhaps(ErrorKind::NotMcp {
                         address: self.link.address().to_owned(),
                         why: format!("what it says of itself cannot be read: {error}"),

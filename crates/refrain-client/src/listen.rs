@@ -3,7 +3,7 @@
 use crate::client::{Client, Inner, Request, lock};
 use crate::error::{Error, ErrorKind};
 use crate::task::Task;
-use crate::transport::{Exchange, Incoming, LinkError};
+use crate::transport::{Exchange, Incoming, LinkError, Response};
 use refrain_wire::Filter;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -57,14 +57,15 @@ impl Listening {
                         granted: granted(params.as_deref()),
                     });
                 }
-                Incoming::Response(response) => {
-                    let kind = response.outcome.err().map_or_else(
-                        || ErrorKind::Broken("the server ended the subscription".to_owned()),
-                        ErrorKind::Refused,
-                    );
-                    return Err(LinkError::Final(kind));
+                Incoming::Response(Response {
+                    outcome: Err(refusal),
+                    ..
+                }) => return Err(LinkError::Final(ErrorKind::Refused(refusal))),
+                message if is_end(&message) => {
+                    let why = "the server ended the subscription".to_owned();
+                    return Err(LinkError::Final(ErrorKind::Broken(why)));
                 }
-                Incoming::Notification { .. } | Incoming::Request { .. } => {}
+                _ => {}
             }
         }
     }
@@ -77,21 +78,22 @@ impl Listening {
     /// The next change; `None` when the server has ended the stream.
     pub async fn next(&mut self) -> Result<Option<Change>, Error> {
         loop {
-            match self.exchange.next().await {
-                Ok(Incoming::Notification { method, params }) => {
+            match self.exchange.next().await.map_err(LinkError::into_kind)? {
+                Incoming::Response(Response {
+                    outcome: Err(refusal),
+                    ..
+                }) => return Err(ErrorKind::Refused(refusal).into()),
+                message if is_end(&message) => {
+                    tracing::debug!(?message, "the server ended a subscription");
+                    return Ok(None);
+                }
+                Incoming::Notification { method, params } => {
                     if let Some(change) = read(&method, params.as_deref()) {
                         self.inner.changed(&change);
                         return Ok(Some(change));
                     }
                 }
-                Ok(Incoming::Response(response)) => {
-                    return match response.outcome {
-                        Ok(_) => Ok(None),
-                        Err(refusal) => Err(ErrorKind::Refused(refusal).into()),
-                    };
-                }
-                Ok(Incoming::Request { .. }) => {}
-                Err(error) => return Err(error.into_kind().into()),
+                _ => {}
             }
         }
     }
@@ -119,6 +121,15 @@ impl Inner {
             Change::Resource(_) => cache.forget("resources/read"),
             Change::Task(_) => {}
         }
+    }
+}
+
+/// Whether the server ends the subscription: it answers it at last, or cancels it.
+fn is_end(message: &Incoming) -> bool {
+    match message {
+        Incoming::Response(_) => true,
+        Incoming::Notification { method, .. } => method == "notifications/cancelled",
+        Incoming::Request { .. } => false,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::ask::{Answer, Ask};
 use crate::call::Call;
-use crate::client::{Client, Inner, Request, back_off, lock};
+use crate::client::{Client, Inner, Request, back_off, over};
 use crate::error::{Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
 use crate::limits::Limits;
@@ -22,7 +22,6 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// What a round came to.
@@ -84,11 +83,19 @@ impl Client {
         self.resume(self.prepare(call)).await
     }
 
-    /// Makes the next round of a call that waits, with the answers it was given.
+    /// Makes the next round of a call that waits, with the answers it was given. All that is asked must be answered.
     ///
-    /// A call that has become a task is told the answers, and then looked at once.
+    /// A call that has become a task is told the answers there are, and then looked at once.
     pub async fn resume(&self, mut pending: PendingCall) -> Result<Outcome, Error> {
         self.adopt(&mut pending);
+        let open = pending.unanswered();
+        if pending.task_id().is_none() && !open.is_empty() {
+            let unanswered = open.iter().map(|ask| Unanswered {
+                key: ask.key().to_owned(),
+                why: "it was not answered".to_owned(),
+            });
+            return Err(ErrorKind::Unanswered(unanswered.collect()).of(&pending));
+        }
         let done = self.inner.round(&mut pending).await;
         match done.map_err(|kind| failed(kind, &pending))? {
             Some(result) => Ok(Outcome::Complete(result)),
@@ -177,14 +184,6 @@ impl Drop for Care {
     }
 }
 
-/// Waits for this long, or for ever.
-async fn over(limit: Option<Duration>) {
-    match limit {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
-    }
-}
-
 impl Inner {
     /// Makes rounds until the call is done.
     async fn drive(self: &Arc<Self>, pending: &mut PendingCall) -> Result<Value, ErrorKind> {
@@ -260,9 +259,10 @@ impl Inner {
         let is_first = pending.round() == 0;
         let params = pending.params();
         let may_keep = is_first && kind == CallKind::Resource;
-        if may_keep && let Some(result) = lock(&self.cache).get(kind.method(), &params) {
+        if may_keep && let Some(result) = self.kept(kind.method(), &params) {
             return Ok(Some(result));
         }
+        let authorization = self.link.authorization();
         self.check_older(pending)?;
         let raw = match self.send_round(pending, params.clone()).await {
             Err(ErrorKind::Refused(refusal)) if self.older.is_some() => {
@@ -276,12 +276,16 @@ impl Inner {
         match Reply::read(&raw, &self.setup.limits)? {
             Reply::Complete(result) => {
                 if may_keep {
-                    lock(&self.cache).keep(kind.method(), &params, &result);
+                    self.keep(authorization, kind.method(), &params, &result);
                 }
                 return Ok(Some(result));
             }
             Reply::Incomplete { asks, state } => pending.next(asks, state),
-            Reply::Task(id) => pending.become_task(id),
+            Reply::Task(id) if kind == CallKind::Tool => pending.become_task(id),
+            Reply::Task(_) => {
+                let why = format!("{} cannot become a task", kind.method());
+                return Err(ErrorKind::BadAnswer(why));
+            }
         }
         Ok(None)
     }
@@ -406,8 +410,14 @@ impl Reply {
 
 /// The result of a request that asks nothing.
 pub(crate) fn complete(raw: &RawValue) -> Result<Value, ErrorKind> {
+    check_complete(raw)?;
+    object_of(raw)
+}
+
+/// Whether a result is a complete one.
+pub(crate) fn check_complete(raw: &RawValue) -> Result<(), ErrorKind> {
     match result_type(raw)?.as_deref() {
-        None | Some("complete") => object_of(raw),
+        None | Some("complete") => Ok(()),
         Some(other) => Err(ErrorKind::UnknownResultType(other.to_owned())),
     }
 }

@@ -10,6 +10,7 @@ use crate::handlers::NoAnswer;
 use crate::listen::{Change, Listening};
 use crate::ordered::Ordered;
 use crate::pending::PendingCall;
+use crate::rounds::check_complete;
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -25,7 +26,7 @@ use std::time::Duration;
 const USUAL_POLL: Duration = Duration::from_secs(1);
 /// A server is not asked more often, nor less often, whatever it says.
 const POLL_MIN: Duration = Duration::from_millis(20);
-const POLL_MAX: Duration = Duration::from_secs(60);
+const POLL_MAX: Duration = Duration::from_secs(3600);
 /// How often to look after a task at least, though the server tells what changes.
 const TOLD_POLL: Duration = Duration::from_secs(15);
 
@@ -151,11 +152,13 @@ type Answering<'a> = FuturesUnordered<
 impl Inner {
     async fn task(&self, id: &str) -> Result<Task, ErrorKind> {
         let raw = self.request(&about("tasks/get", id)).await?;
+        check_complete(&raw)?;
         Task::read(&raw)
     }
 
     pub(crate) async fn cancel_task(&self, id: &str) -> Result<(), ErrorKind> {
-        self.request(&about("tasks/cancel", id)).await.map(|_| ())
+        let raw = self.request(&about("tasks/cancel", id)).await?;
+        check_complete(&raw)
     }
 
     /// Tells the task the answers there are, and looks at it. Gives its result if it is done.
@@ -177,7 +180,8 @@ impl Inner {
         request
             .params
             .insert("inputResponses".to_owned(), answers.into());
-        self.request(&request).await?;
+        let raw = self.request(&request).await?;
+        check_complete(&raw)?;
         pending.answers_sent();
         self.setup.onlooker.see(pending);
         Ok(())

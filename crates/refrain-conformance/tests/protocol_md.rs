@@ -1,8 +1,11 @@
-//! `docs/protocol.md` tells the truth: every rule has a test that is there, or a reason why it has none.
+//! `docs/protocol.md` and `docs/protocol-client.md` tell the truth: every rule has a test that is there, or a reason why
+//! it has none.
 
 mod page;
 
-use page::{Proof, Row, counts, has_test, problems, read};
+use page::{
+    CLIENT_SCENARIO, Proof, Row, SCENARIO, counts, has_test, listed_scenarios, problems, read,
+};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +18,39 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn protocol() -> String {
-    fs::read_to_string(root().join("docs/protocol.md")).expect("the page can be read")
+/// The pages of rules: those for servers, and those for clients.
+const PAGES: [&str; 2] = ["docs/protocol.md", "docs/protocol-client.md"];
+
+fn text(page: &str) -> String {
+    fs::read_to_string(root().join(page)).expect("the page can be read")
+}
+
+/// All rules, of both pages.
+fn rows() -> Vec<Row> {
+    let rows = PAGES.map(|page| read(&text(page)).expect("the other test says what is wrong"));
+    rows.into_iter().flatten().collect()
+}
+
+/// The scenarios that are named, for servers or for clients. There are some.
+fn scenarios(of: &str) -> BTreeSet<String> {
+    let named: BTreeSet<String> = rows().iter().flat_map(|row| row.scenarios(of)).collect();
+    assert!(!named.is_empty(), "no scenario is named: {of}");
+    named
 }
 
 #[test]
 fn every_rule_has_a_test_that_is_there_or_a_reason() {
-    let found = problems(&root(), &protocol());
-    assert!(found.is_empty(), "docs/protocol.md:\n{}", found.join("\n"));
+    for page in PAGES {
+        let found = problems(&root(), &text(page));
+        assert!(found.is_empty(), "{page}:\n{}", found.join("\n"));
+    }
+}
+
+#[test]
+fn an_id_is_on_one_page_only() {
+    let rows = rows();
+    let ids: BTreeSet<&str> = rows.iter().map(Row::id).collect();
+    assert_eq!(ids.len(), rows.len());
 }
 
 #[test]
@@ -37,15 +65,40 @@ fn every_scenario_named_is_one_that_is_run() {
     let said = String::from_utf8_lossy(&listed.stderr);
     assert!(listed.status.success(), "{}\n{said}", listed.status);
     let listed = String::from_utf8(listed.stdout).expect("names are text");
-    let run: BTreeSet<&str> = listed.lines().collect();
-    let rows = read(&protocol()).expect("the other test says what is wrong");
-    let named: BTreeSet<String> = rows.iter().flat_map(Row::scenarios).collect();
-    assert!(!named.is_empty(), "no scenario is named");
-    let missing: Vec<&String> = named
-        .iter()
-        .filter(|name| !run.contains(name.as_str()))
-        .collect();
-    assert!(missing.is_empty(), "not run: {missing:?}; run: {run:?}");
+    let run: BTreeSet<String> = listed.lines().map(str::to_owned).collect();
+    assert_eq!(missing(SCENARIO, &run), [""; 0], "run: {run:?}");
+}
+
+#[test]
+fn every_scenario_for_clients_named_is_one_that_is_run() {
+    let listed = listed_scenarios(include_str!("official_client.rs"));
+    let run: BTreeSet<String> = listed.into_iter().collect();
+    assert_eq!(missing(CLIENT_SCENARIO, &run), [""; 0], "run: {run:?}");
+}
+
+/// What is named and not run.
+fn missing(of: &str, run: &BTreeSet<String>) -> Vec<String> {
+    scenarios(of).difference(run).cloned().collect()
+}
+
+#[test]
+fn scenarios_are_read_from_their_list_and_from_nowhere_else() {
+    let source = r#"
+const OTHERS: [&str; 1] = [
+    ("other", 1),
+];
+const SCENARIOS: [(&str, usize); 2] = [
+    ("one", 1),
+    // ("no", 1),
+    (
+        "auth/two",
+        2,
+    ),
+    ("three", 12),
+];
+    ("late", 1),
+"#;
+    assert_eq!(listed_scenarios(source), ["one", "auth/two", "three"]);
 }
 
 /// A page of its own with one row in it, and numbers that fit.
@@ -67,7 +120,9 @@ fn what_is_right_is_found_right() {
         (proof.clone(), Proof::Test),
         (format!("{proof}, {proof}; but not all of it"), Proof::Test),
         ("`conformance: tools-list`".into(), Proof::Test),
+        ("`conformance client: tools_call`".into(), Proof::Test),
         ("the author's: it is theirs".into(), Proof::Theirs),
+        ("the host's: it is theirs".into(), Proof::Theirs),
         ("the operator's: `x` is theirs".into(), Proof::Theirs),
         ("by shape: there is no way".into(), Proof::Shape),
         ("in writing: [here](x.md)".into(), Proof::Shape),
@@ -75,6 +130,8 @@ fn what_is_right_is_found_right() {
     ] {
         let page = page_of(&format!("| ONE-1 | A rule. | MUST | {proof} |"));
         assert_eq!(problems(&root(), &page), [""; 0], "{page}");
+        let long = page.replace("ONE-1", "C-ONE-1");
+        assert_eq!(problems(&root(), &long), [""; 0], "{long}");
         assert_eq!(read(&page).expect("a page")[0].proof(), Some(kind));
     }
 }
@@ -105,6 +162,9 @@ fn what_is_wrong_is_found() {
         ),
         (row(&good).replace("MUST", "OUGHT"), "level"),
         (row(&good).replace("ONE-1", "one"), "id"),
+        (row(&good).replace("ONE-1", "C--1"), "id"),
+        (row(&good).replace("ONE-1", "C-ONE"), "id"),
+        (row(&good).replace("ONE-1", "1"), "id"),
         (row(&good).replace("A rule.", ""), "rule"),
         (row(&good).replace("| MUST ", ""), "cells"),
         (format!("{}\n{}", row(&good), row(&good)), "twice"),

@@ -38,7 +38,7 @@ fn choices(field: &Field) -> Vec<(&str, &str)> {
 
 #[test]
 fn fields_keep_the_order_and_the_text_of_the_schema() {
-    let text = r#"{"$schema":"x", "type":"object","title":"T","additionalProperties":false,"required":["b"],
+    let text = r#"{"$schema":"https://json-schema.org/draft/2020-12/schema", "type":"object","title":"T","additionalProperties":false,"required":["b"],
         "properties":{"z":{"type":"string"},"b":{"type":"boolean","title":"Really?","description":"d"},"a":{"type":"number"}}}"#;
     let form = Form::parse(&raw(text)).unwrap();
     let fields: Vec<(&str, &str, bool)> = form
@@ -174,6 +174,26 @@ fn defaults_are_put_in_where_nothing_is() {
             "status": "on", "tags": ["b"]})
     );
     assert_eq!(form.check(&content), Ok(()));
+}
+
+#[test]
+fn a_dialect_is_a_published_one_or_refused_by_name() {
+    let of = |dialect: Value| json!({"$schema": dialect, "type": "object", "properties": {}});
+    for dialect in [
+        "https://json-schema.org/draft/2020-12/schema",
+        "http://json-schema.org/draft-07/schema#",
+    ] {
+        assert!(parse(&of(json!(dialect))).is_ok(), "{dialect}");
+    }
+    for dialect in [
+        json!("https://example.com/own"),
+        json!("json-schema.org/x"),
+        json!(7),
+    ] {
+        let why = parse(&of(dialect.clone())).unwrap_err().to_string();
+        let named = dialect.as_str().unwrap_or("$schema").to_owned();
+        assert!(why.contains(&named), "{named}: {why}");
+    }
 }
 
 #[test]

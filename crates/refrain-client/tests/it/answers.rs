@@ -214,6 +214,13 @@ async fn answers_by_hand_must_fit_what_was_asked() {
     pending
         .answer("size", Answer::accept(json!({"n": 3})).unwrap())
         .unwrap();
+    let error = client.resume(pending).await.unwrap_err();
+    let ErrorKind::Unanswered(open) = &error.kind else {
+        panic!("{error}")
+    };
+    assert_eq!(open[0].key, "roots");
+    assert_eq!(server.requests("tools/call").len(), 1, "nothing was sent");
+    let mut pending = *error.pending.expect("the call is not lost");
     let roots = Answer::read(AskKind::Roots, &json!({"roots": []})).unwrap();
     pending.answer("roots", roots).unwrap();
     let Outcome::Complete(result) = client.resume(pending).await.unwrap() else {

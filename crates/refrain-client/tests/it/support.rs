@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -54,14 +55,15 @@ fn url(address: SocketAddr) -> String {
 #[derive(Clone)]
 pub(crate) struct Told {
     pub(crate) url: String,
-    requests: Arc<Mutex<Vec<Value>>>,
+    requests: Arc<Mutex<Vec<(Parts, Value)>>>,
 }
 
-/// What to answer to a request: a result, an error, or the whole body as it is.
+/// What to answer to a request: a result, an error, the whole body as it is, or that it is elsewhere.
 pub(crate) enum Say {
     Result(Value),
     Error(i64, &'static str),
     Raw(u16, &'static str, String),
+    Elsewhere(u16, String),
 }
 
 impl Told {
@@ -85,7 +87,7 @@ impl Told {
     pub(crate) async fn start_raw(answer: impl Fn(&Value) -> Say + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let requests: Arc<Mutex<Vec<(Parts, Value)>>> = Arc::default();
         let (answer, seen) = (Arc::new(answer), Arc::clone(&requests));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -93,10 +95,11 @@ impl Told {
                 let service = service_fn(move |request: Request<Incoming>| {
                     let (answer, seen) = (Arc::clone(&answer), Arc::clone(&seen));
                     async move {
-                        let body = request.into_body().collect().await.expect("a body");
+                        let (head, body) = request.into_parts();
+                        let body = body.collect().await.expect("a body");
                         let body: Value =
                             serde_json::from_slice(&body.to_bytes()).expect("a message");
-                        seen.lock().expect("no panic").push(body.clone());
+                        seen.lock().expect("no panic").push((head, body.clone()));
                         Ok::<_, Infallible>(written(&body, answer(&body)))
                     }
                 });
@@ -111,16 +114,20 @@ impl Told {
 
     /// What it was asked by this method, in order.
     pub(crate) fn requests(&self, method: &str) -> Vec<Value> {
-        let requests = self.requests.lock().expect("no panic");
-        let of_method = requests
-            .iter()
-            .filter(|request| request["method"] == method);
-        of_method.cloned().collect()
+        let all = self.messages().into_iter();
+        let of_method = all.filter(|(_, request)| request["method"] == method);
+        of_method.map(|(_, request)| request).collect()
+    }
+
+    /// Everything it was sent, in order.
+    pub(crate) fn messages(&self) -> Vec<(Parts, Value)> {
+        self.requests.lock().expect("no panic").clone()
     }
 }
 
 fn written(request: &Value, say: Say) -> Response<Full<Bytes>> {
     let id = &request["id"];
+    let mut response = Response::builder();
     let (status, kind, body) = match say {
         Say::Result(result) => {
             let body = json!({"jsonrpc": "2.0", "id": id, "result": result});
@@ -132,8 +139,12 @@ fn written(request: &Value, say: Say) -> Response<Full<Bytes>> {
             (400, "application/json", body.to_string())
         }
         Say::Raw(status, kind, body) => (status, kind, body),
+        Say::Elsewhere(status, url) => {
+            response = response.header("location", url);
+            (status, "text/plain", String::new())
+        }
     };
-    Response::builder()
+    response
         .status(status)
         .header("content-type", kind)
         .body(Full::from(body))
@@ -162,4 +173,18 @@ pub(crate) fn asks(asks: Value, state: Option<&str>) -> Say {
 pub(crate) fn done(text: &str) -> Say {
     let content = json!([{"type": "text", "text": text}]);
     Say::Result(json!({"resultType": "complete", "content": content}))
+}
+
+/// A stream of these messages; those without a name are the response.
+pub(crate) fn stream(request: &Value, messages: &[Value]) -> Say {
+    let events = messages.iter().map(|message| {
+        let mut message = message.clone();
+        message["jsonrpc"] = "2.0".into();
+        if message.get("method").is_none() {
+            message["id"] = request["id"].clone();
+        }
+        format!("event: message\ndata: {message}\n\n")
+    });
+    let body = std::iter::once(": still here\n\n".to_owned()).chain(events);
+    Say::Raw(200, "text/event-stream", body.collect())
 }

@@ -1,8 +1,8 @@
-//! Reads the page of rules, and finds what is wrong with it.
+//! Reads a page of rules, and finds what is wrong with it.
 
 mod source;
 
-pub(crate) use source::has_test;
+pub(crate) use source::{has_test, listed_scenarios};
 
 use source::has_module;
 use std::collections::HashMap;
@@ -19,14 +19,17 @@ const LEVELS: [&str; 7] = [
     "MAY",
 ];
 /// What stands at the beginning of a last cell that names no test.
-const REASONS: [(&str, Proof); 5] = [
+const REASONS: [(&str, Proof); 6] = [
     ("the author's: ", Proof::Theirs),
     ("the operator's: ", Proof::Theirs),
+    ("the host's: ", Proof::Theirs),
     ("by shape: ", Proof::Shape),
     ("in writing: ", Proof::Shape),
     ("not met: ", Proof::NotMet),
 ];
-const SCENARIO: &str = "conformance";
+/// What stands in place of a file before a scenario of the suite, for servers and for clients.
+pub(crate) const SCENARIO: &str = "conformance";
+pub(crate) const CLIENT_SCENARIO: &str = "conformance client";
 
 /// How a rule is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub(crate) enum Proof {
     Test,
     /// There is nothing to run.
     Shape,
-    /// It is left to the author or the operator.
+    /// It is left to the author, the operator or the host.
     Theirs,
     NotMet,
 }
@@ -78,20 +81,29 @@ impl Row {
         REASONS.iter().find(reason).map(|(_, proof)| *proof)
     }
 
-    /// The scenarios it names.
-    pub(crate) fn scenarios(&self) -> Vec<String> {
+    /// The scenarios it names: those for servers, or those for clients.
+    pub(crate) fn scenarios(&self, of: &str) -> Vec<String> {
         let named = self.named().into_iter();
-        let scenarios = named.filter(|(place, _)| *place == SCENARIO);
+        let scenarios = named.filter(|(place, _)| *place == of);
         scenarios.map(|(_, name)| name.to_owned()).collect()
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The id without its number.
+    fn prefix(&self) -> &str {
+        self.id.rsplit_once('-').map_or("", |(prefix, _)| prefix)
     }
 
     /// What is wrong with it, as far as it says itself.
     fn faults(&self, root: &Path) -> Vec<String> {
         let mut faults = Vec::new();
-        let number = self.id.split_once('-').filter(|(prefix, _)| {
-            !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_uppercase())
-        });
-        if number.is_none_or(|(_, number)| number.parse::<u32>().is_err()) {
+        let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase());
+        let number = self.id[self.prefix().len()..].strip_prefix('-');
+        let has_number = number.is_some_and(|number| number.parse::<u32>().is_ok());
+        if !has_number || !self.prefix().split('-').all(is_word) {
             faults.push("the id is not letters, a dash and a number".to_owned());
         }
         if self.rule.is_empty() {
@@ -104,7 +116,7 @@ impl Row {
             faults.push(format!("{:?} is neither a test nor a reason", self.proof));
         }
         for (place, name) in self.named() {
-            if place != SCENARIO {
+            if ![SCENARIO, CLIENT_SCENARIO].contains(&place) {
                 faults.extend(test_fault(root, place, name));
             }
         }
@@ -233,7 +245,7 @@ pub(crate) fn problems(root: &Path, page: &str) -> Vec<String> {
                 "{at}: the id is there twice, first in line {first}"
             ));
         }
-        let prefix = row.id.split('-').next().unwrap_or_default();
+        let prefix = row.prefix();
         if *prefixes.entry(&row.page).or_insert(prefix) != prefix {
             found.push(format!("{at}: the other ids of this page begin otherwise"));
         }

@@ -28,6 +28,22 @@ pub(crate) fn has_test(source: &str, name: &str) -> bool {
     })
 }
 
+/// The names in a source's list of scenarios: the first text of each pair.
+pub(crate) fn listed_scenarios(source: &str) -> Vec<String> {
+    let list: String = source
+        .lines()
+        .skip_while(|line| !line.starts_with("const SCENARIOS:"))
+        .skip(1)
+        .take_while(|line| *line != "];")
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect();
+    let pairs = list.split('(').map(str::trim_start);
+    pairs
+        .filter_map(|pair| pair.strip_prefix('"')?.split('"').next())
+        .map(str::to_owned)
+        .collect()
+}
+
 /// Does the source declare a module of this name in another file?
 pub(crate) fn has_module(source: &str, name: &str) -> bool {
     let declared = format!("mod {name};");

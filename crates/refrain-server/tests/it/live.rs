@@ -53,11 +53,17 @@ async fn inline(cx: Cx, ledger: Books) -> Result<String> {
 
 /// The same, wrapped in steps.
 async fn wrapped(cx: Cx, ledger: Books) -> Result<String> {
-    cx.step("one", async { ok(ledger.write("mutation 1")) })
-        .await?;
+    cx.step("one", async {
+        ledger.write("mutation 1");
+        ok(())
+    })
+    .await?;
     let name: crate::support::Login = cx.elicit("name", "Who are you?").await?;
-    cx.step("two", async { ok(ledger.write("mutation 2")) })
-        .await?;
+    cx.step("two", async {
+        ledger.write("mutation 2");
+        ok(())
+    })
+    .await?;
     Ok(format!("Done for {}.", name.name))
 }
 

@@ -84,11 +84,13 @@ impl<'de> Visitor<'de> for SchemaVisitor {
         let mut kind = None::<String>;
         let mut properties = None::<Properties>;
         let mut required = None::<Vec<String>>;
+        let mut dialect = None::<String>;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "type" => once(&mut map, &mut kind, "type", "\"object\"")?,
                 "properties" => once_nested(&mut map, &mut properties, "properties")?,
                 "required" => once(&mut map, &mut required, "required", "a list of names")?,
+                "$schema" => once(&mut map, &mut dialect, "$schema", "the URI of a dialect")?,
                 "$ref" | "$dynamicRef" | "allOf" | "anyOf" | "oneOf" => {
                     return Err(Error::custom(format_args!("{key} has no place in it")));
                 }
@@ -98,12 +100,25 @@ impl<'de> Visitor<'de> for SchemaVisitor {
         if kind.as_deref() != Some("object") {
             return Err(Error::custom("type must be \"object\""));
         }
+        if let Some(dialect) = dialect.filter(|uri| !is_known(uri)) {
+            return Err(Error::custom(format_args!(
+                "its dialect {dialect:?} is not supported; 2020-12 is"
+            )));
+        }
         let properties = properties.ok_or_else(|| Error::missing_field("properties"))?;
         Ok(Schema {
             properties: properties.0,
             required: required.unwrap_or_default(),
         })
     }
+}
+
+/// Whether a schema of this dialect can be read: what a form may have is the same in all that were ever published.
+fn is_known(dialect: &str) -> bool {
+    let place = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| dialect.strip_prefix(scheme));
+    place.is_some_and(|place| place.starts_with("json-schema.org/"))
 }
 
 struct Properties(Vec<(String, Value)>);

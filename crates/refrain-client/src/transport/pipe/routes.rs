@@ -58,11 +58,15 @@ impl Routes {
         match message {
             Incoming::Response(_) => self.answered(id).map_or(Way::Nobody, Way::To),
             Incoming::Notification { method, params } => match method.as_str() {
-                // An ask is withdrawn: the call that has it knows.
-                "notifications/cancelled" => Way::All,
+                // An ask is withdrawn: the call that has it knows. A modern server ends a subscription, and names it.
+                "notifications/cancelled" if !self.is_modern => Way::All,
                 // It does not say to which call it belongs.
                 "notifications/message" => self.newest_call(),
-                _ => Mark::read(params.as_deref()).map_or(Way::Stray, Way::To),
+                _ => match Mark::read(params.as_deref()) {
+                    Some(id) if !self.by_id.contains_key(&id) => Way::Nobody,
+                    Some(id) => Way::To(id),
+                    None => Way::Stray,
+                },
             },
             Incoming::Request { method, .. } => match method.as_str() {
                 DISCOVER | "initialize" => Way::Back,
@@ -148,6 +152,7 @@ impl Route {
 #[serde(rename_all = "camelCase")]
 struct Mark {
     progress_token: Option<Value>,
+    request_id: Option<Value>,
     #[serde(rename = "_meta", default)]
     meta: BTreeMap<String, Value>,
 }
@@ -156,7 +161,8 @@ impl Mark {
     fn read(params: Option<&RawValue>) -> Option<u64> {
         let mark: Self = serde_json::from_str(params?.get()).ok()?;
         let subscription = mark.meta.get(SUBSCRIPTION_ID_KEY);
-        let id = mark.progress_token.as_ref().or(subscription)?;
+        let id = mark.progress_token.as_ref().or(subscription);
+        let id = id.or(mark.request_id.as_ref())?;
         id.as_u64().or_else(|| id.as_str()?.parse().ok())
     }
 }

@@ -1,0 +1,215 @@
+//! What is declared is answered, and nothing else.
+
+use crate::support::{Say, Told, asks, done};
+use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
+use refrain_client::{Answer, Client, ErrorKind};
+use serde_json::{Value, json};
+use std::io::ErrorKind::WouldBlock;
+use std::net::TcpListener;
+
+/// Asks this until there is a state, and is done then.
+async fn asking(what: Value) -> Told {
+    Told::start(move |request| match request["params"].get("requestState") {
+        None => asks(json!({"it": what}), Some("s")),
+        Some(_) => done("done"),
+    })
+    .await
+}
+
+/// Calls, and says why the ask has no answer.
+async fn why(client: &Client) -> String {
+    let called = client.call_tool("t", json!({})).await;
+    let error = called.expect_err("it is not answered");
+    assert!(error.pending.is_some(), "the call is not lost");
+    match error.kind {
+        ErrorKind::Unanswered(mut asks) if asks.len() == 1 => asks.remove(0).why,
+        kind => panic!("{kind}"),
+    }
+}
+
+fn declared(server: &Told) -> Value {
+    let requests = server.requests("tools/call");
+    requests[0]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].clone()
+}
+
+#[tokio::test]
+async fn what_was_not_declared_is_not_answered() {
+    let message = json!({"role": "user", "content": {"type": "text", "text": "?"}});
+    let url = json!({"mode": "url", "message": "?", "url": "https://example.com/"});
+    for (method, params) in [
+        ("roots/list", json!({})),
+        (
+            "sampling/createMessage",
+            json!({"messages": [message], "maxTokens": 1}),
+        ),
+        ("elicitation/create", url),
+    ] {
+        let server = asking(json!({"method": method, "params": params})).await;
+        let client = Client::builder()
+            .on_form(|_| async { panic!("it is no form") })
+            .connect(&server.url)
+            .await
+            .unwrap();
+        let why = why(&client).await;
+        assert!(why.contains("nobody here answers"), "{why}");
+        assert_eq!(declared(&server)["elicitation"], json!({"form": {}}));
+        assert_eq!(declared(&server).get("roots"), None);
+        assert_eq!(declared(&server).get("sampling"), None);
+        assert_eq!(server.requests("tools/call").len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn one_mode_of_elicitation_may_be_declared_alone() {
+    let server = Told::start(|_| done("done")).await;
+    let client = Client::builder().by_hand([AskKind::Url]);
+    let client = client.connect(&server.url).await.unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    assert_eq!(declared(&server)["elicitation"], json!({"url": {}}));
+}
+
+#[tokio::test]
+async fn a_model_is_not_given_tools_or_a_conversation_that_makes_no_sense() {
+    let text = json!({"type": "text", "text": "?"});
+    let user = json!([{"role": "user", "content": text}]);
+    let result = json!({"type": "tool_result", "toolUseId": "1", "content": []});
+    let tool = json!({"name": "x", "inputSchema": {"type": "object"}});
+    let link = json!({"type": "resource_link", "uri": "file:///x", "name": "x"});
+    for (params, word) in [
+        (json!({"messages": user, "tools": [tool]}), "tools"),
+        (
+            json!({"messages": user, "toolChoice": {"mode": "none"}}),
+            "tools",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": [result]}]}),
+            "tools",
+        ),
+        (
+            json!({"messages": [{"role": "system", "content": text}]}),
+            "system",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": link}]}),
+            "messages[0]",
+        ),
+    ] {
+        let mut params = params;
+        params["maxTokens"] = 5.into();
+        let server = asking(json!({"method": "sampling/createMessage", "params": params})).await;
+        let client = Client::builder()
+            .on_sampling(|_| async { panic!("no model is asked") })
+            .connect(&server.url)
+            .await
+            .unwrap();
+        let why = why(&client).await;
+        assert!(why.contains(word), "{word}: {why}");
+        assert_eq!(declared(&server)["sampling"], json!({}));
+    }
+}
+
+#[tokio::test]
+async fn what_is_wished_of_a_model_reaches_whoever_asks_it() {
+    let server = asking(json!({"method": "sampling/createMessage", "params": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Capital?"}}],
+        "modelPreferences": {"hints": [{"name": "first"}, {"name": "second"}], "costPriority": 0.3},
+        "systemPrompt": "Be brief.",
+        "temperature": 0.1,
+        "maxTokens": 7,
+        "stopSequences": ["."],
+        "metadata": {"seed": 1},
+    }}))
+    .await;
+    let client = Client::builder()
+        .on_sampling(|ask| async move {
+            let asked = json!(ask.params);
+            let hints = json!([{"name": "first"}, {"name": "second"}]);
+            assert_eq!(asked["modelPreferences"]["hints"], hints);
+            assert_eq!(asked["systemPrompt"], "Be brief.");
+            assert_eq!(asked["maxTokens"], 7);
+            assert_eq!(asked["metadata"], json!({"seed": 1}));
+            assert_eq!(ask.asker.server.as_deref(), Some("told"));
+            Ok(SamplingAnswer {
+                role: Role::Assistant,
+                content: vec![Content::text("Paris").into()],
+                model: "m".to_owned(),
+                stop_reason: Some("maxTokens".to_owned()),
+            })
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    let answered = &server.requests("tools/call")[1]["params"]["inputResponses"]["it"];
+    assert_eq!(answered["role"], "assistant");
+    assert_eq!(answered["model"], "m");
+    assert_eq!(answered["stopReason"], "maxTokens");
+}
+
+#[tokio::test]
+async fn a_root_is_a_place_in_the_file_system() {
+    let server = asking(json!({"method": "roots/list"})).await;
+    let call = |uri: &'static str| {
+        let url = server.url.clone();
+        async move {
+            let root = Root {
+                uri: uri.to_owned(),
+                name: None,
+            };
+            Client::builder()
+                .on_roots(move |_| std::future::ready(Ok(vec![root.clone()])))
+                .connect(&url)
+                .await
+                .unwrap()
+        }
+    };
+    for uri in ["file:///home/ada", "file:///a%20b/..c", "file:///"] {
+        call(uri).await.call_tool("t", json!({})).await.unwrap();
+    }
+    for uri in [
+        "https://example.com/",
+        "/home/ada",
+        "file:home",
+        "file:///home/../etc",
+        "file:///home/%2E%2e/etc",
+        "file:///./x",
+        "",
+    ] {
+        let why = why(&call(uri).await).await;
+        assert!(why.contains("cannot be told"), "{uri}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_url_is_handed_on_whole_and_not_looked_at() {
+    let trap = TcpListener::bind("127.0.0.1:0").unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/a/b?c=d&e=%20f#g", trap.local_addr().unwrap());
+    let asked = url.clone();
+    let params = json!({"mode": "url", "message": "Sign in", "url": url});
+    let server = asking(json!({"method": "elicitation/create", "params": params})).await;
+    let client = Client::builder()
+        .on_url(move |ask| {
+            assert_eq!(ask.url.as_str(), asked);
+            assert_eq!(ask.message, "Sign in");
+            assert_eq!(ask.asker.server.as_deref(), Some("told"));
+            assert_eq!(ask.asker.target, "t");
+            async { Ok(Answer::visited()) }
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    let came = trap.accept().map(|_| ()).map_err(|error| error.kind());
+    assert_eq!(came, Err(WouldBlock), "nobody was there");
+}
+
+#[tokio::test]
+async fn what_is_private_does_not_show() {
+    let secret = Answer::accept(json!({"name": "Ada"})).unwrap();
+    assert!(!format!("{secret:?}").contains("Ada"));
+    let server = Told::start(|_| Say::Error(-32603, "no")).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = client.call_tool("t", json!({"name": "Ada"})).await;
+    assert!(!format!("{:?}", error.unwrap_err()).contains("Ada"));
+}

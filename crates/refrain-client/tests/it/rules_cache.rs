@@ -1,0 +1,203 @@
+//! What may be kept, for how long, and where a list begins anew.
+
+use crate::support::{Say, Told, within};
+use futures_util::future::BoxFuture;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, Method};
+use refrain_client::{AuthError, Authorize, Client, Refusal};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use url::Url;
+
+const LONG: u64 = 600_000;
+
+async fn connect(server: &Told) -> Client {
+    let client = Client::builder().connect(&server.url).await;
+    client.expect("a server")
+}
+
+fn read(text: &str, ttl: u64) -> Say {
+    let contents = json!([{"uri": "file:///x", "text": text}]);
+    Say::Result(json!({"contents": contents, "ttlMs": ttl, "cacheScope": "private"}))
+}
+
+fn page(name: &str, next: Option<&str>, ttl: u64) -> Say {
+    let mut page = json!({"prompts": [{"name": name}], "ttlMs": ttl, "cacheScope": "public"});
+    if let Some(next) = next {
+        page["nextCursor"] = next.into();
+    }
+    Say::Result(page)
+}
+
+async fn prompts(client: &Client) -> Vec<String> {
+    let prompts = client.prompts().await.expect("prompts");
+    prompts.into_iter().map(|prompt| prompt.name).collect()
+}
+
+fn cursors(server: &Told) -> Vec<Value> {
+    let requests = server.requests("prompts/list").into_iter();
+    requests
+        .map(|request| request["params"]["cursor"].clone())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_resource_is_kept_under_its_own_uri() {
+    let server =
+        Told::start(|request| read(request["params"]["uri"].as_str().unwrap(), LONG)).await;
+    let client = connect(&server).await;
+    for uri in ["file:///a", "file:///b", "file:///a", "file:///b"] {
+        let result = client.read_resource(uri).await.unwrap();
+        assert_eq!(json!(result.contents)[0]["text"], uri);
+    }
+    assert_eq!(server.requests("resources/read").len(), 2);
+}
+
+#[tokio::test]
+async fn what_took_more_than_one_round_is_not_kept() {
+    let server = Told::start(|request| match request["params"].get("requestState") {
+        None => Say::Result(json!({"resultType": "input_required", "requestState": "s"})),
+        Some(_) => read("secret", LONG),
+    })
+    .await;
+    let client = connect(&server).await;
+    for _ in 0..2 {
+        client.read_resource("file:///x").await.unwrap();
+    }
+    assert_eq!(server.requests("resources/read").len(), 4);
+}
+
+#[tokio::test]
+async fn what_one_client_keeps_another_does_not_get() {
+    let server = Told::start(|_| read("mine", LONG)).await;
+    for clients in 1..=2 {
+        let client = connect(&server).await;
+        for _ in 0..2 {
+            client.read_resource("file:///x").await.unwrap();
+        }
+        assert_eq!(server.requests("resources/read").len(), clients);
+    }
+}
+
+/// Shows another token whenever it is told to.
+struct Turning(Arc<AtomicU64>);
+
+impl Authorize for Turning {
+    fn headers<'a>(
+        &'a self,
+        _method: &'a Method,
+        _url: &'a Url,
+    ) -> BoxFuture<'a, Result<HeaderMap, AuthError>> {
+        let token = format!("Bearer {}", self.0.load(Ordering::SeqCst));
+        let token = HeaderValue::try_from(token).expect("a token");
+        Box::pin(async { Ok(HeaderMap::from_iter([(AUTHORIZATION, token)])) })
+    }
+
+    fn refused<'a>(&'a self, _refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>> {
+        Box::pin(async { Ok(false) })
+    }
+}
+
+#[tokio::test]
+async fn what_was_kept_under_one_token_is_not_given_under_another() {
+    let server = Told::start(|_| read("mine", LONG)).await;
+    let token = Arc::new(AtomicU64::new(1));
+    let client = Client::builder()
+        .authorize(Turning(Arc::clone(&token)))
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let asked = || server.requests("resources/read").len();
+    for uri in ["file:///x", "file:///x", "file:///y"] {
+        client.read_resource(uri).await.unwrap();
+    }
+    assert_eq!(asked(), 2);
+    token.store(2, Ordering::SeqCst);
+    for uri in ["file:///z", "file:///x", "file:///y", "file:///x"] {
+        client.read_resource(uri).await.unwrap();
+    }
+    assert_eq!(
+        asked(),
+        5,
+        "each of them once more, but for what was under way"
+    );
+    client.read_resource("file:///z").await.unwrap();
+    assert_eq!(asked(), 6, "nobody knows whose that was");
+}
+
+#[tokio::test]
+async fn what_is_stale_is_asked_for_anew_when_it_is_needed() {
+    let server = Told::start(|_| read("new", 30)).await;
+    let client = connect(&server).await;
+    within("the end of its time", async {
+        while server.requests("resources/read").len() < 3 {
+            client.read_resource("file:///x").await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_that_is_stale_is_asked_for_alone() {
+    let server = Told::start(|request| match request["params"]["cursor"].as_str() {
+        None => page("a", Some("2"), LONG),
+        Some(_) => page("b", None, 0),
+    })
+    .await;
+    let client = connect(&server).await;
+    for _ in 0..2 {
+        assert_eq!(prompts(&client).await, ["a", "b"]);
+    }
+    assert_eq!(cursors(&server), [json!(null), json!("2"), json!("2")]);
+}
+
+#[tokio::test]
+async fn a_cursor_that_is_known_no_more_begins_the_list_anew() {
+    let changed = Arc::new(AtomicBool::new(false));
+    let has_changed = Arc::clone(&changed);
+    let server = Told::start(move |request| {
+        let new = has_changed.load(Ordering::SeqCst);
+        match request["params"]["cursor"].as_str() {
+            None if new => page("a", Some("new"), LONG),
+            None => page("a", Some("old"), LONG),
+            Some("new") => page("c", None, 0),
+            Some("old") if !new => page("b", None, 0),
+            Some(_) => Say::Error(-32602, "no such page"),
+        }
+    })
+    .await;
+    let client = connect(&server).await;
+    assert_eq!(prompts(&client).await, ["a", "b"]);
+    changed.store(true, Ordering::SeqCst);
+    assert_eq!(prompts(&client).await, ["a", "c"]);
+    let all = ["", "old", "old", "", "new"];
+    let seen = cursors(&server);
+    let seen: Vec<_> = seen.iter().map(|at| at.as_str().unwrap_or("")).collect();
+    assert_eq!(seen, all);
+}
+
+#[tokio::test]
+async fn a_server_that_knows_none_of_its_cursors_is_not_asked_for_ever() {
+    let server = Told::start(|request| match request["params"].get("cursor") {
+        None => page("a", Some("2"), 0),
+        Some(_) => Say::Error(-32602, "no such page"),
+    })
+    .await;
+    let error = connect(&server).await.prompts().await.unwrap_err();
+    assert!(error.to_string().contains("no such page"), "{error}");
+    assert_eq!(cursors(&server).len(), 4);
+}
+
+#[tokio::test]
+async fn an_empty_cursor_is_one_like_any_other() {
+    let server = Told::start(|request| match request["params"].get("cursor") {
+        None => page("a", Some(""), 0),
+        Some(cursor) if cursor == "" => page("b", Some(" {\"page\": 3} "), 0),
+        Some(_) => page("c", None, 0),
+    })
+    .await;
+    assert_eq!(prompts(&connect(&server).await).await, ["a", "b", "c"]);
+    let sent = [json!(null), json!(""), json!(" {\"page\": 3} ")];
+    assert_eq!(cursors(&server), sent);
+}

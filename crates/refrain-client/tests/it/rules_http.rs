@@ -1,0 +1,275 @@
+//! What every request says, and how it is answered.
+
+use crate::support::{Say, Told, done, stream};
+use hyper::http::request::Parts;
+use refrain_client::wire::{Filter, LogLevel};
+use refrain_client::{Client, ErrorKind};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+const TASK: &str = "t/1";
+
+/// Has something to answer to every request there is.
+fn anything(request: &Value) -> Say {
+    match request["method"].as_str() {
+        Some("tools/list") => Say::Result(json!({"tools": []})),
+        Some("prompts/get") => Say::Result(json!({"messages": []})),
+        Some("resources/read") => Say::Result(json!({"contents": []})),
+        Some("subscriptions/listen") => {
+            let method = "notifications/subscriptions/acknowledged";
+            let acknowledged = json!({"method": method, "params": {"notifications": {}}});
+            stream(request, &[acknowledged])
+        }
+        Some("tasks/get") => {
+            Say::Result(json!({"taskId": TASK, "status": "working", "ttlMs": null}))
+        }
+        _ => done("done"),
+    }
+}
+
+/// Makes a request of every kind.
+async fn everything(client: &Client) {
+    client.tools().await.expect("an answer");
+    client
+        .call_tool("wärme", json!({}))
+        .await
+        .expect("an answer");
+    client
+        .get_prompt("plain", json!({}))
+        .await
+        .expect("an answer");
+    client
+        .read_resource("file:///a b")
+        .await
+        .expect("an answer");
+    client.listen(&Filter::default()).await.expect("an answer");
+    client.task(TASK).await.expect("an answer");
+    client.cancel_task(TASK).await.expect("an answer");
+}
+
+fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    head.headers
+        .get(name)
+        .map(|value| value.to_str().expect("an answer"))
+}
+
+#[tokio::test]
+async fn every_request_is_a_post_whose_headers_say_what_it_is() {
+    let server = Told::start(anything).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    everything(&client).await;
+    let messages = server.messages();
+    for (head, request) in &messages {
+        assert_eq!(head.method, "POST");
+        assert_eq!(header(head, "content-type"), Some("application/json"));
+        let accepted = header(head, "accept").unwrap();
+        for kind in ["application/json", "text/event-stream"] {
+            assert!(accepted.contains(kind), "{accepted}");
+        }
+        assert_eq!(header(head, "mcp-method"), request["method"].as_str());
+        let version = &request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
+        assert_eq!(header(head, "mcp-protocol-version"), version.as_str());
+    }
+    let names: Vec<_> = messages
+        .iter()
+        .map(|(head, request)| {
+            (
+                request["method"].as_str().unwrap(),
+                header(head, "mcp-name"),
+            )
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("server/discover", None),
+            ("tools/list", None),
+            ("tools/call", Some("=?base64?d8Okcm1l?=")),
+            ("prompts/get", Some("plain")),
+            ("resources/read", Some("file:///a b")),
+            ("subscriptions/listen", None),
+            ("tasks/get", Some(TASK)),
+            ("tasks/cancel", Some(TASK)),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn every_request_says_who_asks_and_what_it_can_do_under_an_id_of_its_own() {
+    let server = Told::start(anything).await;
+    let client = Client::builder()
+        .on_roots(|_| async { Ok(Vec::new()) })
+        .on_progress(|_| {})
+        .connect(&server.url)
+        .await
+        .unwrap();
+    everything(&client).await;
+    let (mut ids, mut tokens) = (HashSet::new(), HashSet::new());
+    for (_, request) in server.messages() {
+        let meta = &request["params"]["_meta"];
+        assert_eq!(request["jsonrpc"], "2.0");
+        assert_eq!(
+            meta["io.modelcontextprotocol/protocolVersion"],
+            "2026-07-28"
+        );
+        let info = &meta["io.modelcontextprotocol/clientInfo"];
+        assert_eq!(info["name"], "refrain-client");
+        assert!(info["version"].is_string());
+        let capabilities = &meta["io.modelcontextprotocol/clientCapabilities"];
+        let tasks = json!({"io.modelcontextprotocol/tasks": {}});
+        assert_eq!(capabilities, &json!({"roots": {}, "extensions": tasks}));
+        let id = request["id"].as_u64().expect("an integer");
+        assert!(ids.insert(id), "{id} twice");
+        if let Some(token) = meta.get("progressToken") {
+            let token = token.as_u64().expect("an integer");
+            assert!(tokens.insert(token), "{token} twice");
+        }
+    }
+    assert_eq!(tokens.len(), 3, "calls want to hear how far they are");
+}
+
+#[tokio::test]
+async fn an_answer_may_be_a_stream_of_which_requests_are_passed_over() {
+    let server = Told::start(|request| {
+        let token = &request["params"]["_meta"]["progressToken"];
+        let progress = json!({"progressToken": token, "progress": 0.5, "total": 1.0});
+        stream(
+            request,
+            &[
+                json!({"method": "notifications/progress", "params": progress}),
+                json!({"method": "notifications/message", "params": {"level": "info", "data": "so far"}}),
+                json!({"method": "notifications/dance", "params": {}}),
+                json!({"method": "notifications/progress", "params": {"progress": "far"}}),
+                json!({"method": "notifications/message", "params": {"level": 7, "data": "?"}}),
+                json!({"method": "roots/list", "id": 1}),
+                json!({"method": "ping", "id": "p"}),
+                json!({"result": {"content": [{"type": "text", "text": "done"}]}}),
+                json!({"error": {"code": -32603, "message": "too late"}}),
+            ],
+        )
+    })
+    .await;
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (steps, lines) = (Arc::clone(&heard), Arc::clone(&heard));
+    let client = Client::builder()
+        .on_roots(|_| async { panic!("nobody may ask like this") })
+        .on_progress(move |step| steps.lock().unwrap().push(step.progress.to_string()))
+        .on_log(LogLevel::Info, move |line| {
+            lines.lock().unwrap().push(line.data.to_string());
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let result = client.call_tool("t", json!({})).await.unwrap();
+    assert_eq!(result.content[0].as_text(), Some("done"));
+    assert_eq!(*heard.lock().unwrap(), ["0.5", "\"so far\""]);
+    let sent = server.messages();
+    assert_eq!(sent.len(), 2, "nothing was answered: {sent:?}");
+    let meta = &sent[1].1["params"]["_meta"];
+    assert_eq!(meta["io.modelcontextprotocol/logLevel"], "info");
+}
+
+#[tokio::test]
+async fn a_read_whose_response_was_lost_is_a_new_request() {
+    let server = Told::start(|request| match request["id"].as_u64() {
+        Some(2) => Say::Raw(200, "text/event-stream", ": cut off\n".to_owned()),
+        _ => anything(request),
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    client.read_resource("file:///x").await.unwrap();
+    let requests = server.requests("resources/read");
+    let ids: Vec<_> = requests.iter().map(|request| &request["id"]).collect();
+    assert_eq!(ids, [&json!(2), &json!(3)]);
+}
+
+#[tokio::test]
+async fn what_is_sent_does_not_go_on_to_another_server() {
+    let other = Told::start(anything).await;
+    for status in [301, 302, 303, 307, 308] {
+        let url = other.url.clone();
+        let server = Told::start(move |_| Say::Elsewhere(status, url.clone())).await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        let error = client.call_tool("t", json!({})).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+        assert!(error.to_string().contains(&other.url), "{error}");
+    }
+    assert!(other.messages().is_empty());
+}
+
+#[tokio::test]
+async fn within_a_server_a_message_is_sent_on_whole_or_not_at_all() {
+    for status in [301, 302, 303, 307, 308] {
+        let server = Told::start(move |request| match request["params"]["name"].as_str() {
+            Some("moved") => Say::Elsewhere(status, "/elsewhere".to_owned()),
+            _ => anything(request),
+        })
+        .await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        let called = client.call_tool("moved", json!({})).await;
+        let seen: Vec<_> = server.messages();
+        let paths: Vec<_> = seen.iter().map(|(head, _)| head.uri.path()).collect();
+        if status < 307 {
+            assert!(matches!(called.unwrap_err().kind, ErrorKind::NotMcp { .. }));
+            assert_eq!(paths, ["/mcp", "/mcp"]);
+        } else {
+            assert!(called.is_err(), "it is sent on for ever");
+            assert_eq!(paths[..3], ["/mcp", "/mcp", "/elsewhere"]);
+            assert!(paths.len() < 10, "not for ever: {paths:?}");
+            assert_eq!(seen[1].1, seen[2].1);
+            assert_eq!(header(&seen[2].0, "mcp-name"), Some("moved"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn errors_are_told_as_they_came_whatever_their_number() {
+    for code in [-32002, -32000, -32042, -32602, -32099, 7] {
+        let server = Told::start(move |_| Say::Error(code, "no such thing")).await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        let error = client.read_resource("file:///x").await.unwrap_err();
+        let ErrorKind::Refused(refusal) = &error.kind else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            (refusal.code, refusal.message.as_str()),
+            (code, "no such thing")
+        );
+        assert_eq!(server.requests("resources/read").len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_under_reserved_names_is_passed_over() {
+    let odd = json!({
+        "io.modelcontextprotocol/serverInfo": 7,
+        "io.modelcontextprotocol/protocolVersion": ["?"],
+        "progressToken": {},
+        "traceparent": 0,
+    });
+    let server = Told::start_raw(move |request| match request["method"].as_str() {
+        Some("server/discover") => {
+            Say::Result(json!({"supportedVersions": ["2026-07-28"], "_meta": odd}))
+        }
+        _ => Say::Result(json!({"content": [], "_meta": odd})),
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    assert_eq!(client.server().info, None);
+    let result = client.call_tool("t", json!({})).await.unwrap();
+    assert_eq!(result.meta.unwrap()["traceparent"], 0, "it is handed on");
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_itself_must_be_a_result_that_is_known() {
+    let server = Told::start_raw(|_| {
+        Say::Result(json!({"resultType": "dance", "supportedVersions": ["2026-07-28"]}))
+    })
+    .await;
+    let error = Client::builder().connect(&server.url).await.unwrap_err();
+    assert!(
+        matches!(&error.kind, ErrorKind::UnknownResultType(kind) if kind == "dance"),
+        "{error}"
+    );
+}

@@ -1,0 +1,75 @@
+//! Subscriptions: what the server grants, tells and ends.
+
+use crate::support::{Say, Told, stream};
+use refrain_client::wire::Filter;
+use refrain_client::{Change, Client, ErrorKind, Listening};
+use serde_json::{Value, json};
+
+/// Grants the tools, tells these, and closes the stream.
+async fn telling(messages: Vec<Value>) -> (Told, Listening) {
+    let server = Told::start(move |request| {
+        let meta = json!({"io.modelcontextprotocol/subscriptionId": request["id"]});
+        let granted = json!({"_meta": meta, "notifications": {"toolsListChanged": true}});
+        let method = "notifications/subscriptions/acknowledged";
+        let mut all = vec![json!({"method": method, "params": granted})];
+        all.extend(messages.iter().cloned());
+        stream(request, &all)
+    })
+    .await;
+    let wanted = Filter {
+        tools: true,
+        prompts: true,
+        uris: vec!["file:///x".to_owned()],
+        ..Filter::default()
+    };
+    let client = Client::builder()
+        .connect(&server.url)
+        .await
+        .expect("a server");
+    let listening = client.listen(&wanted).await.expect("a subscription");
+    (server, listening)
+}
+
+#[tokio::test]
+async fn what_is_not_granted_is_known_and_what_is_unknown_is_passed_over() {
+    let updated = json!({"uri": "file:///x"});
+    let (server, mut listening) = telling(vec![
+        json!({"method": "notifications/dance"}),
+        json!({"method": "roots/list", "id": 1}),
+        json!({"method": "notifications/resources/updated", "params": updated}),
+        json!({"result": {"resultType": "complete"}}),
+    ])
+    .await;
+    let wished = &server.requests("subscriptions/listen")[0]["params"]["notifications"];
+    let filter = json!({
+        "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["file:///x"],
+    });
+    assert_eq!(wished, &filter);
+    let granted = listening.granted();
+    assert!(granted.tools && !granted.prompts && granted.uris.is_empty());
+    let change = listening.next().await.unwrap();
+    assert_eq!(change, Some(Change::Resource("file:///x".to_owned())));
+    assert_eq!(listening.next().await.unwrap(), None);
+    assert_eq!(server.messages().len(), 2, "nothing was answered");
+}
+
+#[tokio::test]
+async fn an_end_is_told_from_a_stream_that_broke() {
+    let ended = json!({"result": {"resultType": "complete"}});
+    let cancelled = json!({"method": "notifications/cancelled", "params": {"requestId": 2}});
+    for end in [ended, cancelled] {
+        let (_server, mut listening) = telling(vec![end]).await;
+        assert_eq!(listening.next().await.unwrap(), None);
+    }
+    let (_server, mut listening) = telling(Vec::new()).await;
+    let error = listening.next().await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_subscription_may_be_refused() {
+    let server = Told::start(|_| Say::Error(-32601, "no such method")).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = client.listen(&Filter::default()).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+}
