@@ -50,7 +50,9 @@ struct State {
     closing: Option<RpcError>,
     /// What the handler had done by the last reply.
     counted: Stats,
-    waiting: Vec<Waker>,
+    /// The requests that wait for a reply, by their numbers.
+    waiting: Vec<(u64, Waker)>,
+    requests: u64,
     notes: Option<mpsc::Sender<Vec<Note>>>,
 }
 
@@ -83,6 +85,7 @@ impl Parked {
                 closing: None,
                 counted: Stats::default(),
                 waiting: Vec::new(),
+                requests: 0,
                 notes: None,
             }),
             look: Notify::new(),
@@ -122,10 +125,13 @@ impl Parked {
             }
             state.notes = Some(sender);
         }
+        state.requests += 1;
+        let number = state.requests;
         drop(state);
         self.look.notify_one();
         Ok(Attached {
             parked: self.clone(),
+            number,
             round,
             notes,
             wishes: Wishes::default(),
@@ -238,7 +244,9 @@ impl Parked {
             state.notes = None;
             std::mem::take(&mut state.waiting)
         };
-        waiting.into_iter().for_each(Waker::wake);
+        for (_, waker) in waiting {
+            waker.wake();
+        }
     }
 
     fn tell(&self, notes: Vec<Note>) {
@@ -253,6 +261,7 @@ impl Parked {
 /// A request that waits for the reply of its round.
 pub(crate) struct Attached {
     parked: Arc<Parked>,
+    number: u64,
     round: u32,
     notes: mpsc::Receiver<Vec<Note>>,
     wishes: Wishes,
@@ -309,19 +318,17 @@ impl Attached {
                 Stats::default(),
             ));
         }
-        if !state
-            .waiting
-            .iter()
-            .any(|waker| waker.will_wake(cx.waker()))
-        {
-            state.waiting.push(cx.waker().clone());
-        }
+        state.waiting.retain(|(number, _)| *number != self.number);
+        state.waiting.push((self.number, cx.waker().clone()));
         Poll::Pending
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
+        let mut state = self.parked.lock();
+        state.waiting.retain(|(number, _)| *number != self.number);
+        drop(state);
         if self.ends_call {
             let gone = "the client went away before the first reply";
             self.parked.give_up(RpcError::internal(gone));

@@ -4,9 +4,10 @@ use crate::support::{
     Clock, Connection, Instance, Request, asked, names, result, start, start_on, text, token,
     within,
 };
-use refrain_core::{Cx, KeyRing, Result, SystemSource, ok};
+use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource, ok};
 use refrain_server::{
-    AllowedHosts, BearerTokens, BuildError, Peers, Server, ServerBuilder, ServerLimits, State, Tool,
+    AllowedHosts, BearerTokens, BuildError, Peers, Reply, Server, ServerBuilder, ServerLimits,
+    State, Tool,
 };
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
@@ -105,6 +106,18 @@ async fn works(_: Cx, ledger: Books) -> Result<String> {
     std::future::pending().await
 }
 
+/// The explicit style: what is missing is said by the reply.
+async fn explicit(cx: Cx, ledger: Books) -> Result<Reply<String>> {
+    ledger.write("run");
+    let said = |name: &str| cx.answer(name).map(|answer| answer.get().to_owned());
+    let (Some(first), Some(second)) = (said("first"), said("second")) else {
+        let form = <crate::support::Login as Elicit>::form();
+        let asks = Incomplete::new().form("first", "?", form);
+        return Ok(Reply::Incomplete(asks.form("second", "?", form)));
+    };
+    Ok(Reply::Complete(format!("{first} {second}")))
+}
+
 /// Has a task live on that asks when the call is over.
 async fn keeps(cx: Cx, ledger: Books) -> Result<String> {
     let (kept, ledger) = (cx.clone(), Arc::clone(&ledger));
@@ -140,6 +153,7 @@ fn builder(ledger: &Arc<Ledger>, keys: &KeyRing) -> ServerBuilder {
         .tool(Tool::new("waits", waits).live())
         .tool(Tool::new("works", works).live())
         .tool(Tool::new("impatient", impatient).live())
+        .tool(Tool::new("explicit", explicit).live())
         .tool(Tool::new("keeps", keeps))
         .tool(Tool::new("keeps_live", keeps).live())
         .state(ledger.clone())
@@ -632,6 +646,22 @@ async fn what_was_handed_on_once_is_not_handed_on_again() {
         let refused = instance.send(&second("waits", &token(&asks))).await;
         names(&refused.error(403, -32600), &["Refrain-Relay"]);
     }
+}
+
+#[tokio::test]
+async fn a_handler_in_the_explicit_style_is_run_again_when_all_is_answered() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instance = start(builder(&ledger, &keys)).await;
+    let asks = instance.send(&first("explicit")).await.reply();
+    assert_eq!(asked(&asks), ["first", "second"]);
+    let half = first("explicit").again(&token(&asks), json!({"first": login("a")}));
+    let rest = instance.send(&half).await.reply();
+    assert_eq!(asked(&rest), ["second"]);
+    assert_eq!(ledger.lines(), ["run"]);
+    let all = first("explicit").again(&token(&rest), json!({"second": login("b")}));
+    let done = instance.send(&all).await.reply();
+    assert_eq!(text(&done), format!("{} {}", login("a"), login("b")));
+    assert_eq!(ledger.lines(), ["run", "run"]);
 }
 
 #[tokio::test]
