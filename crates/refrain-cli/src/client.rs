@@ -10,6 +10,7 @@ mod call;
 mod caller;
 mod exit;
 mod given;
+mod interrupt;
 mod json;
 mod keep;
 mod lists;

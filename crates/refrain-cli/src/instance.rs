@@ -120,6 +120,14 @@ impl Common {
             )
             .into());
         }
+        let peers = config.peers.peers();
+        if peers.is_some() && keys.is_none() {
+            return Err(format!(
+                "peers need keys that they share: make some with `refrain keys new FILE`, and name the file as `keys` in \
+                 the configuration or with --keys, or put its text into ${KEYS}"
+            )
+            .into());
+        }
         let ledger = Ledger::open(self.ledger.as_deref())?;
         let store = StoreUrl::chosen(config.store)?.open().await?;
         let sealing = config.sealing;
@@ -137,6 +145,9 @@ impl Common {
             .tasks(store, config.tasks);
         if let Some(ring) = keys {
             builder = builder.keys(ring);
+        }
+        if let Some(peers) = peers {
+            builder = builder.peers(peers);
         }
         if let Some(tokens) = tokens {
             builder = builder.authenticator(tokens);

@@ -21,6 +21,8 @@ pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = target.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(beside);
+    // A process of the same number may have died while it wrote.
+    let _ = fs::remove_file(&beside);
     let written = make(&beside, bytes).and_then(|()| fs::rename(&beside, &target));
     if written.is_err() {
         // It holds secrets, and may not be there.

@@ -9,14 +9,26 @@ const MOST: usize = 256;
 /// The longest time a result is kept.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Results by method and params. One client has one authorization, so private results may be kept too.
+/// Results by method and params. All are of one authorization, so private results may be kept too.
 #[derive(Debug, Default)]
-pub(crate) struct Cache(HashMap<(String, String), (Instant, Value)>);
+pub(crate) struct Cache {
+    results: HashMap<(String, String), (Instant, Value)>,
+    authorization: u64,
+}
 
 impl Cache {
+    /// What was kept under another authorization is forgotten.
+    pub(crate) fn under(&mut self, authorization: u64) -> &mut Self {
+        if self.authorization != authorization {
+            self.authorization = authorization;
+            self.results.clear();
+        }
+        self
+    }
+
     /// A result that is still fresh.
     pub(crate) fn get(&self, method: &str, params: &Map<String, Value>) -> Option<Value> {
-        let (until, result) = self.0.get(&key(method, params))?;
+        let (until, result) = self.results.get(&key(method, params))?;
         (Instant::now() < *until).then(|| result.clone())
     }
 
@@ -27,19 +39,20 @@ impl Cache {
             return;
         }
         let now = Instant::now();
-        if self.0.len() >= MOST {
-            self.0.retain(|_, (until, _)| now < *until);
+        if self.results.len() >= MOST {
+            self.results.retain(|_, (until, _)| now < *until);
         }
-        if self.0.len() >= MOST {
-            self.0.clear();
+        if self.results.len() >= MOST {
+            self.results.clear();
         }
         let until = now + Duration::from_millis(ttl).min(LONGEST);
-        self.0.insert(key(method, params), (until, result.clone()));
+        self.results
+            .insert(key(method, params), (until, result.clone()));
     }
 
     /// Forgets the results of a method.
     pub(crate) fn forget(&mut self, method: &str) {
-        self.0.retain(|(kept, _), _| kept != method);
+        self.results.retain(|(kept, _), _| kept != method);
     }
 }
 

@@ -102,15 +102,36 @@ impl Inner {
         method: &'static str,
         params: &Map<String, Value>,
     ) -> Result<Value, ErrorKind> {
-        if let Some(result) = lock(&self.cache).get(method, params) {
+        if let Some(result) = self.kept(method, params) {
             return Ok(result);
         }
+        let authorization = self.link.authorization();
         let raw = self
             .request(&Request::harmless(method, params.clone()))
             .await?;
         let result = crate::rounds::complete(&raw)?;
-        lock(&self.cache).keep(method, params, &result);
+        self.keep(authorization, method, params, &result);
         Ok(result)
+    }
+
+    /// What was kept of a request, if it is still fresh.
+    pub(crate) fn kept(&self, method: &str, params: &Map<String, Value>) -> Option<Value> {
+        let mut cache = lock(&self.cache);
+        cache.under(self.link.authorization()).get(method, params)
+    }
+
+    /// Keeps a result, unless the authorization has changed since it was asked for.
+    pub(crate) fn keep(
+        &self,
+        authorization: u64,
+        method: &str,
+        params: &Map<String, Value>,
+        result: &Value,
+    ) {
+        if self.link.authorization() == authorization {
+            let mut cache = lock(&self.cache);
+            cache.under(authorization).keep(method, params, result);
+        }
     }
 }
 

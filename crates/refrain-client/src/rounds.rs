@@ -5,7 +5,7 @@
 
 use crate::ask::{Answer, Ask};
 use crate::call::Call;
-use crate::client::{Client, Inner, Request, back_off, lock, over};
+use crate::client::{Client, Inner, Request, back_off, over};
 use crate::error::{Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
 use crate::limits::Limits;
@@ -259,9 +259,10 @@ impl Inner {
         let is_first = pending.round() == 0;
         let params = pending.params();
         let may_keep = is_first && kind == CallKind::Resource;
-        if may_keep && let Some(result) = lock(&self.cache).get(kind.method(), &params) {
+        if may_keep && let Some(result) = self.kept(kind.method(), &params) {
             return Ok(Some(result));
         }
+        let authorization = self.link.authorization();
         self.check_older(pending)?;
         let raw = match self.send_round(pending, params.clone()).await {
             Err(ErrorKind::Refused(refusal)) if self.older.is_some() => {
@@ -275,7 +276,7 @@ impl Inner {
         match Reply::read(&raw, &self.setup.limits)? {
             Reply::Complete(result) => {
                 if may_keep {
-                    lock(&self.cache).keep(kind.method(), &params, &result);
+                    self.keep(authorization, kind.method(), &params, &result);
                 }
                 return Ok(Some(result));
             }

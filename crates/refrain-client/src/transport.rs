@@ -142,6 +142,14 @@ impl Link {
         }
     }
 
+    /// Which of the authorizations there have been is the present one.
+    pub(crate) fn authorization(&self) -> u64 {
+        match self {
+            Self::Http(link) => link.authorization(),
+            Self::Pipe(_) => 0,
+        }
+    }
+
     /// Where the server is, as shown to people.
     pub(crate) fn address(&self) -> &str {
         match self {

@@ -1,5 +1,6 @@
 //! Who answers what a call asks: what was given beforehand, the sampler, the person at the terminal.
 
+use super::asked::Asked;
 use super::exit::Stop;
 use super::given::Given;
 use super::options::{Answering, here};
@@ -8,7 +9,7 @@ use super::screen::Screen;
 use crate::terminal::Terminal;
 use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, RootsAsk, SamplingAsk};
 use refrain_wire::{Root, SamplingAnswer};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Answers what is asked.
 pub(super) struct Answerer {
@@ -17,6 +18,8 @@ pub(super) struct Answerer {
     roots: Option<Vec<Root>>,
     person: Option<Terminal>,
     screen: Screen,
+    /// What was asked and not answered.
+    open: Mutex<Vec<Asked>>,
 }
 
 impl Answerer {
@@ -28,6 +31,7 @@ impl Answerer {
             roots: options.roots()?,
             person: if json { None } else { Terminal::here() },
             screen,
+            open: Mutex::default(),
         }))
     }
 
@@ -37,20 +41,39 @@ impl Answerer {
         builder
             .on_form(move |ask| {
                 let own = Arc::clone(&form);
-                async move { own.person(Ask::Form(ask)).await }
+                async move { own.noted(Ask::Form(ask.clone()), own.person(Ask::Form(ask)).await) }
             })
             .on_url(move |ask| {
                 let own = Arc::clone(&url);
-                async move { own.person(Ask::Url(ask)).await }
+                async move { own.noted(Ask::Url(ask.clone()), own.person(Ask::Url(ask)).await) }
             })
             .on_sampling(move |ask| {
                 let own = Arc::clone(&sampling);
-                async move { own.model(ask).await }
+                async move {
+                    let asked = Ask::Sampling(Box::new(ask.clone()));
+                    own.noted(asked, own.model(ask).await)
+                }
             })
             .on_roots(move |ask| {
                 let own = Arc::clone(&roots);
-                async move { own.roots(ask).await }
+                async move { own.noted(Ask::Roots(ask.clone()), own.roots(ask).await) }
             })
+    }
+
+    /// What was asked and not answered so far.
+    pub(super) fn open(&self) -> Vec<Asked> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.clone()
+    }
+
+    /// Notes an ask that has no answer.
+    fn noted<T>(&self, ask: Ask, answer: Result<T, HandlerError>) -> Result<T, HandlerError> {
+        if let Err(error) = &answer {
+            let why = error.to_string();
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.push(Asked { ask, why });
+        }
+        answer
     }
 
     /// Keys that answers were given for, and that nothing asked.

@@ -13,6 +13,7 @@ const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
 
 /// An ask that was not answered.
+#[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) ask: Ask,
     /// Why there is no answer.
@@ -37,18 +38,22 @@ pub(super) struct Shown<'a> {
     why: &'a str,
 }
 
-/// The asks of a call that stopped, with what stopped them.
-pub(super) fn asked(asks: Vec<Ask>, unanswered: &[Unanswered]) -> Vec<Asked> {
-    let why = |ask: &Ask| {
-        let found = unanswered.iter().find(|none| none.key == ask.key())?;
-        // The key is said already.
-        let key = format!("{}: ", found.key);
-        let why = found.why.strip_prefix(&key).unwrap_or(&found.why);
-        Some(why.to_owned())
-    };
-    asks.into_iter()
-        .filter_map(|ask| why(&ask).map(|why| Asked { ask, why }))
-        .collect()
+/// The asks that stopped a call. Those of an older server are not in the call, but `noted` when they were asked.
+pub(super) fn asked(asks: Vec<Ask>, noted: Vec<Asked>, unanswered: &[Unanswered]) -> Vec<Asked> {
+    let all = asks.into_iter();
+    let all = all.chain(noted.into_iter().map(|noted| noted.ask));
+    let mut found: Vec<Asked> = Vec::new();
+    for ask in all {
+        let none = unanswered.iter().find(|none| none.key == ask.key());
+        let is_new = found.iter().all(|known| known.ask.key() != ask.key());
+        if let Some(none) = none.filter(|_| is_new) {
+            // The key is said already.
+            let key = format!("{}: ", none.key);
+            let why = none.why.strip_prefix(&key).unwrap_or(&none.why).to_owned();
+            found.push(Asked { ask, why });
+        }
+    }
+    found
 }
 
 impl Asked {

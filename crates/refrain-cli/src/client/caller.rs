@@ -3,6 +3,7 @@
 use super::answerer::Answerer;
 use super::asked::{Asked, Shown, asked, quoted};
 use super::exit::{Code, Stop};
+use super::interrupt::Interrupt;
 use super::json::{Fold, Json};
 use super::keep::Keep;
 use super::options::{Answering, Place, Reach};
@@ -12,7 +13,8 @@ use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Bearer, Call, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall, RpcFailure,
+    Asker, Bearer, Call, Client, ClientBuilder, Error, ErrorKind, LogMessage, PendingCall,
+    RpcFailure,
 };
 use refrain_wire::{CallKind, Implementation};
 use serde::Serialize;
@@ -23,48 +25,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use url::{Host, Url};
 
 const DIM: Style = Style::new().dimmed();
 /// How long a server has to hear that a task is called off.
 const CANCEL_TIME: Duration = Duration::from_secs(5);
-
-/// Ctrl-C, and whoever else wants the command to end.
-pub(super) struct Interrupt {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Interrupt {
-    pub(super) fn new() -> Result<Self, Stop> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Stop::usage(format!("signals cannot be listened to: {error}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-
-    /// Does something, unless it is interrupted.
-    pub(super) async fn unless<T, E: Into<Stop>>(
-        &mut self,
-        work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Stop> {
-        tokio::select! {
-            done = work => done.map_err(Into::into),
-            () = self.wait() => Err(Stop::interrupted()),
-        }
-    }
-}
 
 /// A server that is reached.
 pub(super) struct Caller {
@@ -162,6 +127,7 @@ impl Caller {
         let client = match &place {
             Place::Url(url) => {
                 if let Some(token) = reach.token()? {
+                    warn_if_open(url, &screen);
                     let bearer =
                         Bearer::new(&token).map_err(|error| Stop::usage(error.to_string()))?;
                     builder = builder.authorize(bearer);
@@ -213,7 +179,7 @@ impl Caller {
 
     async fn drive(&mut self, pending: PendingCall, is_own: bool) -> Result<Code, Stop> {
         let kind = pending.call().kind();
-        let target = pending.call().target().to_owned();
+        let asker = pending.asker();
         let done = self
             .client
             .finish_unless(pending, self.interrupt.wait())
@@ -227,11 +193,15 @@ impl Caller {
         if let Some(keep) = &self.keep {
             keep.remove()?;
         }
+        let open = self.open();
+        if !open.is_empty() {
+            self.show_asks(&asker, "asked, and went on without an answer", &open);
+        }
         self.tell_left();
         if kind == CallKind::Tool && output::is_error(&result) {
             return Err(Stop {
                 code: Code::Refused,
-                message: format!("{target} says that it failed"),
+                message: format!("{} says that it failed", asker.target),
             });
         }
         Ok(Code::Done)
@@ -271,7 +241,7 @@ impl Caller {
             (None, None) => GoOn::Again,
         };
         if let ErrorKind::Unanswered(unanswered) = &error.kind {
-            let asked = asked(pending.asks(), unanswered);
+            let asked = asked(pending.asks(), self.open(), unanswered);
             return self.unanswered(stop, pending, &asked, &go_on);
         }
         match go_on {
@@ -314,16 +284,7 @@ impl Caller {
                 stop = stop.and(&unsaid.message);
             }
         } else {
-            let asker = pending.asker();
-            let server = asker.server.as_deref().unwrap_or("a server without a name");
-            let mut lines = vec![format!(
-                "{} at {} ({}) asks:",
-                one_line(&asker.target),
-                one_line(server),
-                one_line(&asker.address)
-            )];
-            lines.extend(asked.iter().flat_map(Asked::lines));
-            self.screen.say(&lines.join("\n"));
+            self.show_asks(&pending.asker(), "asks", asked);
         }
         stop.message = match go_on {
             GoOn::File(file) => format!(
@@ -341,6 +302,24 @@ impl Caller {
             ),
         };
         stop
+    }
+
+    fn show_asks(&self, asker: &Asker, verb: &str, asked: &[Asked]) {
+        let server = asker.server.as_deref().unwrap_or("a server without a name");
+        let mut lines = vec![format!(
+            "{} at {} ({}) {verb}:",
+            one_line(&asker.target),
+            one_line(server),
+            one_line(&asker.address)
+        )];
+        lines.extend(asked.iter().flat_map(Asked::lines));
+        self.screen.say(&lines.join("\n"));
+    }
+
+    /// What was asked and not answered so far.
+    fn open(&self) -> Vec<Asked> {
+        let answerer = self.answerer.as_ref();
+        answerer.map(|answerer| answerer.open()).unwrap_or_default()
     }
 
     /// Nobody waits for the task any more, and nobody could find it again.
@@ -395,6 +374,22 @@ impl Caller {
                 one_line(&key)
             ));
         }
+    }
+}
+
+/// Says so, if everybody on the way can read the access token.
+fn warn_if_open(url: &str, screen: &Screen) {
+    let Ok(url) = Url::parse(url) else { return };
+    let is_here = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => true,
+    };
+    if url.scheme() == "http" && !is_here {
+        screen.say(&format!(
+            "refrain: the access token is sent to {url} without encryption; use https if the server has it"
+        ));
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a command ends.
 
 use super::text::harmless;
-use refrain_client::{Error, ErrorKind};
+use refrain_client::{AuthError, Error, ErrorKind};
 use std::fmt;
 use std::process::ExitCode;
 
@@ -82,7 +82,7 @@ impl fmt::Display for Stop {
 impl From<&Error> for Stop {
     fn from(error: &Error) -> Self {
         let message = match &error.kind {
-            ErrorKind::Auth(why) => format!(
+            ErrorKind::Auth(why @ AuthError::Refused) => format!(
                 "{why}; put one into a file and name it with --bearer-file, or into $REFRAIN_TOKEN"
             ),
             kind => kind.to_string(),

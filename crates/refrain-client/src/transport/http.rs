@@ -9,14 +9,15 @@ pub(crate) use exchange::HttpExchange;
 
 use super::{LinkError, Outgoing, Watcher, Wire};
 use crate::auth::{AuthError, Authorize, Refusal};
+use crate::client::lock;
 use crate::error::ErrorKind;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::redirect;
 use resume::Resume;
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use url::Url;
 
@@ -35,6 +36,14 @@ pub(crate) struct HttpLink {
     authorize: Option<Arc<dyn Authorize>>,
     watcher: Watcher,
     message_max: usize,
+    shown: Mutex<Shown>,
+}
+
+/// The authorization that was last shown to the server, and how often it was another one than before.
+#[derive(Default)]
+struct Shown {
+    last: Option<HeaderValue>,
+    changes: u64,
 }
 
 impl HttpLink {
@@ -72,7 +81,21 @@ impl HttpLink {
             authorize,
             watcher,
             message_max,
+            shown: Mutex::default(),
         })
+    }
+
+    /// Which of the authorizations there have been is the present one.
+    pub(super) fn authorization(&self) -> u64 {
+        lock(&self.shown).changes
+    }
+
+    fn show(&self, authorization: Option<&HeaderValue>) {
+        let mut shown = lock(&self.shown);
+        if shown.last.as_ref() != authorization {
+            shown.last = authorization.cloned();
+            shown.changes += 1;
+        }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -175,6 +198,7 @@ impl HttpLink {
                 Some(authorize) => authorize.headers(&method, &self.url).await?,
                 None => HeaderMap::new(),
             };
+            self.show(sent.get(AUTHORIZATION));
             let mut all = headers.clone();
             all.extend(sent.clone());
             let response = self.send_once(method.clone(), all, body.clone()).await?;

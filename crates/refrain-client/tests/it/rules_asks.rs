@@ -18,7 +18,8 @@ async fn asking(what: Value) -> Told {
 
 /// Calls, and says why the ask has no answer.
 async fn why(client: &Client) -> String {
-    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    let called = client.call_tool("t", json!({})).await;
+    let error = called.expect_err("it is not answered");
     assert!(error.pending.is_some(), "the call is not lost");
     match error.kind {
         ErrorKind::Unanswered(mut asks) if asks.len() == 1 => asks.remove(0).why,

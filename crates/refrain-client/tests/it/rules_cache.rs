@@ -1,15 +1,20 @@
 //! What may be kept, for how long, and where a list begins anew.
 
 use crate::support::{Say, Told, within};
-use refrain_client::Client;
+use futures_util::future::BoxFuture;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, Method};
+use refrain_client::{AuthError, Authorize, Client, Refusal};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use url::Url;
 
 const LONG: u64 = 600_000;
 
 async fn connect(server: &Told) -> Client {
-    Client::builder().connect(&server.url).await.unwrap()
+    let client = Client::builder().connect(&server.url).await;
+    client.expect("a server")
 }
 
 fn read(text: &str, ttl: u64) -> Say {
@@ -26,7 +31,7 @@ fn page(name: &str, next: Option<&str>, ttl: u64) -> Say {
 }
 
 async fn prompts(client: &Client) -> Vec<String> {
-    let prompts = client.prompts().await.unwrap();
+    let prompts = client.prompts().await.expect("prompts");
     prompts.into_iter().map(|prompt| prompt.name).collect()
 }
 
@@ -73,6 +78,52 @@ async fn what_one_client_keeps_another_does_not_get() {
         }
         assert_eq!(server.requests("resources/read").len(), clients);
     }
+}
+
+/// Shows another token whenever it is told to.
+struct Turning(Arc<AtomicU64>);
+
+impl Authorize for Turning {
+    fn headers<'a>(
+        &'a self,
+        _method: &'a Method,
+        _url: &'a Url,
+    ) -> BoxFuture<'a, Result<HeaderMap, AuthError>> {
+        let token = format!("Bearer {}", self.0.load(Ordering::SeqCst));
+        let token = HeaderValue::try_from(token).expect("a token");
+        Box::pin(async { Ok(HeaderMap::from_iter([(AUTHORIZATION, token)])) })
+    }
+
+    fn refused<'a>(&'a self, _refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>> {
+        Box::pin(async { Ok(false) })
+    }
+}
+
+#[tokio::test]
+async fn what_was_kept_under_one_token_is_not_given_under_another() {
+    let server = Told::start(|_| read("mine", LONG)).await;
+    let token = Arc::new(AtomicU64::new(1));
+    let client = Client::builder()
+        .authorize(Turning(Arc::clone(&token)))
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let asked = || server.requests("resources/read").len();
+    for uri in ["file:///x", "file:///x", "file:///y"] {
+        client.read_resource(uri).await.unwrap();
+    }
+    assert_eq!(asked(), 2);
+    token.store(2, Ordering::SeqCst);
+    for uri in ["file:///z", "file:///x", "file:///y", "file:///x"] {
+        client.read_resource(uri).await.unwrap();
+    }
+    assert_eq!(
+        asked(),
+        5,
+        "each of them once more, but for what was under way"
+    );
+    client.read_resource("file:///z").await.unwrap();
+    assert_eq!(asked(), 6, "nobody knows whose that was");
 }
 
 #[tokio::test]

@@ -30,17 +30,28 @@ fn anything(request: &Value) -> Say {
 
 /// Makes a request of every kind.
 async fn everything(client: &Client) {
-    client.tools().await.unwrap();
-    client.call_tool("wärme", json!({})).await.unwrap();
-    client.get_prompt("plain", json!({})).await.unwrap();
-    client.read_resource("file:///a b").await.unwrap();
-    client.listen(&Filter::default()).await.unwrap();
-    client.task(TASK).await.unwrap();
-    client.cancel_task(TASK).await.unwrap();
+    client.tools().await.expect("an answer");
+    client
+        .call_tool("wärme", json!({}))
+        .await
+        .expect("an answer");
+    client
+        .get_prompt("plain", json!({}))
+        .await
+        .expect("an answer");
+    client
+        .read_resource("file:///a b")
+        .await
+        .expect("an answer");
+    client.listen(&Filter::default()).await.expect("an answer");
+    client.task(TASK).await.expect("an answer");
+    client.cancel_task(TASK).await.expect("an answer");
 }
 
 fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
-    head.headers.get(name).map(|value| value.to_str().unwrap())
+    head.headers
+        .get(name)
+        .map(|value| value.to_str().expect("an answer"))
 }
 
 #[tokio::test]
@@ -185,6 +196,31 @@ async fn what_is_sent_does_not_go_on_to_another_server() {
         assert!(error.to_string().contains(&other.url), "{error}");
     }
     assert!(other.messages().is_empty());
+}
+
+#[tokio::test]
+async fn within_a_server_a_message_is_sent_on_whole_or_not_at_all() {
+    for status in [301, 302, 303, 307, 308] {
+        let server = Told::start(move |request| match request["params"]["name"].as_str() {
+            Some("moved") => Say::Elsewhere(status, "/elsewhere".to_owned()),
+            _ => anything(request),
+        })
+        .await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        let called = client.call_tool("moved", json!({})).await;
+        let seen: Vec<_> = server.messages();
+        let paths: Vec<_> = seen.iter().map(|(head, _)| head.uri.path()).collect();
+        if status < 307 {
+            assert!(matches!(called.unwrap_err().kind, ErrorKind::NotMcp { .. }));
+            assert_eq!(paths, ["/mcp", "/mcp"]);
+        } else {
+            assert!(called.is_err(), "it is sent on for ever");
+            assert_eq!(paths[..3], ["/mcp", "/mcp", "/elsewhere"]);
+            assert!(paths.len() < 10, "not for ever: {paths:?}");
+            assert_eq!(seen[1].1, seen[2].1);
+            assert_eq!(header(&seen[2].0, "mcp-name"), Some("moved"));
+        }
+    }
 }
 
 #[tokio::test]

@@ -22,8 +22,11 @@ async fn telling(messages: Vec<Value>) -> (Told, Listening) {
         uris: vec!["file:///x".to_owned()],
         ..Filter::default()
     };
-    let client = Client::builder().connect(&server.url).await.unwrap();
-    let listening = client.listen(&wanted).await.unwrap();
+    let client = Client::builder()
+        .connect(&server.url)
+        .await
+        .expect("a server");
+    let listening = client.listen(&wanted).await.expect("a subscription");
     (server, listening)
 }
 

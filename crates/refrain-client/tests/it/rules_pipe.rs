@@ -11,13 +11,13 @@ async fn start() -> Client {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/rules_pipe.py");
     command.arg(script);
     let client = within("the server", Client::builder().spawn(command)).await;
-    client.unwrap()
+    client.expect("a server")
 }
 
 async fn call(client: &Client, tool: &str, text: &str) -> String {
     let called = client.call_tool(tool, json!({"text": text}));
-    let result = within(tool, called).await.unwrap();
-    result.content[0].as_text().unwrap().to_owned()
+    let result = within(tool, called).await.expect("a result");
+    result.content[0].as_text().expect("a text").to_owned()
 }
 
 /// The server has seen nothing but messages, and in them nothing that may not be.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// A call becomes a task, of which this is said.
 async fn told(say: impl Fn(&str) -> Value + Send + Sync + 'static) -> Told {
     Told::start(move |request| {
-        let method = request["method"].as_str().unwrap();
+        let method = request["method"].as_str().expect("a method");
         match method {
             "subscriptions/listen" => Say::Error(-32601, "no such method"),
             "tasks/get" | "tasks/update" | "tasks/cancel" => Say::Result(say(method)),

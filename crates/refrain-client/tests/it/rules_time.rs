@@ -34,8 +34,8 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Answers one request at once, and all others never: it reports progress for ever, or says nothing at all.
 async fn endless(talks: bool) -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
     let closed = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&closed);
     tokio::spawn(async move {
@@ -44,8 +44,13 @@ async fn endless(talks: bool) -> (String, Arc<AtomicUsize>) {
             let service = service_fn(move |request: Request<Incoming>| {
                 let open = Arc::clone(&count);
                 async move {
-                    let body = request.into_body().collect().await.unwrap().to_bytes();
-                    let request: Value = serde_json::from_slice(&body).unwrap();
+                    let body = request
+                        .into_body()
+                        .collect()
+                        .await
+                        .expect("a body")
+                        .to_bytes();
+                    let request: Value = serde_json::from_slice(&body).expect("a message");
                     Ok::<_, Infallible>(answer(&request, talks, open))
                 }
             });
@@ -60,7 +65,9 @@ fn answer(request: &Value, talks: bool, closed: Arc<AtomicUsize>) -> Response<Bo
         let result = json!({"supportedVersions": ["2026-07-28"], "capabilities": {}});
         let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string();
         let response = Response::builder().header("content-type", "application/json");
-        return response.body(Full::from(body).boxed_unsync()).unwrap();
+        return response
+            .body(Full::from(body).boxed_unsync())
+            .expect("a response");
     }
     let events = unfold(Open(closed), move |open| async move {
         if !talks {
@@ -74,7 +81,7 @@ fn answer(request: &Value, talks: bool, closed: Arc<AtomicUsize>) -> Response<Bo
     let response = Response::builder().header("content-type", "text/event-stream");
     response
         .body(StreamBody::new(events).boxed_unsync())
-        .unwrap()
+        .expect("a response")
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What an older server asks while a call is under way.
 
-use crate::support::{Told, Writer, called, form, spawn, within};
+use crate::support::{Told, Writer, called, form, spawn, until, within};
 use refrain_client::wire::{AskKind, CallKind, Root};
 use refrain_client::{Answer, Client, ErrorKind, Limits};
 use serde_json::json;
@@ -83,9 +83,14 @@ async fn an_ask_that_is_withdrawn_is_taken_back() {
         })
         .on_progress(move |_| heard.notify_one());
     let client = spawn(builder, &[]).await.unwrap();
-    assert_eq!(called(&client, "withdrawn").await.unwrap(), "withdrawn");
+    let meanwhile = async {
+        until("it is taken back", || taken.load(Ordering::SeqCst)).await;
+        called(&client, "meta").await.unwrap();
+    };
+    let call = called(&client, "withdrawn early");
+    let (result, ()) = futures_util::future::join(call, meanwhile).await;
+    assert_eq!(result.unwrap(), "withdrawn");
     within("progress while it was asked", progress.notified()).await;
-    assert!(taken.load(Ordering::SeqCst));
     let notes = called(&client, "notes").await.unwrap();
     let notes = notes.as_array().unwrap();
     assert!(

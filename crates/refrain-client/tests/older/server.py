@@ -100,10 +100,13 @@ def call(name, params):
     if name == "endless":
         while True:
             answer_to(form())
-    if name == "withdrawn":
+    if name in ["withdrawn", "withdrawn early"]:
         asked = form()
         write({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
         write({"method": "notifications/cancelled", "params": {"requestId": asked}})
+        if name == "withdrawn early":
+            # It goes on when the client says anything.
+            queue.append(read_line())
         return text("withdrawn")
     if name == "insist":
         answer = answer_to(form())[0]

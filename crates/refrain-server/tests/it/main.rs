@@ -15,6 +15,7 @@ mod keys;
 mod lifecycle;
 mod listen;
 mod lists;
+mod live;
 mod metadata;
 mod metrics;
 mod mounted;

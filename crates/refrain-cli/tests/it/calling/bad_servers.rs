@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// A result that asks.
-fn asks(asks: Value, state: &str) -> Say {
+fn asks(asks: &Value, state: &str) -> Say {
     Say::Result(
         json!({"resultType": "input_required", "inputRequests": asks, "requestState": state}),
     )
 }
 
-fn form(properties: Value) -> Value {
+fn form(properties: &Value) -> Value {
     let schema = json!({"type": "object", "properties": properties});
     let params = json!({"mode": "form", "message": "Well?", "requestedSchema": schema});
     json!({"method": "elicitation/create", "params": params})
@@ -104,7 +104,7 @@ async fn a_stream_that_breaks_in_the_middle() {
 #[tokio::test]
 async fn rounds_without_end() {
     let files = Files::new();
-    let again = || asks(json!({"again": form(json!({}))}), "state");
+    let again = || asks(&json!({"again": form(&json!({}))}), "state");
     let server = Told::start(move |_| again()).await;
     let file = files.path("call.json");
     let answers: Vec<&str> = ["--answer", "again={}"].repeat(9);
@@ -128,8 +128,8 @@ async fn rounds_without_end() {
 async fn an_ask_of_an_unknown_method() {
     let files = Files::new();
     let unknown =
-        json!({"strange": {"method": "telepathy/create", "params": {}}, "known": form(json!({}))});
-    let server = Told::start(move |_| asks(unknown.clone(), "state")).await;
+        json!({"strange": {"method": "telepathy/create", "params": {}}, "known": form(&json!({}))});
+    let server = Told::start(move |_| asks(&unknown, "state")).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &["--answer", "known={}"]).await;
     assert_says(
@@ -149,7 +149,7 @@ async fn an_ask_of_an_unknown_method() {
 async fn a_form_that_is_none() {
     let files = Files::new();
     let deep = json!({"address": {"type": "object", "properties": {}}});
-    let server = Told::start(move |_| asks(json!({"where": form(deep.clone())}), "state")).await;
+    let server = Told::start(move |_| asks(&json!({"where": form(&deep)}), "state")).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &["--answer", "where={\"address\": {}}"]).await;
     assert_says(
@@ -168,7 +168,7 @@ async fn a_form_that_is_none() {
 async fn a_state_of_ten_megabytes() {
     let files = Files::new();
     let state = "x".repeat(10 * 1024 * 1024);
-    let server = Told::start(move |_| asks(json!({}), &state)).await;
+    let server = Told::start(move |_| asks(&json!({}), &state)).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &[]).await;
     assert_says(

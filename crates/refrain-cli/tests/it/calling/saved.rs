@@ -250,7 +250,7 @@ async fn endless(handlers: &Arc<Handlers>) -> String {
         async move {
             let _guard = guard;
             std::future::pending::<()>().await;
-            Ok::<_, refrain::Error>(String::new())
+            Ok::<_, Error>(String::new())
         }
     };
     let server = Server::builder("endless", "1").tool(Tool::new("wait", wait));

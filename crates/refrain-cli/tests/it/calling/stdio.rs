@@ -63,3 +63,43 @@ async fn a_command_that_is_no_server_is_told() {
         &["has ended", "exit status: 3", "boom"],
     );
 }
+
+/// One of 2025-11-25, which asks in the middle of a call.
+const OLDER: &str = r#"
+say() { printf '%s\n' "$1"; }
+while read -r line; do
+    id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+    case "$line" in
+    *'"method":"initialize"'*)
+        info='"serverInfo":{"name":"older","version":"1"},"capabilities":{"tools":{}}'
+        say '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":"2025-11-25",'"$info"'}}' ;;
+    *'"method":"tools/call"'*)
+        schema='{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}'
+        params='{"message":"Who is there?","requestedSchema":'"$schema"'}'
+        say '{"jsonrpc":"2.0","id":"e","method":"elicitation/create","params":'"$params"'}'
+        read -r answer
+        text=$(printf '%s' "$answer" | sed 's/.*"action":"\([a-z]*\)".*/\1/')
+        say '{"jsonrpc":"2.0","id":'"$id"',"result":{"content":[{"type":"text","text":"'"$text"'"}]}}' ;;
+    *'"method":"notifications'*) ;;
+    *) say '{"jsonrpc":"2.0","id":'"$id"',"error":{"code":-32601,"message":"Method not found"}}' ;;
+    esac
+done
+"#;
+
+#[tokio::test]
+async fn an_older_server_asks_in_the_middle_of_a_call() {
+    let serve = ["--", "sh", "-c", OLDER];
+    let call = ["call", "--stdio", "greet"];
+    let answer = ["--answer", r#"ask-1={"name": "Ada"}"#];
+    let said = run([&call[..], &answer, &serve].concat()).await;
+    assert_eq!((said.code, &*said.out), (0, "accept\n"), "{said:?}");
+    let said = run([&call[..], &serve].concat()).await;
+    assert_eq!((said.code, &*said.out), (0, "cancel\n"), "{said:?}");
+    let parts = [
+        "greet at older",
+        "asked, and went on without an answer",
+        "ask-1  form",
+        "Who is there?",
+    ];
+    assert_says(&said, 0, &parts);
+}

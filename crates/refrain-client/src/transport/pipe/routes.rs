@@ -58,7 +58,7 @@ impl Routes {
         match message {
             Incoming::Response(_) => self.answered(id).map_or(Way::Nobody, Way::To),
             Incoming::Notification { method, params } => match method.as_str() {
-                // An ask is withdrawn: the call that has it knows. Newer servers end subscriptions by it, and name them.
+                // An ask is withdrawn: the call that has it knows. A modern server ends a subscription, and names it.
                 "notifications/cancelled" if !self.is_modern => Way::All,
                 // It does not say to which call it belongs.
                 "notifications/message" => self.newest_call(),

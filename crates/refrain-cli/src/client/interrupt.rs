@@ -1,0 +1,42 @@
+//! What ends a command before it is done.
+
+use super::exit::Stop;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Ctrl-C, and whoever else wants the command to end.
+pub(super) struct Interrupt {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupt {
+    pub(super) fn new() -> Result<Self, Stop> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Stop::usage(format!("signals cannot be listened to: {error}")))
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// Done when the command is to end.
+    pub(super) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Does something, unless it is interrupted.
+    pub(super) async fn unless<T, E: Into<Stop>>(
+        &mut self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Stop> {
+        tokio::select! {
+            done = work => done.map_err(Into::into),
+            () = self.wait() => Err(Stop::interrupted()),
+        }
+    }
+}
