@@ -6,14 +6,23 @@ use std::time::{Duration, Instant};
 
 /// How many results are kept.
 const MOST: usize = 256;
+/// How large all results may be together, in bytes of JSON.
+const MOST_BYTES: usize = 32 * 1024 * 1024;
 /// The longest time a result is kept.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Results by method and params. All are of one authorization, so private results may be kept too.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    results: HashMap<(String, String), (Instant, Value)>,
+    results: HashMap<(String, String), Kept>,
     authorization: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    until: Instant,
+    result: Value,
+    size: usize,
 }
 
 impl Cache {
@@ -28,8 +37,8 @@ impl Cache {
 
     /// A result that is still fresh.
     pub(crate) fn get(&self, method: &str, params: &Map<String, Value>) -> Option<Value> {
-        let (until, result) = self.results.get(&key(method, params))?;
-        (Instant::now() < *until).then(|| result.clone())
+        let kept = self.results.get(&key(method, params))?;
+        (Instant::now() < kept.until).then(|| kept.result.clone())
     }
 
     /// Keeps a result for as long as it says.
@@ -38,16 +47,29 @@ impl Cache {
         if ttl == 0 {
             return;
         }
-        let now = Instant::now();
-        if self.results.len() >= MOST {
-            self.results.retain(|_, (until, _)| now < *until);
+        let size = result.to_string().len();
+        if size > MOST_BYTES {
+            return;
         }
-        if self.results.len() >= MOST {
+        let now = Instant::now();
+        if self.is_full(size) {
+            self.results.retain(|_, kept| now < kept.until);
+        }
+        if self.is_full(size) {
             self.results.clear();
         }
-        let until = now + Duration::from_millis(ttl).min(LONGEST);
-        self.results
-            .insert(key(method, params), (until, result.clone()));
+        let kept = Kept {
+            until: now + Duration::from_millis(ttl).min(LONGEST),
+            result: result.clone(),
+            size,
+        };
+        self.results.insert(key(method, params), kept);
+    }
+
+    /// Whether there is no room for a result of this size.
+    fn is_full(&self, size: usize) -> bool {
+        let kept: usize = self.results.values().map(|kept| kept.size).sum();
+        self.results.len() >= MOST || kept + size > MOST_BYTES
     }
 
     /// Forgets the results of a method.

@@ -73,13 +73,27 @@ pub enum ErrorKind {
     )]
     FirstTransport,
     /// What the server sent cannot be read.
-    #[error("the server's answer cannot be read: {0}")]
+    #[error("the server's answer cannot be read: {0}; its maker should know")]
     BadAnswer(String),
+    /// The call is done, but its result is not of the form that was expected.
+    #[error(
+        "the call is done, but its result cannot be read: {why}; it is in the error, and `Client::call` gives it as it is"
+    )]
+    BadResult {
+        /// What is wrong with it.
+        why: String,
+        /// The result as it came.
+        result: Value,
+    },
     /// The result is of a type this client does not know.
-    #[error("the server answered with a result of the unknown type {0:?}")]
+    #[error(
+        "the server answered with a result of the unknown type {0:?}; a newer client may know it"
+    )]
     UnknownResultType(String),
     /// The answer is larger than it may be.
-    #[error("the server's answer is larger than {limit} bytes, the limit for {what}")]
+    #[error(
+        "the server's answer is larger than {limit} bytes, the limit for {what}; ask for less, or raise it in `Limits`"
+    )]
     TooLarge {
         /// What is limited.
         what: &'static str,
@@ -87,7 +101,9 @@ pub enum ErrorKind {
         limit: usize,
     },
     /// One round asks more than it may.
-    #[error("the server asks {asks} things at once, and {limit} is the limit")]
+    #[error(
+        "the server asks {asks} things at once, and {limit} is the limit; it can be raised in `Limits`"
+    )]
     TooManyAsks {
         /// How many it asks.
         asks: usize,
@@ -95,10 +111,12 @@ pub enum ErrorKind {
         limit: usize,
     },
     /// The connection broke before the answer was there.
-    #[error("the connection broke before the answer was there: {0}")]
+    #[error(
+        "the connection broke before the answer was there: {0}; the call can be taken up again"
+    )]
     Broken(String),
     /// There was no answer in time.
-    #[error("no answer within {}", shown(*.0))]
+    #[error("no answer within {}; the server may be busy, and the call can be taken up again", shown(*.0))]
     Late(Duration),
     /// The server answered with an error.
     #[error("the server refused: {0}")]
@@ -118,7 +136,7 @@ pub enum ErrorKind {
     #[error("not done after {0} rounds; the server may be asking without end")]
     Rounds(u32),
     /// The time for the whole call is over.
-    #[error("not done within {}, the time for the whole call", shown(*.0))]
+    #[error("not done within {}, the time for the whole call; it can be taken up again, with more time", shown(*.0))]
     Deadline(Duration),
     /// Whoever waited for the call wanted to wait no longer.
     #[error("stopped before it was done")]

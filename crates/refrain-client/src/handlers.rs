@@ -91,9 +91,9 @@ impl NoAnswer {
     }
 
     /// There may be one another time.
-    pub(crate) fn later(why: &impl fmt::Display) -> Self {
+    pub(crate) fn later(why: impl Into<String>) -> Self {
         Self {
-            why: why.to_string(),
+            why: why.into(),
             is_final: false,
         }
     }

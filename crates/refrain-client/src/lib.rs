@@ -66,3 +66,7 @@ pub use task::{Task, TaskStatus};
 pub use transport::Wire;
 
 pub use refrain_wire as wire;
+pub use refrain_wire::{
+    AskKind, Content, Filter, Form, Implementation, LogLevel, PromptResult, ReadResult, Root,
+    SamplingAnswer, SamplingParams, ToolInfo, ToolResult,
+};

@@ -92,6 +92,16 @@ pub enum AnswerError {
     },
 }
 
+impl AnswerError {
+    /// What is wrong, without the key.
+    pub(crate) fn why(self) -> String {
+        match self {
+            Self::NotAsked(_) => "nothing of this key is asked".to_owned(),
+            Self::Unfit { why, .. } => why,
+        }
+    }
+}
+
 impl PendingCall {
     pub(crate) fn new(
         call: Call,

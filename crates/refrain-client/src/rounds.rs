@@ -124,6 +124,8 @@ impl Client {
             pending: Some(pending),
         };
         let driven = tokio::select! {
+            // What is done is done, though the time is up.
+            biased;
             driven = self.inner.drive(care.pending()) => driven,
             () = stop => Err(ErrorKind::Stopped),
             () = over(limit) => Err(ErrorKind::Deadline(limit.unwrap_or_default())),
@@ -224,7 +226,7 @@ impl Inner {
         while let Some((key, answer)) = answering.next().await {
             let taken = answer.and_then(|answer| {
                 let taken = pending.answer(key, answer);
-                taken.map_err(|error| NoAnswer::later(&error))
+                taken.map_err(|error| NoAnswer::later(error.why()))
             });
             self.setup.onlooker.see(pending);
             if let Err(none) = taken {
@@ -244,7 +246,7 @@ impl Inner {
         let handlers = &self.setup.handlers;
         match ask.kind() {
             Some(kind) if !handlers.has(kind) && self.setup.by_hand.contains(&kind) => {
-                Err(NoAnswer::later(&"it is to be answered by hand"))
+                Err(NoAnswer::later("it is to be answered by hand"))
             }
             _ => handlers.answer(ask).await,
         }
@@ -316,7 +318,8 @@ impl Inner {
             params,
             headers: self.mirrored(call)?,
             call_id: Some(pending.call_id()),
-            may_repeat: call.kind() != CallKind::Tool || self.server.knows_call_ids(),
+            may_repeat: call.kind() != CallKind::Tool
+                || (self.older.is_none() && self.server.knows_call_ids()),
         };
         let result = self.request(&request).await;
         let mismatch = i64::from(ErrorCode::HeaderMismatch.as_i32());
@@ -466,9 +469,12 @@ fn meta(result: &Value) -> Option<Map<String, Value>> {
     result.get("_meta").and_then(Value::as_object).cloned()
 }
 
+/// A result as its type. What the call did is done: a result that does not fit is not lost.
 fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
-    serde_json::from_value(result)
-        .map_err(|error| ErrorKind::BadAnswer(format!("the result cannot be read: {error}")))
+    T::deserialize(&result).map_err(|error| ErrorKind::BadResult {
+        why: error.to_string(),
+        result,
+    })
 }
 
 /// What happened, with the call unless the server has refused it as a whole.

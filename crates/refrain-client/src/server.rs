@@ -1,8 +1,6 @@
 //! What is known of the server.
 
-use refrain_wire::{
-    CALL_ID_KEY, Implementation, PROTOCOL_VERSION, SERVER_INFO_KEY, TASKS_EXTENSION,
-};
+use refrain_wire::{CALL_ID_KEY, Implementation, PROTOCOL_VERSION, SERVER_INFO_KEY};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -32,11 +30,6 @@ impl Server {
     /// Whether a repeated first request of the same call id is the same flow there.
     pub fn knows_call_ids(&self) -> bool {
         self.has_extension(CALL_ID_KEY)
-    }
-
-    /// Whether its calls may become tasks.
-    pub fn has_tasks(&self) -> bool {
-        self.has_extension(TASKS_EXTENSION)
     }
 
     fn has_extension(&self, name: &str) -> bool {

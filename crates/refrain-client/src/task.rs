@@ -267,7 +267,7 @@ impl Inner {
                     let Ok(answer) = answer else { continue };
                     in_hand.remove(&key);
                     let given_up = match answer {
-                        Ok(answer) => pending.answer(&key, answer).map_err(|error| NoAnswer::later(&error)),
+                        Ok(answer) => pending.answer(&key, answer).map_err(|error| NoAnswer::later(error.why())),
                         Err(none) => Err(none),
                     };
                     self.setup.onlooker.see(pending);

@@ -47,6 +47,16 @@ pub struct Root {
     pub name: Option<String>,
 }
 
+impl Root {
+    /// The root at this `file://` URI.
+    pub fn new(uri: impl Into<String>) -> Self {
+        Self {
+            uri: uri.into(),
+            name: None,
+        }
+    }
+}
+
 /// Whether raw text has the shape of an answer to this kind of ask, and if not, why.
 ///
 /// What a form was filled in with is not compared with its schema here.

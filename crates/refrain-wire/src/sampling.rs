@@ -393,6 +393,21 @@ pub struct SamplingAnswer {
 }
 
 impl SamplingAnswer {
+    /// What this model said, as one text.
+    ///
+    /// ```
+    /// # use refrain_wire::SamplingAnswer;
+    /// assert_eq!(SamplingAnswer::new("my-model", "Paris").text(), "Paris");
+    /// ```
+    pub fn new(model: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            role: Role::Assistant,
+            content: vec![Content::text(text).into()],
+            model: model.into(),
+            stop_reason: None,
+        }
+    }
+
     /// The text of all text blocks, one after the other.
     pub fn text(&self) -> String {
         let texts = self.content.iter().filter_map(|block| match block {

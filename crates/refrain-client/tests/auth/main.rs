@@ -4,6 +4,7 @@ mod concurrency;
 mod grants;
 mod loopback;
 mod refusals;
+mod rules;
 mod secrets;
 mod setup;
 mod support;

@@ -18,7 +18,7 @@ async fn hit(tool: &str, fault: Fault, round: usize) -> Called {
         Fault::CutStream => client.on_progress(|_| ()),
         // The client loses its patience, and takes the call up again.
         Fault::Hold => client.limits(Limits {
-            silence: Duration::from_millis(300),
+            silence: Duration::from_secs(3),
             ..Limits::default()
         }),
         _ => client,

@@ -171,3 +171,16 @@ async fn a_lost_response_is_not_asked_for_again_where_the_work_might_be_done_twi
         .expect("whoever knows better may send it again");
     assert_eq!(pending.round(), 0);
 }
+
+#[tokio::test]
+async fn a_result_that_does_not_fit_is_not_lost() {
+    let content = json!([{"type": "hologram", "beams": 7}]);
+    let sent = json!({"resultType": "complete", "content": content});
+    let answer = sent.clone();
+    let server = Told::start(move |_| Say::Result(answer.clone())).await;
+    let error = call(&server).await.unwrap_err();
+    let ErrorKind::BadResult { result, .. } = error.kind else {
+        panic!("{error}")
+    };
+    assert_eq!(result, sent);
+}

@@ -115,6 +115,7 @@ async fn nothing_of_one_round_is_left_over_in_the_next() {
     assert_eq!(rounds[2]["params"].get("requestState"), None);
     assert_eq!(rounds[2]["params"]["inputResponses"], json!({"b": answer}));
     let mut ids: Vec<_> = rounds.iter().map(|round| round["id"].as_u64()).collect();
+    ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 3, "every round has an id of its own");
     let call_ids: Vec<_> = rounds
@@ -133,37 +134,55 @@ async fn nothing_of_one_round_is_left_over_in_the_next() {
 
 #[tokio::test]
 async fn the_state_of_one_call_is_never_in_another() {
-    let server = two_rounds().await;
-    let client = Client::builder()
-        .on_form(|ask| async move {
-            if ask.key == "b" {
-                return Err("not now".into());
+    // Each call has states of its own, and the server takes no others.
+    let server = Told::start(|request| {
+        let params = &request["params"];
+        let n = params["arguments"]["n"].as_u64().expect("a number");
+        let expected = |round: u32| format!("{n}/{round}");
+        match params["requestState"].as_str() {
+            None => asks(json!({"a": form("A?", json!({}))}), Some(&expected(1))),
+            Some(state) if state == expected(1) => {
+                asks(json!({"b": form("B?", json!({}))}), Some(&expected(2)))
             }
-            Ok(Answer::accept(json!({}))?)
+            Some(state) if state == expected(2) => done(state),
+            Some(other) => panic!("the state of another call: {other:?}"),
+        }
+    })
+    .await;
+    // All calls are in the same round at the same time.
+    let together = Arc::new(Barrier::new(4));
+    let client = Client::builder()
+        .on_form(move |_| {
+            let together = Arc::clone(&together);
+            async move {
+                together.wait().await;
+                Ok(Answer::accept(json!({}))?)
+            }
         })
         .connect(&server.url)
         .await
         .unwrap();
-    let (one, two) = tokio::join!(
-        client.call_tool("t", json!({"n": 1})),
-        client.call_tool("t", json!({"n": 2})),
-    );
-    assert!(one.is_err() && two.is_err());
-    let rounds = server.requests("tools/call");
-    let firsts = rounds
-        .iter()
-        .filter(|round| round["params"].get("requestState").is_none());
-    assert_eq!(firsts.count(), 2, "each call began without a state");
-    let id_of = |round: &Value| round["params"]["_meta"]["refrain/callId"].clone();
-    for round in &rounds {
-        let same = rounds.iter().filter(|other| id_of(other) == id_of(round));
-        let arguments: Vec<_> = same.map(|other| &other["params"]["arguments"]).collect();
-        assert!(
-            arguments
-                .iter()
-                .all(|other| *other == &round["params"]["arguments"])
+    let calls = (0..4).map(|n| {
+        let client = client.clone();
+        async move { (n, client.call_tool("t", json!({"n": n})).await) }
+    });
+    let called = within("all calls", futures_util::future::join_all(calls)).await;
+    for (n, result) in called {
+        let expected = format!("{n}/2");
+        assert_eq!(
+            result.unwrap().content[0].as_text(),
+            Some(expected.as_str())
         );
     }
+    let rounds = server.requests("tools/call");
+    assert_eq!(rounds.len(), 12);
+    let mut ids: Vec<_> = rounds
+        .iter()
+        .map(|round| round["params"]["_meta"]["refrain/callId"].to_string())
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 4, "one id for each call");
 }
 
 #[tokio::test]
@@ -178,7 +197,10 @@ async fn a_round_without_asks_brings_the_state_back_after_a_pause() {
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
+    let began = std::time::Instant::now();
     client.call_tool("t", json!({})).await.unwrap();
+    // Each pause is at least half of 100, 200 and 400 ms.
+    assert!(began.elapsed() >= Duration::from_millis(350));
     let states: Vec<_> = server
         .requests("tools/call")
         .iter()
@@ -222,7 +244,7 @@ async fn the_whole_call_has_a_deadline_and_is_not_lost_by_it() {
             Ok(Answer::accept(json!({}))?)
         })
         .limits(Limits {
-            deadline: Some(Duration::from_millis(300)),
+            deadline: Some(Duration::from_secs(2)),
             ..Limits::default()
         })
         .connect(&server.url)

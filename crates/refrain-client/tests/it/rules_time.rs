@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 const LONG: Duration = Duration::from_secs(600);
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(1500);
 
 /// Counts the streams that somebody closed.
 struct Open(Arc<AtomicUsize>);

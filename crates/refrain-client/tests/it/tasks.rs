@@ -259,6 +259,59 @@ async fn the_server_says_how_often_to_look() {
 }
 
 #[tokio::test]
+async fn what_the_server_tells_of_a_task_is_heard_at_once() {
+    let looks = AtomicUsize::new(0);
+    let server = Told::start(move |request| {
+        let id = &request["id"];
+        // Whoever only looks now and then would wait for an hour.
+        let task = |status: &str| {
+            json!({
+                "taskId": "t1", "status": status, "pollIntervalMs": 3_600_000, "ttlMs": null,
+                "createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z",
+            })
+        };
+        match request["method"].as_str() {
+            Some("tools/call") => {
+                let mut created = task("working");
+                created["resultType"] = "task".into();
+                Say::Result(created)
+            }
+            Some("subscriptions/listen") => {
+                let told = json!({"io.modelcontextprotocol/subscriptionId": id});
+                let notification = |method: &str, mut params: Value| {
+                    params["_meta"] = told.clone();
+                    let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+                    format!("data: {message}\n\n")
+                };
+                let wanted = &request["params"]["notifications"];
+                let granted = json!({"notifications": wanted});
+                let first = notification("notifications/subscriptions/acknowledged", granted);
+                let then = notification("notifications/tasks", task("working"));
+                Say::Raw(200, "text/event-stream", first + &then)
+            }
+            Some("tasks/get") => {
+                let mut task = match looks.fetch_add(1, Ordering::SeqCst) {
+                    0 => task("working"),
+                    _ => task("completed"),
+                };
+                task["resultType"] = "complete".into();
+                if task["status"] == "completed" {
+                    task["result"] = json!({"content": []});
+                }
+                Say::Result(task)
+            }
+            other => panic!("not expected: {other:?}"),
+        }
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    within("the news", client.call_tool("t", json!({})))
+        .await
+        .unwrap();
+    assert_eq!(server.requests("tasks/get").len(), 2);
+}
+
+#[tokio::test]
 async fn a_task_that_fails_or_is_called_off_says_why() {
     let failed = json!({"status": "failed", "error": {"code": -32603, "message": "out of sand"}});
     let (server, _) = told(vec![failed]).await;

@@ -1,6 +1,6 @@
 //! `@modelcontextprotocol/server-everything` as it is, of the revision 2025-11-25, over standard input and output.
 
-use crate::server::{EVERYTHING, Target};
+use crate::server::{EVERYTHING, Target, install};
 use crate::user::{SAID, User};
 use refrain_client::wire::{ResourceContents, ToolResult};
 use refrain_client::{Answer, Client};
@@ -13,6 +13,7 @@ use tokio::time::timeout;
 const TEST_TIME: Duration = Duration::from_secs(120);
 
 async fn connect(user: &User) -> Client {
+    install().await;
     let client = Target::Stdio(EVERYTHING).connect(user.client());
     let client = timeout(TEST_TIME, client).await.expect("connecting ends");
     client.expect("the server can be connected to")

@@ -130,7 +130,7 @@ fn root() -> PathBuf {
 }
 
 /// Sees to it that the SDKs are installed.
-async fn install() {
+pub(crate) async fn install() {
     static TOOLS: OnceCell<()> = OnceCell::const_new();
     TOOLS
         .get_or_init(async || {
