@@ -76,7 +76,9 @@ impl Client {
     }
 
     async fn open(&mut self, revision: &str) {
-        let greeted = self.ask(&initialize(revision, &json!({"elicitation": {}}))).await;
+        let greeted = self
+            .ask(&initialize(revision, &json!({"elicitation": {}})))
+            .await;
         assert_eq!(greeted["result"]["protocolVersion"], revision);
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.send(&ready).await;
@@ -86,7 +88,10 @@ impl Client {
 #[tokio::test]
 async fn a_session_is_opened_by_how_the_client_begins() {
     let mut client = client();
-    assert_eq!(client.ask(&request(1, "ping", json!({}))).await["result"], json!({}));
+    assert_eq!(
+        client.ask(&request(1, "ping", json!({}))).await["result"],
+        json!({})
+    );
     // Nothing else is taken from whoever has not said what they speak.
     let early = client.ask(&request(2, "tools/list", json!({}))).await;
     assert_eq!(early["error"]["code"], -32602, "{early}");
@@ -115,7 +120,10 @@ async fn asks_and_answers_are_lines() {
     assert_eq!(reply["result"]["content"][0]["text"], "Hello, Ann!");
     let stray = json!({"jsonrpc": "2.0", "id": "never", "result": {}});
     let refused = client.ask(&stray).await;
-    names(refused["error"]["message"].as_str().expect("text"), &["nothing was asked"]);
+    names(
+        refused["error"]["message"].as_str().expect("text"),
+        &["nothing was asked"],
+    );
 }
 
 #[tokio::test]
@@ -126,7 +134,10 @@ async fn a_call_that_is_cancelled_is_dropped() {
     let params = json!({"requestId": 1});
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     client.send(&cancel).await;
-    assert_eq!(within("its end", client.heard.recv()).await, Some("dropped"));
+    assert_eq!(
+        within("its end", client.heard.recv()).await,
+        Some("dropped")
+    );
     assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);
 }
 
@@ -139,7 +150,10 @@ async fn batches_are_taken_apart() {
         call(2, "echo", json!({"text": "x"}))
     ]);
     client.send(&batch).await;
-    let mut ids = [client.read().await["id"].as_u64(), client.read().await["id"].as_u64()];
+    let mut ids = [
+        client.read().await["id"].as_u64(),
+        client.read().await["id"].as_u64(),
+    ];
     ids.sort_unstable();
     assert_eq!(ids, [Some(1), Some(2)]);
 }
@@ -159,7 +173,10 @@ async fn a_session_is_told_of_changes() {
             }
         }
     };
-    let line = within("the news", told).await.expect("a line").expect("news");
+    let line = within("the news", told)
+        .await
+        .expect("a line")
+        .expect("news");
     let told: Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!(told["params"], json!({"uri": "notes://today"}));
     let gone = Changes::new().remove_tool("greet");
