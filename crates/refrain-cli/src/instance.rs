@@ -124,6 +124,13 @@ impl Common {
             )
             .into());
         }
+        if ready.config.peers.peers().is_some() && ready.keys.is_none() {
+            return Err(format!(
+                "peers need keys that they share: make some with `refrain keys new FILE`, and name the file as `keys` in \
+                 the configuration or with --keys, or put its text into ${KEYS}"
+            )
+            .into());
+        }
         let store = StoreUrl::chosen(ready.config.store.take())?.open().await?;
         let server = self.server(&ready, &store, explain, None)?;
         let speaking = |draft: &Draft| {
@@ -164,10 +171,17 @@ impl Common {
             (None, Some(_)) => builder = builder.keys(KeyRing::generate(&SystemSource::new())),
             (None, None) => {}
         }
-        if let Some(draft) = draft {
-            // Its tools are others: neither tokens nor tasks go from one to the other.
-            let audience = format!("{}{}", sealing.audience, draft.path());
-            builder = builder.audience(audience).task_space(format!("{draft}:"));
+        match draft {
+            // Its tools are others: neither tokens nor tasks go from one to the other, and peers are of one kind.
+            Some(draft) => {
+                let audience = format!("{}{}", sealing.audience, draft.path());
+                builder = builder.audience(audience).task_space(format!("{draft}:"));
+            }
+            None => {
+                if let Some(peers) = config.peers.peers() {
+                    builder = builder.peers(peers);
+                }
+            }
         }
         if let Some(tokens) = &ready.tokens {
             builder = builder.authenticator(tokens.clone());

@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Name this instance, and say in a `refrain-round` header of each reply what the round did.
     #[arg(long, value_name = "NAME")]
     explain: Option<String>,
+    /// Which of the instances that `peers.urls` in the configuration names this one is.
+    #[arg(long, value_name = "NAME", conflicts_with = "stdio")]
+    peer_name: Option<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
@@ -74,6 +77,9 @@ fn dialect(name: &str) -> Result<Draft, String> {
 fn with_flags(mut loaded: Loaded, options: &Options) -> Loaded {
     loaded.flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
     loaded.flag("tokens", options.tokens.as_ref(), |c, v| c.tokens = Some(v));
+    loaded.flag("peers.name", options.peer_name.as_ref(), |c, v| {
+        c.peers.name = Some(v);
+    });
     options.auth.put(&mut loaded);
     let hosts = Some(&options.allowed_hosts).filter(|hosts| !hosts.is_empty());
     loaded.flag("allowed_hosts", hosts, |c, v| c.allowed_hosts = Some(v));

@@ -8,6 +8,7 @@
 //! | `analyze_data`, `weather_and_capital`, `project_roots` | sampling, a form beside it, roots |
 //! | `connect_account` | a URL, and a check that it was completed |
 //! | `place_order` | a step with an idempotency key |
+//! | `change_seat` | plain async code, kept in memory while it asks |
 //! | `sum` | a long computation that can be handed on |
 //! | `echo_task` | the documents' echo as a task |
 //! | `create_vm` | rounds first, then a task |
@@ -49,6 +50,7 @@ pub(crate) fn register(
         .tool(asks::project_roots())
         .tool(asks::connect_account())
         .tool(work::place_order())
+        .tool(work::change_seat())
         .tool(work::sum())
         .tool(tasks::echo_task())
         .tool(tasks::create_vm())

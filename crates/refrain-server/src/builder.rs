@@ -6,7 +6,7 @@ use crate::changes::Changes;
 use crate::handler::States;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
-use crate::live::LivePlaces;
+use crate::live::{LiveCalls, LivePlaces, PeerRules, Peers, Remotes};
 use crate::load::Load;
 use crate::metrics::Metrics;
 use crate::older::Older;
@@ -62,6 +62,23 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
+    /// A tool is to be live and a task, and has only one home.
+    #[error("the tool {tool:?} is live and cannot become a task: leave one of the two out")]
+    LiveTask {
+        /// The tool.
+        tool: String,
+    },
+    /// An instance cannot be known by this name, or reached at this URL.
+    #[error("the peer {peer:?} cannot be used: {reason}")]
+    Peer {
+        /// The name of the instance.
+        peer: String,
+        /// What is wrong with it, or with its URL.
+        reason: &'static str,
+    },
+    /// Peers would not believe each other.
+    #[error("peers must share their keys: hand them in with .keys(..)")]
+    PeersNeedKeys,
     /// What tasks hold is to be sealed with a key that nobody has after a restart.
     #[error("what tasks hold cannot be sealed without keys: hand them in with .keys(..)")]
     SealingNeedsKeys,
@@ -174,6 +191,7 @@ pub struct ServerBuilder {
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     task_space: String,
     sessions: Option<Arc<dyn SessionStore>>,
+    peers: PeerRules,
 }
 
 impl Server {
@@ -206,6 +224,7 @@ impl Server {
             tasks: None,
             task_space: String::new(),
             sessions: None,
+            peers: None,
         }
     }
 }
@@ -395,6 +414,13 @@ impl ServerBuilder {
         self
     }
 
+    /// The other instances of the fleet: a request for a live call that one of them holds is handed to it. They must share
+    /// their keys.
+    pub fn peers(mut self, peers: Peers) -> Self {
+        self.peers = Some(peers);
+        self
+    }
+
     /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
     /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
     /// of the level debug are switched off.
@@ -428,6 +454,11 @@ impl ServerBuilder {
             let settings = Value::Object(Map::new());
             self.extensions.insert(TASKS_EXTENSION.into(), settings);
         }
+        if self.peers.is_some() && self.keys.is_none() {
+            return Err(BuildError::PeersNeedKeys);
+        }
+        let remotes = Remotes::new(self.peers)?;
+        let live = LiveCalls::new(remotes.name.as_deref(), &*self.source);
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
         let live_places = LivePlaces::new(self.limits.live_calls);
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
@@ -478,6 +509,8 @@ impl ServerBuilder {
             limits: self.limits,
             load,
             live_places,
+            live,
+            remotes,
             metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,

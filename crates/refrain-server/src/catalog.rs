@@ -186,6 +186,9 @@ impl Catalog {
         check_name(&name)?;
         has_states(rules, &name, &tool.needs)?;
         check_scopes(&name, &tool.scopes)?;
+        if tool.live && (tool.task.at_once || tool.task.after.is_some()) {
+            return Err(BuildError::LiveTask { tool: name });
+        }
         if tool.task.required && !rules.tasks {
             let tool = name.to_owned();
             return Err(BuildError::NeedsTaskStore { tool });

@@ -4,6 +4,7 @@ use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::complete::{Later, complete};
 use crate::listen::{NoPlace, Subscription};
+use crate::live::Relay;
 use crate::metrics::{Label, Other, Refusal};
 use crate::round::{Home, Round, Token, begin};
 use crate::server::Server;
@@ -43,6 +44,8 @@ pub(crate) enum Begin {
     Forbidden(MissingScopes),
     /// All places are taken, as the error says.
     Busy(RpcError),
+    /// Another instance holds the call.
+    Relay(Box<Relay>),
 }
 
 impl<'a> Request<'a> {

@@ -10,6 +10,7 @@ mod metadata;
 mod older;
 mod pulse;
 mod refuse;
+mod relay;
 mod serve;
 
 pub use body::Body;
@@ -103,7 +104,12 @@ impl HttpService {
     {
         let (parts, body) = request.into_parts();
         let heads = Heads::read(&parts.headers);
-        if let Err(refusal) = self.admit(&parts, &heads) {
+        let relayed = match heads.relay().map(|header| self.relayed(header)) {
+            None => None,
+            Some(Ok(relayed)) => Some(relayed),
+            Some(Err(refusal)) => return *refusal,
+        };
+        if let Err(refusal) = self.admit(&parts, &heads, relayed.is_some()) {
             return *refusal;
         }
         if parts.method != Method::POST {
@@ -116,14 +122,21 @@ impl HttpService {
             Ok(bytes) => bytes,
             Err(refusal) => return *refusal,
         };
-        let caller = match self.authenticate(&parts.headers).await {
-            Ok(caller) => caller,
-            Err(refused) => return self.turn_away(&refused, &bytes),
+        let was_relayed = relayed.is_some();
+        let caller = match relayed {
+            Some(relayed) => match relayed.caller_of(&bytes) {
+                Some(caller) => caller,
+                None => return self.no_relay(),
+            },
+            None => match self.authenticate(&parts.headers).await {
+                Ok(caller) => caller,
+                Err(refused) => return self.turn_away(&refused, &bytes),
+            },
         };
         let busy = Busy::new(pulse);
         match self.draft {
             None => {
-                self.respond(&parts.headers, &heads, &bytes, caller, busy)
+                self.respond(&parts.headers, &heads, &bytes, caller, was_relayed, busy)
                     .await
             }
             Some(draft) => {
@@ -142,8 +155,14 @@ impl HttpService {
     }
 
     /// Is this a request the endpoint takes at all?
-    fn admit(&self, parts: &Parts, heads: &Heads<'_>) -> Result<(), Box<Response<Body>>> {
-        if let Err(reason) = self.hosts.admit(heads, &parts.uri) {
+    fn admit(
+        &self,
+        parts: &Parts,
+        heads: &Heads<'_>,
+        relayed: bool,
+    ) -> Result<(), Box<Response<Body>>> {
+        // A peer reaches this instance by an address of its own, and has shown that it is no web page.
+        if !relayed && let Err(reason) = self.hosts.admit(heads, &parts.uri) {
             let error = RpcError::invalid_request(reason);
             let status = StatusCode::FORBIDDEN;
             return Err(Box::new(self.refuse(Refusal::Host, status, None, &error)));
@@ -221,6 +240,7 @@ impl HttpService {
         heads: &Heads<'_>,
         bytes: &[u8],
         caller: Caller,
+        relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
         let call = read_call(bytes);
@@ -233,16 +253,16 @@ impl HttpService {
         };
         let method = request.method();
         let server = &self.server;
-        let headers = self.exchange.is_none().then_some(headers);
+        let mirrored = self.exchange.is_none().then_some(headers);
         let begun = match request {
             Request::Call(call) => match server.fetch(&call) {
                 Some(fetching) => {
                     let fetched = fetching.await;
-                    server.answer_fetched(call, fetched, caller, headers)
+                    server.answer_fetched(call, fetched, caller, mirrored)
                 }
-                None => server.answer(Request::Call(call), caller, headers),
+                None => server.answer(Request::Call(call), caller, mirrored),
             },
-            request => server.answer(request, caller, headers),
+            request => server.answer(request, caller, mirrored),
         };
         match begun {
             Begin::Reply(reply) => self.reply(method, id, &reply, None),
@@ -259,6 +279,10 @@ impl HttpService {
             Begin::Listen(subscription) => {
                 let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
                 self.stream(listener, busy)
+            }
+            Begin::Relay(relay) => {
+                let request = (headers, bytes);
+                self.hand_on(id, *relay, relayed, request, busy).await
             }
             Begin::Busy(error) => {
                 let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);

@@ -20,6 +20,7 @@
 //! | `load` | how much is running, and when flows are handed on |
 //! | `metrics` | what is counted |
 //! | `http` | the tower service and the hyper front |
+//! | `remote` | connections to other servers |
 //! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
 //! | `tasks` | flows whose home is a store |
@@ -44,6 +45,7 @@ mod outgoing;
 mod param_headers;
 mod prompt;
 mod record;
+mod remote;
 mod reply;
 mod resource;
 mod round;
@@ -70,6 +72,7 @@ pub use http::{
     AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics, serve_with_drafts,
 };
 pub use limits::ServerLimits;
+pub use live::Peers;
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use outgoing::Outgoing;
 pub use prompt::Prompt;

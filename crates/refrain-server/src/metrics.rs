@@ -6,7 +6,7 @@
 mod label;
 mod target;
 
-pub(crate) use label::{Counts, Label, Other, Outcome, Refusal, TaskEvent};
+pub(crate) use label::{Counts, Label, LiveCount, Other, Outcome, Refusal, TaskEvent};
 pub(crate) use target::TargetCounts;
 
 use crate::listen::Hub;
@@ -75,6 +75,7 @@ pub(crate) struct Metrics {
     tokens_refused: Counts<OpenError>,
     requests_refused: Counts<Refusal>,
     tasks: Counts<TaskEvent>,
+    live: Counts<LiveCount>,
     tasks_running: Gauge,
     token_sizes: Histogram,
     replayed: Counter,
@@ -107,6 +108,7 @@ impl Metrics {
             tokens_refused: Counts::default(),
             requests_refused: Counts::default(),
             tasks: Counts::default(),
+            live: Counts::default(),
             tasks_running: Gauge::default(),
             token_sizes: Histogram::new(SIZES),
             replayed: Counter::default(),
@@ -162,6 +164,11 @@ impl Metrics {
     /// Something happened to a task.
     pub(crate) fn task(&self, event: TaskEvent) {
         self.tasks.add(event);
+    }
+
+    /// Something happened to a live call.
+    pub(crate) fn live(&self, event: LiveCount) {
+        self.live.add(event);
     }
 
     /// A task begins to run here, until the value is dropped.
@@ -281,6 +288,12 @@ impl Collector for Metrics {
             "What happened to tasks here, by event.",
             "event",
             &self.tasks,
+        )?;
+        out.counts(
+            "refrain_live",
+            "What happened to live calls here, by event.",
+            "event",
+            &self.live,
         )?;
         out.gauge(
             "refrain_tasks_running",

@@ -4,7 +4,8 @@ use crate::auth::{Caller, MissingScopes};
 use crate::complete::Later;
 use crate::dispatch::{Begin, Request};
 use crate::listen::Subscription;
-use crate::metrics::Refusal;
+use crate::live::elsewhere;
+use crate::metrics::{LiveCount, Refusal};
 use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
@@ -182,6 +183,11 @@ impl Server {
             }
             Begin::Forbidden(missing) => self.forbid(missing),
             Begin::Busy(error) => Reply::Error(error),
+            // There is nothing here to send it with.
+            Begin::Relay(_) => {
+                self.0.metrics.live(LiveCount::Elsewhere);
+                Reply::Error(elsewhere())
+            }
         };
         outgoing.reply(&reply);
         Some(outgoing)

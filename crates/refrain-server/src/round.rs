@@ -1,19 +1,23 @@
 //! One round of a call: token opened, flow driven, token sealed.
 
 mod begin;
+mod resumed;
 mod span;
 mod tally;
 
 pub(crate) use begin::{Home, Target, Token, begin, run_handler};
 pub(crate) use span::RoundHook;
 
-use crate::live::{LiveAnswer, LiveEvent, LiveFlow};
+use crate::live::{
+    Attached, AttachedEvent, LiveAnswer, LiveEvent, LiveFlow, Parking, Sealing, Wishes,
+};
 use crate::load::Place;
+use crate::metrics::LiveCount;
 use crate::server::Server;
 use crate::tasks::{Creating, Made, Seed, Spilling, cannot_create};
 use jsonschema::Validator;
 use refrain_core::{
-    AskError, Binding, Cut, Error, ErrorKind, Event, Flow, LogError, LogKey, Note, Outcome,
+    AskError, Binding, Cut, Error, ErrorKind, Event, Flow, FlowId, LogError, LogKey, Note, Outcome,
     Recorded, Stats,
 };
 use refrain_store::StoreError;
@@ -43,6 +47,8 @@ pub struct Round {
     flow: Option<Flow>,
     /// The flow, where its home is memory.
     live: Option<Box<LiveFlow>>,
+    /// The flow is to be parked between two rounds.
+    parks: Option<Parks>,
     stage: Stage,
     binding: Binding,
     kind: CallKind,
@@ -69,6 +75,8 @@ enum Stage {
     /// Asks the replay log whether this token was used before.
     Claim(Claimed),
     Run,
+    /// The handler is parked here, and this round's reply is awaited.
+    Attached(Box<Attached>),
     /// The flow is becoming a task.
     Create(Creating, Why),
     /// The handler is done, and what it said last goes out first.
@@ -88,6 +96,15 @@ enum Why {
     Handler,
     /// It has run for long enough.
     Time,
+}
+
+/// What is known of a flow that is to be parked.
+#[derive(Clone, Copy)]
+struct Parks {
+    flow: FlowId,
+    deadline: u64,
+    has_call_id: bool,
+    wishes: Wishes,
 }
 
 /// The clock of a round, for handlers that wait.
@@ -240,6 +257,17 @@ impl Round {
                         return Poll::Ready(done);
                     }
                 }
+                Stage::Attached(attached) => match ready!(attached.poll(cx)) {
+                    AttachedEvent::Notes(notes) => {
+                        return Poll::Ready(RoundEvent::Notes(notes));
+                    }
+                    AttachedEvent::Reply(reply, stats) => {
+                        self.stats = stats;
+                        if let Some(done) = self.finish_with(reply) {
+                            return Poll::Ready(done);
+                        }
+                    }
+                },
                 Stage::Create(creating, why) => {
                     let (made, why) = (ready!(creating.as_mut().poll(cx)), *why);
                     if let Some(done) = self.created(made, why) {
@@ -296,11 +324,16 @@ impl Round {
                 }
                 return Poll::Ready(Some(RoundEvent::Asks { asks, withdrawn }));
             }
+            // Asked anew at once.
+            LiveEvent::Rests => return self.poll_live(cx),
             LiveEvent::Over(event) => match *event {
                 Event::Crashed => return Poll::Ready(Some(RoundEvent::Crashed)),
                 event => outcome_of(event, self.kind, self.output.as_deref()),
             },
-            LiveEvent::GivenUp(error) => Reply::Error(error),
+            LiveEvent::GivenUp(error) => {
+                self.server.0.metrics.live(LiveCount::GivenUp);
+                Reply::Error(error)
+            }
         };
         self.stats = live.stats();
         self.live = None;
@@ -332,10 +365,34 @@ impl Round {
     /// Begins to run the handler, or to make a task of it if its tool says so.
     fn start(&mut self) {
         self.stage = Stage::Run;
+        if let Some(parks) = self.parks.take() {
+            self.park(parks);
+            return;
+        }
         let at_once = |seed: &Seed| seed.tool.tool.task.at_once;
         if self.seed.as_ref().is_some_and(at_once) {
             self.create(Why::Tool);
         }
+    }
+
+    /// Hands the flow over to be parked between two rounds, and waits for the reply of this one.
+    fn park(&mut self, parks: Parks) {
+        let Some(live) = self.live.take() else { return };
+        let parked = self.server.park(Parking {
+            live: *live,
+            sealing: Sealing {
+                flow: parks.flow,
+                binding: self.binding.clone(),
+                deadline: parks.deadline,
+                kind: self.kind,
+                output: self.output.clone(),
+            },
+            has_call_id: parks.has_call_id,
+        });
+        self.stage = match parked {
+            Ok(attached) => Stage::Attached(Box::new(attached.with(parks.wishes))),
+            Err(error) => Stage::Keep(Box::pin(std::future::ready(())), Some(Reply::Error(error))),
+        };
     }
 
     /// Begins to make the flow a task. One that has begun goes on here, whether there is room or not.

@@ -6,7 +6,7 @@ use crate::catalog::{Catalog, Rules, normal};
 use crate::changes::Changes;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
-use crate::live::LivePlaces;
+use crate::live::{LiveCalls, LivePlaces, Remotes};
 use crate::load::Load;
 use crate::metrics::Metrics;
 use crate::older::Older;
@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) limits: ServerLimits,
     pub(crate) load: Arc<Load>,
     pub(crate) live_places: Arc<LivePlaces>,
+    pub(crate) live: LiveCalls,
+    pub(crate) remotes: Remotes,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
@@ -138,6 +140,12 @@ impl Server {
     pub fn start_draining(&self) {
         self.0.load.start_draining();
         self.0.hub.close();
+    }
+
+    /// Gives up the live calls that wait here for an answer, and takes no more on: nobody can come back for them. Whoever
+    /// serves the server in a way of their own says so when they take no more connections.
+    pub fn close_live(&self) {
+        self.0.live.close();
     }
 
     /// Is the server on its way out?

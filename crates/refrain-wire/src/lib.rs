@@ -87,7 +87,7 @@ pub use older::{
     Agreed, Initialize, InitializeResult, Response, Revision, decode_initialize, decode_older_call,
     decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern,
     parse_response, split_batch, write_ask, write_cancelled, write_older_change, write_older_error,
-    write_older_reply, write_ping,
+    write_older_reply,
 };
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,

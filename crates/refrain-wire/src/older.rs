@@ -18,7 +18,7 @@ pub use read::{
 };
 pub use write::{
     InitializeResult, write_ask, write_cancelled, write_older_change, write_older_error,
-    write_older_reply, write_ping,
+    write_older_reply,
 };
 
 use crate::meta::{Capabilities, LogLevel};

@@ -1,6 +1,7 @@
 //! The body of a response: one piece, or a stream of events.
 
 use super::pulse::Busy;
+use crate::live::RelayStream;
 use crate::older::Reader;
 use crate::outgoing::Outgoing;
 use bytes::Bytes;
@@ -21,6 +22,10 @@ enum Inner {
     Full(Option<Bytes>),
     Events(Box<EventStream>),
     Replayed(Box<ReplayedStream>),
+    Relayed {
+        stream: Box<RelayStream>,
+        _busy: Busy,
+    },
 }
 
 impl Body {
@@ -30,6 +35,14 @@ impl Body {
 
     pub(super) fn full(bytes: Bytes) -> Self {
         Self(Inner::Full(Some(bytes)))
+    }
+
+    /// The stream of a peer, handed on.
+    pub(super) fn relayed(stream: RelayStream, busy: Busy) -> Self {
+        Self(Inner::Relayed {
+            stream: Box::new(stream),
+            _busy: busy,
+        })
     }
 
     pub(super) fn events(stream: EventStream) -> Self {
@@ -53,6 +66,7 @@ impl http_body::Body for Body {
             Inner::Full(bytes) => bytes.take(),
             Inner::Events(stream) => ready!(stream.poll_next(cx)),
             Inner::Replayed(stream) => ready!(stream.poll_next(cx)),
+            Inner::Relayed { stream, .. } => ready!(stream.poll_next(cx)),
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
@@ -64,7 +78,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Inner::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Inner::Events(_) | Inner::Replayed(_) => SizeHint::new(),
+            Inner::Events(_) | Inner::Replayed(_) | Inner::Relayed { .. } => SizeHint::new(),
         }
     }
 }

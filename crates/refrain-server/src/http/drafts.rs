@@ -68,8 +68,9 @@ impl HttpService {
             exchange: Some(Arc::new(exchange)),
             ..self.clone()
         };
+        // As one that a peer has handed on: the peers of a draft's server speak no draft, so it is not handed on again.
         translating
-            .respond(headers, heads, &message, caller, busy)
+            .respond(headers, heads, &message, caller, true, busy)
             .await
     }
 }

@@ -72,6 +72,8 @@ pub async fn serve_with_drafts(
         }
     }
     drop(listener);
+    // Nobody can come back for what waits here.
+    server.close_live();
     // Whoever is at work is waited for; the others would only wait for requests.
     for connection in &connections.open {
         connection.pulse.finish();

@@ -39,6 +39,8 @@ pub(crate) enum LiveEvent {
         asks: Vec<(String, Ask)>,
         withdrawn: Vec<String>,
     },
+    /// Nothing but asks and sleeps is left, as far as can be seen. Said once, until something happens.
+    Rests,
     /// The handler is done with.
     Over(Box<Event>),
     /// Its time is up.
@@ -84,18 +86,21 @@ pub(crate) struct LiveFlow {
     ends: Option<Instant>,
     /// When the handler must be at rest again.
     works_until: Option<Instant>,
-    /// There while the handler works.
+    /// Was it said that the handler rests?
+    told: bool,
+    /// Has the handler a place among the running calls while it works?
+    takes_place: bool,
     place: Option<Place>,
     _live: LivePlace,
 }
 
 impl LiveFlow {
-    /// Starts the handler; it is not polled yet.
+    /// Starts the handler; it is not polled yet. One without a place of its own has its requests take one.
     pub(crate) fn new(
         server: &Server,
         recipe: Recipe,
         start: Start,
-        place: Place,
+        place: Option<Place>,
         live: LivePlace,
     ) -> Self {
         Self {
@@ -109,7 +114,9 @@ impl LiveFlow {
             sleep: None,
             ends: Instant::now().checked_add(server.0.limits.live_time),
             works_until: None,
-            place: Some(place),
+            told: false,
+            takes_place: place.is_some(),
+            place,
             _live: live,
         }
     }
@@ -190,6 +197,7 @@ impl LiveFlow {
 
     fn published(&mut self, write: Write) -> Option<LiveEvent> {
         self.flow.written();
+        self.told = false;
         if self.flow.is_over() {
             self.explicit = Some(Explicit {
                 open: match write.then {
@@ -219,6 +227,7 @@ impl LiveFlow {
     }
 
     fn take(&mut self, LiveAnswer { key, answer }: LiveAnswer) -> Result<(), AskError> {
+        self.told = false;
         let Some(explicit) = &mut self.explicit else {
             match answer {
                 Ok(json) => self.flow.answer(&key, &json),
@@ -244,9 +253,14 @@ impl LiveFlow {
         if self.rests() {
             self.works_until = None;
             self.place = None;
+            if !std::mem::replace(&mut self.told, true) {
+                return Poll::Ready(LiveEvent::Rests);
+            }
         } else {
             let load = &self.server.0.load;
-            self.place.get_or_insert_with(|| load.enter_again());
+            if self.takes_place && self.place.is_none() {
+                self.place = Some(load.enter_again());
+            }
             if self.works_until.is_none() {
                 self.works_until = now.checked_add(limits.round_time);
             }

@@ -180,6 +180,49 @@ impl Label for TaskEvent {
     }
 }
 
+/// What happens to calls whose home is memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LiveCount {
+    /// One was parked here.
+    Parked,
+    /// One was given up: its time was over, its client went away, or the instance is stopping.
+    GivenUp,
+    /// A request was handed to the peer that holds its call.
+    Relayed,
+    /// A request could not be handed to the peer that holds its call.
+    RelayFailed,
+    /// A request came for a call that is held elsewhere, by no peer.
+    Elsewhere,
+    /// A request came for a call that is not held here any more.
+    Gone,
+}
+
+impl Label for LiveCount {
+    const ALL: &'static [Self] = &[
+        Self::Parked,
+        Self::GivenUp,
+        Self::Relayed,
+        Self::RelayFailed,
+        Self::Elsewhere,
+        Self::Gone,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parked => "parked",
+            Self::GivenUp => "given_up",
+            Self::Relayed => "relayed",
+            Self::RelayFailed => "relay_failed",
+            Self::Elsewhere => "elsewhere",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 /// Why a request was refused before a call began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -459,6 +502,7 @@ mod tests {
         each_is_at_its_index::<CallKind>();
         each_is_at_its_index::<Other>();
         each_is_at_its_index::<TaskEvent>();
+        each_is_at_its_index::<LiveCount>();
         each_is_at_its_index::<AskKind>();
         each_is_at_its_index::<OpenError>();
     }

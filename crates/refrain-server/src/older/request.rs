@@ -157,7 +157,7 @@ impl Server {
             }
             Begin::Forbidden(missing) => return Received::Forbidden(id, missing),
             Begin::Busy(error) => return Received::Busy(Some(id), error),
-            Begin::Listen(_) => {
+            Begin::Listen(_) | Begin::Relay(_) => {
                 let unknown = Reply::Error(RpcError::method_not_found(method));
                 Talk::of_reply(self, session, id, name, &unknown)
             }

@@ -224,6 +224,7 @@ async fn lists_show_what_is_registered_in_that_order() {
         json!({
             "tools": {"listChanged": true}, "prompts": {"listChanged": true},
             "resources": {"listChanged": true, "subscribe": true}, "logging": {},
+            "extensions": {"refrain/callId": {}},
         })
     );
     assert_eq!(found["instructions"], "Use it well.");
@@ -257,5 +258,8 @@ async fn an_empty_server_has_empty_lists_and_few_capabilities() {
         .send(&Request::rpc("server/discover", json!({})))
         .await
         .reply();
-    assert_eq!(result(&reply)["capabilities"], json!({"logging": {}}));
+    assert_eq!(
+        result(&reply)["capabilities"],
+        json!({"logging": {}, "extensions": {"refrain/callId": {}}})
+    );
 }

@@ -236,11 +236,6 @@ pub fn write_cancelled(out: &mut Vec<u8>, id: &str, reason: &str) {
     );
 }
 
-/// Writes a ping with this id.
-pub fn write_ping(out: &mut Vec<u8>, id: &str) {
-    write::json(out, &json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
-}
-
 /// Writes that something changed.
 pub fn write_older_change(out: &mut Vec<u8>, change: Change<'_>) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
