@@ -4,6 +4,7 @@
 //! does the same when it is run again.
 
 pub mod compose;
+pub mod drafts;
 pub mod handlers;
 pub mod mutate;
 pub mod play;

@@ -63,6 +63,7 @@ impl Setting {
                 sampling_tools: can(3),
                 sampling_context: can(3),
                 roots: can(4),
+                tasks: false,
             },
             extensions: None,
             log_level: self.has(5).then_some(LogLevel::Debug),

@@ -71,7 +71,7 @@ impl Flags {
 }
 
 /// How callers are told apart, checked and ready.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Auth {
     scopes: Vec<String>,
     implies: BTreeMap<String, Vec<String>>,
@@ -79,7 +79,7 @@ pub(crate) struct Auth {
     metadata: Option<ResourceMetadata>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum By {
     Jwt(JwtVerifier),
     Proxy(Box<TrustedProxy>),

@@ -16,7 +16,7 @@ use crate::auth::{Auth, AuthConfig, AuthMistake};
 use crate::store::StoreUrl;
 use crate::{Failure, keys};
 use mistake::{Mistake, Mistakes};
-use refrain::{BearerTokens, KeyRing, SealerOptions, ServerLimits, TaskOptions};
+use refrain::{BearerTokens, KeyRing, Peers, SealerOptions, ServerLimits, TaskOptions};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,7 +47,24 @@ pub(crate) struct Config {
     pub(crate) sealing: SealerOptions,
     pub(crate) limits: ServerLimits,
     pub(crate) tasks: TaskOptions,
+    pub(crate) peers: PeersConfig,
     pub(crate) auth: AuthConfig,
+}
+
+/// The instances of the fleet, as this one knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PeersConfig {
+    pub(crate) name: Option<String>,
+    pub(crate) urls: Option<BTreeMap<String, String>>,
+}
+
+impl PeersConfig {
+    /// The fleet, if this instance has a name in it.
+    pub(crate) fn peers(&self) -> Option<Peers> {
+        let urls = self.urls.iter().flatten();
+        let alone = Peers::new(self.name.clone()?);
+        Some(urls.fold(alone, |peers, (name, url)| peers.peer(name, url)))
+    }
 }
 
 impl Default for Config {
@@ -63,6 +80,7 @@ impl Default for Config {
             sealing: SealerOptions::default(),
             limits: ServerLimits::default(),
             tasks: TaskOptions::default(),
+            peers: PeersConfig::default(),
             auth: AuthConfig::default(),
         }
     }

@@ -6,10 +6,12 @@ use crate::store::StoreUrl;
 use crate::tools::{self, Ledger};
 use crate::{Failure, keys, log, runtime};
 use clap::Args;
-use refrain::{KeyRing, Server, serve_metrics};
+use refrain::store::Store;
+use refrain::{Draft, KeyRing, Server, SystemSource, serve_metrics};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -65,19 +67,21 @@ impl Common {
     }
 
     /// Runs an instance with these settings: `work` until it is over, the port for metrics beside it. `explain` is the
-    /// name by which replies speak of it.
+    /// name by which replies speak of it, and `drafts` are those that it speaks as well.
     pub(crate) fn run(
         &self,
         loaded: Loaded,
         explain: Option<&str>,
-        work: impl AsyncFnOnce(Server, &Config) -> Result<(), Failure>,
+        drafts: &[Draft],
+        work: impl AsyncFnOnce(Servers, &Config) -> Result<(), Failure>,
     ) -> Result<ExitCode, Failure> {
         let ready = loaded.ready()?;
         let config = ready.config.clone();
         log::start(config.log)?;
         let ended = runtime()?.block_on(async {
-            let server = self.build(ready, explain).await?;
-            reload_on_hangup(server.clone(), config.keys.clone())?;
+            let servers = self.build(ready, explain, drafts).await?;
+            reload_on_hangup(servers.all(), config.keys.clone())?;
+            let server = servers.server.clone();
             let metrics = listen_for_metrics(config.metrics).await?;
             let watching = async {
                 match metrics {
@@ -89,7 +93,7 @@ impl Common {
                 }
             };
             tokio::select! {
-                worked = work(server.clone(), &config) => worked?,
+                worked = work(servers, &config) => worked?,
                 failed = watching => failed?,
             }
             Ok(ExitCode::SUCCESS)
@@ -105,46 +109,101 @@ impl Common {
         }
     }
 
-    async fn build(&self, ready: Ready, explain: Option<&str>) -> Result<Server, Failure> {
-        let Ready {
-            config,
-            keys,
-            tokens,
-            auth,
-        } = ready;
-        let keys = keys.map_or_else(keys_of_environment, |ring| Ok(Some(ring)))?;
-        if config.tasks.seal && keys.is_none() {
+    async fn build(
+        &self,
+        mut ready: Ready,
+        explain: Option<&str>,
+        drafts: &[Draft],
+    ) -> Result<Servers, Failure> {
+        let keys = ready.keys.take();
+        ready.keys = keys.map_or_else(keys_of_environment, |ring| Ok(Some(ring)))?;
+        if ready.config.tasks.seal && ready.keys.is_none() {
             return Err(format!(
                 "tasks.seal needs keys that are there after a restart: make some with `refrain keys new FILE`, and name \
                  the file as `keys` in the configuration or with --keys, or put its text into ${KEYS}"
             )
             .into());
         }
+        if ready.config.peers.peers().is_some() && ready.keys.is_none() {
+            return Err(format!(
+                "peers need keys that they share: make some with `refrain keys new FILE`, and name the file as `keys` in \
+                 the configuration or with --keys, or put its text into ${KEYS}"
+            )
+            .into());
+        }
+        let store = StoreUrl::chosen(ready.config.store.take())?.open().await?;
+        let server = self.server(&ready, &store, explain, None)?;
+        let speaking = |draft: &Draft| {
+            let server = self.server(&ready, &store, explain, Some(*draft))?;
+            Ok((*draft, server))
+        };
+        let drafts = drafts.iter().map(speaking);
+        let drafts = drafts.collect::<Result<_, Failure>>()?;
+        Ok(Servers { server, drafts })
+    }
+
+    /// A server with the documents' tools: those of a draft as its document shows them.
+    fn server(
+        &self,
+        ready: &Ready,
+        store: &Arc<dyn Store>,
+        explain: Option<&str>,
+        draft: Option<Draft>,
+    ) -> Result<Server, Failure> {
+        let config = &ready.config;
         let ledger = Ledger::open(self.ledger.as_deref())?;
-        let store = StoreUrl::chosen(config.store)?.open().await?;
-        let sealing = config.sealing;
+        let sealing = &config.sealing;
         let mut builder = Server::builder("refrain", env!("CARGO_PKG_VERSION"))
             .title("Refrain's tools")
             .instructions("Tools that ask for what they need, one round at a time.")
-            .limits(config.limits)
-            .audience(sealing.audience)
+            .limits(config.limits.clone())
+            .audience(&sealing.audience)
             .token_ttl(sealing.ttl)
             .flow_ttl(sealing.flow_ttl)
             .clock_skew(sealing.skew)
             .max_token(sealing.max_token)
             .replay_log(store.clone())
-            .tasks(store, config.tasks);
-        if let Some(ring) = keys {
-            builder = builder.keys(ring);
+            .sessions(store.clone())
+            .tasks(store.clone(), config.tasks.clone());
+        match (&ready.keys, draft) {
+            (Some(ring), _) => builder = builder.keys(ring.clone()),
+            // That there is none was said of the other server.
+            (None, Some(_)) => builder = builder.keys(KeyRing::generate(&SystemSource::new())),
+            (None, None) => {}
         }
-        if let Some(tokens) = tokens {
-            builder = builder.authenticator(tokens);
+        match draft {
+            // Its tools are others: neither tokens nor tasks go from one to the other, and peers are of one kind.
+            Some(draft) => {
+                let audience = format!("{}{}", sealing.audience, draft.path());
+                builder = builder.audience(audience).task_space(format!("{draft}:"));
+            }
+            None => {
+                if let Some(peers) = config.peers.peers() {
+                    builder = builder.peers(peers);
+                }
+            }
         }
-        builder = auth.apply(builder);
+        if let Some(tokens) = &ready.tokens {
+            builder = builder.authenticator(tokens.clone());
+        }
+        builder = ready.auth.clone().apply(builder);
         if let Some(instance) = explain {
             builder = builder.explain_as(instance);
         }
-        Ok(tools::register(builder, ledger, self.accounts).build()?)
+        Ok(tools::register(builder, ledger, self.accounts, draft).build()?)
+    }
+}
+
+/// The server of an instance, and those that speak drafts.
+pub(crate) struct Servers {
+    pub(crate) server: Server,
+    pub(crate) drafts: Vec<(Draft, Server)>,
+}
+
+impl Servers {
+    fn all(&self) -> Vec<Server> {
+        let drafts = self.drafts.iter().map(|(_, server)| server);
+        [&self.server].into_iter().chain(drafts).cloned().collect()
     }
 }
 
@@ -205,7 +264,7 @@ pub(crate) fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
 }
 
 /// Reads the key file again on SIGHUP. A file that is not usable leaves the keys as they are.
-fn reload_on_hangup(server: Server, keys: Option<PathBuf>) -> Result<(), Failure> {
+fn reload_on_hangup(servers: Vec<Server>, keys: Option<PathBuf>) -> Result<(), Failure> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
@@ -216,7 +275,9 @@ fn reload_on_hangup(server: Server, keys: Option<PathBuf>) -> Result<(), Failure
             match keys::read(file) {
                 Ok(ring) => {
                     tracing::info!(keys = ?ring, "the keys were read again");
-                    server.reload_keys(ring);
+                    for server in &servers {
+                        server.reload_keys(ring.clone());
+                    }
                 }
                 Err(error) => tracing::error!(%error, "the keys stay as they are"),
             }

@@ -8,6 +8,7 @@
 //! | `analyze_data`, `weather_and_capital`, `project_roots` | sampling, a form beside it, roots |
 //! | `connect_account` | a URL, and a check that it was completed |
 //! | `place_order` | a step with an idempotency key |
+//! | `change_seat` | plain async code, kept in memory while it asks |
 //! | `sum` | a long computation that can be handed on |
 //! | `echo_task` | the documents' echo as a task |
 //! | `create_vm` | rounds first, then a task |
@@ -17,25 +18,39 @@
 
 mod asks;
 mod documents;
+mod drafts;
 mod ledger;
 mod tasks;
 mod work;
 
 pub(crate) use ledger::Ledger;
 
-use refrain::ServerBuilder;
+use refrain::{Draft, ServerBuilder};
 
-/// Registers the tools. `accounts` is the version of the tools of that name.
-pub(crate) fn register(builder: ServerBuilder, ledger: Ledger, accounts: u8) -> ServerBuilder {
+/// Registers the tools. `accounts` is the version of the tools of that name; `draft` is the one whose document's tools
+/// they are.
+pub(crate) fn register(
+    builder: ServerBuilder,
+    ledger: Ledger,
+    accounts: u8,
+    draft: Option<Draft>,
+) -> ServerBuilder {
+    let (echo, get_weather) = match draft {
+        None => (documents::echo(), documents::get_weather()),
+        Some(Draft::Sketch) => (documents::echo(), drafts::get_weather_of_sketch()),
+        Some(Draft::First) => (drafts::echo_of_first(), documents::get_weather()),
+        Some(Draft::Second) => (drafts::echo_of_second(), documents::get_weather()),
+    };
     let builder = builder
-        .tool(documents::echo())
-        .tool(documents::get_weather())
+        .tool(echo)
+        .tool(get_weather)
         .tool(documents::update_work_item())
         .tool(asks::analyze_data())
         .tool(asks::weather_and_capital())
         .tool(asks::project_roots())
         .tool(asks::connect_account())
         .tool(work::place_order())
+        .tool(work::change_seat())
         .tool(work::sum())
         .tool(tasks::echo_task())
         .tool(tasks::create_vm())

@@ -2,9 +2,8 @@
 
 use crate::Failure;
 use crate::config::Config;
-use crate::instance::{self, Common, told_to_stop};
+use crate::instance::{self, Common, Servers, told_to_stop};
 use clap::Args;
-use refrain::Server;
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -15,13 +14,16 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let loaded = options.common.load()?;
-    options
-        .common
-        .run(loaded, None, async |server: Server, config: &Config| {
+    options.common.run(
+        loaded,
+        None,
+        &[],
+        async |servers: Servers, config: &Config| {
             // Before the line that says it works: whoever read that may send a signal.
             let stop = told_to_stop()?;
             instance::say(config, "working on tasks");
-            server.work(stop).await;
+            servers.server.work(stop).await;
             Ok(())
-        })
+        },
+    )
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const STORIES: [&str; 8] = [
+const STORIES: [&str; 11] = [
     "weather",
     "work-item",
     "together",
@@ -18,6 +18,9 @@ const STORIES: [&str; 8] = [
     "killed",
     "refused",
     "task",
+    "sketch",
+    "first-draft",
+    "second-draft",
 ];
 
 fn command(args: &[&str], temp: &Path) -> Command {
@@ -63,6 +66,7 @@ fn every_story_holds() {
         "4. The rolling upgrade",
         "7. Refused",
         "8. The echo as a task",
+        "11. The second draft",
     ] {
         assert!(stories.contains(&format!("\n{title}")), "{stories}");
     }
@@ -139,7 +143,7 @@ fn machines_get_one_object_a_line() {
     let table = events.last().unwrap();
     assert_eq!(table["event"], "table");
     assert_eq!(table["held"], true);
-    assert_eq!(table["rows"].as_array().unwrap().len(), 26, "{table}");
+    assert_eq!(table["rows"].as_array().unwrap().len(), 32, "{table}");
     let claims = events.iter().filter(|event| event["event"] == "claim");
     assert_eq!(table["rows"].as_array().unwrap().len(), claims.count());
 }

@@ -3,14 +3,16 @@
 use crate::ask::{Answer, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
 use crate::auth::Authorize;
 use crate::client::Client;
+use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::limits::Limits;
 use crate::news::{LogMessage, News, Progress};
+use crate::older::Beside;
 use crate::pending::{Onlooker, PendingCall};
 use crate::transport::{HttpLink, Link, PipeLink, Watcher, Wire};
 use futures_util::FutureExt;
-use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
+use refrain_wire::{AskKind, Draft, Implementation, LogLevel, Root, SamplingAnswer};
 use std::sync::Arc;
 use tokio::process::Command;
 use url::Url;
@@ -23,9 +25,13 @@ pub struct ClientBuilder {
     pub(crate) handlers: Handlers,
     /// What is answered by hand.
     pub(crate) by_hand: Vec<AskKind>,
+    /// Whether asks of older servers that come on no call's stream are answered.
+    pub(crate) beside: Beside,
     pub(crate) limits: Limits,
     pub(crate) news: News,
     pub(crate) watcher: Watcher,
+    /// What to speak, in place of the newest that the server has.
+    pub(crate) dialect: Option<Dialect>,
     pub(crate) onlooker: Onlooker,
     authorize: Option<AuthorizeRef>,
 }
@@ -49,9 +55,11 @@ impl Default for ClientBuilder {
             },
             handlers: Handlers::default(),
             by_hand: Vec::new(),
+            beside: Beside::default(),
             limits: Limits::default(),
             news: News::default(),
             watcher: Watcher::default(),
+            dialect: None,
             onlooker: Onlooker::default(),
             authorize: None,
         }
@@ -107,6 +115,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Answers also what an older server asks on the stream of the session, while a call is under way: it is taken for
+    /// the call that began last. Without this such asks are refused, since nothing says which call they belong to; the
+    /// protocol has done away with them.
+    pub fn asks_beside_calls(mut self) -> Self {
+        self.beside = Beside::allowed();
+        self
+    }
+
     /// Declares that asks of these kinds can be answered, though no handler does: the call comes back as a
     /// [`PendingCall`](crate::PendingCall) that is answered by hand.
     pub fn by_hand(mut self, kinds: impl IntoIterator<Item = AskKind>) -> Self {
@@ -147,6 +163,27 @@ impl ClientBuilder {
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
         self.authorize = Some(AuthorizeRef(Arc::new(authorize)));
         self
+    }
+
+    /// Speaks this dialect, whatever else the server might speak: it is not asked. For servers of old, and to try the
+    /// drafts out.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), refrain_client::Error> {
+    /// use refrain_client::{Client, wire::Draft};
+    /// let builder = Client::builder().dialect(Draft::Second);
+    /// let client = builder.connect("http://127.0.0.1:8080/drafts/2/mcp").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dialect(mut self, dialect: impl Into<Dialect>) -> Self {
+        self.dialect = Some(dialect.into());
+        self
+    }
+
+    /// The draft to speak, if it is one.
+    pub(crate) fn draft(&self) -> Option<Draft> {
+        self.dialect.and_then(Dialect::draft)
     }
 
     /// What a call may take.

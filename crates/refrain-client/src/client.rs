@@ -194,6 +194,14 @@ impl Inner {
         session: Option<&Session>,
     ) -> Result<Response, LinkError> {
         let outgoing = self.write(request, session)?;
+        if outgoing
+            .draft
+            .as_ref()
+            .is_some_and(|draft| draft.is_silent())
+        {
+            self.in_time(self.link.tell(&outgoing)).await?;
+            return Ok(Response::nothing());
+        }
         let mut waiting = Waiting {
             inner: self,
             id: outgoing.id,
@@ -294,14 +302,27 @@ impl Inner {
         }
         let headers = headers.map_err(|why| LinkError::Final(ErrorKind::BadArgument(why)))?;
         let body = json!({"jsonrpc": "2.0", "id": id, "method": request.method, "params": params});
+        let mut body = body.to_string();
+        let mut draft = None;
+        if let Some(spoken) = self.setup.draft() {
+            let written = spoken.write_request(&body);
+            let (text, exchange) =
+                written.map_err(|why| LinkError::Final(ErrorKind::Draft(why)))?;
+            (body, draft) = (text, Some(Arc::new(exchange)));
+        }
         Ok(Outgoing {
             id: Some(id),
             is_call: CallKind::from_method(request.method).is_some(),
             // A server that is still to say what it speaks might not understand.
             is_cancellable: request.method != DISCOVER,
             is_resumable: session.is_some(),
-            body: body.to_string(),
-            headers,
+            body,
+            headers: if draft.is_some() {
+                HeaderMap::new()
+            } else {
+                headers
+            },
+            draft,
         })
     }
 

@@ -11,13 +11,15 @@
 
 use crate::builder::ClientBuilder;
 use crate::client::{Client, DISCOVER, Inner, Request};
+use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind, RpcFailure};
 use crate::older::{Greeting, Older, REVISIONS};
 use crate::rounds::check_complete;
 use crate::server::{Server, discovered};
-use crate::transport::{Link, LinkError, Response};
+use crate::transport::{Link, LinkError, Outgoing, Response};
 use futures_util::future::{Either, select};
-use refrain_wire::{ErrorCode, PROTOCOL_VERSION};
+use http::HeaderMap;
+use refrain_wire::{Draft, ErrorCode, PROTOCOL_VERSION, Revision};
 use serde_json::Map;
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,13 +39,20 @@ enum Verdict {
 enum Found {
     Present(Server),
     Older(Greeting),
+    Draft(Server),
 }
 
 impl Client {
     /// Finds out what the server speaks.
     pub(crate) async fn open(link: Link, setup: ClientBuilder) -> Result<Self, Error> {
         let mut inner = Inner::new(link, setup);
-        match inner.find_out().await? {
+        let found = match inner.setup.dialect {
+            None => inner.find_out().await?,
+            Some(Dialect::Draft(draft)) => Found::Draft(inner.greet_in(draft).await?),
+            Some(Dialect::Revision(revision)) => inner.greet_as(revision).await?,
+        };
+        match found {
+            Found::Draft(server) => inner.server = server,
             Found::Present(server) => {
                 if let Link::Pipe(link) = &inner.link {
                     link.is_modern();
@@ -63,6 +72,40 @@ impl Client {
 }
 
 impl Inner {
+    /// Greets a server in an earlier revision, which it has to speak.
+    async fn greet_as(&self, revision: Revision) -> Result<Found, ErrorKind> {
+        let greeting = self.greet(revision.as_str()).await;
+        let greeting = greeting.map_err(LinkError::into_kind)?;
+        if greeting.server.version != revision.as_str() {
+            return Err(ErrorKind::NoCommonVersion {
+                supported: vec![greeting.server.version.clone()],
+            });
+        }
+        Ok(Found::Older(greeting))
+    }
+
+    /// Greets a server in a draft.
+    async fn greet_in(&self, draft: Draft) -> Result<Server, ErrorKind> {
+        let not_mcp = |why: String| ErrorKind::NotMcp {
+            address: self.link.address().to_owned(),
+            why: format!("it does not speak {draft}: {why}"),
+        };
+        let said = self.request(&Request::harmless(DISCOVER, Map::new())).await;
+        let said = said.map_err(|error| match error {
+            ErrorKind::Refused(refusal) => not_mcp(refusal.to_string()),
+            error => error,
+        })?;
+        let server = discovered(&said).map_err(|error| not_mcp(error.to_string()))?;
+        let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let ready = Outgoing::unanswered(ready.to_owned(), HeaderMap::new());
+        let told = self.in_time(self.link.tell(&ready)).await;
+        told.map_err(LinkError::into_kind)?;
+        Ok(Server {
+            version: draft.name().to_owned(),
+            ..server
+        })
+    }
+
     async fn find_out(&self) -> Result<Found, ErrorKind> {
         let request = Request::harmless(DISCOVER, Map::new());
         let asking = self.exchange(&request);

@@ -158,6 +158,9 @@ pub enum ErrorKind {
     /// An argument that has to go into a header cannot.
     #[error("{0}")]
     BadArgument(String),
+    /// Something that the draft which is spoken has not.
+    #[error("{0}")]
+    Draft(String),
     /// A pending call that this client cannot take up.
     #[error("this pending call cannot be taken up here: {0}")]
     BadPending(String),

@@ -30,6 +30,7 @@ mod cache;
 mod call;
 mod client;
 mod connect;
+mod dialect;
 mod error;
 mod handlers;
 mod limits;
@@ -54,6 +55,7 @@ pub use auth::{
 pub use builder::ClientBuilder;
 pub use call::Call;
 pub use client::Client;
+pub use dialect::Dialect;
 pub use error::{Error, ErrorKind, RpcFailure, Unanswered};
 pub use handlers::{HandlerError, Refused};
 pub use limits::Limits;

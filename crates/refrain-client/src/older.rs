@@ -1,11 +1,15 @@
 //! Servers of earlier revisions: they are greeted first, may keep a session, and ask while a call is under way.
 //!
-//! Always: what a server asks is answered only within a call of ours. Everywhere else it is refused, except for pings.
+//! Always: what a server asks is answered only within a call of ours. Everywhere else it is refused, except for pings;
+//! only where it was allowed is an ask on the session's stream taken for one of the call that is under way.
 
+mod beside;
 mod inline;
 mod keeper;
 
 pub(crate) use inline::said_why;
+
+pub(crate) use beside::Beside;
 
 use crate::client::{Inner, Request};
 use crate::error::{ErrorKind, RpcFailure};
@@ -75,6 +79,7 @@ impl Older {
                 Arc::clone(link),
                 session.subscribe(),
                 inner.setup.news.clone(),
+                inner.setup.beside.clone(),
             )),
             Link::Pipe(_) => None,
         };
@@ -123,6 +128,7 @@ impl Inner {
             is_resumable: false,
             body: body.to_string(),
             headers: HeaderMap::new(),
+            draft: None,
         };
         let silence = self.setup.limits.silence;
         let mut exchange = self.link.open(&outgoing, silence).await?;

@@ -14,10 +14,10 @@ use crate::rounds::check_complete;
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use refrain_wire::Filter;
+use refrain_wire::{Filter, TASK_RESULT, join_task};
 use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +153,38 @@ impl Inner {
     async fn task(&self, id: &str) -> Result<Task, ErrorKind> {
         let raw = self.request(&about("tasks/get", id)).await?;
         check_complete(&raw)?;
-        Task::read(&raw)
+        match self.setup.draft() {
+            None => Task::read(&raw),
+            Some(_) => Task::read(&self.with_what_became(id, raw).await?),
+        }
+    }
+
+    /// A task of a draft: what became of it is told by another request.
+    async fn with_what_became(
+        &self,
+        id: &str,
+        task: Box<RawValue>,
+    ) -> Result<Box<RawValue>, ErrorKind> {
+        #[derive(Deserialize)]
+        struct Standing {
+            status: String,
+        }
+        let read = serde_json::from_str(task.get());
+        let Standing { status } = read
+            .map_err(|error| ErrorKind::BadAnswer(format!("the task cannot be read: {error}")))?;
+        if matches!(status.as_str(), "working" | "cancelled") {
+            return Ok(task);
+        }
+        let became = match self.request(&about(TASK_RESULT, id)).await {
+            Err(ErrorKind::Refused(error)) if status == "failed" => {
+                let error =
+                    json!({"code": error.code, "message": error.message, "data": error.data});
+                to_raw_value(&json!({"error": error}))
+                    .map_err(|error| ErrorKind::BadAnswer(error.to_string()))?
+            }
+            became => became?,
+        };
+        Ok(join_task(&task, &became))
     }
 
     pub(crate) async fn cancel_task(&self, id: &str) -> Result<(), ErrorKind> {

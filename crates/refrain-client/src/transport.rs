@@ -13,6 +13,7 @@ pub(crate) use pipe::PipeLink;
 use crate::auth::AuthError;
 use crate::error::{ErrorKind, RpcFailure};
 use ::http::{HeaderMap, HeaderValue};
+use refrain_wire::DraftExchange;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -35,6 +36,8 @@ pub(crate) struct Outgoing {
     pub(crate) body: String,
     /// What of it is repeated in headers, where there are headers.
     pub(crate) headers: HeaderMap,
+    /// How the reply is read, if it is written in a draft.
+    pub(crate) draft: Option<Arc<DraftExchange>>,
 }
 
 /// One message from the server.
@@ -63,6 +66,18 @@ pub(crate) struct Response {
     pub(crate) status: Option<u16>,
     /// Whether it says which request it answers.
     pub(crate) names_request: bool,
+}
+
+impl Response {
+    /// The response to a request that has none where it is done.
+    pub(crate) fn nothing() -> Self {
+        let nothing = RawValue::from_string("{}".to_owned());
+        Self {
+            outcome: Ok(nothing.expect("an object is JSON")),
+            status: None,
+            names_request: true,
+        }
+    }
 }
 
 /// Why there is no response.
@@ -214,6 +229,7 @@ impl Outgoing {
             is_resumable: false,
             body,
             headers,
+            draft: None,
         }
     }
 
@@ -287,7 +303,12 @@ fn messages_in(text: String) -> Vec<String> {
 pub(crate) fn read_message(
     text: &str,
     status: Option<u16>,
+    draft: Option<&DraftExchange>,
 ) -> Result<(Option<Value>, Incoming), String> {
+    let text = match draft {
+        Some(draft) => &draft.read_reply(text),
+        None => text,
+    };
     let message: Message = serde_json::from_str(text).map_err(|error| {
         let start: String = text.chars().take(200).collect();
         format!("{error} in {start:?}")

@@ -28,12 +28,12 @@ pub(crate) struct Instructions {
         default_value = "null"
     )]
     context: String,
-    /// The revision of the protocol to speak.
+    /// The revision that the server speaks. The client finds that out by itself.
     #[arg(
         long,
         env = "MCP_CONFORMANCE_PROTOCOL_VERSION",
         value_name = "REVISION",
-        value_parser = [PROTOCOL_VERSION],
+        value_parser = [PROTOCOL_VERSION, "2025-11-25"],
         default_value = PROTOCOL_VERSION
     )]
     protocol_version: String,
@@ -42,8 +42,14 @@ pub(crate) struct Instructions {
 /// The scenarios this client knows, by the suite's names. Any other name is refused as a wrong argument.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scenario {
+    #[value(name = "initialize")]
+    Initialize,
     #[value(name = "tools_call")]
     ToolsCall,
+    #[value(name = "elicitation-sep1034-client-defaults")]
+    Defaults,
+    #[value(name = "sse-retry")]
+    Retry,
     #[value(name = "request-metadata")]
     RequestMetadata,
     #[value(name = "http-standard-headers")]
@@ -132,13 +138,19 @@ pub(crate) enum ClientError {
 pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> {
     let context: Value = serde_json::from_str(&instructions.context)?;
     let mut builder = builder();
+    if let Scenario::Defaults = instructions.scenario {
+        // Its server asks on the stream of the session.
+        builder = builder.asks_beside_calls();
+    }
     if let Some(oauth) = auth::oauth(instructions.scenario, &context)? {
         builder = builder.authorize(oauth);
     }
     let client = builder.connect(&instructions.url).await?;
     match instructions.scenario {
+        Scenario::Initialize | Scenario::RequestMetadata => scenarios::lists(&client).await,
         Scenario::ToolsCall => scenarios::tools_call(&client).await,
-        Scenario::RequestMetadata => scenarios::request_metadata(&client).await,
+        Scenario::Defaults => scenarios::defaults(&client).await,
+        Scenario::Retry => scenarios::retry(&client).await,
         Scenario::StandardHeaders => scenarios::standard_headers(&client).await,
         Scenario::CustomHeaders => scenarios::custom_headers(&client, context).await,
         Scenario::InvalidToolHeaders => scenarios::invalid_tool_headers(&client).await,

@@ -14,6 +14,7 @@
 mod client;
 mod extras;
 mod features;
+mod inline;
 mod jobs;
 mod messages;
 mod prompts;
@@ -128,6 +129,7 @@ fn server(page_size: usize) -> Result<Server, BuildError> {
     let server = jobs::register(server);
     let server = prompts::register(server);
     let server = resources::register(server);
+    let server = inline::register(server);
     // After those of the suite, which takes the first of a list for a plain one.
     let server = extras::register(server);
     shown::register(server).build()

@@ -22,6 +22,10 @@ pub(crate) struct Messages {
     schema: PathBuf,
     /// The JSON schema of the extension for tasks. Without it, messages about tasks are not checked, and are counted.
     tasks: Option<PathBuf>,
+    /// The JSON schema of 2025-11-25. Without it, messages to clients of that revision are not checked, and are counted,
+    /// as those to clients of still earlier ones are.
+    #[arg(long, value_name = "FILE")]
+    older: Option<PathBuf>,
 }
 
 /// A message, and the method of the request it was sent for.
@@ -44,7 +48,8 @@ pub(crate) enum Fault {
 pub(crate) fn check(options: &Messages) -> Result<String, Fault> {
     let schema = read_schema(&options.schema)?;
     let tasks = options.tasks.as_deref().map(read_schema).transpose()?;
-    let mut checker = Checker::new(schema, tasks);
+    let older = options.older.as_deref().map(read_schema).transpose()?;
+    let mut checker = Checker::new(schema, tasks, older);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut misfits = Vec::new();
     for sent in sent(&options.directory)? {
@@ -83,8 +88,7 @@ pub(crate) fn check(options: &Messages) -> Result<String, Fault> {
         0 => write!(report, "{total:>7}  messages, all of which fit the schema"),
         _ => write!(
             report,
-            "{total:>7}  messages, {unchecked} of them about tasks and not checked, as there is no schema for them; \
-             all others fit"
+            "{total:>7}  messages, {unchecked} of them not checked, as there is no schema for them; all others fit"
         ),
     };
     Ok(report)
@@ -117,23 +121,32 @@ fn sent(directory: &Path) -> Result<Vec<Sent>, Fault> {
     Ok(all)
 }
 
-/// The two schemas: the protocol's, and that of the extension for tasks if there is one.
+/// The schemas: the protocol's, that of the extension for tasks, and that of the revision before, where there are any.
 struct Checker {
     protocol: Schema,
     tasks: Option<Schema>,
+    older: Option<Schema>,
 }
 
+/// The revision before.
+const OLDER: &str = "2025-11-25";
+
 impl Checker {
-    fn new(protocol: Value, tasks: Option<Value>) -> Self {
+    fn new(protocol: Value, tasks: Option<Value>, older: Option<Value>) -> Self {
         Self {
             protocol: Schema::new(protocol),
             tasks: tasks.map(Schema::new),
+            older: older.map(Schema::new),
         }
     }
 
     /// Is a message what the schema says it must be? Gives its kind.
     fn check(&mut self, sent: &Sent) -> Result<String, String> {
         let message = &sent.message;
+        // A message to an older client has the revision before its method.
+        if let Some((revision, method)) = sent.method.split_once(' ') {
+            return self.check_older(revision, method, message);
+        }
         if let Some(method) = message["method"].as_str() {
             if message.get("id").is_some() {
                 return Err("a request; servers send none".into());
@@ -143,7 +156,7 @@ impl Checker {
             }
             let definition = self
                 .protocol
-                .notification(method)
+                .with_method("ServerNotification", method)
                 .ok_or_else(|| format!("{method} is no notification of a server's"))?;
             self.protocol.fits(&definition, message)?;
             return Ok(method.to_owned());
@@ -199,6 +212,58 @@ impl Checker {
         Ok(format!("{}: {definition}", sent.method))
     }
 
+    /// Is a message to an older client what the schema of its revision says it must be? Gives its kind.
+    fn check_older(
+        &mut self,
+        revision: &str,
+        method: &str,
+        message: &Value,
+    ) -> Result<String, String> {
+        let schema = self.older.as_mut().filter(|_| revision == OLDER);
+        let Some(schema) = schema else {
+            return Ok(format!("{revision}{UNCHECKED}"));
+        };
+        if let Some(sent) = message["method"].as_str() {
+            let (list, what) = match message.get("id") {
+                Some(_) => ("ServerRequest", "request"),
+                None => ("ServerNotification", "notification"),
+            };
+            let definition = schema
+                .with_method(list, sent)
+                .ok_or_else(|| format!("{sent} is no {what} of a server's"))?;
+            schema.fits(&definition, message)?;
+            return Ok(format!("{revision} {sent}"));
+        }
+        if let Some(code) = message["error"]["code"].as_i64() {
+            schema.fits("JSONRPCErrorResponse", message)?;
+            return Ok(format!("{revision} error {code}"));
+        }
+        schema.fits("JSONRPCResultResponse", message)?;
+        let definition = match method {
+            "initialize" => "InitializeResult",
+            "tools/call" => "CallToolResult",
+            "prompts/get" => "GetPromptResult",
+            "resources/read" => "ReadResourceResult",
+            "tools/list" => "ListToolsResult",
+            "prompts/list" => "ListPromptsResult",
+            "resources/list" => "ListResourcesResult",
+            "resources/templates/list" => "ListResourceTemplatesResult",
+            "completion/complete" => "CompleteResult",
+            "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
+                "EmptyResult"
+            }
+            other => return Err(format!("a result for {other:?}, which has none")),
+        };
+        let result = &message["result"];
+        for later in ["resultType", "ttlMs", "cacheScope"] {
+            if result.get(later).is_some() {
+                return Err(format!("{later} is not of this revision"));
+            }
+        }
+        schema.fits(definition, result)?;
+        Ok(format!("{revision} {method}: {definition}"))
+    }
+
     /// Is something about a task what the extension's schema says it must be? Gives its kind.
     fn about_tasks(
         &mut self,
@@ -241,9 +306,9 @@ impl Schema {
         }
     }
 
-    /// The definition of the notification with this method.
-    fn notification(&self, method: &str) -> Option<String> {
-        let all = self.schema["$defs"]["ServerNotification"]["anyOf"].as_array()?;
+    /// The definition in this list of the message with this method.
+    fn with_method(&self, list: &str, method: &str) -> Option<String> {
+        let all = self.schema["$defs"][list]["anyOf"].as_array()?;
         all.iter()
             .filter_map(|one| one["$ref"].as_str()?.strip_prefix("#/$defs/"))
             .find(|name| self.schema["$defs"][name]["properties"]["method"]["const"] == method)
@@ -286,7 +351,7 @@ mod tests {
             "CallToolResult": {"required": ["content"]},
             "InputRequiredResult": {"required": ["resultType"]},
         }});
-        Checker::new(protocol, None)
+        Checker::new(protocol, None, None)
     }
 
     /// The same with a schema for tasks.
@@ -383,6 +448,43 @@ mod tests {
         ] {
             let shown = bad.to_string();
             assert!(task_checker().check(&sent(method, bad)).is_err(), "{shown}");
+        }
+    }
+
+    #[test]
+    fn messages_to_older_clients_are_held_to_the_schema_of_their_revision() {
+        let older = json!({"$defs": {
+            "ServerRequest": {"anyOf": [{"$ref": "#/$defs/Ping"}]},
+            "Ping": {"properties": {"method": {"const": "ping"}}, "required": ["jsonrpc"]},
+            "JSONRPCResultResponse": {"required": ["id", "jsonrpc", "result"]},
+            "CallToolResult": {"required": ["content"]},
+        }});
+        let mut checker = Checker {
+            older: Some(Schema::new(older)),
+            ..checker()
+        };
+        let result = |result: Value| json!({"jsonrpc": "2.0", "id": 1, "result": result});
+        let good = result(json!({"content": []}));
+        let kind = checker.check(&sent("2025-11-25 tools/call", good.clone()));
+        assert_eq!(kind.as_deref(), Ok("2025-11-25 tools/call: CallToolResult"));
+        let unchecked = checker.check(&sent("2025-03-26 tools/call", good.clone()));
+        assert!(unchecked.is_ok_and(|kind| kind.ends_with(UNCHECKED)));
+        let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+        assert!(checker.check(&sent("2025-11-25 tools/call", ping)).is_ok());
+        for (method, bad) in [
+            ("2025-11-25 tools/call", result(json!({}))),
+            (
+                "2025-11-25 tools/call",
+                result(json!({"content": [], "ttlMs": 1})),
+            ),
+            ("2025-11-25 tasks/get", good),
+            (
+                "2025-11-25 ",
+                json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/get"}),
+            ),
+        ] {
+            let shown = bad.to_string();
+            assert!(checker.check(&sent(method, bad)).is_err(), "{shown}");
         }
     }
 }

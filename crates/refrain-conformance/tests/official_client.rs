@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const REVISION: &str = "2026-07-28";
+const OLDER: &str = "2025-11-25";
 /// The suite's own limit for the client, in milliseconds.
 const CLIENT_MS: &str = "30000";
 /// Time for one run of the suite, in seconds.
@@ -60,6 +61,28 @@ const SCENARIOS: [(&str, usize); 39] = [
     ("auth/dpop", 13),
     ("auth/dpop-nonce", 15),
     ("auth/wif-jwt-bearer", 6),
+];
+
+/// The same for the client of an older server.
+const OLDER_SCENARIOS: [(&str, usize); 18] = [
+    ("initialize", 1),
+    ("tools_call", 1),
+    ("elicitation-sep1034-client-defaults", 5),
+    ("sse-retry", 3),
+    ("auth/metadata-default", 19),
+    ("auth/metadata-var1", 19),
+    ("auth/metadata-var2", 19),
+    ("auth/metadata-var3", 19),
+    ("auth/basic-cimd", 14),
+    ("auth/scope-from-www-authenticate", 15),
+    ("auth/scope-from-scopes-supported", 15),
+    ("auth/scope-omitted-when-undefined", 15),
+    ("auth/scope-step-up", 23),
+    ("auth/scope-retry-limit", 11),
+    ("auth/token-endpoint-auth-basic", 18),
+    ("auth/token-endpoint-auth-post", 18),
+    ("auth/token-endpoint-auth-none", 18),
+    ("auth/pre-registration", 11),
 ];
 
 /// The scenarios in which the client must give up, and what it says then.
@@ -153,9 +176,11 @@ fn results_of_run(output_dir: &Path) -> PathBuf {
 /// version is given. The status is that of the judgement, in which a warning is a failure and so is, but for
 /// `http-invalid-tool-headers` and those in which it must give up, a client that failed; with `--expected-failures`
 /// it would not be.
-fn run_scenario(scenario: &str) {
-    let output_dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("official-{}", scenario.replace('/', "-")));
+fn run_scenario(revision: &str, scenario: &str) {
+    let output_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "official-{revision}-{}",
+        scenario.replace('/', "-")
+    ));
     if output_dir.exists() {
         fs::remove_dir_all(&output_dir).expect("old results cannot be removed");
     }
@@ -168,7 +193,7 @@ fn run_scenario(scenario: &str) {
         "--scenario",
         scenario,
         "--spec-version",
-        REVISION,
+        revision,
         "--force",
         "--timeout",
         CLIENT_MS,
@@ -189,11 +214,11 @@ fn run_scenario(scenario: &str) {
     }
     let checks = fs::read(results.join("checks.json")).expect("the suite kept no checks");
     let checks: Vec<Check> = serde_json::from_slice(&checks).expect("the checks make no sense");
-    judge(scenario, &checks);
+    judge(revision, scenario, &checks);
 }
 
 /// Nothing may have failed or been warned about, and enough must have been looked at.
-fn judge(scenario: &str, checks: &[Check]) {
+fn judge(revision: &str, scenario: &str, checks: &[Check]) {
     for check in checks {
         let reason = check.error_message.as_ref().unwrap_or(&check.description);
         assert!(
@@ -209,8 +234,9 @@ fn judge(scenario: &str, checks: &[Check]) {
         .count();
     let total = checks.len();
     println!("{scenario}: {succeeded} of {total} checks succeeded, without {WIRE_CHECK}");
-    let (_, least) = SCENARIOS
-        .into_iter()
+    let (_, least) = scenarios_of(revision)
+        .iter()
+        .copied()
         .find(|(name, _)| *name == scenario)
         .expect("the scenario is not listed");
     assert!(
@@ -241,13 +267,37 @@ fn every_scenario_is_run() {
     assert_eq!(run, listed);
 }
 
+fn scenarios_of(revision: &str) -> &'static [(&'static str, usize)] {
+    match revision {
+        OLDER => &OLDER_SCENARIOS,
+        _ => &SCENARIOS,
+    }
+}
+
+#[test]
+fn every_required_scenario_of_older_servers_passes() {
+    let list = suite(&["list", "--requirements", OLDER]);
+    assert!(list.status.success(), "{}", shown(&list));
+    let list = String::from_utf8(list.stdout).unwrap();
+    let required: Vec<&str> = list
+        .lines()
+        .skip_while(|line| !line.starts_with("Client scenarios"))
+        .skip(1)
+        .map_while(|line| line.trim_start().strip_prefix("- "))
+        .collect();
+    assert_eq!(required, OLDER_SCENARIOS.map(|(name, _)| name));
+    for (scenario, _) in OLDER_SCENARIOS {
+        run_scenario(OLDER, scenario);
+    }
+}
+
 /// A test for each scenario, with its name.
 macro_rules! scenarios {
     ($($test:ident: $scenario:literal,)*) => {
         $(
             #[test]
             fn $test() {
-                run_scenario($scenario);
+                run_scenario(REVISION, $scenario);
             }
         )*
 

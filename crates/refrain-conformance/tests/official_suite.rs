@@ -57,11 +57,21 @@ fn start() -> (Running, String) {
 
 #[test]
 fn the_official_suite_passes() {
+    run_suite("2026-07-28");
+}
+
+#[test]
+fn the_official_suite_of_older_clients_passes() {
+    run_suite("2025-11-25");
+}
+
+fn run_suite(revision: &str) {
     let (_server, url) = start();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/conformance");
     let suite = Command::new("timeout")
         .args(["--kill-after=10", SUITE_SECONDS])
         .arg(&script)
+        .args(["--revision", revision])
         .arg(&url)
         .stdin(Stdio::null())
         .output()

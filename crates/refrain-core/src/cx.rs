@@ -487,7 +487,9 @@ impl AskError {
             Self::Declined { name }
             | Self::Cancelled { name }
             | Self::Unsupported { name, .. }
-            | Self::Invalid { name, .. } => name,
+            | Self::Invalid { name, .. }
+            | Self::Failed { name, .. }
+            | Self::Over { name } => name,
         }
     }
 }

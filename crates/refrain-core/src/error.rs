@@ -53,6 +53,20 @@ pub enum AskError {
         /// What was wrong with the last answer.
         reason: String,
     },
+    /// The client said that it cannot answer, and why. Only clients that are asked while the call runs can say so.
+    #[error("the client could not answer {name:?}: {reason}")]
+    Failed {
+        /// The name of the ask.
+        name: String,
+        /// What the client said.
+        reason: String,
+    },
+    /// The call that asks is over: nobody is there to answer. A `Cx` is good for its own call only.
+    #[error("{name:?} cannot be asked: its call is over, and a question belongs to a call")]
+    Over {
+        /// The name of the ask.
+        name: String,
+    },
 }
 
 /// How an [`Error`] is answered.
@@ -110,6 +124,11 @@ impl Error {
     /// step that failed so is not journaled. Elsewhere this is an error like any other.
     pub fn retry(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Retry, message)
+    }
+
+    /// What a `Cx` says whose call is over.
+    pub(crate) fn over() -> Self {
+        Self::msg("the call is over, and its Cx with it")
     }
 
     pub(crate) fn with_kind(kind: ErrorKind, message: impl fmt::Display) -> Self {

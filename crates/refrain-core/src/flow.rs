@@ -13,12 +13,14 @@
 //! | nothing of the above | wait: the handler awaits something of its own |
 //!
 //! In a task the last rows are others: what is new is written, and asks are published, before it waits; it rests, to be
-//! taken up again later, when nothing but asks and sleeps is left. See [`task`].
+//! taken up again later, when nothing but asks and sleeps is left. See [`task`]. A flow whose home is memory publishes its
+//! asks in the same way, and stays. See [`memory`].
 
 mod cut;
 mod driver;
 mod env;
 mod mark;
+mod memory;
 mod reply;
 mod signal;
 mod start;

@@ -236,6 +236,12 @@ impl Snapshot {
         }
     }
 
+    /// The same flow, as its round of this number begins.
+    pub fn at_round(mut self, round: u32) -> Self {
+        self.round = round;
+        self
+    }
+
     /// The flow's id.
     pub fn flow(&self) -> FlowId {
         self.flow

@@ -10,14 +10,18 @@
 //! but those of the version, which is checked, is part of the choice of key or of the nonce, so that a token with another
 //! header does not open either.
 //!
+//! A call that is held in memory has a token of the same form, of another version, that names the instance which holds it.
+//!
 //! Always true: exactly one key, chosen by its id, is tried for a token; a token that does not open gives no hint
 //! why, except in [`OpenError`], which is for the log.
 
 mod binding;
 mod keyring;
+mod live;
 
 pub use binding::Binding;
 pub use keyring::{KeyId, KeyRing, KeyRingError, KeyState};
+pub use live::LiveToken;
 
 use crate::journal::{Claims, FlowId, Snapshot};
 use crate::{Principal, Source};
@@ -374,15 +378,21 @@ impl Sealer {
             .map_err(|_| OpenError::Encoding)?;
         let plain = self.unseal(VERSION, binding.as_bytes(), &mut bytes)?;
         let (claims, snapshot) = Snapshot::decode(plain).ok_or(OpenError::Content)?;
+        self.judge(claims.issued, claims.expires.min(snapshot.deadline))?;
+        Ok(snapshot)
+    }
+
+    /// Is it between these times now, as far as the clocks of a fleet agree?
+    fn judge(&self, issued: u64, expires: u64) -> Result<(), OpenError> {
         let now = self.source.unix_seconds();
         let skew = self.options.skew.as_secs();
-        if claims.issued > now.saturating_add(skew) {
+        if issued > now.saturating_add(skew) {
             return Err(OpenError::NotYetValid);
         }
-        if now > claims.expires.min(snapshot.deadline).saturating_add(skew) {
+        if now > expires.saturating_add(skew) {
             return Err(OpenError::Expired);
         }
-        Ok(snapshot)
+        Ok(())
     }
 
     /// The key a token was sealed with, and whether it was at hand.

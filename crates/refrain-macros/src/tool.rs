@@ -6,7 +6,7 @@ use crate::keys::Keys;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "name",
     "title",
     "description",
@@ -15,6 +15,7 @@ const KEYS: [&str; 8] = [
     "single_use",
     "task",
     "task_required",
+    "live",
 ];
 
 pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -36,6 +37,7 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let required = keys
         .flag("task_required", &mut errors)
         .then(|| quote!(.task_required()));
-    let calls = quote!(#about #version #once #single_use #task #required);
+    let live = keys.flag("live", &mut errors).then(|| quote!(.live()));
+    let calls = quote!(#about #version #once #single_use #task #required #live);
     handler.expand("Tool", &quote!(#name), &calls, errors)
 }

@@ -20,7 +20,7 @@ mod jwt;
 mod metadata;
 mod proxy;
 mod scopes;
-mod web;
+pub(crate) mod web;
 
 pub(crate) use access::{Access, AccessRules, MissingScopes, check_scopes};
 pub use bearer::{BadToken, BearerTokens};

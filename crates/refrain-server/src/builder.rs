@@ -6,8 +6,10 @@ use crate::changes::Changes;
 use crate::handler::States;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
+use crate::live::{LiveCalls, LivePlaces, PeerRules, Peers, Remotes};
 use crate::load::Load;
 use crate::metrics::Metrics;
+use crate::older::Older;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
 use crate::round::RoundHook;
@@ -18,7 +20,7 @@ use crate::tool::Tool;
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
-use refrain_store::TaskStore;
+use refrain_store::{SessionStore, TaskStore};
 use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
@@ -60,6 +62,23 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
+    /// A tool is to be live and a task, and has only one home.
+    #[error("the tool {tool:?} is live and cannot become a task: leave one of the two out")]
+    LiveTask {
+        /// The tool.
+        tool: String,
+    },
+    /// An instance cannot be known by this name, or reached at this URL.
+    #[error("the peer {peer:?} cannot be used: {reason}")]
+    Peer {
+        /// The name of the instance.
+        peer: String,
+        /// What is wrong with it, or with its URL.
+        reason: &'static str,
+    },
+    /// Peers would not believe each other.
+    #[error("peers must share their keys: hand them in with .keys(..)")]
+    PeersNeedKeys,
     /// What tasks hold is to be sealed with a key that nobody has after a restart.
     #[error("what tasks hold cannot be sealed without keys: hand them in with .keys(..)")]
     SealingNeedsKeys,
@@ -170,6 +189,9 @@ pub struct ServerBuilder {
     pub(crate) access: AccessRules,
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
+    task_space: String,
+    sessions: Option<Arc<dyn SessionStore>>,
+    peers: PeerRules,
 }
 
 impl Server {
@@ -200,6 +222,9 @@ impl Server {
             access: AccessRules::default(),
             on_round: None,
             tasks: None,
+            task_space: String::new(),
+            sessions: None,
+            peers: None,
         }
     }
 }
@@ -374,6 +399,28 @@ impl ServerBuilder {
         self
     }
 
+    /// What the names of this server's tools begin with in the task store: with one of its own, it shares the store with
+    /// servers that have other tools of the same names.
+    pub fn task_space(mut self, space: impl Into<String>) -> Self {
+        self.task_space = space.into();
+        self
+    }
+
+    /// Where the instances of a fleet note what they must know of the sessions of older clients, and carry answers to
+    /// each other. All instances share it. Without one, what a session says later is known to the instance it says it to,
+    /// an answer must come to the instance that has asked, and no session can be ended.
+    pub fn sessions(mut self, store: Arc<dyn SessionStore>) -> Self {
+        self.sessions = Some(store);
+        self
+    }
+
+    /// The other instances of the fleet: a request for a live call that one of them holds is handed to it. They must share
+    /// their keys.
+    pub fn peers(mut self, peers: Peers) -> Self {
+        self.peers = Some(peers);
+        self
+    }
+
     /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
     /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
     /// of the level debug are switched off.
@@ -407,12 +454,19 @@ impl ServerBuilder {
             let settings = Value::Object(Map::new());
             self.extensions.insert(TASKS_EXTENSION.into(), settings);
         }
+        if self.peers.is_some() && self.keys.is_none() {
+            return Err(BuildError::PeersNeedKeys);
+        }
+        let remotes = Remotes::new(self.peers)?;
+        let live = LiveCalls::new(remotes.name.as_deref(), &*self.source);
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
+        let live_places = LivePlaces::new(self.limits.live_calls);
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
         let metrics = Metrics::new(
             &self.info.name,
             &self.info.version,
             load.clone(),
+            live_places.clone(),
             hub.clone(),
         );
         let rules = Rules {
@@ -449,10 +503,14 @@ impl ServerBuilder {
             sealer: Sealer::new(keys, self.sealing, self.source.clone()),
             tasks: self
                 .tasks
-                .map(|(store, options)| Tasks::new(store, options, &*self.source)),
+                .map(|(store, options)| Tasks::new(store, options, self.task_space, &*self.source)),
+            older: Older::new(self.sessions, &self.source),
             source: self.source,
             limits: self.limits,
             load,
+            live_places,
+            live,
+            remotes,
             metrics,
             replay_log: self.replay_log,
             authenticator: self.authenticator,

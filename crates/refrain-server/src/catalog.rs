@@ -15,8 +15,10 @@ use crate::shelf::{Cursor, Shelf};
 use crate::template::{self, Pattern};
 use crate::tool::Tool;
 use jsonschema::Validator;
-use refrain_wire::{Cache, CallKind, ListResult, Listed, Reply, RpcError};
-use serde_json::Value;
+use refrain_wire::{
+    Cache, CallKind, Empty, ListCapability, ListResult, Listed, Reply, RpcError, ServerCapabilities,
+};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
@@ -184,6 +186,9 @@ impl Catalog {
         check_name(&name)?;
         has_states(rules, &name, &tool.needs)?;
         check_scopes(&name, &tool.scopes)?;
+        if tool.live && (tool.task.at_once || tool.task.after.is_some()) {
+            return Err(BuildError::LiveTask { tool: name });
+        }
         if tool.task.required && !rules.tasks {
             let tool = name.to_owned();
             return Err(BuildError::NeedsTaskStore { tool });
@@ -331,6 +336,25 @@ impl Catalog {
             || self.prompts.iter().any(|p| !p.scopes.is_empty())
             || self.resources.iter().any(|r| !r.scopes.is_empty())
             || (self.templates.iter()).any(|t| !t.template.scopes.is_empty())
+    }
+
+    /// What a server with this catalog can do, but for extensions.
+    pub(crate) fn capabilities(&self) -> ServerCapabilities {
+        let list = |there: bool, subscribe| {
+            there.then_some(ListCapability {
+                list_changed: true,
+                subscribe,
+            })
+        };
+        let resources = !self.resources.is_empty() || !self.templates.is_empty();
+        ServerCapabilities {
+            tools: list(!self.tools.is_empty(), false),
+            prompts: list(!self.prompts.is_empty(), false),
+            resources: list(resources, true),
+            logging: Some(Empty {}),
+            completions: self.completes().then_some(Empty {}),
+            extensions: Map::new(),
+        }
     }
 
     /// Does anything suggest values for its arguments?

@@ -4,15 +4,16 @@ use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::complete::{Later, complete};
 use crate::listen::{NoPlace, Subscription};
+use crate::live::Relay;
 use crate::metrics::{Label, Other, Refusal};
-use crate::round::{Round, Token, begin};
+use crate::round::{Home, Round, Token, begin};
 use crate::server::Server;
 use crate::tasks::{self, TaskNews};
 use http::HeaderMap;
 use refrain_wire::{
-    Call, CallKind, Capability, CompleteParams, ListParams, ListenParams, Meta, PROTOCOL_VERSION,
-    Reply, RpcError, TaskMethod, TaskParams, decode_call, decode_complete, decode_list,
-    decode_listen, decode_meta, decode_task,
+    Call, CallKind, Capability, CompleteParams, DraftExchange, ListParams, ListenParams, Meta,
+    PROTOCOL_VERSION, Reply, RpcError, TaskMethod, TaskParams, decode_call, decode_complete,
+    decode_list, decode_listen, decode_meta, decode_task,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -43,6 +44,8 @@ pub(crate) enum Begin {
     Forbidden(MissingScopes),
     /// All places are taken, as the error says.
     Busy(RpcError),
+    /// Another instance holds the call.
+    Relay(Box<Relay>),
 }
 
 impl<'a> Request<'a> {
@@ -113,6 +116,14 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Has the reply to a request that was translated be what its draft wants.
+    pub(crate) fn suit(&mut self, exchange: &DraftExchange) {
+        if let Self::Task(params) = self {
+            params.waits = exchange.waits_for_task();
+            params.shows = exchange.shows_task();
+        }
+    }
+
     /// Is the revision one that this server speaks?
     pub(crate) fn check_version(&self) -> Result<(), RpcError> {
         let requested = &self.meta().protocol_version;
@@ -159,7 +170,7 @@ impl Server {
         }
         let metrics = &self.0.metrics;
         match request {
-            Request::Call(call) => begin(self, &call, Token::Sent, caller, headers),
+            Request::Call(call) => begin(self, &call, Token::Sent, Home::Client, caller, headers),
             Request::Discover(_) => {
                 metrics.other(Other::Discover);
                 Begin::Reply(self.discover())
@@ -211,7 +222,7 @@ impl Server {
         match fetched {
             Ok(token) => {
                 call.state = Some(token.into());
-                begin(self, &call, Token::Fetched, caller, headers)
+                begin(self, &call, Token::Fetched, Home::Client, caller, headers)
             }
             Err(error) => error.into(),
         }

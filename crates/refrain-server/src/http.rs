@@ -4,19 +4,22 @@
 //! stream of server-sent events whose last one is the reply.
 
 mod body;
+mod drafts;
 mod headers;
 mod metadata;
+mod older;
 mod pulse;
 mod refuse;
+mod relay;
 mod serve;
 
 pub use body::Body;
 pub use headers::AllowedHosts;
 pub(crate) use headers::decode_header;
 pub use metadata::MetadataService;
-pub use serve::{serve, serve_metrics};
+pub use serve::{serve, serve_metrics, serve_with_drafts};
 
-use crate::auth::Caller;
+use crate::auth::{Caller, Refused};
 use crate::dispatch::{Begin, Request};
 use crate::metrics::Refusal;
 use crate::outgoing::Outgoing;
@@ -32,7 +35,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
-use refrain_wire::{ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_reply};
+use refrain_wire::{
+    Call, Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, parse, read_call,
+    write_reply,
+};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -60,6 +66,10 @@ const ROUND: HeaderName = HeaderName::from_static("refrain-round");
 pub struct HttpService {
     server: Server,
     hosts: Arc<AllowedHosts>,
+    /// The draft that is spoken here instead of the ratified revision.
+    draft: Option<Draft>,
+    /// The request of a draft that is being answered.
+    exchange: Option<Arc<DraftExchange>>,
 }
 
 impl HttpService {
@@ -68,6 +78,8 @@ impl HttpService {
         Self {
             server,
             hosts: Arc::new(hosts),
+            draft: None,
+            exchange: None,
         }
     }
 
@@ -92,33 +104,73 @@ impl HttpService {
     {
         let (parts, body) = request.into_parts();
         let heads = Heads::read(&parts.headers);
-        if let Err(refusal) = self.admit(&parts, &heads) {
+        let relayed = match heads.relay().map(|header| self.relayed(header)) {
+            None => None,
+            Some(Ok(relayed)) => Some(relayed),
+            Some(Err(refusal)) => return *refusal,
+        };
+        if let Err(refusal) = self.admit(&parts, &heads, relayed.is_some()) {
             return *refusal;
+        }
+        if parts.method != Method::POST {
+            return match self.authenticate(&parts.headers).await {
+                Ok(caller) => self.about_session(&parts, caller, Busy::new(pulse)).await,
+                Err(refused) => self.turn_away(&refused, &[]),
+            };
         }
         let bytes = match self.collect(&parts, body).await {
             Ok(bytes) => bytes,
             Err(refusal) => return *refusal,
         };
-        let caller = match &self.server.0.authenticator {
-            None => Principal::anonymous().into(),
-            Some(authenticator) => match authenticator.authenticate(&parts.headers).await {
+        let was_relayed = relayed.is_some();
+        let caller = match relayed {
+            Some(relayed) => match relayed.caller_of(&bytes) {
+                Some(caller) => caller,
+                None => return self.no_relay(),
+            },
+            None => match self.authenticate(&parts.headers).await {
                 Ok(caller) => caller,
                 Err(refused) => return self.turn_away(&refused, &bytes),
             },
         };
         let busy = Busy::new(pulse);
-        self.respond(&parts.headers, &heads, &bytes, caller, busy)
-            .await
+        match self.draft {
+            None => {
+                self.respond(&parts.headers, &heads, &bytes, caller, was_relayed, busy)
+                    .await
+            }
+            Some(draft) => {
+                self.respond_in(draft, &parts.headers, &heads, &bytes, caller, busy)
+                    .await
+            }
+        }
+    }
+
+    /// Who is calling?
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+        match &self.server.0.authenticator {
+            None => Ok(Principal::anonymous().into()),
+            Some(authenticator) => authenticator.authenticate(headers).await,
+        }
     }
 
     /// Is this a request the endpoint takes at all?
-    fn admit(&self, parts: &Parts, heads: &Heads<'_>) -> Result<(), Box<Response<Body>>> {
-        if let Err(reason) = self.hosts.admit(heads, &parts.uri) {
+    fn admit(
+        &self,
+        parts: &Parts,
+        heads: &Heads<'_>,
+        relayed: bool,
+    ) -> Result<(), Box<Response<Body>>> {
+        // A peer reaches this instance by an address of its own, and has shown that it is no web page.
+        if !relayed && let Err(reason) = self.hosts.admit(heads, &parts.uri) {
             let error = RpcError::invalid_request(reason);
             let status = StatusCode::FORBIDDEN;
             return Err(Box::new(self.refuse(Refusal::Host, status, None, &error)));
         }
         if parts.method != Method::POST {
+            if older::is_about_session(parts) {
+                return Ok(());
+            }
             let error = RpcError::invalid_request("the MCP endpoint takes POST requests");
             let status = StatusCode::METHOD_NOT_ALLOWED;
             let mut response = self.refuse(Refusal::HttpMethod, status, None, &error);
@@ -188,23 +240,29 @@ impl HttpService {
         heads: &Heads<'_>,
         bytes: &[u8],
         caller: Caller,
+        relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
-        let (id, request) = match self.read(heads, bytes) {
+        let call = read_call(bytes);
+        if call.is_none() && older::is_older(headers, bytes) {
+            return self.respond_older(headers, bytes, caller, busy).await;
+        }
+        let (id, request) = match self.read(heads, bytes, call) {
             Ok(read) => read,
             Err(refusal) => return *refusal,
         };
         let method = request.method();
         let server = &self.server;
+        let mirrored = self.exchange.is_none().then_some(headers);
         let begun = match request {
             Request::Call(call) => match server.fetch(&call) {
                 Some(fetching) => {
                     let fetched = fetching.await;
-                    server.answer_fetched(call, fetched, caller, Some(headers))
+                    server.answer_fetched(call, fetched, caller, mirrored)
                 }
-                None => server.answer(Request::Call(call), caller, Some(headers)),
+                None => server.answer(Request::Call(call), caller, mirrored),
             },
-            request => server.answer(request, caller, Some(headers)),
+            request => server.answer(request, caller, mirrored),
         };
         match begun {
             Begin::Reply(reply) => self.reply(method, id, &reply, None),
@@ -222,6 +280,10 @@ impl HttpService {
                 let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
                 self.stream(listener, busy)
             }
+            Begin::Relay(relay) => {
+                let request = (headers, bytes);
+                self.hand_on(id, *relay, relayed, request, busy).await
+            }
             Begin::Busy(error) => {
                 let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
                 let second = HeaderValue::from_static("1");
@@ -236,8 +298,9 @@ impl HttpService {
         &self,
         heads: &Heads<'_>,
         bytes: &'a [u8],
+        call: Option<(Id<'a>, Call<'a>)>,
     ) -> Result<(Id<'a>, Request<'a>), Box<Response<Body>>> {
-        let (id, method, request) = match read_call(bytes) {
+        let (id, method, request) = match call {
             Some((id, call)) => {
                 let method = Cow::Borrowed(call.kind.method());
                 (id, method, Ok(Request::Call(call)))
@@ -247,11 +310,7 @@ impl HttpService {
                     let request = Request::decode(&self.server, &method, params);
                     (id, method, request)
                 }
-                Ok(Message::Notification { .. }) => {
-                    let mut accepted = Response::new(Body::empty());
-                    *accepted.status_mut() = StatusCode::ACCEPTED;
-                    return Err(Box::new(accepted));
-                }
+                Ok(Message::Notification { .. }) => return Err(Box::new(accepted())),
                 Err(rejection) => {
                     let id = rejection.id.as_deref().and_then(Id::from_raw);
                     let (error, status) = (&rejection.error, StatusCode::BAD_REQUEST);
@@ -261,8 +320,11 @@ impl HttpService {
             },
         };
         request
-            .and_then(|request| {
-                heads.check(&method, &request)?;
+            .and_then(|mut request| {
+                match &self.exchange {
+                    None => heads.check(&method, &request)?,
+                    Some(exchange) => request.suit(exchange),
+                }
                 request.check_version()?;
                 Ok((id, request))
             })
@@ -281,7 +343,7 @@ impl HttpService {
                 let server = self.server.clone();
                 self.stream(Outgoing::of_round(server, id, round, &notes), busy)
             }
-            RoundEvent::Crashed => self.error(
+            RoundEvent::Asks { .. } | RoundEvent::Crashed => self.error(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 Some(id),
                 &RpcError::internal("the round was made to crash"),
@@ -290,7 +352,8 @@ impl HttpService {
     }
 
     /// An answer that is a stream of events.
-    fn stream(&self, outgoing: Outgoing, busy: Busy) -> Response<Body> {
+    fn stream(&self, mut outgoing: Outgoing, busy: Busy) -> Response<Body> {
+        outgoing.translate(self.exchange.clone());
         let keep_alive = self.server.0.limits.keep_alive;
         let stream = EventStream::new(outgoing, keep_alive, busy);
         let mut response = Response::new(Body::events(stream));
@@ -312,6 +375,12 @@ impl HttpService {
         let mut out = Vec::with_capacity(1024);
         write_reply(&mut out, Some(id), reply, &self.server.0.info);
         record::sent(method, &out);
+        if let Some(exchange) = &self.exchange {
+            match exchange.write_reply(&out) {
+                Some(translated) => out = translated,
+                None => return accepted(),
+            }
+        }
         let mut response = Response::new(Body::full(out.into()));
         // A client that lacks a capability is told so with 400, as the protocol demands; any other error of a call
         // is a reply like the others.
@@ -346,6 +415,13 @@ async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: 
         };
         left = rest;
     }
+}
+
+/// The answer to a message that wants none.
+fn accepted() -> Response<Body> {
+    let mut accepted = Response::new(Body::empty());
+    *accepted.status_mut() = StatusCode::ACCEPTED;
+    accepted
 }
 
 fn status(code: ErrorCode) -> StatusCode {

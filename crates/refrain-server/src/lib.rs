@@ -16,12 +16,15 @@
 //! | `param_headers` | arguments that clients repeat in headers |
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
+//! | `live` | calls whose home is memory |
 //! | `load` | how much is running, and when flows are handed on |
 //! | `metrics` | what is counted |
 //! | `http` | the tower service and the hyper front |
+//! | `remote` | connections to other servers |
 //! | `record` | what tests keep of what was sent |
 //! | `stdio` | the same server on standard input and output |
 //! | `tasks` | flows whose home is a store |
+//! | `older` | clients of earlier revisions, and their sessions |
 //! | `auth` | who is calling, and what they may do |
 
 mod auth;
@@ -34,12 +37,15 @@ mod handler;
 mod http;
 mod limits;
 mod listen;
+mod live;
 mod load;
 mod metrics;
+mod older;
 mod outgoing;
 mod param_headers;
 mod prompt;
 mod record;
+mod remote;
 mod reply;
 mod resource;
 mod round;
@@ -62,8 +68,11 @@ pub use catalog::Listing;
 pub use changes::Changes;
 pub use complete::Typed;
 pub use handler::{Handler, State};
-pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics};
+pub use http::{
+    AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics, serve_with_drafts,
+};
 pub use limits::ServerLimits;
+pub use live::Peers;
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use outgoing::Outgoing;
 pub use prompt::Prompt;
@@ -71,7 +80,7 @@ pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall}
 pub use resource::{Resource, ResourceTemplate};
 pub use round::{Round, RoundEvent};
 pub use server::Server;
-pub use stdio::serve_stdio;
+pub use stdio::{serve_stdio, serve_stdio_draft};
 pub use tasks::TaskOptions;
 pub use template::{TemplateError, TemplateFlaw};
 pub use tool::Tool;

@@ -18,6 +18,11 @@ pub struct ServerLimits {
     pub shed_above: usize,
     /// Time of one round. Default 60 seconds.
     pub round_time: Duration,
+    /// Calls whose home is memory, those of older clients and of live tools; one more is answered with HTTP 503. Default
+    /// 1024.
+    pub live_calls: usize,
+    /// Time of one such call, from its beginning to its end, however long a person thinks. Default one hour.
+    pub live_time: Duration,
     /// Time that running calls are given when the server is told to stop. Default 30 seconds.
     pub drain_time: Duration,
     /// Time between the word that the server is to stop and its closing to new connections, so that a load balancer
@@ -38,6 +43,14 @@ pub struct ServerLimits {
     pub subscribed_bytes: usize,
     /// Time without a message after which a stream says that it is still there. Default 15 seconds.
     pub keep_alive: Duration,
+    /// Time that a session of an older client lasts; then it opens another. Default one day.
+    pub session_time: Duration,
+    /// Time that the stream of an older client is kept for it to come back to. Default one minute.
+    pub resume_time: Duration,
+    /// Bytes of such a stream that are kept. Default 1 MiB.
+    pub resume_bytes: usize,
+    /// Messages in one batch of an older client. Default 100.
+    pub batch: usize,
     /// The limits of one flow.
     pub flow: Limits,
 }
@@ -64,6 +77,8 @@ impl Default for ServerLimits {
             concurrent_calls: 1024,
             shed_above: 768,
             round_time: Duration::from_secs(60),
+            live_calls: 1024,
+            live_time: Duration::from_secs(3600),
             drain_time: Duration::from_secs(30),
             drain_grace: Duration::from_secs(1),
             idle_time: Duration::from_secs(60),
@@ -73,6 +88,10 @@ impl Default for ServerLimits {
             subscribed_resources: 256,
             subscribed_bytes: 64 * 1024,
             keep_alive: Duration::from_secs(15),
+            session_time: Duration::from_secs(24 * 3600),
+            resume_time: Duration::from_secs(60),
+            resume_bytes: 1024 * 1024,
+            batch: 100,
             flow: Limits::default(),
         }
     }

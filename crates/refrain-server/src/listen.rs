@@ -265,6 +265,30 @@ impl Subscription {
         Poll::Ready(Some(out))
     }
 
+    /// The next change, as `tell` puts it, and nothing else. `None`: it is over.
+    pub(crate) fn poll_change<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        tell: impl FnOnce(Change<'_>) -> T,
+    ) -> Poll<Option<T>> {
+        self.expire(cx);
+        let mut news = lock(&self.listener.news);
+        if let Some(change) = news.next(&self.listener.filter) {
+            return Poll::Ready(Some(tell(change)));
+        }
+        if news.ended.is_some() {
+            return Poll::Ready(None);
+        }
+        news.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// A change that was noted already, as `tell` puts it.
+    pub(crate) fn take_change<T>(&mut self, tell: impl FnOnce(Change<'_>) -> T) -> Option<T> {
+        let change = lock(&self.listener.news).next(&self.listener.filter);
+        change.map(tell)
+    }
+
     /// What of the client's wishes is acknowledged: of tasks, those that were found.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Filter, RpcError>> {
         let mut filter = self.listener.filter.clone();

@@ -30,6 +30,12 @@ impl Load {
         (before < self.most).then_some(place)
     }
 
+    /// Takes a place for a call that was let in before and goes on, whether there is one or not.
+    pub(crate) fn enter_again(self: &Arc<Self>) -> Place {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        Place(self.clone())
+    }
+
     pub(crate) fn running(&self) -> usize {
         self.running.load(Ordering::Acquire)
     }

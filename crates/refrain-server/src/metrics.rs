@@ -6,10 +6,11 @@
 mod label;
 mod target;
 
-pub(crate) use label::{Counts, Label, Other, Outcome, Refusal, TaskEvent};
+pub(crate) use label::{Counts, Label, LiveCount, Other, Outcome, Refusal, TaskEvent};
 pub(crate) use target::TargetCounts;
 
 use crate::listen::Hub;
+use crate::live::LivePlaces;
 use crate::load::Load;
 use crate::server::Server;
 use label::KINDS;
@@ -65,6 +66,7 @@ impl Server {
 pub(crate) struct Metrics {
     build: [(&'static str, String); 4],
     load: Arc<Load>,
+    live_places: Arc<LivePlaces>,
     hub: Arc<Hub>,
     targets: Targets,
     durations: [Histogram; KINDS.len()],
@@ -73,6 +75,7 @@ pub(crate) struct Metrics {
     tokens_refused: Counts<OpenError>,
     requests_refused: Counts<Refusal>,
     tasks: Counts<TaskEvent>,
+    live: Counts<LiveCount>,
     tasks_running: Gauge,
     token_sizes: Histogram,
     replayed: Counter,
@@ -81,7 +84,13 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Nothing counted yet, for the server of this name and version.
-    pub(crate) fn new(name: &str, version: &str, load: Arc<Load>, hub: Arc<Hub>) -> Arc<Self> {
+    pub(crate) fn new(
+        name: &str,
+        version: &str,
+        load: Arc<Load>,
+        live_places: Arc<LivePlaces>,
+        hub: Arc<Hub>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             build: [
                 ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -90,6 +99,7 @@ impl Metrics {
                 ("server_version", version.to_owned()),
             ],
             load,
+            live_places,
             hub,
             targets: Targets::default(),
             durations: std::array::from_fn(|_| Histogram::new(SECONDS)),
@@ -98,6 +108,7 @@ impl Metrics {
             tokens_refused: Counts::default(),
             requests_refused: Counts::default(),
             tasks: Counts::default(),
+            live: Counts::default(),
             tasks_running: Gauge::default(),
             token_sizes: Histogram::new(SIZES),
             replayed: Counter::default(),
@@ -155,14 +166,19 @@ impl Metrics {
         self.tasks.add(event);
     }
 
+    /// Something happened to a live call.
+    pub(crate) fn live(&self, event: LiveCount) {
+        self.live.add(event);
+    }
+
     /// A task begins to run here, until the value is dropped.
     pub(crate) fn task_runs(self: &Arc<Self>) -> TaskRuns {
         self.tasks_running.inc();
         TaskRuns(self.clone())
     }
 
-    /// A task asks something.
-    pub(crate) fn task_asks(&self, kind: AskKind) {
+    /// A task or a live call asks something.
+    pub(crate) fn asks(&self, kind: AskKind) {
         self.asks.add(kind);
     }
 
@@ -273,6 +289,12 @@ impl Collector for Metrics {
             "event",
             &self.tasks,
         )?;
+        out.counts(
+            "refrain_live",
+            "What happened to live calls here, by event.",
+            "event",
+            &self.live,
+        )?;
         out.gauge(
             "refrain_tasks_running",
             "Tasks that run here.",
@@ -280,6 +302,12 @@ impl Collector for Metrics {
         )?;
         let running = i64::try_from(self.load.running()).unwrap_or(i64::MAX);
         out.gauge("refrain_calls_running", "Calls that are running.", running)?;
+        let live = i64::try_from(self.live_places.len()).unwrap_or(i64::MAX);
+        out.gauge(
+            "refrain_live_calls",
+            "Calls whose home is memory, at work or waiting for an answer.",
+            live,
+        )?;
         let listening = i64::try_from(self.hub.len()).unwrap_or(i64::MAX);
         out.gauge("refrain_subscriptions", "Clients that listen.", listening)?;
         out.gauge(

@@ -4,18 +4,21 @@ use crate::auth::{Caller, MissingScopes};
 use crate::complete::Later;
 use crate::dispatch::{Begin, Request};
 use crate::listen::Subscription;
-use crate::metrics::Refusal;
+use crate::live::elsewhere;
+use crate::metrics::{LiveCount, Refusal};
 use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
 use crate::tasks::Fetching;
 use refrain_core::Note;
 use refrain_wire::{
-    Id, Message, Reply, RpcError, parse, write_error, write_log, write_progress, write_reply,
+    Agreed, Draft, DraftExchange, DraftRequest, Id, Message, Rejection, Reply, RpcError, parse,
+    write_error, write_log, write_progress, write_reply,
 };
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// What goes out in response to one message: notifications, and last the reply. Dropping it cancels the handler.
@@ -27,6 +30,8 @@ pub struct Outgoing {
     work: Work,
     /// The method of the request, or nothing where it could not be read.
     method: &'static str,
+    /// The request of a draft that this answers.
+    exchange: Option<Arc<DraftExchange>>,
     /// Nothing more comes of the work.
     over: bool,
 }
@@ -70,7 +75,47 @@ impl Server {
     /// # }).unwrap();
     /// ```
     pub fn receive(&self, message: &[u8], caller: impl Into<Caller>) -> Option<Outgoing> {
-        self.receive_with(message, caller.into(), None)
+        self.receive_with(message, caller.into(), None, None)
+    }
+
+    /// The same, with a message of a draft.
+    pub fn receive_draft(
+        &self,
+        draft: Draft,
+        message: &[u8],
+        caller: impl Into<Caller>,
+    ) -> Option<Outgoing> {
+        self.receive_draft_of(draft, None, message, caller.into())
+    }
+
+    /// The same, of a client with which something was agreed before.
+    pub(crate) fn receive_draft_of(
+        &self,
+        draft: Draft,
+        agreed: Option<Agreed>,
+        message: &[u8],
+        caller: Caller,
+    ) -> Option<Outgoing> {
+        let known = match draft.read_request_of(agreed, message) {
+            Ok(DraftRequest::Request { message, exchange }) => {
+                let exchange = Some(Arc::new(exchange));
+                return self.receive_with(&message, caller, None, exchange);
+            }
+            Ok(DraftRequest::Notification) => return None,
+            Ok(DraftRequest::Known(reply)) => reply,
+            Err(rejection) => self.reject(&rejection),
+        };
+        Some(Outgoing::known(self.clone(), known))
+    }
+
+    /// The answer to a message that was refused.
+    fn reject(&self, rejection: &Rejection) -> Vec<u8> {
+        let refusal = Refusal::error(rejection.error.code);
+        self.0.metrics.request_refused(refusal);
+        let mut out = Vec::with_capacity(256);
+        let id = rejection.id.as_deref().map(RawValue::get);
+        write_error(&mut out, id, &rejection.error);
+        out
     }
 
     /// The same, with the token of a call that was fetched from where it waited.
@@ -79,32 +124,26 @@ impl Server {
         message: &[u8],
         caller: Caller,
         fetched: Option<Result<String, RpcError>>,
+        exchange: Option<Arc<DraftExchange>>,
     ) -> Option<Outgoing> {
         let (id, method, params) = match parse(message) {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => return None,
             Err(rejection) => {
-                let refusal = Refusal::error(rejection.error.code);
-                self.0.metrics.request_refused(refusal);
-                let mut out = Vec::with_capacity(256);
-                let id = rejection.id.as_deref().map(RawValue::get);
-                write_error(&mut out, id, &rejection.error);
-                return Some(Outgoing {
-                    server: self.clone(),
-                    id: None,
-                    ready: VecDeque::from([out]),
-                    work: Work::None,
-                    method: "",
-                    over: true,
-                });
+                let answer = self.reject(&rejection);
+                return Some(Outgoing::known(self.clone(), answer));
             }
         };
         let mut outgoing = Outgoing::new(self.clone(), id, "");
+        outgoing.exchange = exchange;
         let request = Request::decode(self, &method, params)
             .and_then(|request| request.check_version().map(|()| request));
         let begun = match request {
             Err(error) => Begin::Refused(error),
-            Ok(request) => {
+            Ok(mut request) => {
+                if let Some(exchange) = &outgoing.exchange {
+                    request.suit(exchange);
+                }
                 outgoing.method = request.method();
                 match (request, fetched) {
                     (Request::Call(call), Some(fetched)) => {
@@ -144,6 +183,11 @@ impl Server {
             }
             Begin::Forbidden(missing) => self.forbid(missing),
             Begin::Busy(error) => Reply::Error(error),
+            // There is nothing here to send it with.
+            Begin::Relay(_) => {
+                self.0.metrics.live(LiveCount::Elsewhere);
+                Reply::Error(elsewhere())
+            }
         };
         outgoing.reply(&reply);
         Some(outgoing)
@@ -166,8 +210,27 @@ impl Outgoing {
             ready: VecDeque::new(),
             work: Work::None,
             method,
+            exchange: None,
             over: false,
         }
+    }
+
+    /// An answer that is known.
+    fn known(server: Server, answer: Vec<u8>) -> Self {
+        Self {
+            server,
+            id: None,
+            ready: VecDeque::from([answer]),
+            work: Work::None,
+            method: "",
+            exchange: None,
+            over: true,
+        }
+    }
+
+    /// Has what goes out translated.
+    pub(crate) fn translate(&mut self, exchange: Option<Arc<DraftExchange>>) {
+        self.exchange = exchange;
     }
 
     /// What goes out for a round that has these notes to send first.
@@ -192,11 +255,19 @@ impl Outgoing {
 
     /// The next message to send. `None` after the reply, or when the round was made to crash.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
-        let message = ready!(self.poll_message(cx));
-        if let Some(message) = &message {
-            record::sent(self.method, message);
+        loop {
+            let Some(message) = ready!(self.poll_message(cx)) else {
+                return Poll::Ready(None);
+            };
+            record::sent(self.method, &message);
+            let Some(exchange) = &self.exchange else {
+                return Poll::Ready(Some(message));
+            };
+            // Of some a draft says nothing.
+            if let Some(translated) = exchange.write_reply(&message) {
+                return Poll::Ready(Some(translated));
+            }
         }
-        Poll::Ready(message)
     }
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
@@ -216,7 +287,8 @@ impl Outgoing {
                     let fetched = ready!(fetching.as_mut().poll(cx));
                     let (message, caller) = (std::mem::take(message), caller.clone());
                     let server = self.server.clone();
-                    match server.receive_with(&message, caller, Some(fetched)) {
+                    let exchange = self.exchange.clone();
+                    match server.receive_with(&message, caller, Some(fetched), exchange) {
                         Some(next) => *self = next,
                         None => self.over = true,
                     }
@@ -238,7 +310,7 @@ impl Outgoing {
                     self.notes(token.as_deref(), &notes);
                 }
                 RoundEvent::Reply(reply) => self.reply(&reply),
-                RoundEvent::Crashed => self.over = true,
+                RoundEvent::Asks { .. } | RoundEvent::Crashed => self.over = true,
             }
         }
     }
@@ -278,7 +350,7 @@ impl Outgoing {
 }
 
 /// Writes one note as a notification.
-fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
+pub(crate) fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
     match note {
         Note::Progress {
             done,

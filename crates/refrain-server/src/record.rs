@@ -3,6 +3,8 @@
 //! Only with the feature `record`, which tests switch on, and only into the directory that `REFRAIN_RECORD` names; else
 //! nothing is here.
 
+use refrain_wire::Revision;
+
 /// Keeps a message that goes out in response to a request of this method.
 #[cfg(not(feature = "record"))]
 #[inline]
@@ -34,4 +36,13 @@ pub(crate) fn sent(method: &str, message: &[u8]) {
     // One write: a process that is killed leaves whole lines, but for the last.
     file.write_all(&line)
         .expect("what is recorded can be written");
+}
+
+/// Keeps a message that goes out to an older client, in response to a request of this method.
+#[inline]
+pub(crate) fn sent_older(revision: Revision, method: &str, message: &[u8]) {
+    #[cfg(feature = "record")]
+    sent(&format!("{} {method}", revision.as_str()), message);
+    #[cfg(not(feature = "record"))]
+    let _ = (revision, method, message);
 }

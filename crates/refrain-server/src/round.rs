@@ -1,18 +1,23 @@
 //! One round of a call: token opened, flow driven, token sealed.
 
 mod begin;
+mod resumed;
 mod span;
 mod tally;
 
-pub(crate) use begin::{Target, Token, begin, run_handler};
+pub(crate) use begin::{Home, Target, Token, begin, run_handler};
 pub(crate) use span::RoundHook;
 
+use crate::live::{
+    Attached, AttachedEvent, LiveAnswer, LiveEvent, LiveFlow, Parking, Sealing, Wishes,
+};
 use crate::load::Place;
+use crate::metrics::LiveCount;
 use crate::server::Server;
 use crate::tasks::{Creating, Made, Seed, Spilling, cannot_create};
 use jsonschema::Validator;
 use refrain_core::{
-    AskError, Binding, Cut, Error, ErrorKind, Event, Flow, LogError, LogKey, Note, Outcome,
+    AskError, Binding, Cut, Error, ErrorKind, Event, Flow, FlowId, LogError, LogKey, Note, Outcome,
     Recorded, Stats,
 };
 use refrain_store::StoreError;
@@ -28,6 +33,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tally::Tally;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tracing::Span;
 
@@ -37,8 +43,12 @@ type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// One round of a call at work. Dropping it cancels the handler.
 pub struct Round {
     server: Server,
-    /// `None` once it has become a task.
+    /// `None` once it has become a task, and where its home is memory.
     flow: Option<Flow>,
+    /// The flow, where its home is memory.
+    live: Option<Box<LiveFlow>>,
+    /// The flow is to be parked between two rounds.
+    parks: Option<Parks>,
     stage: Stage,
     binding: Binding,
     kind: CallKind,
@@ -65,6 +75,8 @@ enum Stage {
     /// Asks the replay log whether this token was used before.
     Claim(Claimed),
     Run,
+    /// The handler is parked here, and this round's reply is awaited.
+    Attached(Box<Attached>),
     /// The flow is becoming a task.
     Create(Creating, Why),
     /// The handler is done, and what it said last goes out first.
@@ -86,6 +98,15 @@ enum Why {
     Time,
 }
 
+/// What is known of a flow that is to be parked.
+#[derive(Clone, Copy)]
+struct Parks {
+    flow: FlowId,
+    deadline: u64,
+    has_call_id: bool,
+    wishes: Wishes,
+}
+
 /// The clock of a round, for handlers that wait.
 struct Timer {
     sleep: Pin<Box<Sleep>>,
@@ -100,6 +121,14 @@ struct Timer {
 pub enum RoundEvent {
     /// The handler has something to tell the client before the reply.
     Notes(Vec<Note>),
+    /// In a call whose home is memory: the handler asks these under their keys, and needs no answer any more under those
+    /// that are withdrawn. It goes on when an answer comes.
+    Asks {
+        /// What is new.
+        asks: Vec<(String, Ask)>,
+        /// What the handler has dropped.
+        withdrawn: Vec<String>,
+    },
     /// The round is over.
     Reply(Reply),
     /// The round was made to crash: there is no reply. Only tests do that.
@@ -127,7 +156,11 @@ impl Round {
 
     /// What the round did so far.
     pub fn stats(&self) -> Stats {
-        self.flow.as_ref().map_or(self.stats, Flow::stats)
+        match (&self.flow, &self.live) {
+            (Some(flow), _) => flow.stats(),
+            (None, Some(live)) => live.stats(),
+            (None, None) => self.stats,
+        }
     }
 
     /// The token that progress reports carry, if the client wants any.
@@ -139,6 +172,16 @@ impl Round {
     pub fn crash_after(&mut self, polls: u32) {
         if let Some(flow) = &mut self.flow {
             flow.crash_after(polls);
+        }
+        if let Some(live) = &mut self.live {
+            live.crash_after(polls);
+        }
+    }
+
+    /// Has the answers to what a call in memory asks come from here.
+    pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
+        if let Some(live) = &mut self.live {
+            live.answers_from(answers);
         }
     }
 
@@ -183,6 +226,12 @@ impl Round {
                         }
                     }
                 }
+                Stage::Run if self.live.is_some() => {
+                    let event = ready!(self.poll_live(cx));
+                    if let Some(event) = event {
+                        return Poll::Ready(event);
+                    }
+                }
                 Stage::Run => {
                     let event = match ready!(self.poll_flow(cx)) {
                         Ok(event) => event,
@@ -208,6 +257,17 @@ impl Round {
                         return Poll::Ready(done);
                     }
                 }
+                Stage::Attached(attached) => match ready!(attached.poll(cx)) {
+                    AttachedEvent::Notes(notes) => {
+                        return Poll::Ready(RoundEvent::Notes(notes));
+                    }
+                    AttachedEvent::Reply(reply, stats) => {
+                        self.stats = stats;
+                        if let Some(done) = self.finish_with(reply) {
+                            return Poll::Ready(done);
+                        }
+                    }
+                },
                 Stage::Create(creating, why) => {
                     let (made, why) = (ready!(creating.as_mut().poll(cx)), *why);
                     if let Some(done) = self.created(made, why) {
@@ -251,6 +311,35 @@ impl Round {
         }
     }
 
+    /// Goes on with a call whose home is memory. `None`: its reply has to be recorded first.
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<RoundEvent>> {
+        let Some(live) = &mut self.live else {
+            return Poll::Ready(None);
+        };
+        let reply = match ready!(live.poll(cx)) {
+            LiveEvent::Notes(notes) => return Poll::Ready(Some(RoundEvent::Notes(notes))),
+            LiveEvent::Asks { asks, withdrawn } => {
+                for (_, ask) in &asks {
+                    self.server.0.metrics.asks(ask.kind());
+                }
+                return Poll::Ready(Some(RoundEvent::Asks { asks, withdrawn }));
+            }
+            // Asked anew at once.
+            LiveEvent::Rests => return self.poll_live(cx),
+            LiveEvent::Over(event) => match *event {
+                Event::Crashed => return Poll::Ready(Some(RoundEvent::Crashed)),
+                event => outcome_of(event, self.kind, self.output.as_deref()),
+            },
+            LiveEvent::GivenUp(error) => {
+                self.server.0.metrics.live(LiveCount::GivenUp);
+                Reply::Error(error)
+            }
+        };
+        self.stats = live.stats();
+        self.live = None;
+        Poll::Ready(self.finish_with(reply))
+    }
+
     /// Turns the flow's last event into the reply. `None`: it has to be recorded first.
     fn finish(&mut self, event: Event) -> Option<RoundEvent> {
         if let Event::Crashed = event {
@@ -276,10 +365,34 @@ impl Round {
     /// Begins to run the handler, or to make a task of it if its tool says so.
     fn start(&mut self) {
         self.stage = Stage::Run;
+        if let Some(parks) = self.parks.take() {
+            self.park(parks);
+            return;
+        }
         let at_once = |seed: &Seed| seed.tool.tool.task.at_once;
         if self.seed.as_ref().is_some_and(at_once) {
             self.create(Why::Tool);
         }
+    }
+
+    /// Hands the flow over to be parked between two rounds, and waits for the reply of this one.
+    fn park(&mut self, parks: Parks) {
+        let Some(live) = self.live.take() else { return };
+        let parked = self.server.park(Parking {
+            live: *live,
+            sealing: Sealing {
+                flow: parks.flow,
+                binding: self.binding.clone(),
+                deadline: parks.deadline,
+                kind: self.kind,
+                output: self.output.clone(),
+            },
+            has_call_id: parks.has_call_id,
+        });
+        self.stage = match parked {
+            Ok(attached) => Stage::Attached(Box::new(attached.with(parks.wishes))),
+            Err(error) => Stage::Keep(Box::pin(std::future::ready(())), Some(Reply::Error(error))),
+        };
     }
 
     /// Begins to make the flow a task. One that has begun goes on here, whether there is room or not.
@@ -436,6 +549,8 @@ impl Drop for Round {
             flow.cancel();
         }
         self.count_cancelled();
+        // Within the span too.
+        self.live = None;
     }
 }
 

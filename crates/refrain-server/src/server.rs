@@ -6,13 +6,15 @@ use crate::catalog::{Catalog, Rules, normal};
 use crate::changes::Changes;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
+use crate::live::{LiveCalls, LivePlaces, Remotes};
 use crate::load::Load;
 use crate::metrics::Metrics;
+use crate::older::Older;
 use crate::round::RoundHook;
 use crate::tasks::Tasks;
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
-    DiscoverResult, Empty, ListCapability, PROTOCOL_VERSION, Reply, ServerCapabilities,
+    DiscoverResult, InitializeResult, PROTOCOL_VERSION, Reply, Revision, ServerCapabilities,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -37,12 +39,16 @@ pub(crate) struct Inner {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) limits: ServerLimits,
     pub(crate) load: Arc<Load>,
+    pub(crate) live_places: Arc<LivePlaces>,
+    pub(crate) live: LiveCalls,
+    pub(crate) remotes: Remotes,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: Access,
     pub(crate) on_round: Option<RoundHook>,
     pub(crate) tasks: Option<Tasks>,
+    pub(crate) older: Older,
 }
 
 impl Server {
@@ -102,28 +108,27 @@ impl Server {
     pub(crate) fn discover(&self) -> Reply {
         let catalog = self.catalog();
         let render = || {
-            let list = |there: bool, subscribe| {
-                there.then_some(ListCapability {
-                    list_changed: true,
-                    subscribe,
-                })
-            };
-            let resources = !catalog.resources.is_empty() || !catalog.templates.is_empty();
             Reply::complete(DiscoverResult {
                 supported_versions: vec![PROTOCOL_VERSION.to_owned()],
                 capabilities: ServerCapabilities {
-                    tools: list(!catalog.tools.is_empty(), false),
-                    prompts: list(!catalog.prompts.is_empty(), false),
-                    resources: list(resources, true),
-                    logging: Some(Empty {}),
-                    completions: catalog.completes().then_some(Empty {}),
                     extensions: self.0.extensions.clone(),
+                    ..catalog.capabilities()
                 },
                 instructions: self.0.instructions.clone(),
                 cache: self.0.rules.caches.discover,
             })
         };
         catalog.discover.get_or_init(render).clone()
+    }
+
+    /// The reply to `initialize`, for a client that speaks this revision.
+    pub(crate) fn greet(&self, revision: Revision) -> Reply {
+        Reply::complete(InitializeResult {
+            protocol_version: revision.as_str(),
+            capabilities: self.catalog().capabilities(),
+            server_info: &self.0.info,
+            instructions: self.0.instructions.as_deref(),
+        })
     }
 
     /// Puts another key ring in place of the present one, without a restart.
@@ -135,6 +140,12 @@ impl Server {
     pub fn start_draining(&self) {
         self.0.load.start_draining();
         self.0.hub.close();
+    }
+
+    /// Gives up the live calls that wait here for an answer, and takes no more on: nobody can come back for them. Whoever
+    /// serves the server in a way of their own says so when they take no more connections.
+    pub fn close_live(&self) {
+        self.0.live.close();
     }
 
     /// Is the server on its way out?

@@ -1,15 +1,19 @@
 //! The same server on standard input and output: one message a line.
 
+mod drafts;
+mod older;
+
 use crate::auth::{Caller, Scopes};
 use crate::metrics::Refusal;
+use crate::older::RequestId;
 use crate::record;
 use crate::server::Server;
 use crate::tasks::Worker;
 use refrain_core::Principal;
-use refrain_wire::{Message, RpcError, parse, write_error};
+use refrain_wire::{Draft, Message, RpcError, parse, write_error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -37,6 +41,35 @@ where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
+    serve_lines(server, None, input, output, shutdown).await
+}
+
+/// The same, for a client that speaks a draft.
+pub async fn serve_stdio_draft<R, W>(
+    draft: Draft,
+    server: Server,
+    input: R,
+    output: W,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    serve_lines(server, Some(draft), input, output, shutdown).await
+}
+
+async fn serve_lines<R, W>(
+    server: Server,
+    draft: Option<Draft>,
+    input: R,
+    output: W,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
     let (sender, receiver) = mpsc::channel(QUEUE);
     let mut writer = tokio::spawn(write_lines(receiver, output));
     let mut patience = server.limits().drain_grace;
@@ -45,7 +78,7 @@ where
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
     let read = tokio::select! {
-        read = read_lines(&server, input, &sender, &closed, &mut running) => read,
+        read = read_lines(&server, draft, input, &sender, &closed, &mut running) => read,
         () = sender.closed() => Ok(()),
         () = shutdown => {
             server.start_draining();
@@ -74,6 +107,7 @@ where
 /// Reads until the input ends. Requests are answered side by side.
 async fn read_lines(
     server: &Server,
+    draft: Option<Draft>,
     input: impl AsyncBufRead + Unpin,
     sender: &Sender,
     closed: &watch::Receiver<bool>,
@@ -84,6 +118,7 @@ async fn read_lines(
         limit: server.limits().body,
     };
     let mut by_id: HashMap<RequestId, Running> = HashMap::new();
+    let mut opened = older::Opened::default();
     while let Some(line) = lines.next().await? {
         by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
@@ -100,42 +135,87 @@ async fn read_lines(
                 Out::new(sender).send(out).await;
             }
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
-            Line::Text(bytes) => match parse(&bytes) {
-                Ok(Message::Notification { method, params }) => {
-                    if method == "notifications/cancelled"
-                        && let Some(cancelled) = params.and_then(Cancelled::read)
-                        && let Some(request) =
-                            by_id.remove(&RequestId::read(cancelled.request_id.get()))
-                    {
-                        let reason = cancelled.reason.as_deref().unwrap_or("none given");
-                        tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
-                        request.silent.store(true, Ordering::Release);
-                        request.handle.abort();
+            Line::Text(bytes) => {
+                let mut messages = VecDeque::from([bytes]);
+                while let Some(bytes) = messages.pop_front() {
+                    let out = Out::new(sender);
+                    let server = server.clone();
+                    if let Some(draft) = draft.filter(|draft| opened.is_draft(*draft, &bytes)) {
+                        let spoken = (draft, opened.session());
+                        drafts::take(server, spoken, bytes, out, &mut by_id, running).await;
+                        continue;
+                    }
+                    match opened.take(&server, &bytes, &out).await {
+                        older::Line::Done => {}
+                        older::Line::Batch(batch) => messages.extend(batch),
+                        older::Line::Ready(session) => {
+                            running.spawn(older::tell(server, session, out, closed.clone()));
+                        }
+                        older::Line::Request(session) => {
+                            begin(&mut by_id, bytes, out, |bytes, out| {
+                                running.spawn(older::answer(server, session, bytes, out))
+                            });
+                        }
+                        older::Line::Other => match parse(&bytes) {
+                            Ok(Message::Notification { method, params }) => {
+                                if method == "notifications/cancelled" {
+                                    cancel(&mut by_id, params);
+                                }
+                            }
+                            Ok(Message::Request { .. }) => {
+                                begin(&mut by_id, bytes, out, |bytes, out| {
+                                    running.spawn(answer(server, bytes, out, closed.clone()))
+                                });
+                            }
+                            Err(_) => answer(server, bytes, out, closed.clone()).await,
+                        },
                     }
                 }
-                Ok(Message::Request { id, .. }) => {
-                    let id = RequestId::read(id.as_json());
-                    let out = Out::new(sender);
-                    let silent = out.silent.clone();
-                    let handle = running.spawn(answer(server.clone(), bytes, out, closed.clone()));
-                    by_id.insert(id, Running { handle, silent });
-                }
-                Err(_) => {
-                    answer(server.clone(), bytes, Out::new(sender), closed.clone()).await;
-                }
-            },
+            }
         }
     }
     Ok(())
 }
 
-async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
-    let caller = Caller {
+/// Begins to answer a request, so that it can be cancelled.
+fn begin(
+    by_id: &mut HashMap<RequestId, Running>,
+    bytes: Vec<u8>,
+    out: Out,
+    spawn: impl FnOnce(Vec<u8>, Out) -> AbortHandle,
+) {
+    let Ok(Message::Request { id, .. }) = parse(&bytes) else {
+        return;
+    };
+    let id = RequestId::read(id.as_json());
+    let silent = out.silent.clone();
+    let handle = spawn(bytes, out);
+    by_id.insert(id, Running { handle, silent });
+}
+
+/// Ends a request that the client no longer wants.
+fn cancel(by_id: &mut HashMap<RequestId, Running>, params: Option<&RawValue>) {
+    if let Some(cancelled) = params.and_then(Cancelled::read)
+        && let Some(request) = by_id.remove(&RequestId::read(cancelled.request_id.get()))
+    {
+        let reason = cancelled.reason.as_deref().unwrap_or("none given");
+        tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
+        request.silent.store(true, Ordering::Release);
+        request.handle.abort();
+    }
+}
+
+/// Whoever started the process.
+fn everything() -> Caller {
+    Caller {
         principal: Principal::anonymous(),
         scopes: Scopes::everything(),
         expires: None,
-    };
-    let Some(mut outgoing) = server.receive(&bytes, caller) else {
+    }
+}
+
+async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
+    let Some(mut outgoing) = server.receive(&bytes, everything()) else {
         return;
     };
     let mut open = true;
@@ -151,22 +231,6 @@ async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Rec
         match message {
             Some(message) => out.send(message).await,
             None => return,
-        }
-    }
-}
-
-/// The id of a request as it is compared: a text, however it was escaped, or a number as it was written.
-#[derive(PartialEq, Eq, Hash)]
-enum RequestId {
-    Text(String),
-    Number(String),
-}
-
-impl RequestId {
-    fn read(json: &str) -> Self {
-        match serde_json::from_str(json) {
-            Ok(text) => Self::Text(text),
-            Err(_) => Self::Number(json.to_owned()),
         }
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Tasks {
     pub(crate) store: Arc<dyn TaskStore>,
     pub(crate) options: TaskOptions,
     pub(crate) crew: Crew,
+    /// What the names of its tools begin with in the store.
+    space: String,
     watch: Watch,
 }
 
@@ -53,6 +55,7 @@ impl Tasks {
     pub(crate) fn new(
         store: Arc<dyn TaskStore>,
         options: TaskOptions,
+        space: String,
         source: &dyn Source,
     ) -> Self {
         let mut random = [0; 4];
@@ -60,9 +63,20 @@ impl Tasks {
         Self {
             store,
             crew: Crew::new(random, options.concurrent),
+            space,
             watch: Watch::default(),
             options,
         }
+    }
+
+    /// The name of a tool in the store.
+    fn stored_name(&self, tool: &str) -> String {
+        format!("{}{tool}", self.space)
+    }
+
+    /// The tool of this name in the store, if it can be one of ours.
+    fn tool_of<'a>(&self, stored: &'a str) -> Option<&'a str> {
+        stored.strip_prefix(&self.space)
     }
 }
 

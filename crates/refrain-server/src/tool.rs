@@ -27,6 +27,7 @@ pub struct Tool {
     pub(crate) once: bool,
     pub(crate) single_use: bool,
     pub(crate) task: AsTask,
+    pub(crate) live: bool,
     pub(crate) scopes: Vec<String>,
     pub(crate) needs: Vec<Needs>,
     pub(crate) start: Start,
@@ -49,6 +50,7 @@ impl Tool {
             once: false,
             single_use: false,
             task: AsTask::default(),
+            live: false,
             scopes: Vec::new(),
             needs: H::needs(),
             start: erase(handler),
@@ -96,6 +98,14 @@ impl Tool {
     /// replay log.
     pub fn single_use(mut self) -> Self {
         self.single_use = true;
+        self
+    }
+
+    /// The handler of this tool is kept in memory while its client is asked, and goes on where it was: plain async code, whose
+    /// work need not be wrapped in steps. The price is that a call depends on the instance where it began; see
+    /// [`Peers`](crate::Peers). A tool that is live cannot become a task.
+    pub fn live(mut self) -> Self {
+        self.live = true;
         self
     }
 

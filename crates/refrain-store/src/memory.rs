@@ -2,7 +2,7 @@
 
 mod entry;
 
-use crate::store::{StoreError, StoreFuture, TaskStore};
+use crate::store::{SessionStore, StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
     TaskId, TaskRow, TaskStatus,
@@ -12,7 +12,7 @@ use entry::Entry;
 use refrain_core::{
     FlowId, Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog, Source, SystemSource,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +27,7 @@ pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     source: Arc<dyn Source>,
     hints: broadcast::Sender<Hint>,
+    noted: broadcast::Sender<String>,
 }
 
 #[derive(Default)]
@@ -37,6 +38,8 @@ struct Inner {
     made: u64,
     records: HashMap<LogKey, Record>,
     tokens: HashMap<String, Token>,
+    /// By session and name.
+    notes: BTreeMap<(String, String), Token>,
 }
 
 struct Record {
@@ -62,6 +65,7 @@ impl MemoryStore {
             inner: Arc::default(),
             source,
             hints: broadcast::Sender::new(crate::HINTS),
+            noted: broadcast::Sender::new(crate::HINTS),
         }
     }
 
@@ -357,6 +361,58 @@ impl TaskStore for MemoryStore {
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
         done(Ok(self.requeue_now(id)))
+    }
+}
+
+impl SessionStore for MemoryStore {
+    fn note<'a>(
+        &'a self,
+        session: &'a str,
+        name: &'a str,
+        value: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
+        let now = self.now();
+        let note = Token {
+            bytes: value,
+            until: now + micros(keep),
+        };
+        let mut inner = self.lock();
+        let over = inner.notes.extract_if(.., |_, note| note.until <= now);
+        drop(over.take(crate::FORGOTTEN).collect::<Vec<_>>());
+        inner
+            .notes
+            .insert((session.to_owned(), name.to_owned()), note);
+        drop(inner);
+        // An error means that nobody listens.
+        let _ = self.noted.send(session.to_owned());
+        done(Ok(()))
+    }
+
+    fn take_note<'a>(&'a self, session: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
+        let now = self.now();
+        let key = (session.to_owned(), name.to_owned());
+        let note = self.lock().notes.remove(&key);
+        let taken = note.is_some_and(|note| note.until > now);
+        if taken {
+            let _ = self.noted.send(session.to_owned());
+        }
+        done(Ok(taken))
+    }
+
+    fn notes<'a>(&'a self, session: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+        let now = self.now();
+        let inner = self.lock();
+        let first = (session.to_owned(), String::new());
+        let notes = inner.notes.range(first..);
+        let own = notes.take_while(|((of, _), _)| of == session);
+        let kept = own.filter(|(_, note)| note.until > now);
+        let kept = kept.map(|((_, name), note)| (name.clone(), note.bytes.clone()));
+        done(Ok(kept.collect()))
+    }
+
+    fn noted(&self) -> broadcast::Receiver<String> {
+        self.noted.subscribe()
     }
 }
 

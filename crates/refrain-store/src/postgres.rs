@@ -12,6 +12,7 @@ macro_rules! now {
 mod connections;
 mod database;
 mod log;
+mod notes;
 mod operators;
 mod schema;
 mod tasks;
@@ -20,7 +21,7 @@ mod text;
 
 use crate::open::OpenError;
 use crate::sql::{logged, within};
-use crate::store::{StoreError, StoreFuture, TaskStore};
+use crate::store::{SessionStore, StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
     TaskId, TaskRow,
@@ -137,6 +138,30 @@ impl TaskStore for PgStore {
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
         Box::pin(within(self.requeue_task(id)))
+    }
+}
+
+impl SessionStore for PgStore {
+    fn note<'a>(
+        &'a self,
+        session: &'a str,
+        name: &'a str,
+        value: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(within(self.keep_note(session, name, value, keep)))
+    }
+
+    fn take_note<'a>(&'a self, session: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
+        Box::pin(within(self.remove_note(session, name)))
+    }
+
+    fn notes<'a>(&'a self, session: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+        Box::pin(within(self.notes_of(session)))
+    }
+
+    fn noted(&self) -> broadcast::Receiver<String> {
+        self.database.noted.subscribe()
     }
 }
 

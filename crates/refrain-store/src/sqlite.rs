@@ -5,13 +5,14 @@
 
 mod file;
 mod log;
+mod notes;
 mod operators;
 mod schema;
 mod tasks;
 
 use crate::open::OpenError;
 use crate::sql::{logged, within};
-use crate::store::{StoreFuture, TaskStore};
+use crate::store::{SessionStore, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
     TaskId, TaskRow,
@@ -31,6 +32,7 @@ use tokio::sync::broadcast;
 pub struct SqliteStore {
     file: File,
     hints: broadcast::Sender<Hint>,
+    noted: broadcast::Sender<String>,
 }
 
 impl SqliteStore {
@@ -39,6 +41,7 @@ impl SqliteStore {
         Ok(Self {
             file: File::open(path.as_ref()).await?,
             hints: broadcast::Sender::new(crate::HINTS),
+            noted: broadcast::Sender::new(crate::HINTS),
         })
     }
 
@@ -132,6 +135,30 @@ impl TaskStore for SqliteStore {
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
         Box::pin(within(self.requeue_task(id)))
+    }
+}
+
+impl SessionStore for SqliteStore {
+    fn note<'a>(
+        &'a self,
+        session: &'a str,
+        name: &'a str,
+        value: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(within(self.keep_note(session, name, value, keep)))
+    }
+
+    fn take_note<'a>(&'a self, session: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
+        Box::pin(within(self.remove_note(session, name)))
+    }
+
+    fn notes<'a>(&'a self, session: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+        Box::pin(within(self.notes_of(session)))
+    }
+
+    fn noted(&self) -> broadcast::Receiver<String> {
+        self.noted.subscribe()
     }
 }
 

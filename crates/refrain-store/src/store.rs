@@ -107,7 +107,34 @@ pub trait TaskStore: Send + Sync + 'static {
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>>;
 }
 
-/// A store of everything: tasks, and the replay log.
-pub trait Store: TaskStore + refrain_core::ReplayLog {}
+/// What is kept of the sessions of older clients beside what their ids say, shared by all instances of a fleet.
+///
+/// A note is some bytes under a name. What always holds, on every store:
+///
+/// - When [`note`](Self::note) returns, every instance finds the note, until its time is over or it is taken back.
+/// - A name is one note: a later one takes the place of an earlier one.
+pub trait SessionStore: Send + Sync + 'static {
+    /// Keeps a note for so long from now.
+    fn note<'a>(
+        &'a self,
+        session: &'a str,
+        name: &'a str,
+        value: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()>;
 
-impl<S: TaskStore + refrain_core::ReplayLog> Store for S {}
+    /// Takes a note back. `true`: it was there, and nobody else has taken it.
+    fn take_note<'a>(&'a self, session: &'a str, name: &'a str) -> StoreFuture<'a, bool>;
+
+    /// The notes of a session, in the order of their names.
+    fn notes<'a>(&'a self, session: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>>;
+
+    /// Words that a session has a new note or has lost one, as far as the store can give them, on this instance or
+    /// another. One may be lost at any time.
+    fn noted(&self) -> broadcast::Receiver<String>;
+}
+
+/// A store of everything: tasks, the replay log, and sessions.
+pub trait Store: TaskStore + refrain_core::ReplayLog + SessionStore {}
+
+impl<S: TaskStore + refrain_core::ReplayLog + SessionStore> Store for S {}

@@ -91,7 +91,15 @@ impl<S: Into<String>> From<Vec<S>> for Completion {
 
 /// Reads the params of `completion/complete`.
 pub fn decode_complete<'a>(params: Option<&'a RawValue>) -> Result<CompleteParams<'a>, RpcError> {
-    let wire: WireParams<'a> = read_params(params)?;
+    decode_with(params, |meta: Meta<'a>| meta)
+}
+
+/// Reads the params, with a `_meta` that may be of another form.
+pub(crate) fn decode_with<'a, M: Deserialize<'a>>(
+    params: Option<&'a RawValue>,
+    meta: impl FnOnce(M) -> Meta<'a>,
+) -> Result<CompleteParams<'a>, RpcError> {
+    let wire: WireParams<'a, M> = read_params(params)?;
     let invalid = |reason: &'static str| Err(RpcError::invalid_params(reason));
     let WireReference { kind, name, uri } = wire.reference;
     let reference = match (kind.0.as_ref(), name, uri) {
@@ -105,7 +113,7 @@ pub fn decode_complete<'a>(params: Option<&'a RawValue>) -> Result<CompleteParam
     };
     let given = wire.context.map(|context| context.arguments.0);
     Ok(CompleteParams {
-        meta: wire.meta,
+        meta: meta(wire.meta),
         reference,
         argument: wire.argument.name.0,
         value: wire.argument.value.0,
@@ -114,9 +122,9 @@ pub fn decode_complete<'a>(params: Option<&'a RawValue>) -> Result<CompleteParam
 }
 
 #[derive(Deserialize)]
-struct WireParams<'a> {
-    #[serde(rename = "_meta", borrow)]
-    meta: Meta<'a>,
+struct WireParams<'a, M> {
+    #[serde(rename = "_meta")]
+    meta: M,
     #[serde(rename = "ref", borrow)]
     reference: WireReference<'a>,
     #[serde(borrow)]

@@ -200,7 +200,7 @@ fn count(members: &[(Text<'_>, &RawValue)], name: &str) -> usize {
 }
 
 /// The members of any object, in the order they were sent.
-struct Members<'a>(Vec<(Text<'a>, &'a RawValue)>);
+pub(crate) struct Members<'a>(pub(crate) Vec<(Text<'a>, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -19,6 +19,8 @@ pub enum ErrorCode {
     MethodNotFound,
     /// The parameters do not fit the method (-32602).
     InvalidParams,
+    /// There is no resource of that URI (-32602; -32002 for older clients).
+    ResourceNotFound,
     /// The server failed (-32603).
     Internal,
     /// A header says something else than the body (-32020).
@@ -36,7 +38,7 @@ impl ErrorCode {
             Self::Parse => -32700,
             Self::InvalidRequest => -32600,
             Self::MethodNotFound => -32601,
-            Self::InvalidParams => -32602,
+            Self::InvalidParams | Self::ResourceNotFound => -32602,
             Self::Internal => -32603,
             Self::HeaderMismatch => -32020,
             Self::MissingCapability => -32021,
@@ -52,6 +54,7 @@ impl ErrorCode {
             Self::Parse
             | Self::InvalidRequest
             | Self::InvalidParams
+            | Self::ResourceNotFound
             | Self::HeaderMismatch
             | Self::MissingCapability
             | Self::UnsupportedVersion => 400,
@@ -101,6 +104,19 @@ impl RpcError {
     /// The parameters do not fit the method.
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorCode::InvalidParams, message)
+    }
+
+    /// There is no resource of this URI, which is repeated in the data.
+    pub fn resource_not_found(uri: &str) -> Self {
+        #[derive(Serialize)]
+        struct Data<'a> {
+            uri: &'a str,
+        }
+        Self::new(
+            ErrorCode::ResourceNotFound,
+            format!("Unknown resource: {uri}"),
+        )
+        .with_data(&Data { uri })
     }
 
     /// The server failed.

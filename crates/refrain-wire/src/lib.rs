@@ -1,4 +1,4 @@
-//! The messages of MCP 2026-07-28, read and written without I/O.
+//! The messages of MCP 2026-07-28 and of the revisions before it, read and written without I/O.
 //!
 //! Bytes come in through [`parse`], which finds the JSON-RPC envelope and leaves `params` as raw
 //! text. The dialect then reads the parameters of the one method at hand ([`decode_call`],
@@ -37,6 +37,7 @@ mod call;
 mod complete;
 mod content;
 mod decode;
+mod drafts;
 mod envelope;
 mod error;
 mod fast;
@@ -45,6 +46,7 @@ mod info;
 mod list;
 mod listen;
 mod meta;
+mod older;
 mod ratified;
 mod sampling;
 mod strict;
@@ -59,6 +61,7 @@ pub use complete::{
     CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference, decode_complete,
 };
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
+pub use drafts::{Draft, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task};
 pub use envelope::{Id, Message, Rejection, parse};
 pub use error::{ErrorCode, RpcError};
 pub use fast::read_call;
@@ -78,7 +81,13 @@ pub use listen::{
 pub use meta::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
     LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY,
-    TASKS_EXTENSION,
+    TASK_TTL_KEY, TASKS_EXTENSION,
+};
+pub use older::{
+    Agreed, Initialize, InitializeResult, Response, Revision, decode_initialize, decode_older_call,
+    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern,
+    parse_response, split_batch, write_ask, write_cancelled, write_older_change, write_older_error,
+    write_older_reply,
 };
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,

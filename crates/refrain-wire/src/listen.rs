@@ -206,18 +206,22 @@ pub fn write_acknowledged(out: &mut Vec<u8>, id: Id<'_>, filter: &Filter) {
 
 /// Writes that something changed.
 pub fn write_change(out: &mut Vec<u8>, id: Id<'_>, change: Change<'_>) {
-    let method = match change {
-        Change::Tools => "notifications/tools/list_changed",
-        Change::Prompts => "notifications/prompts/list_changed",
-        Change::Resources => "notifications/resources/list_changed",
-        Change::Resource(_) => "notifications/resources/updated",
-    };
-    notification(out, id, method, |out| {
+    notification(out, id, change_method(change), |out| {
         if let Change::Resource(uri) = change {
             out.extend_from_slice(b",\"uri\":");
             write::text(out, uri);
         }
     });
+}
+
+/// The method by which a client is told of a change.
+pub(crate) const fn change_method(change: Change<'_>) -> &'static str {
+    match change {
+        Change::Tools => "notifications/tools/list_changed",
+        Change::Prompts => "notifications/prompts/list_changed",
+        Change::Resources => "notifications/resources/list_changed",
+        Change::Resource(_) => "notifications/resources/updated",
+    }
 }
 
 /// Writes that a task changed, with all that [`TaskInfo::to_detailed`](crate::TaskInfo::to_detailed) says of it.

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -29,6 +31,8 @@ pub const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// The `_meta` key of an id that makes a repeated first request the same flow.
 pub const CALL_ID_KEY: &str = "refrain/callId";
+/// The `_meta` key of how long a task that the call becomes may live, in milliseconds.
+pub const TASK_TTL_KEY: &str = "refrain/taskTtl";
 
 /// The longest call id, in bytes.
 const CALL_ID_MAX: usize = 128;
@@ -50,6 +54,8 @@ pub struct Meta<'a> {
     pub progress_token: Option<&'a RawValue>,
     /// The id that makes a repeated first request the same flow.
     pub call_id: Option<Cow<'a, str>>,
+    /// How long a task that the call becomes may live.
+    pub task_ttl: Option<Duration>,
     /// The trace the request belongs to. In a box of its own: most requests say nothing of one.
     pub trace: Option<Box<TraceContext<'a>>>,
 }
@@ -179,6 +185,8 @@ enum MetaKey {
     ProgressToken,
     #[serde(rename = "refrain/callId")]
     CallId,
+    #[serde(rename = "refrain/taskTtl")]
+    TaskTtl,
     #[serde(rename = "traceparent")]
     Traceparent,
     #[serde(rename = "tracestate")]
@@ -211,6 +219,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
         let mut log_level: Option<LogLevel> = None;
         let mut progress_token: Option<ProgressToken<'de>> = None;
         let mut call_id: Option<CallId<'de>> = None;
+        let mut task_ttl: Option<NonZeroU64> = None;
         let mut trace = RawTrace::default();
 
         while let Some(key) = map.next_key()? {
@@ -237,6 +246,10 @@ impl<'de> Visitor<'de> for MetaVisitor {
                 MetaKey::CallId => {
                     let expected = "a string of 1 to 128 bytes";
                     once(&mut map, &mut call_id, "_meta.refrain/callId", expected)?;
+                }
+                MetaKey::TaskTtl => {
+                    let expected = "a whole number of milliseconds, at least 1";
+                    once(&mut map, &mut task_ttl, "_meta.refrain/taskTtl", expected)?;
                 }
                 MetaKey::Traceparent => {
                     once(&mut map, &mut trace.parent, "_meta.traceparent", "a value")?;
@@ -265,6 +278,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
             log_level,
             progress_token: progress_token.map(|raw| raw.0),
             call_id: call_id.map(|text| text.0),
+            task_ttl: task_ttl.map(|millis| Duration::from_millis(millis.get())),
             trace: trace.read(),
         })
     }
@@ -278,7 +292,7 @@ const LOG_LEVEL_PATH: &str = "_meta.io.modelcontextprotocol/logLevel";
 const LEVELS: &str = "one of debug, info, notice, warning, error, critical, alert, emergency";
 
 /// A string or an integer, as sent.
-struct ProgressToken<'a>(&'a RawValue);
+pub(crate) struct ProgressToken<'a>(pub(crate) &'a RawValue);
 
 impl<'de: 'a, 'a> Deserialize<'de> for ProgressToken<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -60,6 +60,10 @@ pub struct TaskParams<'a> {
     pub id: Cow<'a, str>,
     /// The answers that an update brings; none in any other request.
     pub answers: Answers<'a>,
+    /// Whether the reply to a `Get` waits until the task no longer works. Drafts have a request for that.
+    pub waits: bool,
+    /// Whether the reply to a `Cancel` shows the task. That of the drafts does.
+    pub shows: bool,
 }
 
 /// Reads the params of a request about a task.
@@ -135,6 +139,8 @@ impl<'de> Visitor<'de> for TaskSeed {
             method,
             id: id.ok_or_else(|| missing("taskId"))?.0,
             answers: answers.unwrap_or_default(),
+            waits: false,
+            shows: false,
         })
     }
 }

@@ -131,6 +131,9 @@ impl Caller {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..Implementation::default()
         });
+        if let Some(dialect) = reach.dialect {
+            builder = builder.dialect(dialect);
+        }
         if let Some(depth) = reach.trace {
             let trace = Trace::new(screen.clone(), depth, rounds);
             builder = builder.on_wire(move |wire| trace.show(wire));

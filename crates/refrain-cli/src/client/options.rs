@@ -3,8 +3,8 @@
 use super::exit::Stop;
 use super::given::Given;
 use clap::Args;
-use refrain_client::Limits;
-use refrain_wire::{LogLevel, Root};
+use refrain_client::{Dialect, Limits};
+use refrain_wire::{Draft, LogLevel, Revision, Root};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +22,10 @@ pub(super) struct Reach {
     /// The command to start with --stdio, and its arguments.
     #[arg(last = true, value_name = "COMMAND", requires = "stdio")]
     command: Vec<OsString>,
+    /// Speak this dialect, in place of the newest that the server has: an earlier revision, or draft-0, draft-1 or draft-2,
+    /// which `refrain serve --drafts` has at /drafts/0/mcp and so on.
+    #[arg(long, value_parser = dialect)]
+    pub(super) dialect: Option<Dialect>,
     /// A file with an access token in it and nothing else. Without it, the token in $REFRAIN_TOKEN is sent, if there is
     /// one.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
@@ -169,6 +173,18 @@ fn root(path: &Path) -> Result<Root, Stop> {
     Ok(Root {
         uri: uri.into(),
         name: name.map(|name| name.to_string_lossy().into_owned()),
+    })
+}
+
+fn dialect(name: &str) -> Result<Dialect, String> {
+    Dialect::from_name(name).ok_or_else(|| {
+        let drafts = Draft::ALL.iter().map(|draft| draft.name());
+        let all: Vec<&str> = Revision::ALL
+            .iter()
+            .map(|it| it.as_str())
+            .chain(drafts)
+            .collect();
+        format!("it is one of {}", all.join(", "))
     })
 }
 

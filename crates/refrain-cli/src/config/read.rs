@@ -48,6 +48,13 @@ pub(super) fn check(config: &Config, from: &From) -> Vec<Mistake> {
             format!("must be at most limits.concurrent_calls, which is {calls}, not {shed}");
         mistake(SHED_ABOVE, message);
     }
+    if config.peers.urls.is_some() && config.peers.name.is_none() {
+        let message = "needs peers.name, or --peer-name: which of them this instance is";
+        mistake("peers.urls", message.into());
+    }
+    if let Some(Err(error)) = config.peers.peers().map(|peers| peers.check()) {
+        mistake("peers.urls", format!("is of no use: {error}"));
+    }
     if config.metrics == Some(config.listen) && config.listen.port() != 0 {
         mistake("metrics", "must be another port than that of listen".into());
     }

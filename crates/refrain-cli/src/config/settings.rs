@@ -40,6 +40,8 @@ enum Place<'a> {
     Texts(&'a mut Option<Vec<String>>),
     /// One text, or a list of them.
     OneOrMore(&'a mut Option<Vec<String>>),
+    /// Texts by their names.
+    Named(&'a mut Option<BTreeMap<String, String>>),
     /// Lists of texts by their names.
     Lists(&'a mut Option<BTreeMap<String, Vec<String>>>),
     File(&'a mut Option<PathBuf>),
@@ -55,8 +57,8 @@ enum Place<'a> {
 }
 
 use Place::{
-    Address, Count, File, Given, GivenSeconds, Hosts, Lists, Log, Millis, OneOrMore, SecondAddress,
-    Seconds, Size, Store, Switch, Text, Texts,
+    Address, Count, File, Given, GivenSeconds, Hosts, Lists, Log, Millis, Named, OneOrMore,
+    SecondAddress, Seconds, Size, Store, Switch, Text, Texts,
 };
 
 /// Every setting, in the order in which they are shown; those outside of tables first, as TOML demands.
@@ -83,6 +85,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("limits.concurrent_calls", 1, "one more: HTTP 503", |c| Size(&mut c.limits.concurrent_calls)),
     number(SHED_ABOVE, 0, "three quarters of concurrent_calls if not set", |c| Size(&mut c.limits.shed_above)),
     number("limits.round_seconds", 1, "then: cut with the open asks, or an error", |c| Seconds(&mut c.limits.round_time)),
+    number("limits.live_calls", 0, "kept in memory for live tools and older clients; one more: HTTP 503", |c| Size(&mut c.limits.live_calls)),
+    number("limits.live_seconds", 1, "one of them, however long a person thinks; then: an error", |c| Seconds(&mut c.limits.live_time)),
     number("limits.idle_seconds", 1, "a connection that sends nothing: closed, after twice this at most", |c| Seconds(&mut c.limits.idle_time)),
     number("limits.drain_seconds", 0, "for what still runs when told to stop", |c| Seconds(&mut c.limits.drain_time)),
     number("limits.drain_grace_ms", 0, "from /readyz saying no to no new connections", |c| Millis(&mut c.limits.drain_grace)),
@@ -92,6 +96,10 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("limits.subscribed_resources", 0, "in one subscription", |c| Size(&mut c.limits.subscribed_resources)),
     number("limits.subscribed_bytes", 0, "of their URIs together", |c| Size(&mut c.limits.subscribed_bytes)),
     number("limits.keep_alive_ms", 1, "without a message, then a stream says that it is still there", |c| Millis(&mut c.limits.keep_alive)),
+    number("limits.session_seconds", 1, "how long a session of an older client lasts", |c| Seconds(&mut c.limits.session_time)),
+    number("limits.resume_seconds", 0, "how long an older client may come back to a stream that broke", |c| Seconds(&mut c.limits.resume_time)),
+    number("limits.resume_bytes", 0, "of such a stream that are kept", |c| Size(&mut c.limits.resume_bytes)),
+    number("limits.batch", 1, "messages of an older client in one body", |c| Size(&mut c.limits.batch)),
     number("limits.rounds", 1, "of one flow", |c| Count(&mut c.limits.flow.rounds)),
     number("limits.asks", 1, "of one round", |c| Size(&mut c.limits.flow.asks)),
     number("limits.entries", 1, "of one journal", |c| Size(&mut c.limits.flow.entries)),
@@ -111,6 +119,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("tasks.journal_bytes", 1, "a larger journal, or token that waits: an error that names the largest entry", |c| Size(&mut c.tasks.journal)),
     number("tasks.subscribed", 0, "in one subscription", |c| Size(&mut c.tasks.subscribed)),
     setting("tasks.seal", "seal what tasks hold; keys must be kept for as long as tasks live", |c| Switch(&mut c.tasks.seal)),
+    setting("peers.name", "which of the instances this one is; --peer-name counts more", |c| Given(&mut c.peers.name)).example("\"a\""),
+    setting("peers.urls", "the endpoint of each, as the others reach it; they share this list and the keys", |c| Named(&mut c.peers.urls))
+        .example("{ a = \"http://10.0.0.7:8080/mcp\", b = \"http://10.0.0.8:8080/mcp\" }"),
     setting("auth.resource", "the endpoint's URL as clients know it", |c| Given(&mut c.auth.resource))
         .example("\"https://mcp.example.com/mcp\""),
     setting("auth.authorization_servers", "who issues tokens for it; auth.jwt.issuer if not set", |c| Texts(&mut c.auth.authorization_servers))
@@ -198,6 +209,7 @@ impl Setting {
             File(file) => json!(file.as_ref().map(|file| file.to_string_lossy())),
             Given(text) => json!(text),
             Hosts(texts) | Texts(texts) | OneOrMore(texts) => json!(texts),
+            Named(texts) => json!(texts),
             Lists(lists) => json!(lists),
             Log(log) => json!(log),
             // Without its password.
@@ -231,6 +243,7 @@ impl Setting {
                     None => texts(value.get_ref())?,
                 });
             }
+            Named(place) => *place = Some(named(value.get_ref())?),
             Lists(place) => *place = Some(lists(value.get_ref())?),
             Log(place) => {
                 *place = match text(value)? {
@@ -319,6 +332,20 @@ fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
         .map(|item| match item.get_ref().as_str() {
             Some(text) => filled(text).map(str::to_owned),
             None => Err(wrong(expected, item.get_ref())),
+        })
+        .collect()
+}
+
+fn named(value: &DeValue<'_>) -> Result<BTreeMap<String, String>, String> {
+    let expected = "a table of texts in quotes";
+    let DeValue::Table(entries) = value else {
+        return Err(wrong(expected, value));
+    };
+    entries
+        .iter()
+        .map(|(name, text)| match text.get_ref().as_str() {
+            Some(text) => Ok((name.get_ref().to_string(), filled(text)?.to_owned())),
+            None => Err(wrong(expected, text.get_ref())),
         })
         .collect()
 }

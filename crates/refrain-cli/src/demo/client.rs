@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName};
 use hyper::{HeaderMap, Request, Response};
-use refrain::PROTOCOL_VERSION;
+use refrain::{Draft, PROTOCOL_VERSION};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
@@ -30,6 +30,8 @@ pub(super) struct Client {
     pub(super) principal: &'static str,
     pub(super) secret: String,
     pub(super) balancer: SocketAddr,
+    /// The draft that is spoken.
+    pub(super) draft: Option<Draft>,
 }
 
 /// One thing that is asked of the fleet.
@@ -107,6 +109,15 @@ impl Dialogue {
         }
     }
 
+    /// The same call as if it were a new one, but for what it has asked: for a dialect without state.
+    pub(super) fn anew(self) -> Self {
+        Self {
+            token: None,
+            rounds: 0,
+            ..self
+        }
+    }
+
     /// Sends the next round, with the answers to what the last one asked.
     pub(super) async fn next(&mut self, script: Script<'_>) -> Result<Round, Failure> {
         if self.rounds == ROUNDS_MAX {
@@ -142,6 +153,12 @@ impl Round {
         }
     }
 
+    /// The members of the response, as it was on the wire.
+    pub(super) fn members(&self) -> Vec<String> {
+        let said: Map<String, Value> = serde_json::from_slice(&self.seen.1).unwrap_or_default();
+        said.keys().cloned().collect()
+    }
+
     /// The keys that the round asked for.
     pub(super) fn asked(&self) -> Vec<&str> {
         match &self.outcome {
@@ -167,9 +184,16 @@ impl Client {
         if let Some(token) = token {
             params["requestState"] = token.into();
         }
-        let response = self.post("tools/call", call.tool, number, &params).await?;
+        let (response, said) = match self.draft {
+            None => {
+                let response = self.post("tools/call", call.tool, number, &params).await?;
+                let said = response.body().clone();
+                (response, said)
+            }
+            Some(draft) => self.post_in(draft, number, &params).await?,
+        };
         let sent_token_bytes = token.map_or(0, str::len);
-        read(&response, number, answers, sent_token_bytes)
+        read(&response, &said, number, answers, sent_token_bytes)
             .map_err(|error| format!("round {number} of {}: {error}", call.tool).into())
     }
 
@@ -195,6 +219,36 @@ impl Client {
     }
 }
 
+impl Client {
+    /// The same client, speaking a draft.
+    pub(super) fn speaking(&self, draft: Draft) -> Self {
+        Self {
+            draft: Some(draft),
+            ..self.clone()
+        }
+    }
+
+    /// Sends a round of a call in a draft. Gives what came back, and what it says.
+    async fn post_in(
+        &self,
+        draft: Draft,
+        id: u32,
+        params: &Value,
+    ) -> Result<(Response<Bytes>, Bytes), Failure> {
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        let (body, exchanged) = draft.write_request(&call.to_string())?;
+        let request = Request::post(draft.path())
+            .header(HOST, self.balancer.to_string())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream")
+            .header(AUTHORIZATION, format!("Bearer {}", self.secret))
+            .body(Full::from(body))?;
+        let response = exchange(self.balancer, request, REQUEST_TIME).await?;
+        let said = exchanged.read_reply(std::str::from_utf8(response.body())?);
+        Ok((response, said.into()))
+    }
+}
+
 /// What every request says of its client.
 pub(super) fn meta() -> Value {
     json!({
@@ -214,6 +268,7 @@ pub(super) fn meta() -> Value {
 /// Makes sense of a response, and checks that all who had a hand in it say the same.
 fn read(
     response: &Response<Bytes>,
+    said: &Bytes,
     number: u32,
     answers: Map<String, Value>,
     sent_token_bytes: usize,
@@ -225,7 +280,7 @@ fn read(
         format!("unexpected answer {}: {start}", response.status())
     };
     let instance = header(headers, &SERVED_BY).ok_or_else(unexpected)?;
-    let reply: Value = serde_json::from_slice(response.body()).map_err(|_| unexpected())?;
+    let reply: Value = serde_json::from_slice(said).map_err(|_| unexpected())?;
     let outcome = outcome(&reply).ok_or_else(unexpected)?;
     let did = header(headers, &ROUND).map(Explained::parse).transpose()?;
     if let Some(explained) = &did {

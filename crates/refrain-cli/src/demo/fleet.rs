@@ -139,7 +139,7 @@ impl Fleet {
             .map_err(|error| format!("the path of this binary is not known: {error}"))?;
         let mut command = Command::new(&binary);
         command
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--drafts"])
             .args(["--explain", recipe.name])
             .args(["--accounts", &recipe.accounts.to_string()])
             .args(["--store", &recipe.store])

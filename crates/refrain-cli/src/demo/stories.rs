@@ -1,6 +1,7 @@
 //! The stories of the documents. Each plays calls, round by round, and checks what it claims.
 
 mod asking;
+mod drafts;
 mod lasting;
 mod moving;
 mod refused;
@@ -31,11 +32,17 @@ pub(super) enum Story {
     Refused,
     /// The echo as a task, whose instance is killed while it works
     Task,
+    /// The weather in the sketch that came first
+    Sketch,
+    /// The weather in the first draft
+    FirstDraft,
+    /// The work item in the second draft
+    SecondDraft,
 }
 
 impl Story {
     /// All of them, in the order in which they are told.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Weather,
         Self::WorkItem,
         Self::Together,
@@ -44,6 +51,9 @@ impl Story {
         Self::Killed,
         Self::Refused,
         Self::Task,
+        Self::Sketch,
+        Self::FirstDraft,
+        Self::SecondDraft,
     ];
 
     /// The name on the command line.
@@ -57,6 +67,9 @@ impl Story {
             Self::Killed => "killed",
             Self::Refused => "refused",
             Self::Task => "task",
+            Self::Sketch => "sketch",
+            Self::FirstDraft => "first-draft",
+            Self::SecondDraft => "second-draft",
         }
     }
 
@@ -75,6 +88,9 @@ impl Story {
             Self::Killed => "An instance killed",
             Self::Refused => "Refused tokens",
             Self::Task => "The echo as a task",
+            Self::Sketch => "The sketch",
+            Self::FirstDraft => "The first draft",
+            Self::SecondDraft => "The second draft",
         }
     }
 
@@ -113,6 +129,18 @@ impl Story {
                 "Nobody has to wait: the call becomes a task, which lives in a store. It asks, and is \
                  answered, through any instance, and outlives the one that works on it."
             }
+            Self::Sketch => {
+                "How it began: the call is made again with all the answers, and nothing else goes back \
+                 and forth. The same runtime speaks it, at a path of its own."
+            }
+            Self::FirstDraft => {
+                "The first draft has a state to send back, beside the id of the message, and each \
+                 answer is in a result of its own. The tool is the one of the first story."
+            }
+            Self::SecondDraft => {
+                "The second draft moves asks and state into the result, and says nowhere which kind \
+                 of result it is. The tool is the one of the second story, and so are its rounds."
+            }
         }
     }
 
@@ -126,6 +154,9 @@ impl Story {
             Self::Killed => moving::killed(world).await,
             Self::Refused => refused::refused(world).await,
             Self::Task => lasting::task(world).await,
+            Self::Sketch => drafts::sketch(world).await,
+            Self::FirstDraft => drafts::first(world).await,
+            Self::SecondDraft => drafts::second(world).await,
         }
     }
 }

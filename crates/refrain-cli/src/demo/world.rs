@@ -37,6 +37,7 @@ impl World {
             principal,
             secret: files.secret(),
             balancer: balancer.address(),
+            draft: None,
         };
         let (alice, bob) = (client("alice"), client("bob"));
         let tokens = format!("alice {}\nbob {}\n", alice.secret, bob.secret);

@@ -21,6 +21,12 @@ pub(super) async fn analyze_data(cx: Cx, args: AnalyzeData) -> Result<String> {
 /// Tells the weather and the capital of France: a form and a model's answer, asked for in one round.
 #[tool]
 pub(super) async fn weather_and_capital(cx: Cx, args: GetWeather) -> Result<String> {
+    let capital = login_and_capital(&cx).await?;
+    Ok(format!("{}\n{capital}", weather(&args.location)))
+}
+
+/// Asks for a GitHub username and for the capital of France at once, and gives the capital.
+pub(super) async fn login_and_capital(cx: &Cx) -> Result<String> {
     let question = SamplingParams::new(100)
         .user("What is the capital of France?")
         .hint("claude-3-sonnet")
@@ -31,7 +37,7 @@ pub(super) async fn weather_and_capital(cx: Cx, args: GetWeather) -> Result<Stri
         cx.elicit::<Login>("github_login", GITHUB),
         cx.sample("capital_of_france", question),
     )?;
-    Ok(format!("{}\n{}", weather(&args.location), capital.text()))
+    Ok(capital.text())
 }
 
 /// Lists the roots of the client's project.

@@ -4,9 +4,9 @@ use refrain::prelude::*;
 use serde_json::{Map, Value};
 
 #[derive(Deserialize, JsonSchema)]
-struct Echo {
+pub(super) struct Echo {
     /// What to echo; asked for where it is missing.
-    text: Option<String>,
+    pub(super) text: Option<String>,
 }
 
 #[derive(Deserialize, Elicit)]

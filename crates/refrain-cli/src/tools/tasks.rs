@@ -8,7 +8,7 @@ use refrain::prelude::*;
 use std::time::Duration;
 
 /// How often clients of the documents look after their echo.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the echo of the documents may live.
 const ECHO_TTL: Duration = Duration::from_secs(60);
 /// The parts of a virtual machine's disk.

@@ -50,6 +50,24 @@ pub(super) async fn place_order(cx: Cx, ledger: State<Ledger>, args: PlaceOrder)
     ))
 }
 
+#[derive(Deserialize, Elicit)]
+struct Wanted {
+    /// The seat to take instead.
+    seat: String,
+}
+
+/// Gives a seat back, asks which one is wanted instead, and takes that. It is written as for older clients, without steps, and
+/// waits in memory for the answer.
+#[tool(live)]
+pub(super) async fn change_seat(cx: Cx, ledger: State<Ledger>) -> Result<String> {
+    ledger.record("seat given back")?;
+    let Wanted { seat } = cx
+        .elicit("seat", "Which seat would you like instead?")
+        .await?;
+    ledger.record(&format!("seat {seat} taken"))?;
+    Ok(format!("You have seat {seat} now."))
+}
+
 #[derive(Deserialize, JsonSchema)]
 struct Sum {
     /// The last number to add; the first one is 1.

@@ -140,8 +140,10 @@ histogram refrain_token_size_bytes
 counter refrain_entries_replayed
 counter refrain_steps_run
 counter refrain_tasks
+counter refrain_live
 gauge refrain_tasks_running
 gauge refrain_calls_running
+gauge refrain_live_calls
 gauge refrain_subscriptions
 gauge refrain_draining
 ";

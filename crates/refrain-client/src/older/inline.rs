@@ -7,9 +7,9 @@ use crate::ask::{Answer, Ask, Asker};
 use crate::client::{Inner, Request, back_off};
 use crate::error::{ErrorKind, Unanswered};
 use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
+use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use refrain_wire::{AskKind, CallKind, ErrorCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,6 +46,7 @@ impl Inner {
         let mut withdrawing: HashMap<String, AbortHandle> = HashMap::new();
         let mut unanswered: Vec<Unanswered> = Vec::new();
         let mut asked = 0;
+        let mut beside = self.setup.beside.join();
         loop {
             let message = {
                 let mut next = pin!(exchange.next());
@@ -54,6 +55,13 @@ impl Inner {
                 loop {
                     tokio::select! {
                         message = &mut next => break message?,
+                        Some(Incoming::Request { id, method, params }) = beside.next() => {
+                            let ask = self.accept(&mut asked, answering.len(), id, method, params)?;
+                            let (handle, registration) = AbortHandle::new_pair();
+                            withdrawing.insert(ask.id.to_string(), handle);
+                            let answer = self.answer_one(ask, &asker, session);
+                            answering.push(Abortable::new(answer, registration));
+                        }
                         Some(answer) = answering.next(), if !answering.is_empty() => {
                             if let Ok((id, without)) = answer {
                                 withdrawing.remove(&id);
@@ -84,28 +92,49 @@ impl Inner {
                     self.setup.news.tell(&method, params.as_deref());
                 }
                 Incoming::Request { id, method, params } => {
-                    asked += u64::from(method != PING);
-                    let limit = self.setup.limits.asks;
-                    if asked > limit as u64 || answering.len() >= limit {
-                        let asks = limit + 1;
-                        let kind = ErrorKind::TooManyAsks { asks, limit };
-                        return Err(LinkError::Final(kind));
-                    }
+                    let ask = self.accept(&mut asked, answering.len(), id, method, params)?;
                     let (handle, registration) = AbortHandle::new_pair();
-                    let id_text = id.to_string();
-                    withdrawing.insert(id_text.clone(), handle);
-                    let asked = Asked {
-                        id,
-                        key: format!("ask-{asked}"),
-                        method,
-                        params,
-                    };
-                    let answer = self.answer_asked(asked, &asker, session);
-                    let answer = answer.map(|without| (id_text, without));
+                    withdrawing.insert(ask.id.to_string(), handle);
+                    let answer = self.answer_one(ask, &asker, session);
                     answering.push(Abortable::new(answer, registration));
                 }
             }
         }
+    }
+
+    /// Takes in one more ask, unless there were too many.
+    fn accept(
+        &self,
+        asked: &mut u64,
+        open: usize,
+        id: Value,
+        method: String,
+        params: Option<Box<RawValue>>,
+    ) -> Result<Asked, LinkError> {
+        *asked += u64::from(method != PING);
+        let limit = self.setup.limits.asks;
+        if *asked > limit as u64 || open >= limit {
+            let asks = limit + 1;
+            return Err(LinkError::Final(ErrorKind::TooManyAsks { asks, limit }));
+        }
+        let key = format!("ask-{asked}");
+        Ok(Asked {
+            id,
+            key,
+            method,
+            params,
+        })
+    }
+
+    /// Has one ask answered, and says which: as text, the id of the server's request.
+    async fn answer_one(
+        &self,
+        asked: Asked,
+        asker: &Arc<Asker>,
+        session: &Session,
+    ) -> (String, Option<Unanswered>) {
+        let id = asked.id.to_string();
+        (id, self.answer_asked(asked, asker, session).await)
     }
 
     /// Has one ask answered, and sends the answer. Says so, if there is none.

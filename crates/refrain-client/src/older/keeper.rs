@@ -1,10 +1,10 @@
 //! What goes on beside the calls to an older server over HTTP: it is heard on a stream of its own, told of requests
 //! nobody waits for any longer, and told when the session is over.
 
-use super::{Session, take_stray};
+use super::{Beside, Session, take_stray};
 use crate::client::back_off;
 use crate::news::News;
-use crate::transport::{HttpLink, LinkError, Outgoing};
+use crate::transport::{HttpLink, Incoming, LinkError, Outgoing};
 use futures_util::FutureExt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,9 +30,10 @@ impl Keeper {
         link: Arc<HttpLink>,
         session: watch::Receiver<Session>,
         news: News,
+        beside: Beside,
     ) -> Self {
         let (cancelled, waiting) = mpsc::unbounded_channel();
-        let ending = tokio::spawn(keep(link, session, waiting, news));
+        let ending = tokio::spawn(keep(link, session, waiting, (news, beside)));
         Self { cancelled, ending }
     }
 
@@ -54,10 +55,10 @@ async fn keep(
     link: Arc<HttpLink>,
     mut session: watch::Receiver<Session>,
     mut cancelled: mpsc::UnboundedReceiver<u64>,
-    news: News,
+    (news, beside): (News, Beside),
 ) {
     let present = session.borrow_and_update().clone();
-    let mut hearing = pin!(hear(&link, present, &news).fuse());
+    let mut hearing = pin!(hear(&link, present, &news, &beside).fuse());
     loop {
         tokio::select! {
             id = cancelled.recv() => match id {
@@ -69,7 +70,7 @@ async fn keep(
             },
             changed = session.changed() => if changed.is_ok() {
                 let present = session.borrow_and_update().clone();
-                hearing.set(hear(&link, present, &news).fuse());
+                hearing.set(hear(&link, present, &news, &beside).fuse());
             } else {
                 break;
             },
@@ -88,7 +89,7 @@ async fn keep(
 }
 
 /// Hears what the server says outside of calls, for as long as it says something.
-async fn hear(link: &Arc<HttpLink>, session: Session, news: &News) {
+async fn hear(link: &Arc<HttpLink>, session: Session, news: &News, beside: &Beside) {
     let mut silent = 0;
     while silent < SILENT_MAX {
         silent += 1;
@@ -96,6 +97,13 @@ async fn hear(link: &Arc<HttpLink>, session: Session, news: &News) {
             Ok(Some(mut stream)) => {
                 while let Ok(message) = stream.next().await {
                     silent = 0;
+                    let message = match message {
+                        ask @ Incoming::Request { .. } => match beside.offer(ask) {
+                            Ok(()) => continue,
+                            Err(ask) => ask,
+                        },
+                        message => message,
+                    };
                     if let Some(answer) = take_stray(message, news) {
                         post(link, &Outgoing::unanswered(answer, session.headers())).await;
                     }

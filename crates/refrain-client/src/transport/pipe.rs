@@ -131,7 +131,7 @@ impl PipeLink {
         let id = message.id.unwrap_or_default();
         let shared = self.shared();
         let heard = Arc::new(Notify::new());
-        let route = Route::new(Arc::clone(&heard), message.is_call);
+        let route = Route::new(Arc::clone(&heard), message);
         lock(&shared.routes).by_id.insert(id, route);
         let mut exchange = PipeExchange {
             id,
@@ -324,7 +324,8 @@ impl Shared {
             message: line,
             status: None,
         });
-        match read_message(line, None) {
+        let draft = lock(&self.routes).draft_of(line);
+        match read_message(line, None, draft.as_deref()) {
             Ok((id, message)) => self.route(id.as_ref(), message),
             // Servers greet, or are started by tools that do. What matters is that their messages are whole.
             Err(why) => {

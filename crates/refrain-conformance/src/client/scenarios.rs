@@ -14,10 +14,21 @@ pub(super) async fn tools_call(client: &Client) -> Result<(), ClientError> {
     call(client, "add_numbers", json!({"a": 5, "b": 3})).await
 }
 
-/// Makes a request, whose metadata is looked at. The server refuses the version the first time.
-pub(super) async fn request_metadata(client: &Client) -> Result<(), ClientError> {
+/// Makes a request, whose metadata is looked at, or what came before it. A server of the present revision refuses the
+/// version the first time.
+pub(super) async fn lists(client: &Client) -> Result<(), ClientError> {
     client.tools().await?;
     Ok(())
+}
+
+/// Calls a tool that asks with something filled in beforehand.
+pub(super) async fn defaults(client: &Client) -> Result<(), ClientError> {
+    call(client, "test_client_elicitation_defaults", json!({})).await
+}
+
+/// Calls a tool whose stream breaks before there is a reply.
+pub(super) async fn retry(client: &Client) -> Result<(), ClientError> {
+    call(client, "test_reconnection", json!({})).await
 }
 
 /// Makes a request of every kind that has headers of its own, for everything that is listed.

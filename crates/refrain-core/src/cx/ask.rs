@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::AskError;
-use crate::flow::{Phase, Shared, SlotId, State, end_quietly, is_driving};
+use crate::flow::{Phase, Shared, SlotId, State, is_driving};
 use crate::journal::{Entry, Held, Key, Kind, fingerprint};
 use crate::{Elicit, Form};
 use refrain_wire::{
@@ -244,13 +244,11 @@ impl<T> Future for AskFuture<'_, T> {
                 if state.may_go_on() {
                     this.look(&mut state, task.waker(), outside)
                 } else {
-                    let ended = state.ended;
                     drop(state);
-                    shared.kick();
-                    if ended {
-                        end_quietly(shared);
-                    }
-                    return Poll::Pending;
+                    return match shared.is_over() {
+                        true => Poll::Ready(Err(over(&this.key.name))),
+                        false => Poll::Pending,
+                    };
                 }
             };
             let Poll::Ready((index, held)) = found else {
@@ -369,6 +367,12 @@ pub(super) fn roots(_: &str, _: Option<&Form>, json: &str) -> Decoded<Vec<Root>>
         |error| Decoded::Invalid(error.to_string()),
         |answer| Decoded::Value(answer.roots),
     )
+}
+
+fn over(name: &str) -> AskError {
+    AskError::Over {
+        name: name.to_owned(),
+    }
 }
 
 fn declined(name: &str) -> AskError {

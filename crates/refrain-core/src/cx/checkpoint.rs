@@ -1,7 +1,7 @@
 //! Checkpoints, and the end of a call.
 
 use super::Cx;
-use crate::flow::{Phase, SlotId, end_quietly, in_step, is_driving};
+use crate::flow::{Phase, SlotId, in_step, is_driving};
 use crate::journal::Saved;
 use crate::{Error, Result};
 use std::borrow::Cow;
@@ -50,13 +50,11 @@ impl Future for CheckpointFuture<'_> {
         let outside = !is_driving(shared);
         let mut state = shared.lock();
         if !state.may_go_on() {
-            let ended = state.ended;
             drop(state);
-            shared.kick();
-            if ended {
-                end_quietly(shared);
-            }
-            return Poll::Pending;
+            return match shared.is_over() {
+                true => Poll::Ready(Err(Error::over())),
+                false => Poll::Pending,
+            };
         }
         if let Some(id) = this.id {
             if state

@@ -1,7 +1,7 @@
 //! How a call becomes a task.
 
 use super::Cx;
-use crate::flow::{Phase, SlotId, end_quietly, is_driving};
+use crate::flow::{Phase, SlotId, is_driving};
 use crate::{Error, Result};
 use std::future::Future;
 use std::pin::Pin;
@@ -28,13 +28,11 @@ impl Future for DetachFuture<'_> {
         let outside = !is_driving(shared);
         let mut state = shared.lock();
         if !state.may_go_on() {
-            let ended = state.ended;
             drop(state);
-            shared.kick();
-            if ended {
-                end_quietly(shared);
-            }
-            return Poll::Pending;
+            return match shared.is_over() {
+                true => Poll::Ready(Err(Error::over())),
+                false => Poll::Pending,
+            };
         }
         if state.is_task() || !shared.env.can_detach {
             return Poll::Ready(Ok(()));

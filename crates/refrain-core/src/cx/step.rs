@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::error::StoredError;
-use crate::flow::{Mark, Phase, Shared, SlotId, StepSignal, end_quietly, is_driving};
+use crate::flow::{Mark, Phase, Shared, SlotId, StepSignal, is_driving};
 use crate::journal::{Entry, FlowId, Held, Key, Kind};
 use crate::replay::{Keep, LogError, LogKey, Recorded, ReplayLog};
 use crate::{Error, ErrorKind, Result};
@@ -69,7 +69,7 @@ enum Go {
     Deliver(Held),
     Run,
     Wait,
-    Stop { ended: bool },
+    Stop,
 }
 
 impl<F, T, E> Future for StepFuture<'_, F, T>
@@ -118,13 +118,10 @@ where
                 shared.kick();
                 Poll::Ready(read(this.key, &held))
             }
-            Go::Stop { ended } => {
-                shared.kick();
-                if ended {
-                    end_quietly(shared);
-                }
-                Poll::Pending
-            }
+            Go::Stop => match shared.is_over() {
+                true => Poll::Ready(Err(Error::over())),
+                false => Poll::Pending,
+            },
             Go::Wait | Go::Run => {
                 shared.kick();
                 Poll::Pending
@@ -144,7 +141,7 @@ fn before(
 ) -> Go {
     let mut state = shared.lock();
     if !state.may_go_on() {
-        return Go::Stop { ended: state.ended };
+        return Go::Stop;
     }
     if let Some(index) = state.find(key) {
         if !state.take_turn(id, index, waker, outside) {
@@ -182,7 +179,7 @@ fn before(
 fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outside: bool) -> Go {
     let mut state = shared.lock();
     if state.ended {
-        return Go::Stop { ended: true };
+        return Go::Stop;
     }
     if let Some(slot) = state.slot(id)
         && matches!(slot.phase, Phase::Running(_))
@@ -193,7 +190,7 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
     let held = match to_be_repeated(&held) {
         Some(error) if state.is_task() => {
             state.retry = Some(error);
-            return Go::Stop { ended: false };
+            return Go::Stop;
         }
         // The log could not be reached, and nothing is there that could try again.
         Some(error) if key.kind == Kind::Once => to_held::<()>(Err(Error::internal(error))),
@@ -201,7 +198,7 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
     };
     let entry = Entry::new(key.clone(), 0, held);
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
-        return Go::Stop { ended: false };
+        return Go::Stop;
     };
     if state.should_shed(&shared.env) {
         state.park(id, Phase::Parked, waker, outside);

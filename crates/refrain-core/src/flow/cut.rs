@@ -62,6 +62,9 @@ impl State {
     /// Asks the environment once whether to hand the flow on, and stays by a yes.
     pub(crate) fn should_shed(&mut self, env: &Env) -> bool {
         let is_task = self.is_task();
+        if self.is_in_memory() {
+            return false;
+        }
         if !self.shedding && (is_task || self.sheds < env.limits.sheds) {
             let hand_on = |pressure: &Arc<dyn Pressure>| match is_task {
                 true => pressure.hand_task_on(),
@@ -191,7 +194,7 @@ impl State {
             });
         }
         self.own_state = reply.state;
-        if self.is_task() {
+        if self.publishes() {
             self.ended = true;
             let now = env.source.now();
             return Ok(Event::Write(self.write_explicit(flow, now, asked, asks)));

@@ -27,7 +27,9 @@ pub enum Event {
     /// The handler wants to become a task: put [`Flow::snapshot`] into a store, then call [`Flow::become_task`] or
     /// [`Flow::stay`], and poll again.
     Detach,
-    /// In a task: write this before anything else. What comes next is said in it.
+    /// In a task: write this before anything else. What comes next is said in it. In a flow whose home is memory there is
+    /// nothing to write, but asks to publish or to withdraw: call [`Flow::written`], and poll again unless the
+    /// flow [is over](Flow::is_over).
     Write(Write),
     /// The handler returned. The flow is over.
     Done(Result<Outcome, Error>),
@@ -281,7 +283,11 @@ impl Flow {
                     .cut_explicit(&self.shared.env, self.shared.flow, reply)
                     .unwrap_or_else(|error| Event::Done(Err(error)))
             }
-            done => Event::Done(done),
+            done => {
+                let repeated = |error: &Error| matches!(error.kind(), ErrorKind::Retry);
+                state.over = !(state.is_task() && done.as_ref().is_err_and(repeated));
+                Event::Done(done)
+            }
         }
     }
 
@@ -313,6 +319,8 @@ impl Flow {
         let mut wake = Vec::new();
         {
             let mut state = self.shared.lock();
+            // One that has ended by an incomplete reply is run again.
+            state.over |= !state.ended && state.is_in_memory();
             state.ended = true;
         }
         if let Some(handler) = self.handler.take() {
@@ -360,7 +368,7 @@ impl Rest<'_> {
         if self.forget_abandoned(state) || self.rise(state) {
             return Decision::Again;
         }
-        if state.is_task() {
+        if state.publishes() {
             return self.decide_task(state);
         }
         if state.running > 0 {
@@ -383,7 +391,8 @@ impl Rest<'_> {
         Decision::Cut(state.cut(self.shared.flow))
     }
 
-    /// The same for a task, which is written before it waits, and goes on while it asks.
+    /// The same for a task, which is written before it waits, and goes on while it asks; and for a flow in memory, which
+    /// only goes on.
     fn decide_task(&mut self, state: &mut State) -> Decision {
         let parked = |slot: &Slot| matches!(slot.phase, Phase::Parked | Phase::Held);
         if state.running == 0 && state.shedding && state.slots.iter().any(parked) {
@@ -408,6 +417,7 @@ impl Rest<'_> {
         let limits = &self.shared.env.limits;
         if state.passes_limit_of_asks(state.open_asks(), limits)
             || state.passes_limit_of_entries(limits)
+            || state.passes_limit_in_memory(limits)
         {
             return Decision::Again;
         }

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// What surrounds one round of a flow: who calls, what the client can do, and how far the handler may go.
+#[derive(Clone)]
 pub struct Env {
     /// Who is calling.
     pub principal: Principal,

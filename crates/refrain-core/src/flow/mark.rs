@@ -45,6 +45,11 @@ pub(crate) fn end_quietly(shared: &Arc<Shared>) {
     }
 }
 
+/// Is this thread inside a driver's poll of any flow?
+pub(super) fn is_driving_any() -> bool {
+    DRIVING.with(Cell::get) != 0
+}
+
 /// Is this thread inside the driver's poll of this flow?
 pub(crate) fn is_driving(shared: &Arc<Shared>) -> bool {
     DRIVING.with(Cell::get) == Arc::as_ptr(shared) as usize

@@ -5,7 +5,7 @@
 //! destructors, wakers) never runs while the lock is held.
 
 use super::env::Env;
-use super::mark::{in_step, is_driving};
+use super::mark::{end_quietly, in_step, is_driving, is_driving_any};
 use super::reply::{Fault, Note, Stats};
 use super::signal::{PassCounter, StepSignal};
 use super::task::TaskState;
@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub(crate) last_progress: Option<f64>,
     pub(crate) fault: Option<Fault>,
     pub(crate) ended: bool,
+    /// The call itself is over, and not only this round of it.
+    pub(crate) over: bool,
     pub(crate) running: usize,
     pub(crate) shedding: bool,
     /// A checkpoint asked for other work to be let in.
@@ -109,7 +111,7 @@ pub(crate) struct State {
     pub(super) trace: Option<Traceparent>,
     /// What the handler says of how it stands, and nobody has taken yet.
     pub(crate) status: Option<String>,
-    /// There in a flow whose home is a store.
+    /// There in a flow whose home is a store, or memory.
     pub(super) task: Option<Box<TaskState>>,
     /// Why the flow could not be made a task.
     pub(crate) no_task: Option<String>,
@@ -155,6 +157,7 @@ impl Shared {
                 last_progress: None,
                 fault: None,
                 ended: false,
+                over: false,
                 running: 0,
                 shedding: false,
                 yielding: false,
@@ -182,6 +185,25 @@ impl Shared {
     /// When the flow must be over, in seconds since 1970.
     pub(crate) fn deadline(&self) -> u64 {
         self.lock().deadline
+    }
+
+    /// An operation may not go on. Is it to be told that its call is over? If not, it waits to be dropped with its handler;
+    /// or, where its round was only set down, its task is ended: what it would do next is done in another round.
+    pub(crate) fn is_over(self: &Arc<Self>) -> bool {
+        self.kick();
+        let (ended, over) = {
+            let state = self.lock();
+            (state.ended, state.over)
+        };
+        if !ended || is_driving(self) {
+            return false;
+        }
+        // The handler of another call is not ended for it.
+        if over || is_driving_any() {
+            return true;
+        }
+        end_quietly(self);
+        false
     }
 
     /// Has the driver look again, after a change made from another task.
@@ -289,11 +311,11 @@ impl State {
     /// Notes a checkpoint. In a task: is it to be written now?
     pub(crate) fn keep_checkpoint(&mut self, env: &Env) -> bool {
         match &mut self.task {
-            Some(task) => {
+            Some(task) if !task.in_memory => {
                 task.keep_checkpoint();
                 task.wants_checkpoint(&*env.source)
             }
-            None => false,
+            _ => false,
         }
     }
 

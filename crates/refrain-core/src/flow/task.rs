@@ -19,13 +19,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How long a computation goes on between two checkpoints that are written.
 const BETWEEN_CHECKPOINTS: Duration = Duration::from_secs(1);
 
-/// What a flow knows of its store.
+/// What a flow knows of its store, or of the memory that is its home instead.
 #[derive(Debug, Default)]
 pub(crate) struct TaskState {
+    /// Nothing is written: the flow stays where it is. See [`memory`](super::memory).
+    pub(super) in_memory: bool,
     /// Entries that are written, or are being written.
     kept: usize,
     /// Asks that are published and have no answer.
-    published: Vec<Published>,
+    pub(super) published: Vec<Published>,
     /// Keys whose answers came in and are not written yet.
     taken: Vec<String>,
     /// Every key that an ask was published under.
@@ -41,8 +43,8 @@ pub(crate) struct TaskState {
 }
 
 #[derive(Debug)]
-struct Published {
-    asked: Asked,
+pub(super) struct Published {
+    pub(super) asked: Asked,
     /// Was it made by this run of the handler, and not only by an earlier one?
     made_here: bool,
 }
@@ -114,16 +116,17 @@ impl TaskState {
 
 impl State {
     pub(crate) fn is_task(&self) -> bool {
-        self.task.is_some()
+        self.task.as_ref().is_some_and(|task| !task.in_memory)
     }
 
     /// Has the handler seen or done anything that is not written?
     pub(crate) fn is_unwritten(&self) -> bool {
         self.task.as_ref().is_some_and(|task| {
-            self.entries.len() > task.kept
-                || task.checkpoint
-                || !task.taken.is_empty()
-                || task.under_way.is_some()
+            !task.in_memory
+                && (self.entries.len() > task.kept
+                    || task.checkpoint
+                    || !task.taken.is_empty()
+                    || task.under_way.is_some())
         })
     }
 
@@ -236,6 +239,8 @@ impl State {
             task.wrote_at = micros(now);
             task.checkpoint = false;
             task.under_way = Some(held);
+            // What is asked in memory counts as a round, as it would elsewhere.
+            self.round += u32::from(task.in_memory && !asks.is_empty());
         }
         Write {
             snapshot: self.snapshot(flow, asked),
@@ -345,14 +350,18 @@ impl State {
         wakers
     }
 
-    fn take_in(&mut self, wire_key: &str, json: &str) -> Option<Waker> {
+    /// What has come for an ask that is published. `held` says what of it enters the journal.
+    pub(super) fn take_in(
+        &mut self,
+        wire_key: &str,
+        held: impl FnOnce(&Asked) -> Option<Held>,
+    ) -> Option<Waker> {
         let task = self.task.as_mut()?;
         let known = |p: &Published| *p.asked.wire_key == *wire_key;
         let at = task.published.iter().position(known)?;
         let asked = task.published.remove(at).asked;
         task.taken.push(wire_key.to_owned());
-        if fits(&asked, json) {
-            let held = Held::Value(json.into());
+        if let Some(held) = held(&asked) {
             self.entries
                 .push(Entry::new(asked.key, asked.fingerprint, held));
         }
@@ -434,9 +443,10 @@ impl Flow {
         wake.into_iter().for_each(Waker::wake);
     }
 
-    /// An answer came for the task, under this key. It is not asked for any more, whatever it says.
+    /// An answer came for what was published, under this key. It is not asked for any more, whatever it says.
     pub fn answer(&mut self, wire_key: &str, json: &str) {
-        let wake = self.shared.lock().take_in(wire_key, json);
+        let held = |asked: &Asked| fits(asked, json).then(|| Held::Value(json.into()));
+        let wake = self.shared.lock().take_in(wire_key, held);
         self.due = true;
         wake.into_iter().for_each(Waker::wake);
     }
@@ -460,6 +470,11 @@ impl Flow {
         let write = self.shared.write(then, withdraw);
         self.end();
         write
+    }
+
+    /// Was rest reported, and has nothing happened since?
+    pub fn rests(&self) -> bool {
+        self.shared.lock().rests()
     }
 
     /// When the handler wants to be polled again because of the time.

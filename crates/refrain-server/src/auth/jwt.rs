@@ -8,8 +8,8 @@ mod keys;
 
 use super::web::web;
 use super::{AuthFuture, Authenticator, Caller, Refused, Scopes, bearer_token};
+use crate::remote::Remote;
 use demands::Demands;
-use fetch::Remote;
 use http::HeaderMap;
 use jsonwebtoken::crypto::aws_lc;
 use jwk::NoKey;

@@ -40,6 +40,15 @@ impl Scopes {
         text.split_ascii_whitespace().collect()
     }
 
+    /// Their names; `None` for every scope there is.
+    pub(crate) fn names(&self) -> Option<Vec<String>> {
+        match &self.0 {
+            Granted::Everything => None,
+            Granted::Nothing => Some(Vec::new()),
+            Granted::Only(scopes) => Some(scopes.iter().cloned().collect()),
+        }
+    }
+
     /// Is this scope among them?
     pub fn has(&self, scope: &str) -> bool {
         match &self.0 {

@@ -5,18 +5,27 @@ use std::net::IpAddr;
 
 /// A URL that was checked.
 #[derive(Clone, Debug)]
-pub(super) struct Web {
-    pub(super) uri: Uri,
-    pub(super) tls: bool,
+pub(crate) struct Web {
+    pub(crate) uri: Uri,
+    pub(crate) tls: bool,
     /// The host, without the brackets of an IPv6 address.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     /// Scheme, host and port as they are written.
-    pub(super) origin: String,
+    pub(crate) origin: String,
 }
 
 /// Checks a URL, or says what is wrong with it.
-pub(super) fn web(text: &str) -> Result<Web, &'static str> {
+pub(crate) fn web(text: &str) -> Result<Web, &'static str> {
+    let web = any_web(text)?;
+    if !web.tls && !is_loopback(&web.host) {
+        return Err("plain http is for this machine only: use https");
+    }
+    Ok(web)
+}
+
+/// The same, for a server in a network of one's own: plain `http` will do.
+pub(crate) fn any_web(text: &str) -> Result<Web, &'static str> {
     if text.contains('#') {
         return Err("it may not have a fragment");
     }
@@ -34,8 +43,7 @@ pub(super) fn web(text: &str) -> Result<Web, &'static str> {
         .unwrap_or(host);
     let tls = match scheme {
         "https" => true,
-        "http" if is_loopback(host) => false,
-        "http" => return Err("plain http is for this machine only: use https"),
+        "http" => false,
         _ => return Err("it is not an https URL"),
     };
     if host.is_empty() {

@@ -1,6 +1,8 @@
 //! The body of a response: one piece, or a stream of events.
 
 use super::pulse::Busy;
+use crate::live::RelayStream;
+use crate::older::Reader;
 use crate::outgoing::Outgoing;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -19,6 +21,11 @@ pub struct Body(Inner);
 enum Inner {
     Full(Option<Bytes>),
     Events(Box<EventStream>),
+    Replayed(Box<ReplayedStream>),
+    Relayed {
+        stream: Box<RelayStream>,
+        _busy: Busy,
+    },
 }
 
 impl Body {
@@ -30,8 +37,20 @@ impl Body {
         Self(Inner::Full(Some(bytes)))
     }
 
+    /// The stream of a peer, handed on.
+    pub(super) fn relayed(stream: RelayStream, busy: Busy) -> Self {
+        Self(Inner::Relayed {
+            stream: Box::new(stream),
+            _busy: busy,
+        })
+    }
+
     pub(super) fn events(stream: EventStream) -> Self {
         Self(Inner::Events(Box::new(stream)))
+    }
+
+    pub(super) fn replayed(stream: ReplayedStream) -> Self {
+        Self(Inner::Replayed(Box::new(stream)))
     }
 }
 
@@ -46,6 +65,8 @@ impl http_body::Body for Body {
         let data = match &mut self.0 {
             Inner::Full(bytes) => bytes.take(),
             Inner::Events(stream) => ready!(stream.poll_next(cx)),
+            Inner::Replayed(stream) => ready!(stream.poll_next(cx)),
+            Inner::Relayed { stream, .. } => ready!(stream.poll_next(cx)),
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
@@ -57,7 +78,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Inner::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Inner::Events(_) => SizeHint::new(),
+            Inner::Events(_) | Inner::Replayed(_) | Inner::Relayed { .. } => SizeHint::new(),
         }
     }
 }
@@ -87,6 +108,56 @@ impl EventStream {
         let over = loop {
             match self.outgoing.poll_next(cx) {
                 Poll::Ready(Some(message)) => event(&mut out, &message),
+                Poll::Ready(None) => break true,
+                Poll::Pending => break false,
+            }
+        };
+        if out.is_empty() && !over {
+            ready!(self.keep_alive.as_mut().poll(cx));
+            out.extend_from_slice(b":\n\n");
+        }
+        if !out.is_empty() {
+            let next = Instant::now() + self.every;
+            self.keep_alive.as_mut().reset(next);
+        }
+        Poll::Ready((!out.is_empty()).then(|| out.into()))
+    }
+}
+
+/// A stream that its client may come back to. Dropping it ends nothing but the reading.
+#[derive(Debug)]
+pub(super) struct ReplayedStream {
+    reader: Reader,
+    /// Is the client to be told first where the stream begins, so that it can come back before there is a message?
+    greets: bool,
+    keep_alive: Pin<Box<Sleep>>,
+    every: Duration,
+    _busy: Busy,
+}
+
+impl ReplayedStream {
+    pub(super) fn new(reader: Reader, greets: bool, keep_alive: Duration, busy: Busy) -> Self {
+        Self {
+            reader,
+            greets,
+            keep_alive: Box::pin(tokio::time::sleep(keep_alive)),
+            every: keep_alive,
+            _busy: busy,
+        }
+    }
+
+    /// All messages that are ready, or a sign of life when there was none for a while.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut out = Vec::new();
+        if std::mem::take(&mut self.greets) {
+            out.extend_from_slice(format!("id: {}\ndata:\n\n", self.reader.id()).as_bytes());
+        }
+        let over = loop {
+            match self.reader.poll_next(cx) {
+                Poll::Ready(Some((_, message))) => {
+                    out.extend_from_slice(format!("id: {}\n", self.reader.id()).as_bytes());
+                    event(&mut out, &message);
+                }
                 Poll::Ready(None) => break true,
                 Poll::Pending => break false,
             }

@@ -78,6 +78,7 @@ pub(super) struct Heads<'a> {
     version: Head<'a>,
     method: Head<'a>,
     name: Head<'a>,
+    relay: Head<'a>,
 }
 
 /// One header: its last value, and whether there were several.
@@ -98,11 +99,17 @@ impl<'a> Heads<'a> {
                 "mcp-protocol-version" => &mut heads.version,
                 "mcp-method" => &mut heads.method,
                 "mcp-name" => &mut heads.name,
+                "refrain-relay" => &mut heads.relay,
                 _ => continue,
             };
             head.twice |= head.value.replace(value).is_some();
         }
         heads
+    }
+
+    /// What a peer says that has handed the request on.
+    pub(super) fn relay(&self) -> Option<&'a HeaderValue> {
+        self.relay.value
     }
 
     pub(super) fn is_json(&self) -> bool {

@@ -30,6 +30,9 @@ impl HttpService {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
         record::sent("", &out);
+        if let Some(exchange) = &self.exchange {
+            out = exchange.write_reply(&out).unwrap_or_default();
+        }
         let mut response = Response::new(Body::full(out.into()));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, JSON);
@@ -91,6 +94,10 @@ impl HttpService {
 
     /// The answer where it is known who is calling, and they may not.
     pub(super) fn forbid(&self, id: Id<'_>, missing: MissingScopes) -> Response<Body> {
+        self.forbidden(Some(id), missing)
+    }
+
+    fn forbidden(&self, id: Option<Id<'_>>, missing: MissingScopes) -> Response<Body> {
         let challenge = Challenge {
             error: Some("insufficient_scope"),
             scope: &missing.0,
@@ -99,9 +106,14 @@ impl HttpService {
         }
         .to_header();
         let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
-        let mut response = self.refuse(refusal, status, Some(id), &missing.into());
+        let mut response = self.refuse(refusal, status, id, &missing.into());
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
+    }
+
+    /// The same, for a request that has no id.
+    pub(super) fn forbid_session(&self, missing: MissingScopes) -> Response<Body> {
+        self.forbidden(None, missing)
     }
 
     fn metadata_url(&self) -> Option<&str> {

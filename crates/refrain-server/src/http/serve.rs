@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use refrain_wire::Draft;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -32,9 +33,25 @@ pub async fn serve(
     hosts: AllowedHosts,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let front = Front::Endpoint(HttpService::new(server.clone(), hosts));
+    serve_with_drafts(listener, server, Vec::new(), hosts, shutdown).await
+}
+
+/// The same, with a server for each of these drafts at its [path](Draft::path).
+pub async fn serve_with_drafts(
+    listener: TcpListener,
+    server: Server,
+    drafts: Vec<(Draft, Server)>,
+    hosts: AllowedHosts,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let servers: Vec<Server> = drafts.iter().map(|(_, server)| server.clone()).collect();
+    let servers = [vec![server.clone()], servers].concat();
+    let drafts = drafts.into_iter();
+    let drafts = drafts.map(|(draft, server)| HttpService::of_draft(draft, server, hosts.clone()));
+    let drafts = drafts.collect();
+    let front = Front::Endpoint(HttpService::new(server.clone(), hosts), drafts);
     let mut connections = Connections::new(front);
-    let worker = Worker::start(&server);
+    let workers: Vec<Worker> = servers.iter().map(Worker::start).collect();
     let mut shutdown = std::pin::pin!(shutdown);
     let grace = tokio::time::sleep(Duration::ZERO);
     let mut grace = std::pin::pin!(grace);
@@ -45,16 +62,18 @@ pub async fn serve(
             () = connections.tend(&listener) => {}
             () = &mut shutdown, if !stopping => {
                 stopping = true;
-                server.start_draining();
-                worker.stop();
+                servers.iter().for_each(Server::start_draining);
+                workers.iter().for_each(Worker::stop);
                 let end = tokio::time::Instant::now() + server.limits().drain_grace;
                 grace.as_mut().reset(end);
-                tracing::info!(running = server.running(), "draining");
+                tracing::info!(running = running(&servers), "draining");
             }
             () = &mut grace, if stopping => break,
         }
     }
     drop(listener);
+    // Nobody can come back for what waits here.
+    server.close_live();
     // Whoever is at work is waited for; the others would only wait for requests.
     for connection in &connections.open {
         connection.pulse.finish();
@@ -62,11 +81,21 @@ pub async fn serve(
     let all = async { while connections.tasks.join_next().await.is_some() {} };
     let in_time = tokio::time::timeout(server.limits().drain_time, all).await;
     if in_time.is_err() {
-        let running = server.running();
+        let running = running(&servers);
         tracing::warn!(running, "the drain time is over: running calls are dropped");
     }
-    worker.stopped(server.limits().drain_time).await;
+    let patience = server.limits().drain_time;
+    let mut stopping = JoinSet::new();
+    for worker in workers {
+        stopping.spawn(worker.stopped(patience));
+    }
+    while stopping.join_next().await.is_some() {}
     Ok(())
+}
+
+/// How many calls these servers run.
+fn running(servers: &[Server]) -> usize {
+    servers.iter().map(Server::running).sum()
 }
 
 /// Serves `/metrics`, `/healthz` and `/readyz` until `shutdown` is done, and no calls. For a port that only those who
@@ -102,14 +131,14 @@ fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
 /// What a port answers.
 #[derive(Clone)]
 enum Front {
-    Endpoint(HttpService),
+    Endpoint(HttpService, Arc<[HttpService]>),
     Metrics(Server, Option<Arc<AllowedHosts>>),
 }
 
 impl Front {
     fn server(&self) -> &Server {
         match self {
-            Self::Endpoint(service) => &service.server,
+            Self::Endpoint(service, _) => &service.server,
             Self::Metrics(server, _) => server,
         }
     }
@@ -216,7 +245,7 @@ async fn route(
         return Ok(plain(StatusCode::FORBIDDEN, reason));
     }
     Ok(match (request.uri().path(), front) {
-        ("/mcp", Front::Endpoint(service)) => service.handle_with(request, Some(pulse)).await,
+        ("/mcp", Front::Endpoint(service, _)) => service.handle_with(request, Some(pulse)).await,
         ("/metrics", Front::Metrics(server, _)) => {
             let mut response = Response::new(Body::full(server.metrics_text().into()));
             let content_type = HeaderValue::from_static(METRICS_CONTENT_TYPE);
@@ -228,10 +257,15 @@ async fn route(
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
         ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
-        (path, Front::Endpoint(service)) => match MetadataService::new(&service.server) {
-            Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
-            _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
-        },
+        (path, Front::Endpoint(service, drafts)) => {
+            if let Some(service) = drafts.iter().find(|service| service.is_at(path)) {
+                return Ok(service.handle_with(request, Some(pulse)).await);
+            }
+            match MetadataService::new(&service.server) {
+                Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
+                _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
+            }
+        }
         (_, Front::Metrics(..)) => plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
     })
 }

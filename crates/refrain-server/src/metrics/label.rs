@@ -83,6 +83,7 @@ impl Outcome {
             | ErrorCode::InvalidRequest
             | ErrorCode::MethodNotFound
             | ErrorCode::InvalidParams
+            | ErrorCode::ResourceNotFound
             | ErrorCode::HeaderMismatch
             | ErrorCode::UnsupportedVersion => Self::InvalidParams,
             ErrorCode::Internal => Self::InternalError,
@@ -179,6 +180,49 @@ impl Label for TaskEvent {
     }
 }
 
+/// What happens to calls whose home is memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LiveCount {
+    /// One was parked here.
+    Parked,
+    /// One was given up: its time was over, its client went away, or the instance is stopping.
+    GivenUp,
+    /// A request was handed to the peer that holds its call.
+    Relayed,
+    /// A request could not be handed to the peer that holds its call.
+    RelayFailed,
+    /// A request came for a call that is held elsewhere, by no peer.
+    Elsewhere,
+    /// A request came for a call that is not held here any more.
+    Gone,
+}
+
+impl Label for LiveCount {
+    const ALL: &'static [Self] = &[
+        Self::Parked,
+        Self::GivenUp,
+        Self::Relayed,
+        Self::RelayFailed,
+        Self::Elsewhere,
+        Self::Gone,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parked => "parked",
+            Self::GivenUp => "given_up",
+            Self::Relayed => "relayed",
+            Self::RelayFailed => "relay_failed",
+            Self::Elsewhere => "elsewhere",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 /// Why a request was refused before a call began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -214,6 +258,8 @@ pub(crate) enum Refusal {
     UnsupportedVersion,
     /// No place for a subscription or for suggestions (503); a call is counted as a round.
     Busy,
+    /// The session is not one, or is over (404).
+    Session,
 }
 
 impl Refusal {
@@ -222,7 +268,9 @@ impl Refusal {
         match code {
             ErrorCode::Parse => Self::Parse,
             ErrorCode::MethodNotFound => Self::UnknownMethod,
-            ErrorCode::InvalidParams | ErrorCode::MissingCapability => Self::InvalidParams,
+            ErrorCode::InvalidParams
+            | ErrorCode::ResourceNotFound
+            | ErrorCode::MissingCapability => Self::InvalidParams,
             ErrorCode::HeaderMismatch => Self::HeaderMismatch,
             ErrorCode::UnsupportedVersion => Self::UnsupportedVersion,
             ErrorCode::InvalidRequest | ErrorCode::Internal => Self::InvalidRequest,
@@ -248,6 +296,7 @@ impl Label for Refusal {
         Self::HeaderMismatch,
         Self::UnsupportedVersion,
         Self::Busy,
+        Self::Session,
     ];
 
     fn index(self) -> usize {
@@ -272,6 +321,7 @@ impl Label for Refusal {
             Self::HeaderMismatch => "header_mismatch",
             Self::UnsupportedVersion => "unsupported_version",
             Self::Busy => "busy",
+            Self::Session => "session",
         }
     }
 }
@@ -305,6 +355,35 @@ pub(crate) enum Other {
     Listen,
     /// About a task.
     Task(TaskMethod),
+    /// A session is opened.
+    Initialize,
+    /// Whether anybody is there.
+    Ping,
+    /// Which log messages a session wants.
+    SetLevel,
+    /// A session wants to hear of a resource.
+    Subscribe,
+    /// A session no longer wants to.
+    Unsubscribe,
+}
+
+impl Other {
+    /// What a request in a session is about, if it is no call.
+    pub(crate) fn of_older(method: &str) -> Option<Self> {
+        let known = [
+            Self::List(Listing::Tools),
+            Self::List(Listing::Prompts),
+            Self::List(Listing::Resources),
+            Self::List(Listing::ResourceTemplates),
+            Self::Complete,
+            Self::Initialize,
+            Self::Ping,
+            Self::SetLevel,
+            Self::Subscribe,
+            Self::Unsubscribe,
+        ];
+        known.into_iter().find(|known| known.name() == method)
+    }
 }
 
 impl Label for Other {
@@ -319,6 +398,11 @@ impl Label for Other {
         Self::Task(TaskMethod::Get),
         Self::Task(TaskMethod::Update),
         Self::Task(TaskMethod::Cancel),
+        Self::Initialize,
+        Self::Ping,
+        Self::SetLevel,
+        Self::Subscribe,
+        Self::Unsubscribe,
     ];
 
     fn index(self) -> usize {
@@ -328,6 +412,11 @@ impl Label for Other {
             Self::Complete => 5,
             Self::Listen => 6,
             Self::Task(method) => 7 + method as usize,
+            Self::Initialize => 10,
+            Self::Ping => 11,
+            Self::SetLevel => 12,
+            Self::Subscribe => 13,
+            Self::Unsubscribe => 14,
         }
     }
 
@@ -338,6 +427,11 @@ impl Label for Other {
             Self::Complete => "completion/complete",
             Self::Listen => "subscriptions/listen",
             Self::Task(method) => method.as_str(),
+            Self::Initialize => "initialize",
+            Self::Ping => "ping",
+            Self::SetLevel => "logging/setLevel",
+            Self::Subscribe => "resources/subscribe",
+            Self::Unsubscribe => "resources/unsubscribe",
         }
     }
 }
@@ -408,6 +502,7 @@ mod tests {
         each_is_at_its_index::<CallKind>();
         each_is_at_its_index::<Other>();
         each_is_at_its_index::<TaskEvent>();
+        each_is_at_its_index::<LiveCount>();
         each_is_at_its_index::<AskKind>();
         each_is_at_its_index::<OpenError>();
     }

@@ -1,10 +1,12 @@
 //! The beginning of a round: find the handler, check the caller and the arguments, open the token.
 
-use super::{Round, Stage, Tally, span};
+use super::resumed::Resumed;
+use super::{Parks, Round, Stage, Tally, span};
 use crate::auth::Caller;
 use crate::catalog::{RegisteredTemplate, RegisteredTool, written};
 use crate::dispatch::{Begin, no_place};
 use crate::handler::{Run, Start as StartHandler};
+use crate::live::{LiveFlow, LivePlace, Recipe, Wishes};
 use crate::metrics::TargetCounts;
 use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
@@ -13,10 +15,11 @@ use crate::server::Server;
 use crate::tasks::Seed;
 use http::HeaderMap;
 use refrain_core::{
-    Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, Outcome, Pressure, Principal, Start, Stats,
+    Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, OpenError, Outcome, Pressure, Principal,
+    Sealer, Snapshot, Start, Stats,
 };
 use refrain_wire::{
-    Call, CallKind, Capability, Reply, ResultBody, RpcError, ToolResult, parse_value,
+    Call, CallKind, Capability, LogLevel, Reply, ResultBody, RpcError, ToolResult, parse_value,
 };
 use serde_json::{Value, json};
 use std::future::ready;
@@ -31,6 +34,7 @@ impl From<RpcError> for Begin {
 }
 
 /// What a call is aimed at.
+#[derive(Clone)]
 pub(crate) enum Target {
     Tool(Arc<RegisteredTool>),
     Prompt(Arc<Prompt>),
@@ -46,6 +50,11 @@ impl Target {
             Self::Resource(resource) => &resource.start,
             Self::Template(known) => &known.template.start,
         }
+    }
+
+    /// Is its handler kept in memory between two rounds?
+    fn is_live(&self) -> bool {
+        matches!(self, Self::Tool(tool) if tool.tool.live)
     }
 
     /// The scopes that a caller needs for it.
@@ -68,7 +77,7 @@ impl Target {
     }
 
     /// The URI it was registered under; of a template that is its text.
-    fn uri(&self) -> Option<&str> {
+    pub(super) fn uri(&self) -> Option<&str> {
         match self {
             Self::Tool(_) | Self::Prompt(_) => None,
             Self::Resource(resource) => Some(&resource.info.uri),
@@ -109,16 +118,26 @@ pub(crate) enum Token {
     Fetched,
 }
 
+/// Where a flow waits while its client is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// With the client: each round is a request of its own.
+    Client,
+    /// In memory: what is asked goes out while the round goes on, as [`RoundEvent::Asks`](super::RoundEvent::Asks).
+    Memory,
+}
+
 /// Begins a round of a call.
 pub(crate) fn begin(
     server: &Server,
     call: &Call<'_>,
     token: Token,
+    home: Home,
     caller: Caller,
     headers: Option<&HeaderMap>,
 ) -> Begin {
     let mut tally = Tally::begin(call.kind, &caller.principal);
-    match try_begin(server, call, token, caller, headers, &mut tally) {
+    match try_begin(server, call, token, home, caller, headers, &mut tally) {
         Ok(mut round) => {
             round.tally = Some(tally);
             Begin::Round(round)
@@ -134,6 +153,7 @@ fn try_begin(
     server: &Server,
     call: &Call<'_>,
     from: Token,
+    home: Home,
     caller: Caller,
     headers: Option<&HeaderMap>,
     tally: &mut Tally,
@@ -152,7 +172,6 @@ fn try_begin(
     // Before anything else is said, so that a caller who may not does not learn what there is.
     let access = &server.0.access;
     access.allow(&caller, needed).map_err(Begin::Forbidden)?;
-    let principal = caller.principal;
     let (target, variables) = found?;
     let mut arguments = match variables {
         Some(variables) => Some(variables),
@@ -164,29 +183,51 @@ fn try_begin(
     };
     check(&target, &call.target, &mut arguments, headers)?;
     let sealer = &server.0.sealer;
-    let binding = sealer.bind(&principal, call.kind, &call.target, arguments.as_ref());
+    let binding = sealer.bind(
+        &caller.principal,
+        call.kind,
+        &call.target,
+        arguments.as_ref(),
+    );
+    let parks = home == Home::Client && target.is_live();
     let mut start = match &call.state {
         None => {
+            let first = sealer.first(&binding, call.meta.call_id.as_deref());
+            let again = parks && call.meta.call_id.is_some();
+            if again && let Some(attached) = server.0.live.again(first.flow()) {
+                let round = Resumed {
+                    target: &target,
+                    binding,
+                    place,
+                    at: first,
+                };
+                return Ok(round.attach(server, call, attached));
+            }
             tally.call(&server.0.metrics);
-            Start::first(
-                sealer.first(&binding, call.meta.call_id.as_deref()),
-                call.answers.as_ref(),
-            )
+            Start::first(first, call.answers.as_ref())
+        }
+        Some(token) if Sealer::looks_live(token) => {
+            let opened = sealer.open_live(&binding, token);
+            let held = opened.map_err(|reason| refuse(server, tally, reason))?;
+            let round = Resumed {
+                target: &target,
+                binding,
+                place,
+                at: Snapshot::first(held.flow, held.deadline).at_round(held.round),
+            };
+            return round.resume(server, call, held, caller);
         }
         Some(token) => {
             let opened = match from {
                 Token::Sent => sealer.open(&binding, token),
                 Token::Fetched => sealer.open_of_any_length(&binding, token),
             };
-            let snapshot = opened.map_err(|reason| {
-                tracing::warn!(%reason, target = tally.target(), "a token was refused");
-                server.0.metrics.token_refused(reason);
-                refused()
-            })?;
+            let snapshot = opened.map_err(|reason| refuse(server, tally, reason))?;
             Start::resumed(snapshot, call.answers.as_ref())
                 .map_err(|error| RpcError::invalid_params(error.to_string()))?
         }
     };
+    let principal = caller.principal;
     let (once, single_use, version, output) = match &target {
         Target::Tool(tool) => (
             tool.tool.once,
@@ -213,13 +254,22 @@ fn try_begin(
         Target::Tool(tool) => seed(server, call, tool, &principal)?,
         _ => None,
     };
+    let in_memory = parks || home == Home::Memory;
+    let seed = seed.filter(|_| !in_memory);
+    let parks = parks.then(|| Parks {
+        flow: start.flow(),
+        deadline: start.deadline(),
+        has_call_id: call.meta.call_id.is_some(),
+        wishes: wishes(call),
+    });
     let env = Env {
         principal,
         uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
         capabilities: call.meta.capabilities,
         extensions: call.meta.extensions.map(ToOwned::to_owned),
-        log_level: call.meta.log_level,
-        wants_progress: call.meta.progress_token.is_some(),
+        // A handler that is parked says it all: each of its rounds hears what it wants to.
+        log_level: parks.map_or(call.meta.log_level, |_| Some(LogLevel::Debug)),
+        wants_progress: parks.is_some() || call.meta.progress_token.is_some(),
         source: server.0.source.clone(),
         limits: server.0.limits.flow.clone(),
         pressure: Some(server.0.load.clone() as Arc<dyn Pressure>),
@@ -227,8 +277,26 @@ fn try_begin(
         can_detach: seed.is_some(),
     };
     let arguments = arguments.unwrap_or_else(|| json!({}));
-    let handler = |cx| run_handler(server, &target, &call.target, cx, arguments);
-    let flow = span.in_scope(|| Flow::new(env, start, handler));
+    let (flow, live, place) = if in_memory {
+        let live_place = enter_live(server)?;
+        let recipe = Recipe {
+            target,
+            name: call.target.to_string(),
+            arguments,
+            env,
+        };
+        // One that is parked lets go of the place with its request.
+        let (mine, place) = match parks {
+            Some(_) => (None, Some(place)),
+            None => (Some(place), None),
+        };
+        let live = span.in_scope(|| LiveFlow::new(server, recipe, start, mine, live_place));
+        (None, Some(Box::new(live)), place)
+    } else {
+        let handler = |cx| run_handler(server, &target, &call.target, cx, arguments);
+        let flow = span.in_scope(|| Flow::new(env, start, handler));
+        (Some(flow), None, Some(place))
+    };
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
@@ -239,7 +307,9 @@ fn try_begin(
     let claims = matches!(stage, Stage::Claim(_));
     let mut round = Box::new(Round {
         server: server.clone(),
-        flow: Some(flow),
+        flow,
+        live,
+        parks,
         stage,
         binding,
         kind: call.kind,
@@ -254,12 +324,38 @@ fn try_begin(
         handed_on: false,
         tally: None,
         span,
-        place: Some(place),
+        place,
     });
     if !claims {
         round.start();
     }
     Ok(round)
+}
+
+/// What the client wants to hear in this round.
+pub(super) fn wishes(call: &Call<'_>) -> Wishes {
+    Wishes {
+        progress: call.meta.progress_token.is_some(),
+        log: call.meta.log_level,
+    }
+}
+
+/// A token did not open: counts that, and gives the one and only answer to it.
+fn refuse(server: &Server, tally: &Tally, reason: OpenError) -> RpcError {
+    tracing::warn!(%reason, target = tally.target(), "a token was refused");
+    server.0.metrics.token_refused(reason);
+    refused()
+}
+
+/// Takes a place for a call whose home is memory.
+fn enter_live(server: &Server) -> Result<LivePlace, Begin> {
+    if server.is_draining() || server.0.live.is_closed() {
+        return Err(Begin::Busy(RpcError::internal(
+            "this instance is stopping, and takes no live calls on; call again",
+        )));
+    }
+    let place = server.0.live_places.enter();
+    place.ok_or_else(|| Begin::Busy(no_place(server.0.limits.live_calls, "live calls")))
 }
 
 /// What a task is made of, if the client knows tasks and the server has a store for them.
@@ -281,6 +377,7 @@ fn seed(
         arguments: call.arguments.map(ToOwned::to_owned),
         capabilities: call.meta.capabilities,
         extensions: call.meta.extensions.map(ToOwned::to_owned),
+        ttl: call.meta.task_ttl,
     }))
 }
 
@@ -310,7 +407,7 @@ fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), Rpc
                 return Ok((Target::Resource(resource.clone()), None));
             }
             let Some((variables, template)) = catalog.template_of(name) else {
-                return Err(unknown("resource").with_data(&json!({"uri": name})));
+                return Err(RpcError::resource_not_found(name));
             };
             Ok((Target::Template(template.clone()), Some(variables)))
         }

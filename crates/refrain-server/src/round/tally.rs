@@ -46,8 +46,12 @@ impl Tally {
             Begin::Reply(reply) => self.end(metrics, outcome(reply, self.kind), None),
             Begin::Forbidden(_) => self.end(metrics, Outcome::InsufficientScope, None),
             Begin::Busy(_) => self.end(metrics, Outcome::Busy, None),
-            // Counted by the transport that refuses, or no end at all.
-            Begin::Refused(_) | Begin::Round(_) | Begin::Later(_) | Begin::Listen(_) => {}
+            // Counted by the transport that refuses, by the peer that holds the call, or no end at all.
+            Begin::Refused(_)
+            | Begin::Round(_)
+            | Begin::Later(_)
+            | Begin::Listen(_)
+            | Begin::Relay(_) => {}
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Seed {
     pub(crate) arguments: Option<Box<RawValue>>,
     pub(crate) capabilities: Capabilities,
     pub(crate) extensions: Option<Box<RawValue>>,
+    /// How long the client wants the task to live at most.
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// A call as it is kept for whoever runs its task. New members may come; none may go.
@@ -119,15 +121,16 @@ impl Server {
         };
         let call = serde_json::to_vec(&call).expect("raw JSON and plain values can be written");
         let options = &tasks.options;
+        let longest = tool.task.ttl.unwrap_or(options.ttl);
         let whose = (&id, &seed.owner);
         let new = NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
-            tool: tool.info.name.clone(),
+            tool: tasks.stored_name(&tool.info.name),
             call: self.shut(whose, Part::Call, &call),
             journal: self.shut_journal(whose, &snapshot, &tool.version),
             status_message: flow.take_status(),
-            ttl: tool.task.ttl.unwrap_or(options.ttl),
+            ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
             claimed: here.then(|| (tasks.crew.worker.clone(), options.lease)),
             id: id.clone(),

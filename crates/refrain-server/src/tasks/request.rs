@@ -8,8 +8,9 @@ use crate::dispatch::{Begin, no_place};
 use crate::server::Server;
 use crate::tasks::Tasks;
 use crate::tasks::vault::Part;
+use crate::tasks::worker::next_hint;
 use refrain_core::Principal;
-use refrain_store::{StoreError, Task, TaskId, TaskStatus};
+use refrain_store::{Hint, StoreError, Task, TaskId, TaskStatus};
 use refrain_wire::{
     AskKind, Capability, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
     check_answer_shape,
@@ -88,6 +89,7 @@ pub(crate) fn answer(
         .enter()
         .ok_or_else(|| Begin::Busy(no_place(server.0.limits.concurrent_calls, "calls")))?;
     let (server, method) = (server.clone(), params.method);
+    let (waits, shows) = (params.waits, params.shows);
     let id = TaskId::parse(&params.id);
     let given = params.answers.0.into_iter();
     let given: Given = given
@@ -95,10 +97,14 @@ pub(crate) fn answer(
         .collect();
     Ok(Box::pin(async move {
         let _place = place;
-        let time = server.limits().round_time;
-        let doing = server.task_request(method, id, given, &caller);
-        let done = tokio::time::timeout(time, doing).await;
-        let done = done.unwrap_or_else(|_| Err(slow(time)));
+        let done = if waits {
+            server.task_at_rest(id, &caller).await
+        } else {
+            let time = server.limits().round_time;
+            let doing = server.task_request(method, shows, id, given, &caller);
+            let done = tokio::time::timeout(time, doing).await;
+            done.unwrap_or_else(|_| Err(slow(time)))
+        };
         match done {
             Ok(reply) => Ok(reply),
             Err(not_done) => not_done.told().map(Reply::Error),
@@ -117,6 +123,7 @@ impl Server {
     async fn task_request(
         &self,
         method: TaskMethod,
+        shows: bool,
         id: Option<TaskId>,
         given: Given,
         caller: &Caller,
@@ -127,10 +134,7 @@ impl Server {
         let task = self.task(tasks, &id, caller).await?;
         let owner = &caller.principal;
         let there = match method {
-            TaskMethod::Get => {
-                let info = self.task_info(task, owner).ok_or(NotDone::Unreadable)?;
-                return Ok(Reply::Complete(info.to_detailed()));
-            }
+            TaskMethod::Get => return self.show(task, owner),
             TaskMethod::Update => {
                 let answers = self.answers(task, owner, given)?;
                 // Nothing to take in: the task was there a moment ago, which will do.
@@ -138,10 +142,41 @@ impl Server {
             }
             TaskMethod::Cancel => tasks.store.cancel(&id, owner).await?,
         };
-        if there {
-            Ok(Reply::complete(json!({})))
-        } else {
-            Err(NotDone::Unknown)
+        if !there {
+            return Err(NotDone::Unknown);
+        }
+        if shows {
+            let task = self.task(tasks, &id, caller).await?;
+            return self.show(task, owner);
+        }
+        Ok(Reply::complete(json!({})))
+    }
+
+    fn show(&self, task: Task, owner: &Principal) -> Result<Reply, NotDone> {
+        let info = self.task_info(task, owner).ok_or(NotDone::Unreadable)?;
+        Ok(Reply::Complete(info.to_detailed()))
+    }
+
+    /// How a task stands as soon as it no longer works, or this instance is to stop.
+    async fn task_at_rest(&self, id: Option<TaskId>, caller: &Caller) -> Result<Reply, NotDone> {
+        let (Some(id), Some(tasks)) = (id, &self.0.tasks) else {
+            return Err(NotDone::Unknown);
+        };
+        let time = self.limits().round_time;
+        let mut hints = Some(tasks.store.hints());
+        loop {
+            let reading = self.task(tasks, &id, caller);
+            let read = tokio::time::timeout(time, reading).await;
+            let task = read.unwrap_or_else(|_| Err(slow(time)))?;
+            if task.status != TaskStatus::Working || self.is_draining() {
+                return self.show(task, &caller.principal);
+            }
+            let news = async {
+                let other = |hint: Hint| hint.task != id;
+                while next_hint(&mut hints).await.is_some_and(other) {}
+            };
+            // A hint may be lost.
+            let _ = tokio::time::timeout(tasks.options.look, news).await;
         }
     }
 
@@ -154,9 +189,10 @@ impl Server {
     ) -> Result<Task, NotDone> {
         let task = tasks.store.get(id, &caller.principal).await?;
         let task = task.ok_or(NotDone::Unknown)?;
+        let name = tasks.tool_of(&task.tool).ok_or(NotDone::Unknown)?;
         let catalog = self.catalog().clone();
         // A tool that is gone needs nothing any more.
-        let tool = catalog.tools.get(&task.tool);
+        let tool = catalog.tools.get(name);
         let needed = tool.map_or(&[][..], |tool| &tool.tool.scopes);
         let allowed = self.0.access.allow(caller, needed);
         allowed.map_err(NotDone::Forbidden)?;

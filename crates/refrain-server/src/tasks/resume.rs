@@ -1,6 +1,6 @@
 //! A task that was claimed is taken up again, or it is said why it cannot be.
 
-use super::TaskOptions;
+use super::Tasks;
 use super::create::StoredCall;
 use super::failures::{too_often, too_old};
 use super::run::Running;
@@ -19,7 +19,7 @@ impl Server {
     pub(super) async fn take_up(&self, claimed: Claimed, asked: Instant) {
         let Some(tasks) = &self.0.tasks else { return };
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
-        match self.resume(claimed, &tasks.options) {
+        match self.resume(claimed, tasks) {
             Ok(running) => self.run_here(running, lease, revision, asked),
             Err(commit) => {
                 match tasks.store.commit(&lease, (*commit).clone()).await {
@@ -34,7 +34,8 @@ impl Server {
         }
     }
 
-    fn resume(&self, claimed: Claimed, options: &TaskOptions) -> Result<Running, Box<Commit>> {
+    fn resume(&self, claimed: Claimed, tasks: &Tasks) -> Result<Running, Box<Commit>> {
+        let options = &tasks.options;
         let id = &claimed.lease.task;
         let last = claimed.last_error.as_deref();
         let whose = (id, &claimed.owner);
@@ -60,7 +61,8 @@ impl Server {
             })
         };
         // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
-        let Some(tool) = self.catalog().tools.get(&claimed.tool).cloned() else {
+        let name = tasks.tool_of(&claimed.tool).unwrap_or_default();
+        let Some(tool) = self.catalog().tools.get(name).cloned() else {
             return Err(put_back("no instance has the tool"));
         };
         let call = self.unshut(whose, Part::Call, claimed.call);
@@ -110,7 +112,7 @@ impl Server {
         self.trace_task(start.trace());
         let target = Target::Tool(tool.clone());
         let flow = Flow::new(env, start, |cx| {
-            run_handler(self, &target, &claimed.tool, cx, arguments)
+            run_handler(self, &target, name, cx, arguments)
         });
         Ok(Running {
             tool,

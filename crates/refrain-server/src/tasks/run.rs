@@ -337,7 +337,7 @@ impl Worked {
         };
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
-            server.0.metrics.task_asks(ask.kind());
+            server.0.metrics.asks(ask.kind());
             (key.clone(), server.shut(whose, Part::Ask(key), &json))
         });
         let keep = next == Next::Keep;

@@ -123,7 +123,7 @@ impl Server {
             catalog
                 .tools
                 .iter()
-                .map(|tool| tool.tool.info.name.clone())
+                .map(|tool| tasks.stored_name(&tool.tool.info.name))
                 .collect()
         };
         let claim = Claim {
@@ -198,7 +198,7 @@ impl Worker {
 }
 
 /// The next hint; nothing if some were missed. From a store that gives none any more, none ever comes.
-async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> Option<Hint> {
+pub(super) async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> Option<Hint> {
     loop {
         let Some(open) = hints else {
             return std::future::pending().await;

@@ -115,6 +115,8 @@ async fn a_server_that_did_nothing_tells_so() {
             ("refrain_calls_running", "gauge"),
             ("refrain_draining", "gauge"),
             ("refrain_entries_replayed", "counter"),
+            ("refrain_live", "counter"),
+            ("refrain_live_calls", "gauge"),
             ("refrain_other_requests", "counter"),
             ("refrain_requests_refused", "counter"),
             ("refrain_round_duration_seconds", "histogram"),

@@ -38,10 +38,12 @@ async fn a_handshake_of_older_revisions_is_told_what_is_spoken() {
     let server = Server::builder("v", "1").tool(Tool::new("echo", echo));
     let instance = start(server).await;
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}});
-    let message = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-    let request = Request::bytes(message.to_string());
-    let response = instance.send(&request).await;
+    let message =
+        json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params.clone()});
+    // With the metadata of the present revision it is none of an older one.
+    let response = instance.send(&Request::rpc("initialize", params)).await;
     names(&response.error(404, -32601), &["2026-07-28"]);
+    // Where there are no sessions there is nothing else to say.
     let mut out = instance
         .server
         .receive(message.to_string().as_bytes(), Principal::anonymous())

@@ -83,3 +83,13 @@ pub(super) async fn the_log_is_one(one: Arc<dyn Store>, other: Arc<dyn Store>) {
     one.spill("t", vec![7], HOUR).await.expect("an answer");
     assert_eq!(other.spilled("t").await, Ok(Some(vec![7])));
 }
+
+pub(super) async fn what_one_notes_the_other_reads(one: Arc<dyn Store>, other: Arc<dyn Store>) {
+    one.note("s", "level", b"info".to_vec(), HOUR)
+        .await
+        .expect("the store answers");
+    let notes = vec![("level".to_owned(), b"info".to_vec())];
+    assert_eq!(other.notes("s").await, Ok(notes));
+    assert_eq!(other.take_note("s", "level").await, Ok(true));
+    assert_eq!(one.notes("s").await, Ok(Vec::new()));
+}

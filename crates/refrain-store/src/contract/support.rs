@@ -181,3 +181,10 @@ pub(super) async fn wait_for(hints: &mut broadcast::Receiver<Hint>, wanted: &Hin
     let came = tokio::time::timeout(PATIENCE, wait).await;
     came.unwrap_or_else(|_| panic!("no hint came: {wanted:?}"));
 }
+
+/// Waits until it is told that something was noted of this session.
+pub(super) async fn wait_for_noted(noted: &mut broadcast::Receiver<String>, session: &str) {
+    let wait = async { while noted.recv().await.expect("words go on") != session {} };
+    let came = tokio::time::timeout(PATIENCE, wait).await;
+    came.unwrap_or_else(|_| panic!("no word came of {session:?}"));
+}

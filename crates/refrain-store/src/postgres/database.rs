@@ -26,6 +26,7 @@ const MIGRATION: i64 = 0x7265_6672_6169_6e00;
 pub(super) struct Database {
     connections: Connections,
     pub(super) hints: broadcast::Sender<Hint>,
+    pub(super) noted: broadcast::Sender<String>,
     listener: AbortHandle,
     telling: Telling,
 }
@@ -46,13 +47,17 @@ impl Database {
         migrate(&mut connection).await?;
         connection.done();
         let hints = broadcast::Sender::new(crate::HINTS);
-        let telling = Telling::begin(Connections::new(options.clone(), 1), hints.clone());
+        let noted = broadcast::Sender::new(crate::HINTS);
+        let one = Connections::new(options.clone(), 1);
+        let telling = Telling::begin(one, hints.clone(), noted.clone());
         let (ready, listens) = oneshot::channel();
-        let listening = listen(options, telling.words(), hints.clone(), ready);
+        let heard = (hints.clone(), noted.clone());
+        let listening = listen(options, telling.words(), heard, ready);
         let listener = tokio::spawn(listening).abort_handle();
         let database = Self {
             connections,
             hints,
+            noted,
             listener,
             telling,
         };
@@ -72,7 +77,15 @@ impl Database {
         let task = task.clone();
         self.telling.tell(Hint { task, due, own });
     }
+
+    /// Tells all instances that something was noted of a session.
+    pub(super) fn tell_noted(&self, session: &str) {
+        self.telling.tell_noted(session);
+    }
 }
+
+/// Where to pass on what is heard: hints, and sessions of which something was noted.
+type Heard = (broadcast::Sender<Hint>, broadcast::Sender<String>);
 
 /// Brings the tables up to date. The lock lets one opener do it; whoever comes second finds it done.
 async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
@@ -135,7 +148,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
 async fn listen(
     options: PgConnectOptions,
     words: Words,
-    hints: broadcast::Sender<Hint>,
+    heard: Heard,
     ready: oneshot::Sender<Result<(), StoreError>>,
 ) {
     let mut ready = Some(ready);
@@ -145,7 +158,7 @@ async fn listen(
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Ok(()));
                 }
-                let error = pass_on(&mut listener, &words, &hints).await;
+                let error = pass_on(&mut listener, &words, &heard).await;
                 tracing::warn!(%error, "the connection that listens for hints was lost");
             }
             Err(error) => {
@@ -173,17 +186,15 @@ async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx:
 }
 
 /// Passes on hints until the connection is lost.
-async fn pass_on(
-    listener: &mut PgListener,
-    words: &Words,
-    hints: &broadcast::Sender<Hint>,
-) -> sqlx::Error {
+async fn pass_on(listener: &mut PgListener, words: &Words, (hints, noted): &Heard) -> sqlx::Error {
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(said))) => {
                 if let Some(hint) = words.read(said.payload()) {
                     // An error means that nobody listens.
                     let _ = hints.send(hint);
+                } else if let Some(session) = words.read_noted(said.payload()) {
+                    let _ = noted.send(session.to_owned());
                 }
             }
             // It was lost, and is there again.

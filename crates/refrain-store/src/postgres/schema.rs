@@ -61,4 +61,13 @@ CREATE TABLE refrain_tokens (
     until BIGINT NOT NULL
 );
 CREATE INDEX refrain_tokens_until ON refrain_tokens (until);
+", "
+CREATE TABLE refrain_notes (
+    session TEXT   COLLATE \"C\" NOT NULL,
+    name    TEXT   COLLATE \"C\" NOT NULL,
+    value   BYTEA  NOT NULL,
+    until   BIGINT NOT NULL,
+    PRIMARY KEY (session, name)
+);
+CREATE INDEX refrain_notes_until ON refrain_notes (until);
 "];

@@ -58,4 +58,13 @@ CREATE TABLE refrain_tokens (
     until INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX refrain_tokens_until ON refrain_tokens (until);
+", "
+CREATE TABLE refrain_notes (
+    session TEXT    NOT NULL,
+    name    TEXT    NOT NULL,
+    value   BLOB    NOT NULL,
+    until   INTEGER NOT NULL,
+    PRIMARY KEY (session, name)
+) STRICT;
+CREATE INDEX refrain_notes_until ON refrain_notes (until);
 "];

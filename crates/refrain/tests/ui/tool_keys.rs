@@ -7,7 +7,7 @@ async fn unknown(_cx: Cx) -> Result<String> {
     Ok(String::new())
 }
 
-#[tool(live, color = "red")]
+#[tool(alive, color = "red")]
 async fn two_unknown(_cx: Cx) -> Result<String> {
     Ok(String::new())
 }

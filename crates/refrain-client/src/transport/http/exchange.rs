@@ -7,6 +7,7 @@ use crate::transport::events::Events;
 use crate::transport::{Incoming, LinkError, Outgoing, Wire, messages_in, read_message};
 use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
+use refrain_wire::DraftExchange;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use url::Url;
@@ -24,6 +25,7 @@ pub(crate) struct HttpExchange {
     ready: VecDeque<String>,
     read: usize,
     resume: Option<Resume>,
+    draft: Option<Arc<DraftExchange>>,
 }
 
 impl HttpExchange {
@@ -41,6 +43,7 @@ impl HttpExchange {
             ready: VecDeque::new(),
             read: 0,
             resume,
+            draft: None,
         }
     }
 
@@ -54,6 +57,7 @@ impl HttpExchange {
             .is_resumable
             .then(|| Resume::new(message.headers.clone()));
         let mut exchange = Self::new(Arc::clone(link), message.id, response, resume);
+        exchange.draft = message.draft.clone();
         if exchange.events.is_none() {
             let body = exchange.whole_body().await?;
             exchange.judge(&link.url, &body)?;
@@ -80,7 +84,7 @@ impl HttpExchange {
                     message: &text,
                     status,
                 });
-                let (id, mut message) = read_message(&text, status)
+                let (id, mut message) = read_message(&text, status, self.draft.as_deref())
                     .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
                 let is_other = id.is_some_and(|id| {
                     !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
@@ -180,7 +184,7 @@ impl HttpExchange {
         let is_message = if status.is_success() {
             self.id.is_none() || body.trim_start().starts_with(['{', '['])
         } else {
-            read_message(body, None).is_ok()
+            read_message(body, None, self.draft.as_deref()).is_ok()
         };
         let shown: String = body.chars().take(SHOWN).collect();
         let wait = self.response.headers().get(RETRY_AFTER);

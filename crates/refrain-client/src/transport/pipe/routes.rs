@@ -4,8 +4,8 @@
 
 use crate::client::DISCOVER;
 use crate::error::ErrorKind;
-use crate::transport::{Incoming, LinkError};
-use refrain_wire::SUBSCRIPTION_ID_KEY;
+use crate::transport::{Incoming, LinkError, Outgoing};
+use refrain_wire::{DraftExchange, SUBSCRIPTION_ID_KEY};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -52,6 +52,7 @@ pub(super) struct Route {
     open: Vec<Incoming>,
     pub(super) heard: Arc<Notify>,
     is_call: bool,
+    draft: Option<Arc<DraftExchange>>,
 }
 
 impl Routes {
@@ -88,6 +89,17 @@ impl Routes {
             Some(Value::Null) | None if self.by_id.len() == 1 => self.by_id.keys().next().copied(),
             id => id.and_then(Value::as_u64),
         }
+    }
+
+    /// How a message is read, if it answers a request that was written in a draft.
+    pub(super) fn draft_of(&self, line: &str) -> Option<Arc<DraftExchange>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            id: u64,
+        }
+        self.by_id.values().find(|route| route.draft.is_some())?;
+        let answer: Answer = serde_json::from_str(line).ok()?;
+        self.by_id.get(&answer.id)?.draft.clone()
     }
 
     /// Nobody gets an answer.
@@ -140,12 +152,13 @@ impl Routes {
 }
 
 impl Route {
-    pub(super) fn new(heard: Arc<Notify>, is_call: bool) -> Self {
+    pub(super) fn new(heard: Arc<Notify>, message: &Outgoing) -> Self {
         Self {
             ready: VecDeque::new(),
             open: Vec::new(),
             heard,
-            is_call,
+            is_call: message.is_call,
+            draft: message.draft.clone(),
         }
     }
 

@@ -4,8 +4,9 @@
 //! not more often than the interval allows. When that fails the known keys stay. Only those wait for it whose key is not
 //! known.
 
-use super::fetch::{FetchError, Remote};
+use super::fetch::FetchError;
 use super::jwk::{Key, KeySet, NoKey};
+use crate::remote::Remote;
 use jsonwebtoken::Algorithm;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

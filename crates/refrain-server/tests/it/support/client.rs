@@ -112,6 +112,18 @@ impl Connection {
         }
     }
 
+    /// The same, or `None` at the end of the stream.
+    pub(crate) async fn piece(&mut self) -> Option<String> {
+        while !self.events.contains("\n\n") {
+            let chunk = self.chunk().await?;
+            self.events
+                .push_str(std::str::from_utf8(&chunk).expect("events are text"));
+        }
+        let end = self.events.find("\n\n")?;
+        let piece: String = self.events.drain(..end + 2).collect();
+        Some(piece.trim_end().to_owned())
+    }
+
     /// Reads until the server closes the connection; anything it sends first is a failure.
     pub(crate) async fn closed(&mut self) {
         let mut rest = Vec::new();

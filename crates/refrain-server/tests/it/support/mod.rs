@@ -3,6 +3,7 @@
 mod client;
 mod handlers;
 pub(crate) mod issuer;
+pub(crate) mod older;
 mod request;
 mod scrape;
 pub(crate) mod tasks;
@@ -51,8 +52,17 @@ pub(crate) async fn start(builder: ServerBuilder) -> Instance {
 
 /// Serves what is built, for these hosts.
 pub(crate) async fn start_for(builder: ServerBuilder, hosts: AllowedHosts) -> Instance {
-    let server = builder.build().expect("a usable server");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    start_on(listener, builder, hosts)
+}
+
+/// Serves what is built at a place that was chosen before.
+pub(crate) fn start_on(
+    listener: TcpListener,
+    builder: ServerBuilder,
+    hosts: AllowedHosts,
+) -> Instance {
+    let server = builder.build().expect("a usable server");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move {

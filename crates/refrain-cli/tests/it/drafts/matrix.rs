@@ -1,0 +1,326 @@
+//! One tool of each kind, through every dialect and over both transports: what comes of it is what docs/dialects.md says.
+
+use super::Place;
+use crate::support::{Files, Instance, Serve, in_time, root};
+use refrain_client::wire::{Draft, Revision, Root, SamplingAnswer};
+use refrain_client::{Answer, Call, Client, ClientBuilder, Dialect, ErrorKind, Outcome};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::process::Command;
+
+/// One kind of tool.
+struct Kind {
+    name: &'static str,
+    tool: &'static str,
+    arguments: fn() -> Value,
+    /// How the text that it ends with begins, and how often somebody is asked until then.
+    text: &'static str,
+    asked: usize,
+}
+
+const KINDS: [Kind; 7] = [
+    Kind {
+        name: "form",
+        tool: "update_work_item",
+        arguments: || json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}}),
+        text: "Bug #4522 resolved as Duplicate of Bug #4301.",
+        asked: 2,
+    },
+    Kind {
+        name: "url",
+        tool: "connect_account",
+        arguments: || json!({"service": "example"}),
+        text: "Connected to example.",
+        asked: 2,
+    },
+    Kind {
+        name: "sampling",
+        tool: "analyze_data",
+        arguments: || json!({"data": "1 2 3"}),
+        text: "a model's words",
+        asked: 1,
+    },
+    Kind {
+        name: "roots",
+        tool: "project_roots",
+        arguments: || json!({}),
+        text: "1 roots:\nfile:///project",
+        asked: 1,
+    },
+    Kind {
+        name: "several at once",
+        tool: "weather_and_capital",
+        arguments: || json!({"location": "New York"}),
+        text: "Current weather in New York:",
+        asked: 2,
+    },
+    Kind {
+        name: "steps",
+        tool: "place_order",
+        arguments: || json!({"item": "lamp"}),
+        text: "Ordered one lamp: reservation ",
+        asked: 1,
+    },
+    Kind {
+        name: "task",
+        tool: "echo_task",
+        arguments: || json!({}),
+        text: "Echo: Hello World!",
+        asked: 1,
+    },
+];
+
+/// The columns of the table.
+const DIALECTS: [(&str, Option<Dialect>); 7] = [
+    ("2026-07-28", None),
+    ("2025-11-25", Some(Dialect::Revision(Revision::V2025_11_25))),
+    ("2025-06-18", Some(Dialect::Revision(Revision::V2025_06_18))),
+    ("2025-03-26", Some(Dialect::Revision(Revision::V2025_03_26))),
+    ("draft 2", Some(Dialect::Draft(Draft::Second))),
+    ("draft 1", Some(Dialect::Draft(Draft::First))),
+    ("sketch", Some(Dialect::Draft(Draft::Sketch))),
+];
+
+/// A client that can answer everything, and counts what it is asked.
+fn client(asked: &Arc<AtomicUsize>) -> ClientBuilder {
+    let count = || {
+        let asked = Arc::clone(asked);
+        move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let (form, url, sampling, roots) = (count(), count(), count(), count());
+    Client::builder()
+        .on_form(move |ask| {
+            form();
+            let content = match ask.key.as_str() {
+                _ if ask.message.contains("resolution") => json!({"resolution": "Duplicate"}),
+                _ if ask.message.contains("original") => json!({"duplicateOfId": 4301}),
+                _ if ask.message.contains("Order one") => json!({"confirm": true}),
+                _ if ask.message.contains("echo back") => json!({"input": "Hello World!"}),
+                _ => json!({"name": "octocat"}),
+            };
+            async { Ok(Answer::accept(content)?) }
+        })
+        .on_url(move |_| {
+            url();
+            async { Ok(Answer::visited()) }
+        })
+        .on_sampling(move |_| {
+            sampling();
+            async {
+                let answer = json!({"role": "assistant", "model": "a model",
+                    "content": {"type": "text", "text": "a model's words"}});
+                Ok(serde_json::from_value::<SamplingAnswer>(answer)?)
+            }
+        })
+        .on_roots(move |_| {
+            roots();
+            async {
+                Ok(vec![Root {
+                    uri: "file:///project".to_owned(),
+                    name: None,
+                }])
+            }
+        })
+}
+
+/// Servers of both transports, and what their tools did.
+struct Servers {
+    http: Instance,
+    files: Files,
+}
+
+impl Servers {
+    async fn start() -> Self {
+        let files = Files::new();
+        let ledger = files.path("ledger");
+        let http = Serve::new()
+            .args(["--drafts"])
+            .ledger(&ledger)
+            .start()
+            .await;
+        Self { http, files }
+    }
+
+    async fn connect(
+        &self,
+        place: Place,
+        dialect: Option<Dialect>,
+        builder: ClientBuilder,
+    ) -> Client {
+        let builder = match dialect {
+            Some(dialect) => builder.dialect(dialect),
+            None => builder,
+        };
+        let draft = match dialect {
+            Some(Dialect::Draft(draft)) => Some(draft),
+            _ => None,
+        };
+        let connected = match place {
+            Place::Http => {
+                let path = draft.map_or("/mcp", Draft::path);
+                let url = format!("http://{}{path}", self.http.address);
+                in_time("a connection", builder.connect(&url)).await
+            }
+            Place::Stdio => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+                command
+                    .args(["serve", "--stdio", "--ledger"])
+                    .arg(self.files.path("ledger"))
+                    .env("REFRAIN_STORE", "memory:");
+                if let Some(draft) = draft {
+                    command.args(["--dialect", draft.name()]);
+                }
+                in_time("a connection", builder.spawn(command)).await
+            }
+        };
+        connected.expect("a connection")
+    }
+
+    fn effects(&self) -> usize {
+        let ledger = std::fs::read_to_string(self.files.path("ledger")).expect("a ledger");
+        let words = ledger.lines().filter_map(|line| line.split(' ').next());
+        words
+            .filter(|word| ["reserve", "charge", "done"].contains(word))
+            .count()
+    }
+}
+
+/// What comes of a call, in the words of the table.
+async fn outcome(client: &Client, kind: &Kind, asked: &AtomicUsize) -> String {
+    asked.store(0, Ordering::Relaxed);
+    let Value::Object(arguments) = (kind.arguments)() else {
+        panic!("arguments are an object");
+    };
+    let call = Call::tool(kind.tool).with_arguments(arguments);
+    let mut task = false;
+    let result = match in_time("a first round", client.start(call)).await {
+        Ok(Outcome::Complete(result)) => Ok(result),
+        Ok(Outcome::Pending(pending)) => {
+            task = pending.task_id().is_some();
+            in_time("the call is done", client.finish(pending)).await
+        }
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(result) => {
+            assert_eq!(result["isError"], false, "{result}");
+            let text = result["content"][0]["text"].as_str().expect("a text");
+            assert!(text.starts_with(kind.text), "{text}");
+            assert_eq!(asked.load(Ordering::Relaxed), kind.asked, "{}", kind.name);
+            match (kind.name, task) {
+                ("task", true) => "as a task",
+                ("task", false) => "inline",
+                _ => "yes",
+            }
+            .to_owned()
+        }
+        Err(error) => match &error.kind {
+            ErrorKind::Refused(refusal) => {
+                assert_eq!(asked.load(Ordering::Relaxed), 0, "{refusal}");
+                refusal.code.to_string()
+            }
+            _ => panic!("{}: {error}", kind.name),
+        },
+    }
+}
+
+/// The table of the page: the row of each kind, with a cell for each dialect.
+fn table() -> Vec<(String, Vec<String>)> {
+    let page = std::fs::read_to_string(root().join("docs/dialects.md")).expect("the page");
+    let cells = |line: &str| -> Vec<String> {
+        let cells = line.trim_matches('|').split('|');
+        cells.map(|cell| cell.trim().to_owned()).collect()
+    };
+    let mut lines = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| a tool that asks"));
+    let head = cells(lines.next().expect("a table"));
+    let columns: Vec<&str> = head.iter().skip(1).map(String::as_str).collect();
+    assert_eq!(columns, DIALECTS.map(|(name, _)| name));
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+    let row = |line: &str| {
+        let cells = cells(line);
+        (cells[0].clone(), cells[1..].to_vec())
+    };
+    rows.map(row).collect()
+}
+
+#[tokio::test]
+async fn every_kind_of_tool_through_every_dialect_and_both_transports() {
+    let servers = Servers::start().await;
+    let mut found = Vec::new();
+    for (column, (name, dialect)) in DIALECTS.iter().enumerate() {
+        for place in Place::ALL {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let client = servers.connect(place, *dialect, client(&asked)).await;
+            for (row, kind) in KINDS.iter().enumerate() {
+                let before = servers.effects();
+                let outcome = outcome(&client, kind, &asked).await;
+                // Each effect is there once: two of an order, one of an echo.
+                let effects = match (kind.name, outcome.starts_with('-')) {
+                    ("steps", false) => 2,
+                    ("task", false) => 1,
+                    _ => 0,
+                };
+                // What comes before the first ask is done in any case.
+                let refused = usize::from(kind.name == "steps" && outcome.starts_with('-'));
+                let made = servers.effects() - before;
+                assert_eq!(made, effects + refused, "{name}, {place:?}, {}", kind.name);
+                found.push(((row, column), place, outcome));
+            }
+            client.close().await;
+        }
+    }
+    let table = table();
+    let names: Vec<&str> = table.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, KINDS.map(|kind| kind.name));
+    let mut wrong = Vec::new();
+    for ((row, column), place, outcome) in found {
+        let cell = &table[row].1[column];
+        if *cell != outcome {
+            let (kind, dialect) = (KINDS[row].name, DIALECTS[column].0);
+            wrong.push(format!(
+                "{kind}, {dialect}, {place:?}: {outcome}, and the page says {cell}"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the commands of the page print.
+#[tokio::test]
+async fn a_dialect_can_be_chosen_on_the_command_line() {
+    let servers = Servers::start().await;
+    let address = servers.http.address;
+    let answers = ["--answer", r#"github_login={"name":"octocat"}"#];
+    for dialect in ["draft-2", "draft-1", "2025-11-25"] {
+        let path = Draft::from_name(dialect).map_or("/mcp", Draft::path);
+        let url = format!("http://{address}{path}");
+        let said = tokio::task::spawn_blocking(move || {
+            let words = [
+                "call",
+                "--dialect",
+                dialect,
+                &url,
+                "get_weather",
+                "location=Paris",
+            ];
+            let keyed = dialect.starts_with("draft");
+            // An older server does not say the key of what it asks.
+            let answers: Vec<&str> = if keyed {
+                answers.to_vec()
+            } else {
+                vec!["--answer", r#"ask-1={"name":"octocat"}"#]
+            };
+            crate::support::refrain(words.into_iter().chain(answers))
+        });
+        let said = said.await.expect("the command runs");
+        assert!(said.ok, "{dialect}: {said:?}");
+        assert!(said.out.contains("Current weather in Paris"), "{said:?}");
+    }
+    let said = crate::support::refrain(["call", "--dialect", "draft-9", "http://x", "t"]);
+    assert!(!said.ok && said.err.contains("draft-2"), "{said:?}");
+}

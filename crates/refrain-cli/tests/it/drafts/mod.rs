@@ -1,0 +1,88 @@
+//! The drafts, spoken word for word: every JSON example of their documents is posted, or is what comes back.
+//!
+//! The examples are in `examples/DOCUMENT/NUMBER.json`, in the order of the documents and repaired where they are not
+//! JSON. docs/dialects.md lists each of them with the story that it is part of.
+
+mod first;
+mod listed;
+mod matrix;
+mod second;
+mod sketch;
+mod speaker;
+
+pub(crate) use speaker::{Place, Speaker};
+
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Where the examples are.
+fn examples() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/drafts/examples")
+}
+
+/// An example of a document, by its number there.
+fn example(document: u8, number: u8) -> Value {
+    let file = examples().join(format!("{document}/{number:02}.json"));
+    let text = std::fs::read_to_string(&file);
+    let text = text.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    serde_json::from_str(&text).expect("an example is JSON")
+}
+
+/// What is not compared: ids of tasks, times and opaque strings.
+const OPAQUE: [&str; 5] = [
+    "taskId",
+    "createdAt",
+    "lastUpdatedAt",
+    "requestState",
+    "request_state",
+];
+
+/// A message without what is not compared. An absent mode is that of a form.
+fn comparable(mut value: Value) -> Value {
+    match &mut value {
+        Value::Array(items) => {
+            let plain = items.drain(..).map(comparable).collect();
+            Value::Array(plain)
+        }
+        Value::Object(members) => {
+            if members.get("mode") == Some(&"form".into()) {
+                members.remove("mode");
+            }
+            let members = std::mem::take(members).into_iter();
+            let plain = members.map(|(name, value)| {
+                let opaque = OPAQUE.contains(&name.as_str()) && value.is_string();
+                let value = if opaque {
+                    "…".into()
+                } else {
+                    comparable(value)
+                };
+                (name, value)
+            });
+            Value::Object(plain.collect())
+        }
+        _ => value,
+    }
+}
+
+/// Compares a message with an example of a document.
+#[track_caller]
+fn assert_shown(document: u8, number: u8, said: &Value) {
+    assert_same(&example(document, number), said, (document, number));
+}
+
+#[track_caller]
+fn assert_same(shown: &Value, said: &Value, which: (u8, u8)) {
+    let mut said = comparable(said.clone());
+    let shown = comparable(shown.clone());
+    // A state that the document leaves out may be there.
+    for (place, name) in [("/result", "requestState"), ("", "request_state")] {
+        if shown
+            .pointer(place)
+            .is_none_or(|shown| shown.get(name).is_none())
+            && let Some(members) = said.pointer_mut(place).and_then(Value::as_object_mut)
+        {
+            members.remove(name);
+        }
+    }
+    assert_eq!(said, shown, "example {} of document {}", which.1, which.0);
+}

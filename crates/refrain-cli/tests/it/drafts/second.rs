@@ -1,0 +1,264 @@
+//! The second draft.
+
+use super::{Place, Speaker, assert_same, assert_shown, example};
+use refrain::Draft;
+use serde_json::json;
+
+#[tokio::test]
+async fn a_call_is_made_again_with_the_answer_and_the_state() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        speaker.plays(2, 4, 5).await;
+        speaker.plays(2, 6, 7).await;
+    }
+}
+
+#[tokio::test]
+async fn answers_are_also_taken_beside_the_method() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        let mut call = example(2, 4);
+        call["id"] = 1.into();
+        let said = speaker.say(&call).await;
+        assert_shown(2, 1, &said);
+        // "Additional request info (e.g., method, params) would go here."
+        let mut again = example(2, 2);
+        again["method"] = call["method"].clone();
+        again["params"] = call["params"].clone();
+        let said = speaker.post(again).await;
+        let mut done = example(2, 7);
+        done["id"] = 2.into();
+        assert_same(&done, &said, (2, 7));
+    }
+}
+
+#[tokio::test]
+async fn one_answer_leads_to_the_next_question() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        speaker.plays(2, 8, 9).await;
+        speaker.plays(2, 10, 11).await;
+        speaker.plays(2, 12, 13).await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_asks_and_is_answered() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        speaker.plays(2, 14, 15).await;
+        speaker.polls(2, 16, 17).await;
+        speaker.plays(2, 18, 19).await;
+        speaker.plays(2, 20, 21).await;
+        speaker.polls(2, 22, 23).await;
+        speaker.plays(2, 24, 25).await;
+        // The document has the answer twice.
+        assert_eq!(example(2, 3), example(2, 20));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_not_asked_for_is_passed_over() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        speaker.plays(2, 26, 27).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_asked_for_again() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        speaker.plays(2, 14, 15).await;
+        speaker.polls(2, 16, 17).await;
+        speaker.plays(2, 28, 29).await;
+        let said = speaker.post(example(2, 18)).await;
+        let asks = said["result"]["inputRequests"].as_object();
+        let (key, ask) = asks.and_then(|asks| asks.iter().next()).expect("an ask");
+        let schema = "/result/inputRequests/echo_input/params/requestedSchema";
+        let first = example(2, 19);
+        assert_eq!(
+            Some(&ask["params"]["requestedSchema"]),
+            first.pointer(schema)
+        );
+        // A key of a task is used once.
+        assert_ne!(key, "echo_input");
+        let mut answers = example(2, 20);
+        let good = answers["params"]["inputResponses"]["echo_input"].take();
+        answers["params"]["inputResponses"] = json!({key: good});
+        let said = speaker.post(answers).await;
+        assert_shown(2, 21, &said);
+        speaker.plays(2, 24, 25).await;
+    }
+}
+
+#[tokio::test]
+async fn two_kinds_of_asks_come_and_go_together() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        let mut call = example(2, 4);
+        call["params"]["name"] = "weather_and_capital".into();
+        let said = speaker.say(&call).await;
+        let asks = json!({"inputRequests": said["result"]["inputRequests"]});
+        assert_same(&example(2, 30), &asks, (2, 30));
+        call["params"]["requestState"] = said["result"]["requestState"].clone();
+        call["params"]["inputResponses"] = example(2, 31)["inputResponses"].clone();
+        let said = speaker.say(&call).await;
+        let text = said["result"]["content"][0]["text"].as_str();
+        assert!(text.is_some_and(|text| text.ends_with("The capital of France is Paris.")));
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_answer_is_an_error_and_so_is_a_state_of_another_call() {
+    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+    for answers in [json!([]), json!({"github_login": 5}), json!("x")] {
+        let mut call = example(2, 26);
+        call["params"]["inputResponses"] = answers;
+        let said = speaker.say(&call).await;
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+    }
+    // The document's own state is none of ours.
+    let said = speaker.say(&example(2, 6)).await;
+    assert_eq!(said["error"]["code"], -32602, "{said}");
+}
+
+#[tokio::test]
+async fn a_call_that_wants_no_task_is_none_and_one_that_does_may_ask_first() {
+    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+    let mut call = example(2, 14);
+    call["params"]
+        .as_object_mut()
+        .expect("params")
+        .remove("task");
+    let said = speaker.say(&call).await;
+    assert!(
+        said["result"]["inputRequests"]["echo_input"].is_object(),
+        "{said}"
+    );
+
+    let mut call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params":
+        {"name": "create_vm", "arguments": {"name": "vm"}, "task": {}}});
+    let said = speaker.say(&call).await;
+    assert!(
+        said["result"]["inputRequests"]["size"].is_object(),
+        "{said}"
+    );
+    call["params"]["requestState"] = said["result"]["requestState"].clone();
+    call["params"]["inputResponses"] =
+        json!({"size": {"action": "accept", "content": {"processors": 2}}});
+    let said = speaker.say(&call).await;
+    assert_eq!(said["result"]["task"]["status"], "working", "{said}");
+    // The result is waited for.
+    let said = speaker.post(example(2, 24)).await;
+    let text = said["result"]["content"][0]["text"].as_str();
+    assert_eq!(text, Some("vm runs, with 2 processors."), "{said}");
+}
+
+#[tokio::test]
+async fn a_task_may_be_given_less_time_and_not_more() {
+    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+    for (wanted, given) in [
+        (json!({"ttl": 5000}), json!(5000)),
+        (json!({"ttl": 9_000_000_000_000_u64}), json!(604_800_000)),
+        (json!({}), json!(604_800_000)),
+    ] {
+        let mut call = example(2, 14);
+        call["params"]["task"] = wanted;
+        let said = speaker.say(&call).await;
+        assert_eq!(said["result"]["task"]["ttl"], given, "{said}");
+    }
+    for bad in [json!({"ttl": 0}), json!({"ttl": "60"}), json!(true)] {
+        let mut call = example(2, 14);
+        call["params"]["task"] = bad;
+        let said = speaker.say(&call).await;
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
+    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+    speaker.plays(2, 14, 15).await;
+    let mut cancel = example(2, 16);
+    cancel["method"] = "tasks/cancel".into();
+    let said = speaker.post(cancel).await;
+    assert_eq!(said["result"]["status"], "cancelled", "{said}");
+    let said = speaker.post(example(2, 24)).await;
+    let message = said["error"]["message"].as_str();
+    assert!(message.is_some_and(|it| it.contains("cancelled")), "{said}");
+    // The document's own task is none of ours.
+    for number in [16, 18, 20] {
+        let said = speaker.say(&example(2, number)).await;
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+    }
+    let mut update = example(2, 16);
+    update["method"] = "tasks/update".into();
+    assert_eq!(speaker.say(&update).await["error"]["code"], -32601);
+}
+
+#[tokio::test]
+async fn a_task_and_a_state_are_good_on_their_own_path_only() {
+    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+    speaker.plays(2, 14, 15).await;
+    speaker.polls(2, 16, 17).await;
+    let call = speaker.say(&example(2, 4)).await;
+    speaker.turn_to(Draft::First);
+    // The path of the first draft has the same tools, keys and store.
+    let said = speaker.post(example(2, 16)).await;
+    assert_eq!(said["error"]["code"], -32602, "{said}");
+    let mut again = example(1, 5);
+    again["request_state"] = call["result"]["requestState"].clone();
+    let said = speaker.say(&again).await;
+    assert_eq!(said["error"]["code"], -32602, "{said}");
+    let message = said["error"]["message"].as_str();
+    assert!(
+        message.is_some_and(|it| it.contains("request_state")),
+        "{said}"
+    );
+    speaker.turn_to(Draft::Second);
+    speaker.polls(2, 16, 17).await;
+}
+
+#[tokio::test]
+async fn a_client_may_greet_and_ping_and_say_what_it_can_do() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"}}});
+        let said = speaker.say(&hello).await;
+        assert_eq!(said["result"]["protocolVersion"], "2025-11-25", "{said}");
+        assert_eq!(said["result"]["serverInfo"]["name"], "refrain");
+        assert!(said["result"]["capabilities"]["tools"].is_object());
+        let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        speaker.tell(&ready).await;
+        let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "ping"});
+        assert_eq!(speaker.say(&ping).await["result"], json!({}));
+        let list = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"});
+        let said = speaker.say(&list).await;
+        let tools = said["result"]["tools"].as_array().expect("tools");
+        assert!(tools.iter().any(|tool| tool["name"] == "echo"));
+
+        // It has said that it can do nothing.
+        let mut call = example(2, 4);
+        let said = speaker.say(&call).await;
+        assert_eq!(said["error"]["code"], -32021, "{said}");
+        call["params"]["_meta"] =
+            json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
+        let said = speaker.say(&call).await;
+        assert!(said["result"]["inputRequests"].is_object(), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_flag_there_are_no_drafts() {
+    let instance = crate::support::Serve::new().start().await;
+    let status = crate::support::http::status_of(instance.address, Draft::Second.path()).await;
+    assert_eq!(status.expect("a response"), 404);
+    let speaker = Speaker::new(Draft::Second, Place::Http).await;
+    let process = speaker.process().expect("a process");
+    for draft in Draft::ALL {
+        process.log.wait_for(draft.path(), 1).await;
+    }
+}

@@ -1,0 +1,212 @@
+//! A client that says what it is told to, over HTTP or over a pipe.
+
+use super::{assert_shown, example};
+use crate::support::instance::Process;
+use crate::support::{Instance, PATIENCE, Serve, http, in_time, program};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use refrain::Draft;
+use serde_json::{Map, Value};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+
+/// Where a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Http,
+    Stdio,
+}
+
+impl Place {
+    pub(crate) const ALL: [Self; 2] = [Self::Http, Self::Stdio];
+}
+
+enum Line {
+    /// With the session, once there is one.
+    Http(Instance, Option<String>),
+    Stdio {
+        _process: Child,
+        input: ChildStdin,
+        output: Lines<BufReader<ChildStdout>>,
+    },
+}
+
+/// A client of a server that speaks a draft. It sends back the state and the task id that it received last, where the
+/// document has others.
+pub(crate) struct Speaker {
+    draft: Draft,
+    line: Line,
+    state: Option<Value>,
+    task: Option<Value>,
+}
+
+impl Speaker {
+    /// Starts a server and speaks to it.
+    pub(crate) async fn new(draft: Draft, place: Place) -> Self {
+        let line = match place {
+            Place::Http => {
+                let instance = Serve::new().args(["--drafts"]).start().await;
+                Line::Http(instance, None)
+            }
+            Place::Stdio => {
+                let mut process = program()
+                    .args(["serve", "--stdio", "--dialect", draft.name()])
+                    .env("REFRAIN_STORE", "memory:")
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::null())
+                    .kill_on_drop(true)
+                    .spawn()
+                    .expect("the binary can be started");
+                let output = process.stdout.take().expect("a pipe");
+                Line::Stdio {
+                    input: process.stdin.take().expect("a pipe"),
+                    output: BufReader::new(output).lines(),
+                    _process: process,
+                }
+            }
+        };
+        Self {
+            draft,
+            line,
+            state: None,
+            task: None,
+        }
+    }
+
+    /// The process that is spoken to over HTTP.
+    pub(crate) fn process(&self) -> Option<&Process> {
+        match &self.line {
+            Line::Http(instance, _) => Some(instance),
+            Line::Stdio { .. } => None,
+        }
+    }
+
+    /// Speaks another draft from here on, to the same process.
+    pub(crate) fn turn_to(&mut self, draft: Draft) {
+        self.draft = draft;
+    }
+
+    /// Sends a message as it is, and gives the response.
+    pub(crate) async fn say(&mut self, message: &Value) -> Value {
+        let text = message.to_string();
+        let said = self.exchange(text).await;
+        let said = said.unwrap_or_else(|| panic!("no response to {message}"));
+        for name in ["requestState", "request_state"] {
+            let state = said.get(name).or_else(|| said["result"].get(name));
+            self.state = state.cloned().or(self.state.take());
+        }
+        let result = &said["result"];
+        let task = result["task"]
+            .get("taskId")
+            .or_else(|| result.get("taskId"));
+        self.task = task.cloned().or(self.task.take());
+        said
+    }
+
+    /// Sends a message that has no response.
+    pub(crate) async fn tell(&mut self, message: &Value) {
+        let message = self.with_received(message.clone()).to_string();
+        match &mut self.line {
+            Line::Http(instance, session) => {
+                let (status, body) = post(instance, self.draft, session, message).await;
+                assert_eq!((status, body.as_str()), (202, ""));
+            }
+            // That nothing comes back is seen by what comes next.
+            Line::Stdio { input, .. } => write(input, message).await,
+        }
+    }
+
+    async fn exchange(&mut self, message: String) -> Option<Value> {
+        let answer = match &mut self.line {
+            Line::Http(instance, session) => post(instance, self.draft, session, message).await.1,
+            Line::Stdio { input, output, .. } => {
+                write(input, message).await;
+                let line = in_time("a response", output.next_line()).await;
+                line.expect("a line").expect("the server goes on")
+            }
+        };
+        serde_json::from_str(&answer).ok()
+    }
+
+    /// A message of a document, with what was received in place of what the document has.
+    fn with_received(&self, mut message: Value) -> Value {
+        let put = |members: &mut Map<String, Value>, name: &str, received: &Option<Value>| {
+            if let (Some(place), Some(received)) = (members.get_mut(name), received) {
+                *place = received.clone();
+            }
+        };
+        let mut open: Vec<&mut Value> = vec![&mut message];
+        while let Some(value) = open.pop() {
+            if let Value::Object(members) = value {
+                put(members, "requestState", &self.state);
+                put(members, "request_state", &self.state);
+                put(members, "taskId", &self.task);
+                open.extend(members.values_mut());
+            }
+        }
+        message
+    }
+
+    /// Sends a message of a document, but for the state and the task, which are those received.
+    pub(crate) async fn post(&mut self, message: Value) -> Value {
+        let message = self.with_received(message);
+        self.say(&message).await
+    }
+
+    /// Posts one example of the draft's document, and compares what comes back with another.
+    pub(crate) async fn plays(&mut self, document: u8, request: u8, response: u8) {
+        let said = self.post(example(document, request)).await;
+        assert_shown(document, response, &said);
+    }
+
+    /// The same, again and again until the task has the status of the example.
+    pub(crate) async fn polls(&mut self, document: u8, request: u8, response: u8) {
+        let status = example(document, response)["result"]["status"].clone();
+        let begun = Instant::now();
+        loop {
+            let said = self.post(example(document, request)).await;
+            if said["result"]["status"] == status {
+                return assert_shown(document, response, &said);
+            }
+            assert!(begun.elapsed() < PATIENCE, "not {status}: {said}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn write(input: &mut ChildStdin, message: String) {
+    let line = message + "\n";
+    let written = in_time("a message is taken", input.write_all(line.as_bytes())).await;
+    written.expect("a message is taken");
+}
+
+/// Posts a message, and gives the status and the body.
+async fn post(
+    instance: &Instance,
+    draft: Draft,
+    session: &mut Option<String>,
+    message: String,
+) -> (u16, String) {
+    let mut request = Request::post(draft.path())
+        .header("host", instance.address.to_string())
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream");
+    if let Some(session) = &session {
+        request = request.header("mcp-session-id", session);
+    }
+    let body = Full::new(Bytes::from(message));
+    let request = request.body(body).expect("a plain request");
+    let response = in_time("a response", http::send(instance.address, request)).await;
+    let response = response.expect("a response");
+    let status = response.status().as_u16();
+    if let Some(opened) = response.headers().get("mcp-session-id") {
+        *session = Some(opened.to_str().expect("an id").to_owned());
+    }
+    let body = in_time("the whole response", response.into_body().collect()).await;
+    let body = body.expect("a body").to_bytes();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}

@@ -1,0 +1,115 @@
+//! Tools that clients of 2025-11-25 call, which are asked while the call goes on.
+
+use refrain::prelude::*;
+use refrain::serde_json::value::to_raw_value;
+use refrain::serde_json::{Value, json};
+use refrain::{Field, Form, ServerBuilder};
+use std::time::Duration;
+use tokio::time::sleep;
+
+pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
+    server
+        .tool(tool_with_logging())
+        .tool(sampling())
+        .tool(elicitation())
+        .tool(defaults())
+        .tool(enums())
+        .resource(watched())
+}
+
+/// Writes to the client's log as it goes on.
+#[tool(name = "test_tool_with_logging")]
+async fn tool_with_logging(cx: Cx) -> Result<&'static str> {
+    cx.log(LogLevel::Info, "Tool execution started");
+    sleep(Duration::from_millis(50)).await;
+    cx.log(LogLevel::Info, "Tool processing data");
+    sleep(Duration::from_millis(50)).await;
+    cx.log(LogLevel::Info, "Tool execution completed");
+    Ok("Three messages were logged.")
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Prompted {
+    /// What the model is asked.
+    prompt: String,
+}
+
+/// Asks the client's model.
+#[tool(name = "test_sampling")]
+async fn sampling(cx: Cx, args: Prompted) -> Result<String> {
+    let question = SamplingParams::new(100).user(args.prompt);
+    let answer = cx.sample("answer", question).await?;
+    Ok(format!("LLM response: {}", answer.text()))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Shown {
+    /// What the person reads.
+    message: String,
+}
+
+/// Asks the person for a name and an address.
+#[tool(name = "test_elicitation")]
+async fn elicitation(cx: Cx, args: Shown) -> Result<String> {
+    let form = Form::new([
+        Field::string("username").describe("User's response"),
+        Field::string("email").describe("User's email address"),
+    ]);
+    let answer = cx.ask_form("user", args.message, &form).await?;
+    Ok(format!("User response: {}", described(answer)))
+}
+
+/// Asks with something filled in beforehand.
+#[tool(name = "test_elicitation_sep1034_defaults")]
+async fn defaults(cx: Cx) -> Result<String> {
+    let form = Form::new([
+        Field::string("name").default_value("John Doe"),
+        Field::integer("age").default_value(30),
+        Field::number("score").default_value(95.5),
+        Field::one_of("status", ["active", "inactive", "pending"]).default_value("active"),
+        Field::boolean("verified").default_value(true),
+    ]);
+    let message = "Please review and update the form fields with defaults";
+    let answer = cx.ask_form("form", message, &form).await?;
+    Ok(format!("Elicitation completed: {}", described(answer)))
+}
+
+/// Asks for choices, in each way that they can be written.
+#[tool(name = "test_elicitation_sep1330_enums")]
+async fn enums(cx: Cx) -> Result<String> {
+    let titled = |titles: [&str; 3]| -> Value {
+        let values = ["value1", "value2", "value3"].into_iter();
+        let choices = values.zip(titles);
+        choices
+            .map(|(value, title)| json!({"const": value, "title": title}))
+            .collect()
+    };
+    let options = ["option1", "option2", "option3"];
+    let schema = json!({"type": "object", "properties": {
+        "untitledSingle": {"type": "string", "enum": options},
+        "titledSingle": {"type": "string", "oneOf": titled(["First Option", "Second Option", "Third Option"])},
+        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2", "opt3"],
+            "enumNames": ["Option One", "Option Two", "Option Three"]},
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": options}},
+        "titledMulti": {"type": "array", "items": {"anyOf": titled(["First Choice", "Second Choice", "Third Choice"])}},
+    }});
+    let schema = to_raw_value(&schema).map_err(Error::internal)?;
+    let form = Form::parse(&schema).map_err(Error::internal)?;
+    let message = "Please select options from the enum fields";
+    let answer = cx.ask_form("form", message, &form).await?;
+    Ok(format!("Elicitation completed: {}", described(answer)))
+}
+
+fn described(answer: Answer<Value>) -> String {
+    match answer {
+        Answer::Accepted(content) => format!("action=accept, content={content}"),
+        Answer::Declined => "action=decline, content={}".to_owned(),
+        Answer::Cancelled => "action=cancel, content={}".to_owned(),
+    }
+}
+
+/// A text that clients can watch.
+#[resource(uri = "test://watched-resource", mime_type = "text/plain")]
+async fn watched(_cx: Cx) -> Result<String> {
+    Ok("Watched resource content".to_owned())
+}

@@ -1,0 +1,427 @@
+//! Older clients over HTTP: sessions, and streams that can be taken up again.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | POST of `initialize` | the session's id in a header |
+//! | POST of a request | one JSON object, or a stream of events as soon as there is more to say or it takes long |
+//! | POST of a response or a notification | 202 |
+//! | GET | what belongs to no call, or with `Last-Event-ID` the rest of a stream |
+//! | DELETE | the session ends everywhere, where a store is shared; else 405 |
+
+use super::body::ReplayedStream;
+use super::pulse::Busy;
+use super::{Body, EVENTS, HttpService, JSON};
+use crate::auth::Caller;
+use crate::listen::NoPlace;
+use crate::metrics::{Other, Refusal};
+use crate::older::{
+    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream, Talk, opens_session,
+    store_failed, watch_notes,
+};
+use crate::record;
+use crate::server::Server;
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use refrain_wire::{
+    Id, Message, Revision, RpcError, decode_initialize, is_modern, parse, split_batch,
+    write_older_reply,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+/// A call that is done by then is answered with one object; else the client is given a stream that it can come back to.
+const PROMPT: Duration = Duration::from_millis(500);
+
+/// Is a POST with this body one of an older client? Asked only of what is no call of 2026-07-28.
+pub(super) fn is_older(headers: &HeaderMap, bytes: &[u8]) -> bool {
+    if headers.contains_key(SESSION) {
+        return !matches!(parse(bytes), Ok(Message::Request { params, .. }) if is_modern(params));
+    }
+    // Almost everything else is told by this.
+    let word = b"initialize";
+    bytes.windows(word.len()).any(|part| part == word) && opens_session(bytes).is_some()
+}
+
+/// Is a request with another method than POST one about a session?
+pub(super) fn is_about_session(parts: &Parts) -> bool {
+    let known = parts.method == Method::GET || parts.method == Method::DELETE;
+    known && parts.headers.contains_key(SESSION)
+}
+
+type Refused = Box<Response<Body>>;
+
+impl HttpService {
+    /// Answers a POST of an older client.
+    pub(super) async fn respond_older(
+        &self,
+        headers: &HeaderMap,
+        bytes: &[u8],
+        caller: Caller,
+        busy: Busy,
+    ) -> Response<Body> {
+        if !headers.contains_key(SESSION) {
+            return self.initialize(bytes, &caller);
+        }
+        let (session, known) = match self.find_session(headers, &caller).await {
+            Ok(found) => found,
+            Err(refused) => return *refused,
+        };
+        if let Some(batch) = split_batch(bytes) {
+            let batch: Vec<&[u8]> = batch.iter().map(|raw| raw.get().as_bytes()).collect();
+            return self
+                .respond_to_batch((session, known), &batch, caller, busy)
+                .await;
+        }
+        match self
+            .server
+            .receive_older(&session, &known, bytes, caller)
+            .await
+        {
+            Received::Talk(talk) => self.talk(talk, busy).await,
+            received => self.respond_at_once(received),
+        }
+    }
+
+    /// What a message is answered with that begins nothing.
+    fn respond_at_once(&self, received: Received<'_>) -> Response<Body> {
+        match received {
+            Received::Accepted | Received::Talk(_) => accepted(),
+            Received::Refused(error) => {
+                let refusal = Refusal::error(error.code);
+                self.refuse(refusal, StatusCode::BAD_REQUEST, None, &error)
+            }
+            Received::Forbidden(id, missing) => self.forbid(id, missing),
+            Received::Busy(id, error) => self.busy(id, &error),
+        }
+    }
+
+    fn busy(&self, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
+        let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, id, error);
+        let second = HeaderValue::from_static("1");
+        response.headers_mut().insert(RETRY_AFTER, second);
+        response
+    }
+
+    /// Opens a session.
+    fn initialize(&self, bytes: &[u8], caller: &Caller) -> Response<Body> {
+        let Some((id, params)) = opens_session(bytes) else {
+            return self.no_session();
+        };
+        let server = &self.server;
+        if let Err(missing) = server.0.access.allow(caller, &[]) {
+            return self.forbid(id, missing);
+        }
+        let initialize = match decode_initialize(params) {
+            Ok(initialize) => initialize,
+            Err(error) => {
+                let refusal = Refusal::error(error.code);
+                return self.refuse(refusal, StatusCode::BAD_REQUEST, Some(id), &error);
+            }
+        };
+        server.0.metrics.other(Other::Initialize);
+        let (session, session_id) = server.open_session(&initialize, &caller.principal);
+        let mut out = Vec::with_capacity(512);
+        write_older_reply(
+            &mut out,
+            id,
+            &server.greet(session.revision),
+            session.revision,
+        );
+        record::sent_older(session.revision, "initialize", &out);
+        let mut response = json(out.into());
+        if let Ok(value) = HeaderValue::try_from(session_id) {
+            response.headers_mut().insert(SESSION, value);
+        }
+        response
+    }
+
+    /// The session that a request is about, and what is noted of it.
+    pub(super) async fn find_session(
+        &self,
+        headers: &HeaderMap,
+        caller: &Caller,
+    ) -> Result<(Session, Known), Refused> {
+        let server = &self.server;
+        let mut ids = headers.get_all(SESSION).iter();
+        let id = ids.next().and_then(|id| id.to_str().ok());
+        let id = id.filter(|_| ids.next().is_none());
+        let opened = id.map(|id| server.session(id, &caller.principal));
+        let session = match opened {
+            Some(Ok(session)) => session,
+            Some(Err(reason)) => {
+                tracing::debug!(%reason, "the id of a session was refused");
+                return Err(Box::new(self.no_session()));
+            }
+            None => return Err(Box::new(self.no_session())),
+        };
+        let version = headers.get(VERSION).map(HeaderValue::to_str);
+        if let Some(version) = version
+            && !version.is_ok_and(|version| Revision::parse(version).is_some())
+        {
+            let error = RpcError::invalid_request(format!(
+                "the MCP-Protocol-Version header must be that of the session, {}",
+                session.revision.as_str()
+            ));
+            let status = StatusCode::BAD_REQUEST;
+            let refused = self.refuse(Refusal::UnsupportedVersion, status, None, &error);
+            return Err(Box::new(refused));
+        }
+        match server.0.older.notes.read(&session).await {
+            Ok(known) if known.ended => Err(Box::new(self.no_session())),
+            Ok(known) => Ok((session, known)),
+            Err(error) => Err(Box::new(self.busy(None, &store_failed(&error)))),
+        }
+    }
+
+    fn no_session(&self) -> Response<Body> {
+        let error = RpcError::invalid_request(
+            "this is no session, or its time is over; open another with initialize",
+        );
+        self.refuse(Refusal::Session, StatusCode::NOT_FOUND, None, &error)
+    }
+
+    /// Answers a request: what needs no handler, or is done at once, with one object.
+    async fn talk(&self, mut talk: Box<Talk>, busy: Busy) -> Response<Body> {
+        if !talk.is_call() {
+            let reply = talk.next().await;
+            return json(reply.map_or_else(Bytes::new, |(_, reply)| reply.into()));
+        }
+        let session = talk.session().clone();
+        let stream = self.begin_stream(&session);
+        let mut reader = stream.read();
+        tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
+        match tokio::time::timeout(PROMPT, reader.next()).await {
+            Ok(Some((Sent::Reply, reply))) => {
+                self.server.forget_stream(&stream);
+                json(reply)
+            }
+            _ => {
+                reader.rewind();
+                self.stream_older(reader, session.revision, busy)
+            }
+        }
+    }
+
+    /// Answers all messages of a batch: on a stream, if one of them is a request.
+    async fn respond_to_batch(
+        &self,
+        (session, known): (Session, Known),
+        batch: &[&[u8]],
+        caller: Caller,
+        busy: Busy,
+    ) -> Response<Body> {
+        let most = self.server.0.limits.batch;
+        let wrong = if session.revision != Revision::V2025_03_26 {
+            Some("batches are not supported in this session; send one message at a time".to_owned())
+        } else if batch.is_empty() {
+            Some("the batch is empty; send at least one message".to_owned())
+        } else if batch.len() > most {
+            Some(format!("a batch may have at most {most} messages"))
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            let error = RpcError::invalid_request(wrong);
+            let status = StatusCode::BAD_REQUEST;
+            return self.refuse(Refusal::InvalidRequest, status, None, &error);
+        }
+        let mut talks = Vec::new();
+        for message in batch {
+            let caller = caller.clone();
+            match self
+                .server
+                .receive_older(&session, &known, message, caller)
+                .await
+            {
+                Received::Accepted => {}
+                Received::Talk(talk) => talks.push(*talk),
+                // What was begun is given up: a batch is answered as a whole.
+                received => return self.respond_at_once(received),
+            }
+        }
+        if talks.is_empty() {
+            return accepted();
+        }
+        let stream = self.begin_stream(&session);
+        let reader = stream.read();
+        tokio::spawn(drive_all(self.server.clone(), talks, stream));
+        self.stream_older(reader, session.revision, busy)
+    }
+
+    fn begin_stream(&self, session: &Session) -> Arc<Stream> {
+        let room = self.server.0.limits.resume_bytes;
+        self.server.0.older.streams.begin(session, room)
+    }
+
+    /// A stream of events that can be taken up again.
+    fn stream_older(&self, reader: Reader, revision: Revision, busy: Busy) -> Response<Body> {
+        let keep_alive = self.server.0.limits.keep_alive;
+        // Clients of before take every event for a message.
+        let greets = revision >= Revision::V2025_11_25;
+        let stream = ReplayedStream::new(reader, greets, keep_alive, busy);
+        let mut response = Response::new(Body::replayed(stream));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, EVENTS);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        let no = HeaderValue::from_static("no");
+        headers.insert(HeaderName::from_static("x-accel-buffering"), no);
+        response
+    }
+
+    /// Answers a GET or a DELETE about a session.
+    pub(super) async fn about_session(
+        &self,
+        parts: &Parts,
+        caller: Caller,
+        busy: Busy,
+    ) -> Response<Body> {
+        if let Err(missing) = self.server.0.access.allow(&caller, &[]) {
+            return self.forbid_session(missing);
+        }
+        let (session, known) = match self.find_session(&parts.headers, &caller).await {
+            Ok(found) => found,
+            Err(refused) => return *refused,
+        };
+        if parts.method == Method::DELETE {
+            return self.end_session(&session).await;
+        }
+        match parts.headers.get(LAST_EVENT) {
+            Some(last) => self.resume(&session, last, busy),
+            None => self.listen_older(&session, &known, caller, busy),
+        }
+    }
+
+    async fn end_session(&self, session: &Session) -> Response<Body> {
+        if !self.server.0.older.notes.shared {
+            let error = RpcError::invalid_request(
+                "sessions end by themselves: the instances of this server share no store in which one could be ended",
+            );
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            let mut response = self.refuse(Refusal::HttpMethod, status, None, &error);
+            let allowed = HeaderValue::from_static("GET, POST");
+            response.headers_mut().insert(ALLOW, allowed);
+            return response;
+        }
+        match self.server.note_end(session).await {
+            Ok(()) => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                response
+            }
+            Err(error) => self.busy(None, &store_failed(&error)),
+        }
+    }
+
+    /// The rest of a stream that broke.
+    fn resume(&self, session: &Session, last: &HeaderValue, busy: Busy) -> Response<Body> {
+        let after = last.to_str().ok().and_then(EventId::parse);
+        let streams = &self.server.0.older.streams;
+        let resumed = after.map(|after| streams.resume(session, &after));
+        let why = match resumed {
+            Some(Ok(reader)) => return self.stream_older(reader, session.revision, busy),
+            Some(Err(Lost::Elsewhere)) => {
+                "another instance has the stream of this event; try again"
+            }
+            Some(Err(Lost::Gone)) => {
+                "the stream of this event is no longer kept; what came after it is lost"
+            }
+            None => "the Last-Event-ID header is not one that this server gave out",
+        };
+        let error = RpcError::invalid_request(why);
+        let status = StatusCode::BAD_REQUEST;
+        self.refuse(Refusal::InvalidRequest, status, None, &error)
+    }
+
+    /// A stream of what belongs to no call.
+    fn listen_older(
+        &self,
+        session: &Session,
+        known: &Known,
+        caller: Caller,
+        busy: Busy,
+    ) -> Response<Body> {
+        let listening = match Listening::new(&self.server, session, known, caller) {
+            Ok(listening) => listening,
+            Err(none) => {
+                self.server.0.metrics.request_refused(Refusal::Busy);
+                return self.busy(None, &no_place(none));
+            }
+        };
+        let stream = self.begin_stream(session);
+        self.server.0.older.streams.listen_on(&stream);
+        let reader = stream.read();
+        tokio::spawn(tell(self.server.clone(), listening, stream));
+        self.stream_older(reader, session.revision, busy)
+    }
+}
+
+fn no_place(none: NoPlace) -> RpcError {
+    RpcError::internal(match none {
+        NoPlace::Closed => "this instance is stopping; listen to another one",
+        NoPlace::Full(_) | NoPlace::FullForCaller(_) => {
+            "this instance already has its limit of streams; try again"
+        }
+    })
+}
+
+/// Tells a session what belongs to no call, for as long as it may come back to hear it.
+async fn tell(server: Server, mut listening: Listening, stream: Arc<Stream>) {
+    let telling = async {
+        while let Some(message) = listening.next().await {
+            stream.push(Sent::Ask, message);
+            // What a slow client was not told yet is noted only once.
+            stream.drained().await;
+        }
+    };
+    let resume_time = server.0.limits.resume_time;
+    tokio::select! {
+        () = telling => {}
+        () = stream.abandoned(resume_time) => {}
+    }
+    server.end_stream(&stream).await;
+}
+
+/// Drives calls to their ends, whoever reads the stream they share.
+async fn drive_all(server: Server, talks: Vec<Talk>, stream: Arc<Stream>) {
+    let mut calls = JoinSet::new();
+    for talk in talks {
+        calls.spawn(drive(server.clone(), talk, stream.clone()));
+    }
+    while calls.join_next().await.is_some() {}
+    server.end_stream(&stream).await;
+}
+
+async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
+    let session = talk.session().clone();
+    let desk = &server.0.older.desk;
+    let call = desk.begin(&session, talk.request_id());
+    let talking = async {
+        while let Some((sent, message)) = talk.next().await {
+            stream.push(sent, message);
+        }
+    };
+    tokio::select! {
+        () = talking => {}
+        () = call.cancelled() => {}
+        () = watch_notes(&server, &session, call.id()) => {}
+    }
+    desk.end(&call);
+}
+
+fn accepted() -> Response<Body> {
+    let mut accepted = Response::new(Body::empty());
+    *accepted.status_mut() = StatusCode::ACCEPTED;
+    accepted
+}
+
+fn json(bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::full(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}

@@ -1,0 +1,30 @@
+//! Calls whose home is memory: the handler is kept where it runs while the client is asked.
+//!
+//! Those of older clients are driven by the request that began them, which stays open. Those of live tools on modern
+//! clients are parked between two rounds: the token names the instance that holds them.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `flow` | a flow in memory, driven: what it asks goes out, answers come in, its time is limited |
+//! | `places` | how many of them an instance keeps |
+//! | `parked` | a handler that waits for its next round, and the requests that wait for it |
+//! | `calls` | the parked handlers of one instance |
+//! | `peers` | the other instances of the fleet |
+//! | `relay` | a request handed to the instance that holds its call |
+
+mod calls;
+mod flow;
+mod parked;
+mod peers;
+mod places;
+mod relay;
+
+pub(crate) use calls::{LiveCalls, Missed, Parking};
+pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow, Recipe};
+pub(crate) use parked::{Attached, AttachedEvent, Sealing, Wishes};
+pub use peers::Peers;
+pub(crate) use peers::{PeerRules, Remotes};
+pub(crate) use places::{LivePlace, LivePlaces};
+pub(crate) use relay::{
+    Relay, RelayError, RelayStream, Relayed, elsewhere, gone, is_stream, unreachable,
+};

@@ -1,0 +1,163 @@
+//! The parked handlers of one instance.
+
+use super::flow::LiveFlow;
+use super::parked::{Attached, Parked, Sealing};
+use crate::server::Server;
+use refrain_core::{FlowId, Source};
+use refrain_wire::{Answers, RpcError};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tracing::Instrument;
+
+/// How long the last reply of a call is kept for a client that lost it, as long as there are not too many of them.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// The calls that are parked here, by their flow.
+pub(crate) struct LiveCalls {
+    /// The name under which tokens say that a call is held here.
+    name: String,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    parked: HashMap<FlowId, Arc<Parked>>,
+    /// The instance is on its way out.
+    closed: bool,
+}
+
+/// Why a request did not find its call.
+pub(crate) enum Missed {
+    /// It is not held here any more.
+    Gone,
+    /// The request is wrong.
+    Error(RpcError),
+}
+
+/// A call that is about to be parked.
+pub(crate) struct Parking {
+    pub(crate) live: LiveFlow,
+    pub(crate) sealing: Sealing,
+    /// Can the client come back for the first reply, if it is lost?
+    pub(crate) has_call_id: bool,
+}
+
+impl LiveCalls {
+    /// None yet. Without a name, the instance is given one that no other has.
+    pub(crate) fn new(name: Option<&str>, source: &dyn Source) -> Self {
+        let name = name.map_or_else(
+            || {
+                let mut random = [0_u8; 16];
+                source.fill(&mut random);
+                random.iter().fold(String::new(), |mut name, byte| {
+                    // A string takes any text.
+                    let _ = write!(name, "{byte:02x}");
+                    name
+                })
+            },
+            ToOwned::to_owned,
+        );
+        Self {
+            name,
+            calls: Mutex::default(),
+        }
+    }
+
+    /// The name under which tokens say that a call is held here.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Are no more calls taken on?
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Has a request wait for the reply of its round.
+    pub(crate) fn attach(
+        &self,
+        flow: FlowId,
+        round: u32,
+        answers: Option<&Answers<'_>>,
+    ) -> Result<Attached, Missed> {
+        let parked = self.lock().parked.get(&flow).cloned();
+        let parked = parked.ok_or(Missed::Gone)?;
+        parked.attach(round, answers).map_err(Missed::Error)
+    }
+
+    /// A first request that came before, by the id that its client gave the call.
+    pub(crate) fn again(&self, flow: FlowId) -> Option<Attached> {
+        self.attach(flow, 1, None).ok()
+    }
+
+    /// Gives up whatever is parked or comes to rest, and takes nothing on any more.
+    pub(crate) fn close(&self) {
+        let parked: Vec<_> = {
+            let mut calls = self.lock();
+            calls.closed = true;
+            calls.parked.values().cloned().collect()
+        };
+        for parked in parked {
+            parked.close(stopping());
+        }
+    }
+
+    fn forget(&self, flow: FlowId, parked: &Arc<Parked>) {
+        let mut calls = self.lock();
+        if calls
+            .parked
+            .get(&flow)
+            .is_some_and(|held| Arc::ptr_eq(held, parked))
+        {
+            calls.parked.remove(&flow);
+        }
+    }
+}
+
+impl Server {
+    /// Parks a call whose first round begins, and has its request wait for the reply.
+    pub(crate) fn park(&self, parking: Parking) -> Result<Attached, RpcError> {
+        let Parking {
+            mut live,
+            sealing,
+            has_call_id,
+        } = parking;
+        let (sender, answers) = mpsc::channel(self.0.limits.flow.asks.max(1));
+        live.answers_from(answers);
+        let parked = Parked::new(sender);
+        {
+            let mut calls = self.0.live.lock();
+            if calls.closed {
+                return Err(stopping());
+            }
+            calls.parked.insert(sealing.flow, parked.clone());
+        }
+        let mut attached = parked.attach(1, None)?;
+        attached.ends_call = !has_call_id;
+        let server = self.clone();
+        let span = tracing::debug_span!("live", flow = %sealing.flow);
+        let work = async move {
+            parked.drive(&server, live, &sealing).await;
+            let (calls, limits) = (&server.0.live, &server.0.limits);
+            if calls.lock().parked.len() <= limits.live_calls.saturating_mul(2) {
+                tokio::time::sleep(KEPT).await;
+            }
+            calls.forget(sealing.flow, &parked);
+        };
+        tokio::spawn(work.instrument(span));
+        Ok(attached)
+    }
+}
+
+fn stopping() -> RpcError {
+    RpcError::internal(
+        "the call was given up, because the instance that held it is stopping; what it did so far is done; call again",
+    )
+}

@@ -1,0 +1,307 @@
+//! A flow in memory, driven.
+//!
+//! | the handler … | its time is limited by | it has a place among the running calls |
+//! | --- | --- | --- |
+//! | works | `round_time`, anew after each answer | yes |
+//! | rests: nothing but asks and sleeps is left | `live_time`, which is that of the whole call | no |
+//!
+//! A handler in the explicit style, which replies that it is incomplete, is run again once all that it asked is answered.
+
+use super::places::LivePlace;
+use crate::load::Place;
+use crate::round::{Target, run_handler};
+use crate::server::Server;
+use refrain_core::{AskError, Env, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
+use refrain_wire::{Ask, RpcError};
+use serde_json::Value;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
+
+/// An answer for a live call: what the client says to what was asked under this key.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveAnswer {
+    /// The key that it was asked under.
+    pub(crate) key: String,
+    /// The JSON text of the client's result, or why the client cannot answer.
+    pub(crate) answer: Result<String, String>,
+}
+
+/// What a live flow reports.
+pub(crate) enum LiveEvent {
+    /// The handler has something to tell the client.
+    Notes(Vec<Note>),
+    /// The handler asks, or needs no answer any more to what it asked.
+    Asks {
+        asks: Vec<(String, Ask)>,
+        withdrawn: Vec<String>,
+    },
+    /// Nothing but asks and sleeps is left, as far as can be seen. Said once, until something happens.
+    Rests,
+    /// The handler is done with.
+    Over(Box<Event>),
+    /// Its time is up.
+    GivenUp(RpcError),
+}
+
+/// What a handler is run with, from the top.
+pub(crate) struct Recipe {
+    pub(crate) target: Target,
+    pub(crate) name: String,
+    pub(crate) arguments: Value,
+    pub(crate) env: Env,
+}
+
+impl Recipe {
+    fn run(&self, server: &Server, start: Start) -> Flow {
+        let handler =
+            |cx| run_handler(server, &self.target, &self.name, cx, self.arguments.clone());
+        Flow::new(self.env.clone(), start.in_memory(), handler)
+    }
+}
+
+/// An incomplete reply in the explicit style that waits for its answers.
+struct Explicit {
+    snapshot: Snapshot,
+    open: Vec<String>,
+    answers: Vec<(String, String)>,
+}
+
+/// A flow whose home is memory. Dropping it ends the handler.
+pub(crate) struct LiveFlow {
+    server: Server,
+    recipe: Recipe,
+    flow: Flow,
+    answers: Option<mpsc::Receiver<LiveAnswer>>,
+    explicit: Option<Explicit>,
+    /// How the flow came to an end, to be said after what the handler said last.
+    last: Option<Event>,
+    /// What earlier runs of a handler in the explicit style did.
+    before: Stats,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// When the call is given up.
+    ends: Option<Instant>,
+    /// When the handler must be at rest again.
+    works_until: Option<Instant>,
+    /// Was it said that the handler rests?
+    told: bool,
+    /// Has the handler a place among the running calls while it works?
+    takes_place: bool,
+    place: Option<Place>,
+    _live: LivePlace,
+}
+
+impl LiveFlow {
+    /// Starts the handler; it is not polled yet. One without a place of its own has its requests take one.
+    pub(crate) fn new(
+        server: &Server,
+        recipe: Recipe,
+        start: Start,
+        place: Option<Place>,
+        live: LivePlace,
+    ) -> Self {
+        Self {
+            server: server.clone(),
+            flow: recipe.run(server, start),
+            recipe,
+            answers: None,
+            explicit: None,
+            last: None,
+            before: Stats::default(),
+            sleep: None,
+            ends: Instant::now().checked_add(server.0.limits.live_time),
+            works_until: None,
+            told: false,
+            takes_place: place.is_some(),
+            place,
+            _live: live,
+        }
+    }
+
+    /// Has answers come from here. They are taken in when the flow is polled.
+    pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
+        self.answers = Some(answers);
+    }
+
+    /// What the handler did so far.
+    pub(crate) fn stats(&self) -> Stats {
+        let now = self.flow.stats();
+        Stats {
+            replayed: self.before.replayed + now.replayed,
+            steps: self.before.steps + now.steps,
+        }
+    }
+
+    /// Makes the flow crash after this many polls of its operations. For tests.
+    pub(crate) fn crash_after(&mut self, polls: u32) {
+        self.flow.crash_after(polls);
+    }
+
+    /// Is nothing left but asks and sleeps, as far as can be seen?
+    pub(crate) fn rests(&self) -> bool {
+        self.explicit.is_some() || self.flow.rests()
+    }
+
+    /// Goes on until there is something to report.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
+        loop {
+            if let Some(event) = self.last.take() {
+                if let Some(event) = self.reported(event) {
+                    return Poll::Ready(event);
+                }
+                continue;
+            }
+            if let Err(failed) = self.take_answers(cx) {
+                return Poll::Ready(LiveEvent::Over(Box::new(Event::Done(Err(failed.into())))));
+            }
+            if let Some(explicit) = self.explicit.take_if(|explicit| explicit.open.is_empty()) {
+                self.before = self.stats();
+                let start = Start::task(explicit.snapshot, &explicit.answers);
+                self.flow = self.recipe.run(&self.server, start);
+            }
+            if self.explicit.is_some() {
+                return self.wait(cx);
+            }
+            let event = match self.flow.poll(cx) {
+                Poll::Pending => return self.wait(cx),
+                Poll::Ready(Event::Settle) => {
+                    // Let other tasks run: they may have asks too.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Ready(Event::Notes(notes)) => return Poll::Ready(LiveEvent::Notes(notes)),
+                Poll::Ready(event) => event,
+            };
+            let notes = self.flow.take_notes();
+            self.last = Some(event);
+            if !notes.is_empty() {
+                return Poll::Ready(LiveEvent::Notes(notes));
+            }
+        }
+    }
+
+    /// What an event comes to. `None`: the flow goes on.
+    fn reported(&mut self, event: Event) -> Option<LiveEvent> {
+        match event {
+            Event::Write(write) => self.published(write),
+            Event::Detach => {
+                self.flow.stay("a live call cannot become a task".into());
+                None
+            }
+            event => Some(LiveEvent::Over(Box::new(event))),
+        }
+    }
+
+    fn published(&mut self, write: Write) -> Option<LiveEvent> {
+        self.flow.written();
+        self.told = false;
+        if self.flow.is_over() {
+            self.explicit = Some(Explicit {
+                open: match write.then {
+                    Then::HandOn => Vec::new(),
+                    _ => write.snapshot.asked().map(ToOwned::to_owned).collect(),
+                },
+                snapshot: write.snapshot,
+                answers: Vec::new(),
+            });
+        }
+        let (asks, withdrawn) = (write.asks, write.withdrawn);
+        let any = !asks.is_empty() || !withdrawn.is_empty();
+        any.then_some(LiveEvent::Asks { asks, withdrawn })
+    }
+
+    /// Takes in the answers that have come. The error is that of a handler in the explicit style, which has no other way
+    /// to learn that the client cannot answer.
+    fn take_answers(&mut self, cx: &mut Context<'_>) -> Result<(), AskError> {
+        while let Some(answers) = &mut self.answers {
+            match answers.poll_recv(cx) {
+                Poll::Pending => break,
+                Poll::Ready(None) => self.answers = None,
+                Poll::Ready(Some(answer)) => self.take(answer)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, LiveAnswer { key, answer }: LiveAnswer) -> Result<(), AskError> {
+        self.told = false;
+        let Some(explicit) = &mut self.explicit else {
+            match answer {
+                Ok(json) => self.flow.answer(&key, &json),
+                Err(reason) => self.flow.fail(&key, &reason),
+            }
+            return Ok(());
+        };
+        let Some(at) = explicit.open.iter().position(|open| *open == key) else {
+            return Ok(());
+        };
+        explicit.open.remove(at);
+        match answer {
+            Ok(json) => explicit.answers.push((key, json)),
+            Err(reason) => return Err(AskError::Failed { name: key, reason }),
+        }
+        Ok(())
+    }
+
+    /// There is nothing to do but wait: for an answer, for the handler, for the time.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
+        let limits = &self.server.0.limits;
+        let now = Instant::now();
+        if self.rests() {
+            self.works_until = None;
+            self.place = None;
+            if !std::mem::replace(&mut self.told, true) {
+                return Poll::Ready(LiveEvent::Rests);
+            }
+        } else {
+            let load = &self.server.0.load;
+            if self.takes_place && self.place.is_none() {
+                self.place = Some(load.enter_again());
+            }
+            if self.works_until.is_none() {
+                self.works_until = now.checked_add(limits.round_time);
+            }
+        }
+        let is_up = |limit: Option<Instant>| limit.is_some_and(|at| at <= now);
+        if is_up(self.ends) {
+            self.flow.cancel();
+            return Poll::Ready(LiveEvent::GivenUp(took_too_long(limits.live_time)));
+        }
+        if is_up(self.works_until) {
+            self.flow.cancel();
+            return Poll::Ready(LiveEvent::Over(Box::new(Event::Fault(Fault {
+                message: "the handler took longer than the time limit of a round".into(),
+                bad_answer: false,
+            }))));
+        }
+        let wake = self.flow.wake_at().map(|at| {
+            let wait = at.duration_since(self.server.0.source.now());
+            now + wait.unwrap_or_default()
+        });
+        let first = [self.ends, self.works_until, wake];
+        let Some(first) = first.into_iter().flatten().min() else {
+            return Poll::Pending;
+        };
+        let sleep = self
+            .sleep
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(first)));
+        if sleep.deadline() != first {
+            sleep.as_mut().reset(first);
+        }
+        if sleep.as_mut().poll(cx).is_ready() {
+            // It was due at once: look again.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+fn took_too_long(limit: Duration) -> RpcError {
+    RpcError::internal(format!(
+        "the call was given up: it had no answer within the limit of {} seconds for live calls; call again",
+        limit.as_secs()
+    ))
+}

@@ -1,0 +1,138 @@
+//! What a session is told outside of its calls: that lists and resources changed. Nothing is asked there.
+
+use super::{Known, Session};
+use crate::auth::Caller;
+use crate::listen::{NoPlace, Subscription};
+use crate::record;
+use crate::server::Server;
+use refrain_wire::{Filter, write_older_change};
+use std::time::Duration;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+/// How often the notes of a session are looked at, should a word of the store be lost.
+pub(super) const LOOK: Duration = Duration::from_secs(5);
+
+/// A session that listens.
+pub(crate) struct Listening {
+    server: Server,
+    session: Session,
+    caller: Caller,
+    uris: Vec<String>,
+    subscription: Subscription,
+    /// What the subscription before it had not told yet.
+    before: Option<Subscription>,
+    noted: broadcast::Receiver<String>,
+    look: Interval,
+    ends: Instant,
+}
+
+impl Listening {
+    /// Begins to listen for what the session wants to hear.
+    pub(crate) fn new(
+        server: &Server,
+        session: &Session,
+        known: &Known,
+        caller: Caller,
+    ) -> Result<Self, NoPlace> {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self {
+            // Before the notes are looked at again, so that no word is missed.
+            noted: server.0.older.notes.changed(),
+            subscription: subscribe(server, &known.uris, &caller)?,
+            uris: known.uris.clone(),
+            before: None,
+            look,
+            ends: Instant::now() + session.left(server),
+            server: server.clone(),
+            session: session.clone(),
+            caller,
+        })
+    }
+
+    /// The next notification. `None`: the session is over, or the server stops.
+    pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(before) = &mut self.before {
+                if let Some(told) = before.told_before() {
+                    return Some(told);
+                }
+                self.before = None;
+            }
+            tokio::select! {
+                change = self.subscription.next_older() => {
+                    let change = change?;
+                    record::sent_older(self.session.revision, "", &change);
+                    return Some(change);
+                }
+                noted = self.noted.recv() => match noted {
+                    Ok(session) if *session != *self.session.key => {}
+                    Ok(_) | Err(RecvError::Lagged(_)) => self.look_at_notes().await?,
+                    // From a store that says nothing any more, nothing comes.
+                    Err(RecvError::Closed) => {
+                        self.look.tick().await;
+                        self.look_at_notes().await?;
+                    }
+                },
+                _ = self.look.tick() => self.look_at_notes().await?,
+                () = tokio::time::sleep_until(self.ends) => return None,
+            }
+        }
+    }
+
+    /// Listens for what the session wants to hear now. `None`: it is over.
+    async fn look_at_notes(&mut self) -> Option<()> {
+        let known = match self.server.0.older.notes.read(&self.session).await {
+            Ok(known) => known,
+            Err(error) => {
+                tracing::warn!(%error, "a session could not be looked up");
+                return Some(());
+            }
+        };
+        if known.ended {
+            return None;
+        }
+        if known.uris == self.uris {
+            return Some(());
+        }
+        match subscribe(&self.server, &known.uris, &self.caller) {
+            Ok(new) => {
+                self.before = Some(std::mem::replace(&mut self.subscription, new));
+                self.uris = known.uris;
+            }
+            Err(_) => tracing::warn!("a session wants to hear of more, and there is no place"),
+        }
+        Some(())
+    }
+}
+
+fn subscribe(server: &Server, uris: &[String], caller: &Caller) -> Result<Subscription, NoPlace> {
+    let filter = Filter {
+        tools: true,
+        prompts: true,
+        resources: true,
+        uris: uris.to_vec(),
+        tasks: Vec::new(),
+    };
+    server.0.hub.subscribe(filter, None, caller.clone())
+}
+
+impl Subscription {
+    /// The next change, as older clients are told. `None`: nobody is told anything more.
+    async fn next_older(&mut self) -> Option<Vec<u8>> {
+        std::future::poll_fn(|cx| self.poll_change(cx, older)).await
+    }
+
+    /// A change that was noted already.
+    fn told_before(&mut self) -> Option<Vec<u8>> {
+        self.take_change(older)
+    }
+}
+
+fn older(change: refrain_wire::Change<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    write_older_change(&mut out, change);
+    out
+}

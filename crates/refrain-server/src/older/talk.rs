@@ -1,0 +1,209 @@
+//! What goes out in response to one request of an older client.
+
+use super::{RequestId, Session};
+use crate::complete::Later;
+use crate::live::LiveAnswer;
+use crate::outgoing::write_note;
+use crate::record;
+use crate::round::{Round, RoundEvent};
+use crate::server::Server;
+use refrain_wire::{Ask, Id, Reply, write_ask, write_cancelled, write_older_reply};
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc;
+
+/// What a message is, that goes out in response to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Progress, or a log message. It may be left out where there is no room.
+    Note,
+    /// An ask, or that one is withdrawn.
+    Ask,
+    /// The response, after which nothing comes.
+    Reply,
+}
+
+/// What goes out in response to one request: notifications, asks, and last the reply. Dropping it cancels the handler.
+pub(crate) struct Talk {
+    server: Server,
+    session: Session,
+    id: Box<RawValue>,
+    method: &'static str,
+    ready: VecDeque<(Sent, Vec<u8>)>,
+    work: Work,
+    /// The ids of the open asks, by key.
+    open: BTreeMap<String, String>,
+    answers: Option<mpsc::Sender<LiveAnswer>>,
+}
+
+enum Work {
+    Over,
+    Later(Later),
+    Round(Box<Round>),
+}
+
+impl Talk {
+    fn new(server: &Server, session: &Session, id: Id<'_>, method: &'static str) -> Self {
+        let id = RawValue::from_string(id.as_json().to_owned())
+            .expect("an id that was parsed from JSON is JSON");
+        Self {
+            server: server.clone(),
+            session: session.clone(),
+            id,
+            method,
+            ready: VecDeque::new(),
+            work: Work::Over,
+            open: BTreeMap::new(),
+            answers: None,
+        }
+    }
+
+    /// A reply that is there already.
+    pub(super) fn of_reply(
+        server: &Server,
+        session: &Session,
+        id: Id<'_>,
+        method: &'static str,
+        reply: &Reply,
+    ) -> Self {
+        let mut talk = Self::new(server, session, id, method);
+        talk.reply(reply);
+        talk
+    }
+
+    /// A reply that takes its time.
+    pub(super) fn of_later(
+        server: &Server,
+        session: &Session,
+        id: Id<'_>,
+        method: &'static str,
+        later: Later,
+    ) -> Self {
+        let mut talk = Self::new(server, session, id, method);
+        talk.work = Work::Later(later);
+        talk
+    }
+
+    /// A call that is live.
+    pub(super) fn of_round(
+        server: &Server,
+        session: &Session,
+        id: Id<'_>,
+        mut round: Box<Round>,
+    ) -> Self {
+        let (sender, answers) = mpsc::channel(server.0.limits.flow.asks.max(1));
+        round.answers(&id);
+        round.answers_from(answers);
+        let mut talk = Self::new(server, session, id, round.kind().method());
+        talk.answers = Some(sender);
+        talk.work = Work::Round(round);
+        talk
+    }
+
+    /// Is a handler at work?
+    pub(crate) fn is_call(&self) -> bool {
+        matches!(self.work, Work::Round(_))
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The id of the request.
+    pub(crate) fn request_id(&self) -> RequestId {
+        RequestId::read(self.id.get())
+    }
+
+    /// The next message to send. `None` after the reply.
+    pub(crate) async fn next(&mut self) -> Option<(Sent, Vec<u8>)> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Sent, Vec<u8>)>> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                record::sent_older(self.session.revision, self.method, &message.1);
+                return Poll::Ready(Some(message));
+            }
+            match &mut self.work {
+                Work::Over => return Poll::Ready(None),
+                Work::Later(later) => {
+                    let reply = ready!(later.as_mut().poll(cx));
+                    let reply = reply.unwrap_or_else(|missing| Reply::Error(missing.into()));
+                    self.reply(&reply);
+                }
+                Work::Round(round) => match ready!(round.poll(cx)) {
+                    RoundEvent::Notes(notes) => {
+                        let token = round.progress_token();
+                        for note in &notes {
+                            let mut out = Vec::with_capacity(256);
+                            write_note(&mut out, token, note);
+                            if !out.is_empty() {
+                                self.ready.push_back((Sent::Note, out));
+                            }
+                        }
+                    }
+                    RoundEvent::Asks { asks, withdrawn } => {
+                        for key in withdrawn {
+                            self.withdraw(&key);
+                        }
+                        for (key, ask) in asks {
+                            self.ask(key, &ask);
+                        }
+                    }
+                    RoundEvent::Reply(reply) => self.reply(&reply),
+                    RoundEvent::Crashed => self.work = Work::Over,
+                },
+            }
+        }
+    }
+
+    fn ask(&mut self, key: String, ask: &Ask) {
+        // One that was dropped and is asked again has another id.
+        self.withdraw(&key);
+        let Some(answers) = self.answers.clone() else {
+            return;
+        };
+        let id = self.server.0.older.desk.ask(&self.session, &key, &answers);
+        let mut out = Vec::with_capacity(512);
+        write_ask(&mut out, &id, ask, self.session.revision);
+        self.ready.push_back((Sent::Ask, out));
+        self.open.insert(key, id);
+    }
+
+    fn withdraw(&mut self, key: &str) {
+        let Some(id) = self.open.remove(key) else {
+            return;
+        };
+        // One that has its answer needs no word.
+        if self.server.0.older.desk.withdraw(&id) {
+            let mut out = Vec::with_capacity(256);
+            write_cancelled(&mut out, &id, "the answer is no longer needed");
+            self.ready.push_back((Sent::Ask, out));
+        }
+    }
+
+    fn reply(&mut self, reply: &Reply) {
+        let open: Vec<String> = self.open.keys().cloned().collect();
+        for key in open {
+            self.withdraw(&key);
+        }
+        let mut out = Vec::with_capacity(512);
+        let reply_to = Id::from_raw(&self.id);
+        if let Some(id) = reply_to {
+            write_older_reply(&mut out, id, reply, self.session.revision);
+        }
+        self.ready.push_back((Sent::Reply, out));
+        self.work = Work::Over;
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        for id in self.open.values() {
+            self.server.0.older.desk.withdraw(id);
+        }
+    }
+}

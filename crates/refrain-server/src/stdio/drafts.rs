@@ -1,0 +1,64 @@
+//! A client that speaks a draft.
+
+use super::older::known;
+use super::{Out, RequestId, Running, cancel, everything};
+use crate::older::Session;
+use crate::server::Server;
+use refrain_wire::{Draft, Message, parse};
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use tokio::task::JoinSet;
+
+/// Takes one message. A request is answered beside the others.
+pub(super) async fn take(
+    server: Server,
+    spoken: (Draft, Option<Session>),
+    bytes: Vec<u8>,
+    out: Out,
+    by_id: &mut HashMap<RequestId, Running>,
+    running: &mut JoinSet<()>,
+) {
+    if let Ok(Message::Notification { method, params }) = parse(&bytes) {
+        if method == "notifications/cancelled" {
+            cancel(by_id, params);
+        }
+        return;
+    }
+    let (id, silent) = (id(&bytes), out.silent.clone());
+    let answering = answer(server, spoken, bytes, out);
+    match id {
+        Some(id) => {
+            let handle = running.spawn(answering);
+            by_id.insert(id, Running { handle, silent });
+        }
+        None => answering.await,
+    }
+}
+
+async fn answer(
+    server: Server,
+    (draft, session): (Draft, Option<Session>),
+    bytes: Vec<u8>,
+    out: Out,
+) {
+    let agreed = match &session {
+        Some(session) => Some(session.agreed(known(&server, session).await.level)),
+        None => None,
+    };
+    let outgoing = server.receive_draft_of(draft, agreed, &bytes, everything());
+    let Some(mut outgoing) = outgoing else { return };
+    while let Some(message) = outgoing.next().await {
+        out.send(message).await;
+    }
+}
+
+/// The id of a message that can be cancelled, whether it has a method or not.
+fn id(bytes: &[u8]) -> Option<RequestId> {
+    #[derive(serde::Deserialize)]
+    struct Message<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    let message: Message<'_> = serde_json::from_slice(bytes).ok()?;
+    Some(RequestId::read(message.id.get()))
+}

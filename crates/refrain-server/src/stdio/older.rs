@@ -1,0 +1,178 @@
+//! An older client on standard input and output: its session is that of the process.
+
+use super::{Out, everything};
+use crate::metrics::Other;
+use crate::older::{Known, Listening, Received, Session, opens_session};
+use crate::record;
+use crate::server::Server;
+use refrain_core::Principal;
+use refrain_wire::{
+    Draft, Empty, Id, Message, Reply, Revision, RpcError, decode_initialize, is_modern, parse,
+    split_batch, write_older_error, write_older_reply,
+};
+use tokio::sync::watch;
+
+/// What became of a line.
+pub(super) enum Line {
+    /// It was dealt with.
+    Done,
+    /// It is a request, and this session's.
+    Request(Session),
+    /// It is a batch of these messages.
+    Batch(Vec<Vec<u8>>),
+    /// The client is ready to be told what belongs to no call.
+    Ready(Session),
+    /// It is one of 2026-07-28.
+    Other,
+}
+
+/// The session of a process, once there is one.
+#[derive(Default)]
+pub(super) struct Opened(Option<Session>);
+
+impl Opened {
+    /// Takes a line, if it is an older client's.
+    pub(super) async fn take(&mut self, server: &Server, bytes: &[u8], out: &Out) -> Line {
+        let Some(session) = self.0.clone() else {
+            return self.open(server, bytes, out).await;
+        };
+        match parse(bytes) {
+            Ok(Message::Request { params, .. }) if is_modern(params) => Line::Other,
+            Ok(Message::Request { .. }) => Line::Request(session),
+            Ok(Message::Notification { method, .. }) => match method.as_ref() {
+                "notifications/initialized" => Line::Ready(session),
+                "notifications/cancelled" => Line::Other,
+                _ => Line::Done,
+            },
+            Err(_) => self.take_unusual(server, &session, bytes, out).await,
+        }
+    }
+
+    /// Is a line to be read as the draft has it?
+    pub(super) fn is_draft(&self, draft: Draft, bytes: &[u8]) -> bool {
+        match &self.0 {
+            None => opens_session(bytes).is_none(),
+            Some(_) => draft.has_own_shape(bytes),
+        }
+    }
+
+    /// The session, if there is one.
+    pub(super) fn session(&self) -> Option<Session> {
+        self.0.clone()
+    }
+
+    /// Takes a line before there is a session: it may open one.
+    async fn open(&mut self, server: &Server, bytes: &[u8], out: &Out) -> Line {
+        let Ok(Message::Request { id, method, params }) = parse(bytes) else {
+            return Line::Other;
+        };
+        let reply = match method.as_ref() {
+            "initialize" | "ping" if is_modern(params) => return Line::Other,
+            "initialize" => decode_initialize(params).map(|initialize| {
+                server.0.metrics.other(Other::Initialize);
+                let (session, _) = server.open_session(&initialize, &Principal::anonymous());
+                let reply = server.greet(session.revision);
+                self.0 = Some(session);
+                reply
+            }),
+            // The one request that may come before.
+            "ping" => Ok(Reply::complete(Empty {})),
+            _ => return Line::Other,
+        };
+        let reply = reply.unwrap_or_else(Reply::Error);
+        let revision = self.0.as_ref().map_or(Revision::LATEST, |s| s.revision);
+        let mut message = Vec::with_capacity(512);
+        write_older_reply(&mut message, id, &reply, revision);
+        record::sent_older(revision, &method, &message);
+        out.send(message).await;
+        Line::Done
+    }
+
+    /// Takes what is neither a request nor a notification.
+    async fn take_unusual(
+        &self,
+        server: &Server,
+        session: &Session,
+        bytes: &[u8],
+        out: &Out,
+    ) -> Line {
+        let batch = split_batch(bytes).filter(|_| session.revision == Revision::V2025_03_26);
+        let most = server.limits().batch;
+        let error = match batch {
+            Some(batch) if batch.len() > most => {
+                RpcError::invalid_request(format!("a batch may have at most {most} messages"))
+            }
+            Some(batch) => {
+                let messages = batch.iter().map(|raw| raw.get().as_bytes().to_vec());
+                return Line::Batch(messages.collect());
+            }
+            None => {
+                let (known, caller) = (Known::default(), everything());
+                match server.receive_older(session, &known, bytes, caller).await {
+                    Received::Refused(error) | Received::Busy(_, error) => error,
+                    _ => return Line::Done,
+                }
+            }
+        };
+        let mut message = Vec::new();
+        write_older_error(&mut message, None, &error);
+        record::sent_older(session.revision, "", &message);
+        out.send(message).await;
+        Line::Done
+    }
+}
+
+/// What is noted of a session.
+pub(super) async fn known(server: &Server, session: &Session) -> Known {
+    let known = server.0.older.notes.read(session).await;
+    known.unwrap_or_else(|error| {
+        tracing::warn!(%error, "a session could not be looked up");
+        Known::default()
+    })
+}
+
+/// Answers a request of a session.
+pub(super) async fn answer(server: Server, session: Session, bytes: Vec<u8>, out: Out) {
+    let known = known(&server, &session).await;
+    let received = server.receive_older(&session, &known, &bytes, everything());
+    let (id, error) = match received.await {
+        Received::Talk(mut talk) => {
+            while let Some((_, message)) = talk.next().await {
+                out.send(message).await;
+            }
+            return;
+        }
+        Received::Accepted => return,
+        Received::Refused(error) => (None, error),
+        Received::Busy(id, error) => (id, error),
+        Received::Forbidden(id, missing) => (Some(id), missing.into()),
+    };
+    let mut message = Vec::new();
+    write_older_error(&mut message, id.as_ref().map(Id::as_json), &error);
+    record::sent_older(session.revision, "", &message);
+    out.send(message).await;
+}
+
+/// Tells a session what belongs to no call, until no more is read.
+pub(super) async fn tell(
+    server: Server,
+    session: Session,
+    out: Out,
+    mut closed: watch::Receiver<bool>,
+) {
+    let listening = Listening::new(&server, &session, &Known::default(), everything());
+    let Ok(mut listening) = listening else {
+        tracing::warn!("there is no place for one more client that listens");
+        return;
+    };
+    loop {
+        let message = tokio::select! {
+            message = listening.next() => message,
+            _ = closed.wait_for(|closed| *closed) => None,
+        };
+        match message {
+            Some(message) => out.send(message).await,
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What a handler asks of an older client: a request on the stream of the call, and its answer by another POST.
+
+use crate::support::older::{Session, call, filled_in, request};
+use crate::support::{Guard, Instance, Login, Signals, greet, names, signals, start, within};
+use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_server::{Server, ServerBuilder, State, Tool};
+use refrain_store::MemoryStore;
+use refrain_wire::SamplingParams;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// Asks a model and a person at once.
+async fn both(cx: Cx) -> Result<String> {
+    let question = SamplingParams::new(10).user("Who?");
+    let (login, said) = tokio::try_join!(
+        cx.elicit::<Login>("login", "Who are you?"),
+        cx.sample("model", question)
+    )?;
+    Ok(format!("{} {}", login.name, said.text()))
+}
+
+/// Asks, and does without the answer if the gate is opened first.
+async fn impatient(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    tokio::select! {
+        login = cx.elicit::<Login>("login", "Who are you?") => Ok(login?.name),
+        () = signals.pass() => {
+            let login: Login = cx.elicit("other", "And you?").await?;
+            Ok(format!("{} instead", login.name))
+        }
+    }
+}
+
+/// Asks, and says so when it is dropped.
+async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    signals.say("begun");
+    let login: Login = cx.elicit("login", "Who are you?").await?;
+    Ok(login.name)
+}
+
+async fn roots(cx: Cx) -> Result<String> {
+    Ok(cx.roots("roots").await?.len().to_string())
+}
+
+type Heard = UnboundedReceiver<&'static str>;
+
+fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, Heard) {
+    let (signals, heard) = signals();
+    let builder = Server::builder("older", "1")
+        .keys(keys.clone())
+        .state(signals.clone())
+        .tool(Tool::new("greet", greet))
+        .tool(Tool::new("both", both))
+        .tool(Tool::new("impatient", impatient))
+        .tool(Tool::new("guarded", guarded))
+        .tool(Tool::new("roots", roots));
+    (builder, signals, heard)
+}
+
+fn keys() -> KeyRing {
+    KeyRing::generate(&SystemSource::new())
+}
+
+async fn instance() -> Instance {
+    start(builder(&keys()).0).await
+}
+
+/// Two instances that share a store, and what is heard of the first.
+async fn two(keys: &KeyRing) -> ([Instance; 2], Heard) {
+    let store = Arc::new(MemoryStore::new());
+    let (one, _, heard) = builder(keys);
+    let one = start(one.sessions(store.clone())).await;
+    let other = start(builder(keys).0.sessions(store)).await;
+    ([one, other], heard)
+}
+
+fn text(reply: &Value) -> &Value {
+    &reply["result"]["content"][0]["text"]
+}
+
+#[tokio::test]
+async fn a_form_is_asked_on_the_stream_of_its_call() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(7, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    assert_eq!(asked["method"], "elicitation/create");
+    assert_eq!(
+        asked["params"],
+        json!({
+            "mode": "form",
+            "message": "Who are you?",
+            "requestedSchema": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}},
+                "required": ["name"],
+            },
+        })
+    );
+    let answered = session.post(&filled_in(&asked, "Ann")).await;
+    assert_eq!((answered.status, answered.body.len()), (202, 0));
+    let replies = stream.rest().await;
+    assert_eq!(replies.len(), 1);
+    assert_eq!(replies[0]["id"], 7);
+    assert_eq!(text(&replies[0]), "Hello, Ann!");
+    // What comes too late is nobody's, and no mistake.
+    assert_eq!(session.post(&filled_in(&asked, "Bob")).await.status, 202);
+}
+
+#[tokio::test]
+async fn each_revision_is_asked_in_its_own_words() {
+    let instance = instance().await;
+    let all = json!({"elicitation": {"url": {}, "form": {}}, "sampling": {}, "roots": {}});
+    let session = Session::open_with(&instance, "2025-06-18", &all, &[]).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    assert!(asked["params"].get("mode").is_none(), "{asked}");
+    // There was no elicitation at all.
+    let session = Session::open_with(&instance, "2025-03-26", &all, &[]).await;
+    let refused = session.post(&call(1, "greet", json!({}))).await;
+    names(&refused.error(200, -32021), &["elicitation"]);
+    let mut stream = session.stream(&call(2, "roots", json!({}))).await;
+    let asked = stream.next().await;
+    assert_eq!(asked["method"], "roots/list");
+    assert!(asked.get("params").is_none(), "{asked}");
+    let result = json!({"roots": [{"uri": "file:///a"}]});
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": result});
+    assert_eq!(session.post(&answer).await.status, 202);
+    assert_eq!(text(&stream.next().await), "1");
+}
+
+#[tokio::test]
+async fn several_asks_go_out_together_and_are_answered_in_any_order() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(1, "both", json!({}))).await;
+    let (form, model) = (stream.next().await, stream.next().await);
+    assert_eq!(form["method"], "elicitation/create");
+    assert_eq!(model["method"], "sampling/createMessage");
+    assert_ne!(form["id"], model["id"]);
+    let said =
+        json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "me"}});
+    let said = json!({"jsonrpc": "2.0", "id": model["id"], "result": said});
+    assert_eq!(session.post(&said).await.status, 202);
+    assert_eq!(session.post(&filled_in(&form, "Ann")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Ann me");
+}
+
+#[tokio::test]
+async fn what_the_client_cannot_do_is_not_asked() {
+    let instance = instance().await;
+    let none = Session::open_with(&instance, "2025-11-25", &json!({}), &[]).await;
+    let refused = none.post(&call(1, "greet", json!({}))).await;
+    refused.error(200, -32021);
+    let data = &refused.json()["error"]["data"];
+    assert_eq!(data, &json!({"requiredCapabilities": {"elicitation": {}}}));
+}
+
+#[tokio::test]
+async fn a_client_may_refuse_or_answer_wrongly() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    let error = json!({"code": -1, "message": "nobody is here"});
+    let refusal = json!({"jsonrpc": "2.0", "id": asked["id"], "error": error});
+    assert_eq!(session.post(&refusal).await.status, 202);
+    let reply = stream.next().await;
+    assert_eq!(reply["result"]["isError"], true);
+    names(text(&reply).as_str().expect("text"), &["nobody is here"]);
+
+    let mut stream = session.stream(&call(2, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    let content = json!({"action": "accept", "content": {"name": 7}});
+    let wrong = json!({"jsonrpc": "2.0", "id": asked["id"], "result": content});
+    assert_eq!(session.post(&wrong).await.status, 202);
+    let again = stream.next().await;
+    assert_ne!(again["id"], asked["id"], "asked again, by another request");
+    assert_eq!(session.post(&filled_in(&again, "Ann")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Hello, Ann!");
+}
+
+#[tokio::test]
+async fn answers_to_nothing_and_of_strangers_are_refused() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    for id in [json!(7), json!("7"), json!("never-asked-1")] {
+        let answer = json!({"jsonrpc": "2.0", "id": id, "result": {}});
+        names(
+            &session.post(&answer).await.error(400, -32600),
+            &["nothing was asked"],
+        );
+    }
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    // Another session cannot answer for this one.
+    let stranger = Session::open(&instance).await;
+    assert_eq!(stranger.post(&filled_in(&asked, "Eve")).await.status, 202);
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Hello, Ann!");
+}
+
+#[tokio::test]
+async fn what_is_no_longer_needed_is_withdrawn() {
+    let (builder, signals, _heard) = builder(&keys());
+    let instance = start(builder).await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(1, "impatient", json!({}))).await;
+    let first = stream.next().await;
+    signals.open();
+    let withdrawn = stream.next().await;
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], first["id"]);
+    let second = stream.next().await;
+    assert_eq!(session.post(&filled_in(&first, "Ann")).await.status, 202);
+    assert_eq!(session.post(&filled_in(&second, "Bob")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Bob instead");
+}
+
+#[tokio::test]
+async fn an_answer_finds_its_call_at_another_instance() {
+    let ([one, other], _heard) = two(&keys()).await;
+    let session = Session::open(&one).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    assert_eq!(
+        session
+            .at(&other)
+            .post(&filled_in(&asked, "Ann"))
+            .await
+            .status,
+        202
+    );
+    assert_eq!(text(&stream.next().await), "Hello, Ann!");
+}
+
+#[tokio::test]
+async fn without_a_shared_store_an_answer_elsewhere_is_refused_and_not_lost() {
+    let ring = keys();
+    let (one, other) = (start(builder(&ring).0).await, start(builder(&ring).0).await);
+    let session = Session::open(&one).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    let refused = session.at(&other).post(&filled_in(&asked, "Ann")).await;
+    names(&refused.error(400, -32600), &["another instance"]);
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Hello, Ann!");
+}
+
+#[tokio::test]
+async fn a_client_may_cancel_its_call_at_any_instance() {
+    let ([one, other], mut heard) = two(&keys()).await;
+    let session = Session::open(&one).await;
+    for (id, instance) in [(1, &one), (2, &other)] {
+        let mut stream = session.stream(&call(id, "guarded", json!({}))).await;
+        assert_eq!(within("the call", heard.recv()).await, Some("begun"));
+        stream.next().await;
+        let params = json!({"requestId": id});
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        assert_eq!(session.at(instance).post(&cancel).await.status, 202);
+        assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
+        assert!(stream.rest().await.is_empty(), "nothing more is said");
+    }
+    // A number is not a text of the same digits.
+    let mut stream = session.stream(&call(3, "guarded", json!({}))).await;
+    let asked = stream.next().await;
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "3"}});
+    assert_eq!(session.post(&cancel).await.status, 202);
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Ann");
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_ends_its_calls_everywhere() {
+    let ([one, other], mut heard) = two(&keys()).await;
+    let session = Session::open(&one).await;
+    let mut stream = session.stream(&call(1, "guarded", json!({}))).await;
+    assert_eq!(within("the call", heard.recv()).await, Some("begun"));
+    stream.next().await;
+    assert_eq!(session.at(&other).delete().await.status, 204);
+    assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
+    assert!(stream.rest().await.is_empty());
+    session
+        .post(&request(2, "ping", json!({})))
+        .await
+        .error(404, -32600);
+}

@@ -1,0 +1,378 @@
+//! Sessions of older clients: opened by any instance, served by any other.
+
+use crate::support::older::{Session, call, initialize, request};
+use crate::support::{Clock, Instance, Request, echo, names, start, text};
+use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_server::{
+    BearerTokens, Resource, Server, ServerBuilder, ServerLimits, TaskOptions, Tool,
+};
+use refrain_store::MemoryStore;
+use refrain_wire::LogLevel;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn logs(cx: Cx) -> Result<String> {
+    cx.log(LogLevel::Debug, "a detail");
+    cx.log(LogLevel::Info, "news");
+    cx.log(LogLevel::Error, "a fault");
+    Ok("logged".into())
+}
+
+async fn note(_: Cx) -> Result<String> {
+    Ok("a note".into())
+}
+
+fn keys() -> KeyRing {
+    KeyRing::generate(&SystemSource::new())
+}
+
+fn builder(keys: &KeyRing) -> ServerBuilder {
+    Server::builder("older", "1")
+        .keys(keys.clone())
+        .instructions("Be brief.")
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("logs", logs))
+        .resource(Resource::new("notes://today", "today", note))
+}
+
+async fn instance() -> Instance {
+    start(builder(&keys())).await
+}
+
+/// The data of the log messages that come with a call.
+async fn logged(session: &Session) -> Vec<Value> {
+    let response = session.post(&call(9, "logs", json!({}))).await;
+    if response.header("content-type") == Some("application/json") {
+        return Vec::new();
+    }
+    let body = String::from_utf8(response.body).expect("text");
+    let events = body.lines().filter_map(|line| line.strip_prefix("data: "));
+    let messages = events.map(|data| serde_json::from_str::<Value>(data).expect("JSON"));
+    let logs = messages.filter(|message| message["method"] == "notifications/message");
+    logs.map(|message| message["params"]["data"].clone())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_session_is_opened_in_the_clients_revision() {
+    let instance = instance().await;
+    for (wanted, agreed) in [
+        ("2025-11-25", "2025-11-25"),
+        ("2025-06-18", "2025-06-18"),
+        ("2025-03-26", "2025-03-26"),
+        ("2024-11-05", "2025-11-25"),
+        ("2027-01-01", "2025-11-25"),
+    ] {
+        let request = Request::bytes(initialize(wanted, &json!({})).to_string());
+        let response = instance.send(&request).await;
+        let reply = response.reply();
+        assert_eq!(
+            reply["result"],
+            json!({
+                "protocolVersion": agreed,
+                "capabilities": {
+                    "tools": {"listChanged": true},
+                    "resources": {"listChanged": true, "subscribe": true},
+                    "logging": {},
+                },
+                "serverInfo": {"name": "older", "version": "1"},
+                "instructions": "Be brief.",
+            })
+        );
+        let id = response.header("mcp-session-id").expect("a session");
+        assert!(id.bytes().all(|byte| byte.is_ascii_graphic()), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_greeting_that_says_too_little_is_refused() {
+    let instance = instance().await;
+    for (params, word) in [
+        (json!({}), "protocolVersion"),
+        (
+            json!({"protocolVersion": "2025-11-25", "clientInfo": {}}),
+            "capabilities",
+        ),
+        (
+            json!({"protocolVersion": "2025-11-25", "capabilities": {}}),
+            "clientInfo",
+        ),
+        (
+            json!({"protocolVersion": 7, "capabilities": {}, "clientInfo": {}}),
+            "string",
+        ),
+    ] {
+        let message = request(1, "initialize", params);
+        let response = instance.send(&Request::bytes(message.to_string())).await;
+        names(&response.error(400, -32602), &[word]);
+    }
+}
+
+#[tokio::test]
+async fn what_the_revision_does_not_know_is_left_out() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let listed = session.result(&request(1, "tools/list", json!({}))).await;
+    let members: Vec<&String> = listed.as_object().expect("an object").keys().collect();
+    assert_eq!(members, ["tools"]);
+    let echoed = session.result(&call(2, "echo", json!({"text": "x"}))).await;
+    assert_eq!(
+        echoed,
+        json!({"content": [{"type": "text", "text": "Echo: x"}], "isError": false})
+    );
+    let read = request(3, "resources/read", json!({"uri": "notes://today"}));
+    let members = session.result(&read).await;
+    assert_eq!(members["contents"][0]["text"], "a note");
+    assert!(members.get("ttlMs").is_none(), "{members}");
+    assert_eq!(
+        session.result(&request(4, "ping", json!({}))).await,
+        json!({})
+    );
+    // Params may be left out altogether.
+    let bare = json!({"jsonrpc": "2.0", "id": 5, "method": "resources/list"});
+    assert_eq!(
+        session.result(&bare).await["resources"][0]["uri"],
+        "notes://today"
+    );
+}
+
+#[tokio::test]
+async fn mistakes_are_answered_in_the_session() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    for (message, code) in [
+        (request(1, "tasks/get", json!({"taskId": "x"})), -32601),
+        (request(2, "server/discover", json!({})), -32601),
+        (request(3, "subscriptions/listen", json!({})), -32601),
+        (request(4, "tools/call", json!({})), -32602),
+        (request(5, "tools/list", json!({"cursor": "none"})), -32602),
+        (
+            request(6, "resources/read", json!({"uri": "notes://never"})),
+            -32002,
+        ),
+        (
+            request(7, "resources/subscribe", json!({"uri": "notes://never"})),
+            -32002,
+        ),
+        (
+            request(8, "logging/setLevel", json!({"level": "loud"})),
+            -32602,
+        ),
+        (initialize("2025-11-25", &json!({})), -32600),
+    ] {
+        // Not 404, which would say that the session is gone.
+        let reply = session.post(&message).await.error(200, code);
+        assert!(!reply.is_empty());
+    }
+    for wrong in [json!(7), json!({"jsonrpc": "2.0"}), json!([])] {
+        session.post(&wrong).await.error(400, -32600);
+    }
+}
+
+#[tokio::test]
+async fn any_instance_serves_a_session_and_no_stranger_has_it() {
+    let ring = keys();
+    let tokens = || {
+        BearerTokens::new()
+            .with("alice", "aaaaaaaaaaaaaaaaaaaa")
+            .with("bob", "bbbbbbbbbbbbbbbbbbbb")
+    };
+    let one = start(builder(&ring).authenticator(tokens())).await;
+    let other = start(builder(&ring).authenticator(tokens())).await;
+    let foreign = start(builder(&keys()).authenticator(tokens())).await;
+    let elsewhere = start(builder(&ring).audience("elsewhere").authenticator(tokens())).await;
+    let alice = [("Authorization", "Bearer aaaaaaaaaaaaaaaaaaaa")];
+    let session = Session::open_with(&one, "2025-06-18", &json!({}), &alice).await;
+    let ping = request(1, "ping", json!({}));
+    for instance in [&one, &other] {
+        assert_eq!(session.at(instance).result(&ping).await, json!({}));
+    }
+    for instance in [&foreign, &elsewhere] {
+        let gone = session.at(instance).post(&ping).await;
+        names(&gone.error(404, -32600), &["initialize"]);
+    }
+    let bob = [("Authorization", "Bearer bbbbbbbbbbbbbbbbbbbb")];
+    let bobs = Session::open_with(&one, "2025-06-18", &json!({}), &bob).await;
+    let mut stolen = bobs;
+    stolen.id = session.id.clone();
+    stolen.post(&ping).await.error(404, -32600);
+    let mut changed = session.clone();
+    changed
+        .id
+        .replace_range(60..61, if &session.id[60..61] == "A" { "B" } else { "A" });
+    changed.post(&ping).await.error(404, -32600);
+    for odd in ["x", "not base64!", &"A".repeat(5000)] {
+        changed.id = odd.to_owned();
+        changed.post(&ping).await.error(404, -32600);
+    }
+    let twice = session.clone().header("Mcp-Session-Id", &session.id);
+    twice.post(&ping).await.error(404, -32600);
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_time() {
+    let clock = Clock::new();
+    let limits = ServerLimits {
+        session_time: Duration::from_secs(600),
+        ..ServerLimits::default()
+    };
+    let builder = builder(&keys()).source(clock.clone()).limits(limits);
+    let instance = start(builder).await;
+    let session = Session::open(&instance).await;
+    let ping = request(1, "ping", json!({}));
+    clock.forward(599);
+    assert_eq!(session.result(&ping).await, json!({}));
+    clock.forward(1);
+    session.post(&ping).await.error(404, -32600);
+}
+
+#[tokio::test]
+async fn the_version_header_must_be_one_of_sessions() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let ping = request(1, "ping", json!({}));
+    let right = session.clone().header("MCP-Protocol-Version", "2025-11-25");
+    assert_eq!(right.result(&ping).await, json!({}));
+    for wrong in ["2026-07-28", "1999-01-01", "latest"] {
+        let session = session.clone().header("MCP-Protocol-Version", wrong);
+        names(
+            &session.post(&ping).await.error(400, -32600),
+            &["2025-11-25"],
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_modern_request_is_one_whatever_header_it_has() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let request = Request::tool("echo", json!({"text": "x"})).header("Mcp-Session-Id", &session.id);
+    assert_eq!(text(&instance.send(&request).await.reply()), "Echo: x");
+    let list = Request::rpc("tools/list", json!({})).header("Mcp-Session-Id", &session.id);
+    let reply = instance.send(&list).await.reply();
+    assert_eq!(reply["result"]["resultType"], "complete");
+    // Without a session, a request must say what it is.
+    let bare = request_bytes();
+    instance
+        .send(&Request::bytes(bare))
+        .await
+        .error(400, -32602);
+}
+
+fn request_bytes() -> String {
+    request(1, "tools/list", json!({})).to_string()
+}
+
+#[tokio::test]
+async fn the_level_of_log_messages_is_the_sessions() {
+    let (ring, store) = (keys(), Arc::new(MemoryStore::new()));
+    let one = start(builder(&ring).sessions(store.clone())).await;
+    let other = start(builder(&ring).sessions(store)).await;
+    let alone = start(builder(&ring)).await;
+    let session = Session::open(&one).await;
+    assert_eq!(logged(&session).await, ["news", "a fault"]);
+    let set = |level: &str| request(1, "logging/setLevel", json!({"level": level}));
+    assert_eq!(session.result(&set("error")).await, json!({}));
+    for instance in [&one, &other] {
+        assert_eq!(logged(&session.at(instance)).await, ["a fault"]);
+    }
+    assert_eq!(session.at(&other).result(&set("debug")).await, json!({}));
+    assert_eq!(logged(&session).await, ["a detail", "news", "a fault"]);
+    // One that shares no store knows what it was told itself.
+    let there = session.at(&alone);
+    assert_eq!(logged(&there).await, ["news", "a fault"]);
+    assert_eq!(there.result(&set("emergency")).await, json!({}));
+    assert!(logged(&there).await.is_empty());
+    let another = Session::open(&alone).await;
+    assert_eq!(logged(&another).await, ["news", "a fault"]);
+}
+
+#[tokio::test]
+async fn a_session_that_is_deleted_ends_everywhere_or_not_at_all() {
+    let (ring, store) = (keys(), Arc::new(MemoryStore::new()));
+    let one = start(builder(&ring).sessions(store.clone())).await;
+    let other = start(builder(&ring).sessions(store)).await;
+    let alone = start(builder(&ring)).await;
+    let session = Session::open(&one).await;
+    let ping = request(1, "ping", json!({}));
+    let refused = session.at(&alone).delete().await;
+    refused.error(405, -32600);
+    assert_eq!(refused.header("allow"), Some("GET, POST"));
+    assert_eq!(session.result(&ping).await, json!({}));
+    assert_eq!(session.at(&other).delete().await.status, 204);
+    for instance in [&one, &other] {
+        session.at(instance).post(&ping).await.error(404, -32600);
+        session.at(instance).delete().await.error(404, -32600);
+        session.at(instance).refused("GET").await.error(404, -32600);
+    }
+}
+
+#[tokio::test]
+async fn without_a_session_only_posts_are_taken() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let mut nobody = session.clone();
+    nobody.id.clear();
+    for method in ["GET", "DELETE", "PUT"] {
+        let refused = nobody.refused(method).await;
+        refused.error(405, -32600);
+        assert_eq!(refused.header("allow"), Some("POST"));
+    }
+    session.refused("PUT").await.error(405, -32600);
+}
+
+#[tokio::test]
+async fn batches_are_for_the_one_revision_that_has_them() {
+    let limits = ServerLimits {
+        batch: 4,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(&keys()).limits(limits)).await;
+    let notification = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
+    let batch = json!([
+        request(1, "ping", json!({})),
+        notification,
+        call(2, "echo", json!({"text": "x"})),
+        call(3, "echo", json!({})),
+    ]);
+    for newer in ["2025-06-18", "2025-11-25"] {
+        let session = Session::open_with(&instance, newer, &json!({}), &[]).await;
+        names(&session.post(&batch).await.error(400, -32600), &["batches"]);
+    }
+    let session = Session::open_with(&instance, "2025-03-26", &json!({}), &[]).await;
+    let mut replies = session.stream(&batch).await.rest().await;
+    replies.sort_by_key(|reply| reply["id"].as_u64());
+    assert_eq!(replies[0]["result"], json!({}));
+    assert_eq!(replies[1]["result"]["content"][0]["text"], "Echo: x");
+    assert_eq!(replies[2]["result"]["isError"], true);
+    assert_eq!(replies.len(), 3);
+    let told = session.post(&json!([notification, notification])).await;
+    assert_eq!(told.status, 202);
+    names(
+        &session.post(&json!([])).await.error(400, -32600),
+        &["empty"],
+    );
+    let many: Vec<Value> = (0..5).map(|id| request(id, "ping", json!({}))).collect();
+    names(
+        &session.post(&json!(many)).await.error(400, -32600),
+        &["at most 4"],
+    );
+}
+
+#[tokio::test]
+async fn tools_that_must_be_tasks_are_not_for_older_clients() {
+    let store = Arc::new(MemoryStore::new());
+    let server = builder(&keys())
+        .tasks(store, TaskOptions::default())
+        .tool(Tool::new("job", echo).task_required())
+        .tool(Tool::new("either", echo).task());
+    let instance = start(server).await;
+    let session = Session::open(&instance).await;
+    let refused = session.post(&call(1, "job", json!({"text": "x"}))).await;
+    names(&refused.error(200, -32021), &["tasks"]);
+    let inline = session
+        .result(&call(2, "either", json!({"text": "x"})))
+        .await;
+    assert_eq!(inline["content"][0]["text"], "Echo: x");
+}

@@ -1,0 +1,193 @@
+//! Older clients on a pair of streams: one session for the process.
+
+use crate::support::older::{call, filled_in, initialize, request};
+use crate::support::{Guard, Login, Request, Signals, echo, greet, names, signals, text, within};
+use refrain_core::{Cx, Result};
+use refrain_server::{Changes, Resource, Server, State, Tool, serve_stdio};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::io::{
+    AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf, duplex,
+    split,
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    let login: Login = cx.elicit("login", "Who are you?").await?;
+    Ok(login.name)
+}
+
+async fn note(_: Cx) -> Result<String> {
+    Ok("a note".into())
+}
+
+struct Client {
+    input: WriteHalf<DuplexStream>,
+    output: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    server: Server,
+    heard: UnboundedReceiver<&'static str>,
+}
+
+fn client() -> Client {
+    let (signals, heard) = signals();
+    let server = Server::builder("older", "1")
+        .state(signals)
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("greet", greet))
+        .tool(Tool::new("guarded", guarded))
+        .resource(Resource::new("notes://today", "today", note))
+        .build()
+        .expect("a usable server");
+    let (ours, theirs) = duplex(4096);
+    let (input, output) = split(theirs);
+    let never = std::future::pending();
+    tokio::spawn(serve_stdio(
+        server.clone(),
+        BufReader::new(input),
+        output,
+        never,
+    ));
+    let (read, write) = split(ours);
+    Client {
+        input: write,
+        output: BufReader::new(read).lines(),
+        server,
+        heard,
+    }
+}
+
+impl Client {
+    async fn send(&mut self, message: &Value) {
+        let line = format!("{message}\n");
+        let written = within("a line to be taken", self.input.write_all(line.as_bytes())).await;
+        written.expect("a line is taken");
+    }
+
+    async fn read(&mut self) -> Value {
+        let line = within("a line", self.output.next_line()).await;
+        let line = line.expect("a line").expect("a line before the end");
+        serde_json::from_str(&line).expect("JSON")
+    }
+
+    async fn ask(&mut self, message: &Value) -> Value {
+        self.send(message).await;
+        self.read().await
+    }
+
+    async fn open(&mut self, revision: &str) {
+        let greeted = self
+            .ask(&initialize(revision, &json!({"elicitation": {}})))
+            .await;
+        assert_eq!(greeted["result"]["protocolVersion"], revision);
+        let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        self.send(&ready).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_opened_by_how_the_client_begins() {
+    let mut client = client();
+    assert_eq!(
+        client.ask(&request(1, "ping", json!({}))).await["result"],
+        json!({})
+    );
+    // Nothing else is taken from whoever has not said what they speak.
+    let early = client.ask(&request(2, "tools/list", json!({}))).await;
+    assert_eq!(early["error"]["code"], -32602, "{early}");
+    client.open("2025-11-25").await;
+    let listed = client.ask(&request(3, "tools/list", json!({}))).await;
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(3));
+    assert!(listed["result"].get("resultType").is_none(), "{listed}");
+    let twice = client.ask(&initialize("2025-11-25", &json!({}))).await;
+    assert_eq!(twice["error"]["code"], -32600);
+    // A request of the present revision is answered as one.
+    let modern = Request::tool("echo", json!({"text": "x"}));
+    let modern: Value = serde_json::from_slice(&modern.message()).expect("JSON");
+    assert_eq!(text(&client.ask(&modern).await), "Echo: x");
+}
+
+#[tokio::test]
+async fn asks_and_answers_are_lines() {
+    let mut client = client();
+    client.open("2025-06-18").await;
+    let asked = client.ask(&call(1, "greet", json!({}))).await;
+    assert_eq!(asked["method"], "elicitation/create");
+    // Others are answered meanwhile.
+    assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);
+    let reply = client.ask(&filled_in(&asked, "Ann")).await;
+    assert_eq!(reply["id"], 1);
+    assert_eq!(reply["result"]["content"][0]["text"], "Hello, Ann!");
+    let stray = json!({"jsonrpc": "2.0", "id": "never", "result": {}});
+    let refused = client.ask(&stray).await;
+    names(
+        refused["error"]["message"].as_str().expect("text"),
+        &["nothing was asked"],
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_is_dropped() {
+    let mut client = client();
+    client.open("2025-11-25").await;
+    client.ask(&call(1, "guarded", json!({}))).await;
+    let params = json!({"requestId": 1});
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+    client.send(&cancel).await;
+    assert_eq!(
+        within("its end", client.heard.recv()).await,
+        Some("dropped")
+    );
+    assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);
+}
+
+#[tokio::test]
+async fn batches_are_taken_apart() {
+    let mut client = client();
+    client.open("2025-03-26").await;
+    let batch = json!([
+        request(1, "ping", json!({})),
+        call(2, "echo", json!({"text": "x"}))
+    ]);
+    client.send(&batch).await;
+    let mut ids = [
+        client.read().await["id"].as_u64(),
+        client.read().await["id"].as_u64(),
+    ];
+    ids.sort_unstable();
+    assert_eq!(ids, [Some(1), Some(2)]);
+}
+
+#[tokio::test]
+async fn a_session_is_told_of_changes() {
+    let mut client = client();
+    client.open("2025-11-25").await;
+    let subscribe = request(1, "resources/subscribe", json!({"uri": "notes://today"}));
+    assert_eq!(client.ask(&subscribe).await["result"], json!({}));
+    let told = async {
+        loop {
+            client.server.resource_updated("notes://today");
+            tokio::select! {
+                line = client.output.next_line() => return line,
+                () = tokio::time::sleep(std::time::Duration::from_millis(20)) => {}
+            }
+        }
+    };
+    let line = within("the news", told)
+        .await
+        .expect("a line")
+        .expect("news");
+    let told: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(told["params"], json!({"uri": "notes://today"}));
+    let gone = Changes::new().remove_tool("greet");
+    client.server.change(gone).expect("a change");
+    let told = async {
+        loop {
+            let told = client.read().await;
+            if told["method"] == "notifications/tools/list_changed" {
+                return;
+            }
+        }
+    };
+    within("the news", told).await;
+}

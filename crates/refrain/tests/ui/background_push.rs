@@ -1,0 +1,15 @@
+//! Nothing can be asked outside a call: a server has no way to ask, and nobody but a call has a `Cx`.
+
+use refrain::{Cx, SamplingParams, Server};
+use std::time::Duration;
+
+async fn background_task(server: Server) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        server.sample("idea", SamplingParams::new(100).user("Any news?")).await;
+        server.elicit("name", "Who are you?").await;
+        let cx: Cx = Default::default();
+    }
+}
+
+fn main() {}

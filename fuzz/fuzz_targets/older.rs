@@ -1,0 +1,104 @@
+//! Any bytes can come in from an older client: they are read or refused, and what goes out is JSON on one line.
+
+#![no_main]
+
+use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use refrain_fuzz::mutate::mutate;
+use refrain_wire::{
+    Agreed, Ask, CallKind, Id, LogLevel, Message, Reply, ResultBody, Revision, RpcError,
+    decode_initialize, decode_older_call, decode_older_complete, decode_older_list,
+    decode_set_level, decode_uri, is_modern, parse, parse_response, split_batch, write_ask,
+    write_older_error, write_older_reply,
+};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+fuzz_target!(|data: &[u8]| {
+    take(data);
+    for message in split_batch(data).unwrap_or_default() {
+        take(message.get().as_bytes());
+    }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    if seed.is_multiple_of(2) {
+        return fuzzer_mutate(data, size, max_size);
+    }
+    match mutate(&data[..size], u64::from(seed)) {
+        Some(changed) if changed.len() <= max_size => {
+            data[..changed.len()].copy_from_slice(&changed);
+            changed.len()
+        }
+        _ => fuzzer_mutate(data, size, max_size),
+    }
+});
+
+fn take(data: &[u8]) {
+    let parsed = parse(data);
+    if let Some(response) = parse_response(data) {
+        assert!(parsed.is_err(), "a response, and something else");
+        if let Ok(result) = response.outcome {
+            assert!(result.get().starts_with('{'));
+        }
+        return;
+    }
+    let Ok(Message::Request { id, params, .. }) = parsed else {
+        return;
+    };
+    is_modern(params);
+    for revision in Revision::ALL {
+        let agreed = Agreed {
+            revision,
+            capabilities: Default::default(),
+            log_level: Some(LogLevel::Info),
+        };
+        for kind in [CallKind::Tool, CallKind::Prompt, CallKind::Resource] {
+            match decode_older_call(kind, params, agreed) {
+                Ok(call) => {
+                    assert!(call.answers.is_none() && call.state.is_none());
+                    assert_eq!(call.meta.protocol_version, revision.as_str());
+                }
+                Err(error) => refused(id, &error),
+            }
+        }
+        let _ = decode_older_list(params, agreed);
+        let _ = decode_older_complete(params, agreed);
+        sent(id, params, revision);
+    }
+    let _ = decode_set_level(params);
+    let _ = decode_uri(params);
+    if let Ok(initialize) = decode_initialize(params) {
+        assert!(!initialize.capabilities.tasks);
+    }
+}
+
+fn refused(id: Id<'_>, error: &RpcError) {
+    let mut out = Vec::new();
+    write_older_error(&mut out, Some(id.as_json()), error);
+    one_line(&out);
+}
+
+/// The params as a result, and as the schema of a form.
+fn sent(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
+    let Some(params) = params else { return };
+    if let Ok(body) = ResultBody::from_members(params) {
+        let mut out = Vec::new();
+        write_older_reply(&mut out, id, &Reply::Complete(body), revision);
+        let reply = one_line(&out);
+        for later in ["resultType", "ttlMs", "cacheScope"] {
+            assert!(reply["result"].get(later).is_none());
+        }
+    }
+    let ask = Ask::Form {
+        message: params.get().to_owned(),
+        schema: params.to_owned().into(),
+    };
+    let mut out = Vec::new();
+    write_ask(&mut out, "an id", &ask, revision);
+    assert_eq!(one_line(&out)["method"], "elicitation/create");
+}
+
+fn one_line(out: &[u8]) -> Value {
+    assert!(!out.contains(&b'\n'), "two lines");
+    serde_json::from_slice(out).expect("what goes out is JSON")
+}

@@ -1,0 +1,129 @@
+//! What must hold of a draft, whatever bytes come in.
+
+use refrain_wire::{
+    Draft, DraftExchange, DraftRequest, Id, Message, Rejection, parse, write_error,
+};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Replies of every kind, as the ratified revision has them; the id is put in.
+const REPLIES: [&str; 8] = [
+    r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"}}}}"#,
+    r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}},"requestState":"s"}}"#,
+    r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"task","taskId":"t","status":"working","createdAt":"c","lastUpdatedAt":"c","ttlMs":1,"pollIntervalMs":1}}"#,
+    r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","taskId":"t","status":"input_required","inputRequests":{}}}"#,
+    r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","taskId":"t","status":"completed","result":{"content":[]}}}"#,
+    r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","taskId":"t","status":"failed","error":{"code":-1,"message":"m"}}}"#,
+    r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32602,"message":"requestState"}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#,
+];
+
+/// A message is read or refused. What is read is a request of the ratified revision under the same id, and can be written
+/// and read again; its replies are JSON on one line, for both ends.
+pub fn speak(draft: Draft, data: &[u8]) {
+    match draft.read_request(data) {
+        Err(rejection) => refused(&rejection),
+        Ok(DraftRequest::Notification) => {
+            assert!(matches!(parse(data), Ok(Message::Notification { .. })));
+        }
+        Ok(DraftRequest::Known(reply)) => drop(one_line(&reply)),
+        Ok(DraftRequest::Request { message, exchange }) => {
+            let Ok(Message::Request { id, .. }) = parse(&message) else {
+                panic!("not a request: {}", String::from_utf8_lossy(&message));
+            };
+            let sent: Sent<'_> = serde_json::from_slice(data).expect("it was read");
+            assert_eq!(sent.id.get(), id.as_json());
+            again(draft, &message);
+            replied(id, &exchange);
+        }
+    }
+    // A server may send anything too.
+    if let Ok(text) = std::str::from_utf8(data) {
+        for method in [
+            "tools/call",
+            "server/discover",
+            "tasks/get",
+            "tasks/result",
+            "tasks/update",
+        ] {
+            let request = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"taskId":"t","inputResponses":{{}}}}}}"#
+            );
+            if let Ok((_, exchange)) = draft.write_request(&request) {
+                let read = exchange.read_reply(text);
+                assert_eq!(is_json(read.as_bytes()), is_json(data));
+            }
+            let _ = draft.write_request(text);
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Sent<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+}
+
+fn refused(rejection: &Rejection) {
+    let id = rejection.id.as_deref();
+    assert!(id.is_none_or(|id| Id::from_raw(id).is_some()));
+    let mut out = Vec::new();
+    write_error(&mut out, id.map(RawValue::get), &rejection.error);
+    one_line(&out);
+}
+
+/// What was read can be written as a client would, and is read as it was.
+fn again(draft: Draft, message: &[u8]) {
+    let text = std::str::from_utf8(message).expect("JSON is UTF-8");
+    let Ok((written, _)) = draft.write_request(text) else {
+        return;
+    };
+    let second = match draft.read_request(written.as_bytes()) {
+        Ok(DraftRequest::Request { message, .. }) => one_line(&message),
+        other => panic!("{written} is read as {other:?}"),
+    };
+    let (Some(read), Some(second)) = (one_line(message), second) else {
+        return;
+    };
+    assert_eq!(second["method"], read["method"]);
+    for name in [
+        "name",
+        "uri",
+        "arguments",
+        "inputResponses",
+        "requestState",
+        "taskId",
+    ] {
+        assert_eq!(
+            second["params"].get(name),
+            read["params"].get(name),
+            "{name}"
+        );
+    }
+}
+
+fn replied(id: Id<'_>, exchange: &DraftExchange) {
+    for reply in REPLIES {
+        let reply = reply.replace("\"id\":0", &format!("\"id\":{}", id.as_json()));
+        let Some(written) = exchange.write_reply(reply.as_bytes()) else {
+            assert!(exchange.is_silent());
+            continue;
+        };
+        one_line(&written);
+        let text = std::str::from_utf8(&written).expect("JSON is UTF-8");
+        one_line(exchange.read_reply(text).as_bytes());
+    }
+}
+
+/// What goes out, if it is not too deep to be looked at.
+fn one_line(bytes: &[u8]) -> Option<Value> {
+    assert!(!bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r')));
+    assert!(is_json(bytes), "{}", String::from_utf8_lossy(bytes));
+    serde_json::from_slice(bytes).ok()
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+}
