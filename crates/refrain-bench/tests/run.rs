@@ -120,17 +120,14 @@ fn tasks_are_measured_on_both_stores() {
                 assert!(slices.iter().all(|slice| slice["done"].as_u64() > Some(0)));
             }
         }
-        // Made, asked, answered and completed by themselves; taken by themselves or together. A task whose answer
-        // is late on a busy machine is set down and taken up again: two more.
-        for (side, most) in [("floorCommits", 6.0), ("refrainCommits", 8.0)] {
+        // Made, asked, answered and completed by themselves; taken by themselves or together.
+        for side in ["floorCommits", "refrainCommits"] {
             let commits = store["perTask"][side].as_f64().unwrap();
-            assert!(4.0 < commits && commits < most, "{side}: {commits}");
+            assert!(4.0 < commits && commits < 6.0, "{side}: {commits}");
         }
         let calls = &store["perTask"]["calls"];
-        let made = |call: &str| calls[call].as_f64().unwrap();
-        assert_eq!(made("create"), 1.0);
-        let commits = made("commit");
-        assert!((2.0..=3.0).contains(&commits), "{commits}");
+        let made = |call: &str| calls[call].as_f64();
+        assert_eq!((made("create"), made("commit")), (Some(1.0), Some(2.0)));
         let waiting: Vec<&Value> = store["idle"]
             .as_array()
             .unwrap()

@@ -45,14 +45,18 @@ impl Counted {
         work: StoreFuture<'a, T>,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
+            // When it begins: what it does can be seen, and counted as done, before it returns.
+            self.update(name, |calls| calls.count += 1);
             let begun = Instant::now();
             let done = work.await;
-            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            let calls = counts.entry(name).or_default();
-            calls.count += 1;
-            calls.time += begun.elapsed();
+            self.update(name, |calls| calls.time += begun.elapsed());
             done
         })
+    }
+
+    fn update(&self, name: &'static str, change: impl FnOnce(&mut Calls)) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        change(counts.entry(name).or_default());
     }
 }
 
