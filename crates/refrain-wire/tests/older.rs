@@ -1,5 +1,7 @@
 //! The dialects of earlier revisions, golden.
 
+#![allow(clippy::unwrap_used)]
+
 use refrain_wire::{
     Agreed, Answers, Ask, CallKind, Capabilities, Change, Id, LogLevel, Reply, ResultBody,
     Revision, RpcError, SamplingParams, decode_initialize, decode_older_call,

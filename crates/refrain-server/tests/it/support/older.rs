@@ -31,15 +31,15 @@ pub(crate) fn initialize(revision: &str, capabilities: &Value) -> Value {
 }
 
 pub(crate) fn request(id: u32, method: &str, params: Value) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+    let mut request = json!({"jsonrpc": "2.0", "id": id, "method": method});
+    request["params"] = params;
+    request
 }
 
 pub(crate) fn call(id: u32, tool: &str, arguments: Value) -> Value {
-    request(
-        id,
-        "tools/call",
-        json!({"name": tool, "arguments": arguments}),
-    )
+    let mut params = json!({"name": tool});
+    params["arguments"] = arguments;
+    request(id, "tools/call", params)
 }
 
 /// What a person filled in, as the response to what was asked.
