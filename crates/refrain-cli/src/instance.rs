@@ -175,7 +175,7 @@ impl Common {
             // Its tools are others: neither tokens nor tasks go from one to the other, and peers are of one kind.
             Some(draft) => {
                 let audience = format!("{}{}", sealing.audience, draft.path());
-                builder = builder.audience(audience).task_space(format!("{draft}:"));
+                builder = builder.audience(audience).task_space(draft.name());
             }
             None => {
                 if let Some(peers) = config.peers.peers() {

@@ -14,7 +14,7 @@ use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
 use crate::round::RoundHook;
 use crate::server::{Inner, Server};
-use crate::tasks::{TaskOptions, Tasks};
+use crate::tasks::{Space, TaskOptions, Tasks};
 use crate::template::TemplateError;
 use crate::tool::Tool;
 use refrain_core::{
@@ -134,6 +134,12 @@ pub enum BuildError {
     OwnExtension {
         /// The name.
         name: &'static str,
+    },
+    /// A space for tasks that could be taken for another.
+    #[error("the task space {space:?} must have no colon in it")]
+    TaskSpace {
+        /// The space.
+        space: String,
     },
     /// A limit is zero that cannot be.
     #[error("the limit {limit} must be at least 1")]
@@ -399,8 +405,8 @@ impl ServerBuilder {
         self
     }
 
-    /// What the names of this server's tools begin with in the task store: with one of its own, it shares the store with
-    /// servers that have other tools of the same names.
+    /// The space that this server's tools have in the task store: with one of its own, it shares the store with servers
+    /// that have other tools of the same names. The tasks of other spaces are not there for its clients.
     pub fn task_space(mut self, space: impl Into<String>) -> Self {
         self.task_space = space.into();
         self
@@ -457,6 +463,10 @@ impl ServerBuilder {
         if self.peers.is_some() && self.keys.is_none() {
             return Err(BuildError::PeersNeedKeys);
         }
+        let space = Space::named(self.task_space.clone());
+        let space = space.ok_or(BuildError::TaskSpace {
+            space: self.task_space,
+        })?;
         let remotes = Remotes::new(self.peers)?;
         let live = LiveCalls::new(remotes.name.as_deref(), &*self.source);
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
@@ -503,7 +513,7 @@ impl ServerBuilder {
             sealer: Sealer::new(keys, self.sealing, self.source.clone()),
             tasks: self
                 .tasks
-                .map(|(store, options)| Tasks::new(store, options, self.task_space, &*self.source)),
+                .map(|(store, options)| Tasks::new(store, options, space, &*self.source)),
             older: Older::new(self.sessions, &self.source),
             source: self.source,
             limits: self.limits,

@@ -189,7 +189,7 @@ impl Server {
     ) -> Result<Task, NotDone> {
         let task = tasks.store.get(id, &caller.principal).await?;
         let task = task.ok_or(NotDone::Unknown)?;
-        let name = tasks.tool_of(&task.tool).ok_or(NotDone::Unknown)?;
+        let name = tasks.space.tool_of(&task.tool).ok_or(NotDone::Unknown)?;
         let catalog = self.catalog().clone();
         // A tool that is gone needs nothing any more.
         let tool = catalog.tools.get(name);

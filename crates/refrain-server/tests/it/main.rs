@@ -40,6 +40,7 @@ mod support;
 mod task_news;
 mod task_requests;
 mod task_runs;
+mod task_spaces;
 mod templates;
 mod traces;
 mod versions;
