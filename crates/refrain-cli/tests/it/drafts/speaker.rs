@@ -1,6 +1,6 @@
 //! A client that says what it is told to, over HTTP or over a pipe.
 
-use super::{assert_shown, example};
+use super::{assert_shown, example, posted};
 use crate::support::instance::Process;
 use crate::support::{Instance, PATIENCE, Serve, http, in_time, program};
 use bytes::Bytes;
@@ -159,7 +159,7 @@ impl Speaker {
 
     /// Posts one example of the draft's document, and compares what comes back with another.
     pub(crate) async fn plays(&mut self, document: u8, request: u8, response: u8) {
-        let said = self.post(example(document, request)).await;
+        let said = self.post(posted(document, request)).await;
         assert_shown(document, response, &said);
     }
 
@@ -168,7 +168,7 @@ impl Speaker {
         let status = example(document, response)["result"]["status"].clone();
         let begun = Instant::now();
         loop {
-            let said = self.post(example(document, request)).await;
+            let said = self.post(posted(document, request)).await;
             if said["result"]["status"] == status {
                 return assert_shown(document, response, &said);
             }
