@@ -8,7 +8,7 @@ use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::live::{LiveCalls, LivePlaces, PeerRules, Peers, Remotes};
 use crate::load::Load;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Seen};
 use crate::older::Older;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
@@ -21,7 +21,7 @@ use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::{SessionStore, TaskStore};
-use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
+use refrain_wire::{CALL_ID_KEY, Cache, Draft, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::{Arc, RwLock};
@@ -198,6 +198,8 @@ pub struct ServerBuilder {
     task_space: String,
     sessions: Option<Arc<dyn SessionStore>>,
     peers: PeerRules,
+    metrics: Option<Arc<Metrics>>,
+    draft: Option<Draft>,
 }
 
 impl Server {
@@ -231,6 +233,8 @@ impl Server {
             task_space: String::new(),
             sessions: None,
             peers: None,
+            metrics: None,
+            draft: None,
         }
     }
 }
@@ -427,6 +431,18 @@ impl ServerBuilder {
         self
     }
 
+    /// Has what this server does counted among the numbers of another, which tells of both.
+    pub fn count_with(mut self, other: &Server) -> Self {
+        self.metrics = Some(other.0.metrics.clone());
+        self
+    }
+
+    /// The draft that this server is spoken to in: what it says of itself to a client that greets is the draft's.
+    pub fn draft(mut self, draft: Draft) -> Self {
+        self.draft = Some(draft);
+        self
+    }
+
     /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
     /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
     /// of the level debug are switched off.
@@ -472,17 +488,14 @@ impl ServerBuilder {
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
         let live_places = LivePlaces::new(self.limits.live_calls);
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
-        let metrics = Metrics::new(
-            &self.info.name,
-            &self.info.version,
-            load.clone(),
-            live_places.clone(),
-            hub.clone(),
-        );
+        let shared = self.metrics.take();
+        let metrics = shared.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version));
+        let drafted_tasks = self.tasks.is_some() && self.draft.is_some_and(Draft::has_tasks);
         let rules = Rules {
             states: self.states,
             once: self.replay_log.is_some(),
             tasks: self.tasks.is_some(),
+            drafted_tasks,
             page_size: self.limits.page_size,
             caches: self.caches,
             metrics: metrics.clone(),
@@ -494,6 +507,11 @@ impl ServerBuilder {
                  them; hand in an .authenticator(..)"
             );
         }
+        metrics.watch(Seen {
+            load: load.clone(),
+            live_places: live_places.clone(),
+            hub: hub.clone(),
+        });
         let keys = self.keys.unwrap_or_else(|| {
             tracing::warn!(
                 "no keys are configured: using one made just now, which no other instance has; \

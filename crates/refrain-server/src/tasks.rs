@@ -37,6 +37,7 @@ pub(crate) use worker::Worker;
 
 pub(crate) use create::{Creating, Made, Seed, cannot_create};
 
+use crate::load::Load;
 use crate::server::Server;
 use crew::Crew;
 use refrain_core::Source;
@@ -50,6 +51,8 @@ pub(crate) struct Tasks {
     pub(crate) options: TaskOptions,
     pub(crate) crew: Crew,
     space: Space,
+    /// Clients that wait for what becomes of a task.
+    waiting: Arc<Load>,
     watch: Watch,
 }
 
@@ -66,6 +69,7 @@ impl Tasks {
             store,
             crew: Crew::new(random, options.concurrent),
             space,
+            waiting: Load::new(options.waiting, usize::MAX),
             watch: Watch::default(),
             options,
         }

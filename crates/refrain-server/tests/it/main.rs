@@ -8,6 +8,7 @@ mod bad_tokens;
 mod build;
 mod complete;
 mod connections;
+mod drafts;
 mod drain;
 mod jwks;
 mod jwt;

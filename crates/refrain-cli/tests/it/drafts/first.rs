@@ -59,6 +59,40 @@ async fn answers_that_are_for_no_task_are_refused() {
 }
 
 #[tokio::test]
+async fn a_task_is_left_as_it_is_by_answers_that_it_cannot_use() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::First, place).await;
+        speaker.plays(1, 7, 8).await;
+        speaker.polls(1, 9, 10).await;
+        let answers = example(1, 13);
+        let mut unasked = answers.clone();
+        let good = unasked["input_responses"]["echo_input"].take();
+        unasked["input_responses"] = json!({"other": good});
+        speaker.tell(&unasked).await;
+        speaker.plays(1, 9, 10).await;
+        speaker.plays(1, 11, 12).await;
+
+        let mut misfit = answers.clone();
+        misfit["input_responses"]["echo_input"]["result"]["content"] = json!({"other": "x"});
+        speaker.tell(&misfit).await;
+        if place == Place::Http {
+            // Its status is 202 when that is known.
+            speaker.plays(1, 9, 10).await;
+        }
+        speaker.polls(1, 9, 10).await;
+        let said = speaker.post(example(1, 11)).await;
+        let asks = said["input_requests"].as_object().expect("asks");
+        // A key of a task is used once.
+        let key = asks.keys().next().expect("an ask");
+        assert_ne!(key, "echo_input");
+        let mut again = answers;
+        again["input_responses"] = json!({key: good});
+        speaker.tell(&again).await;
+        speaker.plays(1, 16, 17).await;
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_wants_no_task_is_none_and_one_that_does_may_ask_first() {
     let mut speaker = Speaker::new(Draft::First, Place::Http).await;
     let mut call = example(1, 7);

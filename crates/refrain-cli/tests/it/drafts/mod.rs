@@ -6,10 +6,12 @@
 mod first;
 mod listed;
 mod matrix;
+mod paths;
 mod second;
 mod sketch;
 mod speaker;
 mod stories;
+mod upgrades;
 
 pub(crate) use speaker::{Place, Speaker};
 

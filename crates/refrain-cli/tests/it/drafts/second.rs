@@ -67,6 +67,8 @@ pub(super) async fn an_answer_that_does_not_fit_is_asked_for_again() {
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
         speaker.plays(2, 28, 29).await;
+        // "Server acknowledges but leaves Task status as `input_required`."
+        speaker.plays(2, 16, 17).await;
         let said = speaker.post(example(2, 18)).await;
         let asks = said["result"]["inputRequests"].as_object();
         let (key, ask) = asks.and_then(|asks| asks.iter().next()).expect("an ask");
@@ -100,6 +102,24 @@ pub(super) async fn two_kinds_of_asks_come_and_go_together() {
         let said = speaker.say(&call).await;
         let text = said["result"]["content"][0]["text"].as_str();
         assert!(text.is_some_and(|text| text.ends_with("The capital of France is Paris.")));
+    }
+}
+
+#[tokio::test]
+async fn a_task_passes_over_an_answer_that_it_did_not_ask_for() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        speaker.plays(2, 14, 15).await;
+        speaker.polls(2, 16, 17).await;
+        let mut answers = example(2, 20);
+        let good = answers["params"]["inputResponses"]["echo_input"].clone();
+        answers["params"]["inputResponses"] = json!({"other": good});
+        let said = speaker.post(answers).await;
+        assert_shown(2, 21, &said);
+        speaker.plays(2, 16, 17).await;
+        speaker.plays(2, 18, 19).await;
+        speaker.plays(2, 20, 21).await;
+        speaker.plays(2, 24, 25).await;
     }
 }
 
@@ -189,29 +209,6 @@ async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
     let mut update = example(2, 16);
     update["method"] = "tasks/update".into();
     assert_eq!(speaker.say(&update).await["error"]["code"], -32601);
-}
-
-#[tokio::test]
-async fn a_task_and_a_state_are_good_on_their_own_path_only() {
-    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
-    speaker.plays(2, 14, 15).await;
-    speaker.polls(2, 16, 17).await;
-    let call = speaker.say(&example(2, 4)).await;
-    speaker.turn_to(Draft::First);
-    // The path of the first draft has the same tools, keys and store.
-    let said = speaker.post(example(2, 16)).await;
-    assert_eq!(said["error"]["code"], -32602, "{said}");
-    let mut again = example(1, 5);
-    again["request_state"] = call["result"]["requestState"].clone();
-    let said = speaker.say(&again).await;
-    assert_eq!(said["error"]["code"], -32602, "{said}");
-    let message = said["error"]["message"].as_str();
-    assert!(
-        message.is_some_and(|it| it.contains("request_state")),
-        "{said}"
-    );
-    speaker.turn_to(Draft::Second);
-    speaker.polls(2, 16, 17).await;
 }
 
 #[tokio::test]
