@@ -173,14 +173,7 @@ impl Common {
         }
         match draft {
             // Its tools are others: neither tokens nor tasks go from one to the other, and peers are of one kind.
-            Some((draft, main)) => {
-                let audience = format!("{}{}", sealing.audience, draft.path());
-                builder = builder
-                    .draft(draft)
-                    .audience(audience)
-                    .task_space(draft.name())
-                    .count_with(main);
-            }
+            Some((draft, main)) => builder = builder.draft(draft).count_with(main),
             None => {
                 if let Some(peers) = config.peers.peers() {
                     builder = builder.peers(peers);

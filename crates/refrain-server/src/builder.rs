@@ -437,7 +437,9 @@ impl ServerBuilder {
         self
     }
 
-    /// The draft that this server is spoken to in: what it says of itself to a client that greets is the draft's.
+    /// The draft that this server is spoken to in. What it says of itself to a client that greets is the draft's; its
+    /// tokens are bound to the draft's path, and its tasks are in a space of the draft's name unless another is set, so that
+    /// neither is good elsewhere though keys and store be shared.
     pub fn draft(mut self, draft: Draft) -> Self {
         self.draft = Some(draft);
         self
@@ -478,6 +480,12 @@ impl ServerBuilder {
         }
         if self.peers.is_some() && self.keys.is_none() {
             return Err(BuildError::PeersNeedKeys);
+        }
+        if let Some(draft) = self.draft {
+            self.sealing.audience.push_str(draft.path());
+            if self.task_space.is_empty() {
+                draft.name().clone_into(&mut self.task_space);
+            }
         }
         let space = Space::named(self.task_space.clone());
         let space = space.ok_or(BuildError::TaskSpace {

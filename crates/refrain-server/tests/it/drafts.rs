@@ -1,6 +1,6 @@
 //! Servers that are spoken to in a draft: what waits, what streams, and what is refused.
 
-use crate::support::tasks::{create, eager};
+use crate::support::tasks::{create_of, eager};
 use crate::support::{Connection, Response, within};
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{AllowedHosts, Server, ServerBuilder, TaskOptions, Tool, serve_with_drafts};
@@ -117,7 +117,8 @@ async fn who_waits_for_a_task_takes_no_place_of_a_call_and_is_told_when_the_inst
         };
         let spoken = Spoken::start(draft, &store, options).await;
         let shared: Arc<dyn TaskStore> = Arc::new(store.clone());
-        let task = create(shared, Principal::anonymous()).await;
+        let tool = format!("{draft}:work");
+        let task = create_of(&tool, shared, Principal::anonymous()).await;
         let result = request("tasks/result", json!({"taskId": task.id()}));
         let mut waiting = spoken.begin(&result).await;
         let refused = until_full(&spoken, &result).await;
@@ -143,7 +144,8 @@ async fn a_result_that_is_waited_for_comes() {
         let store = MemoryStore::new();
         let spoken = Spoken::start(draft, &store, eager()).await;
         let shared: Arc<dyn TaskStore> = Arc::new(store.clone());
-        let task = create(shared, Principal::anonymous()).await;
+        let tool = format!("{draft}:work");
+        let task = create_of(&tool, shared, Principal::anonymous()).await;
         let result = request("tasks/result", json!({"taskId": task.id()}));
         let mut waiting = spoken.begin(&result).await;
         task.complete(&json!({"content": [], "isError": false}))
