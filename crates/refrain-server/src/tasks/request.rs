@@ -28,6 +28,14 @@ const UNREACHABLE: &str = "the task store cannot be reached; try again";
 /// Answers by key, as they were sent.
 type Given = Vec<(String, Box<RawValue>)>;
 
+/// Answers that a task waits for.
+struct Taken {
+    /// By key, as they are stored.
+    answers: Vec<(String, Vec<u8>)>,
+    /// Whether each fits what was asked.
+    all_fit: bool,
+}
+
 /// What the reply to a request is to wait for, and to show.
 #[derive(Clone, Copy)]
 struct Wishes {
@@ -161,7 +169,7 @@ impl Server {
         let there = match method {
             TaskMethod::Get => return self.show(task, owner),
             TaskMethod::Update => {
-                let (answers, all_fit) = self.answers(task, owner, given)?;
+                let Taken { answers, all_fit } = self.answers(task, owner, given)?;
                 // Nothing to take in: the task was there a moment ago, which will do.
                 let there = answers.is_empty() || tasks.store.answer(&id, owner, answers).await?;
                 if there && !all_fit && wishes.settles {
@@ -240,14 +248,8 @@ impl Server {
         Ok(task)
     }
 
-    /// Those of the answers that the task waits for, as they are stored, and whether all of them fit what was asked. All
-    /// of them are well formed, or none is taken.
-    fn answers(
-        &self,
-        task: Task,
-        owner: &Principal,
-        given: Given,
-    ) -> Result<(Vec<(String, Vec<u8>)>, bool), NotDone> {
+    /// Those of the answers that the task waits for. All of them are well formed, or none is taken.
+    fn answers(&self, task: Task, owner: &Principal, given: Given) -> Result<Taken, NotDone> {
         let id = task.id;
         let most = self.0.tasks.as_ref().map_or(0, |t| t.options.journal / 4);
         let mut open = task.asks;
@@ -276,7 +278,7 @@ impl Server {
             let answer = self.shut((&id, owner), Part::Answer(&key), answer.get().as_bytes());
             answers.push((key, answer));
         }
-        Ok((answers, all_fit))
+        Ok(Taken { answers, all_fit })
     }
 
     /// A task as clients see it. `None` if what it holds does not open; the log says why.

@@ -6,7 +6,7 @@ use crate::support::{Files, Serve};
 use refrain::Draft;
 use serde_json::{Value, json};
 
-fn call(tool: &str, arguments: Value) -> Value {
+fn call(tool: &str, arguments: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": tool, "arguments": arguments}})
 }
@@ -71,7 +71,7 @@ async fn an_answer_is_kept_when_the_next_round_meets_another_version() {
         let version = |accounts: &str| Serve::new().keys(&keys).args(["--accounts", accounts]);
         let mut speaker = Speaker::to(draft, version("1")).await;
         let mut upgraded = Speaker::to(draft, version("2")).await;
-        let accounts = call("accounts", json!({}));
+        let accounts = call("accounts", &json!({}));
         let (asks, state) = incomplete(draft, &speaker.say(&accounts).await);
         assert_eq!(asks, ["github_login", "google_login"]);
         speaker.move_to(&mut upgraded);
@@ -96,7 +96,7 @@ async fn a_computation_is_handed_on_with_a_state_and_no_asks() {
         let serve = || Serve::new().keys(&keys).config(&config).ledger(&ledger);
         let mut speaker = Speaker::to(draft, serve()).await;
         let mut other = Speaker::to(draft, serve()).await;
-        let sum = call("sum", json!({"to": 8}));
+        let sum = call("sum", &json!({"to": 8}));
         let mut said = speaker.say(&sum).await;
         for _ in 0..2 {
             let (asks, state) = incomplete(draft, &said);
