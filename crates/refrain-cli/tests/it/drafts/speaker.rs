@@ -168,7 +168,7 @@ impl Speaker {
     }
 
     /// A message of a document, with what was received in place of what the document has.
-    pub(crate) fn with_received(&self, mut message: Value) -> Value {
+    fn with_received(&self, mut message: Value) -> Value {
         let put = |members: &mut Map<String, Value>, name: &str, received: &Option<Value>| {
             if let (Some(place), Some(received)) = (members.get_mut(name), received) {
                 *place = received.clone();
