@@ -134,21 +134,21 @@ impl Common {
         let store = StoreUrl::chosen(ready.config.store.take())?.open().await?;
         let server = self.server(&ready, &store, explain, None)?;
         let speaking = |draft: &Draft| {
-            let server = self.server(&ready, &store, explain, Some(*draft))?;
-            Ok((*draft, server))
+            let beside = Some((*draft, &server));
+            Ok((*draft, self.server(&ready, &store, explain, beside)?))
         };
         let drafts = drafts.iter().map(speaking);
         let drafts = drafts.collect::<Result<_, Failure>>()?;
         Ok(Servers { server, drafts })
     }
 
-    /// A server with the documents' tools: those of a draft as its document shows them.
+    /// A server with the documents' tools: those of a draft as its document shows them, beside the one of `/mcp`.
     fn server(
         &self,
         ready: &Ready,
         store: &Arc<dyn Store>,
         explain: Option<&str>,
-        draft: Option<Draft>,
+        draft: Option<(Draft, &Server)>,
     ) -> Result<Server, Failure> {
         let config = &ready.config;
         let ledger = Ledger::open(self.ledger.as_deref())?;
@@ -173,10 +173,7 @@ impl Common {
         }
         match draft {
             // Its tools are others: neither tokens nor tasks go from one to the other, and peers are of one kind.
-            Some(draft) => {
-                let audience = format!("{}{}", sealing.audience, draft.path());
-                builder = builder.audience(audience).task_space(format!("{draft}:"));
-            }
+            Some((draft, main)) => builder = builder.draft(draft).count_with(main),
             None => {
                 if let Some(peers) = config.peers.peers() {
                     builder = builder.peers(peers);
@@ -190,6 +187,7 @@ impl Common {
         if let Some(instance) = explain {
             builder = builder.explain_as(instance);
         }
+        let draft = draft.map(|(draft, _)| draft);
         Ok(tools::register(builder, ledger, self.accounts, draft).build()?)
     }
 }

@@ -16,6 +16,7 @@ pub use read::{
     Initialize, Response, decode_initialize, decode_older_call, decode_older_complete,
     decode_older_list, decode_set_level, decode_uri, is_modern, parse_response, split_batch,
 };
+pub(crate) use write::LATER;
 pub use write::{
     InitializeResult, write_ask, write_cancelled, write_older_change, write_older_error,
     write_older_reply,

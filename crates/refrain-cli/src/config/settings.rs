@@ -118,6 +118,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("tasks.sweep_seconds", 1, "how often what is over is thrown away", |c| Seconds(&mut c.tasks.sweep)),
     number("tasks.journal_bytes", 1, "a larger journal, or token that waits: an error that names the largest entry", |c| Size(&mut c.tasks.journal)),
     number("tasks.subscribed", 0, "in one subscription", |c| Size(&mut c.tasks.subscribed)),
+    number("tasks.waiting", 0, "clients of drafts that wait for what becomes of one; one more: HTTP 503", |c| Size(&mut c.tasks.waiting)),
     setting("tasks.seal", "seal what tasks hold; keys must be kept for as long as tasks live", |c| Switch(&mut c.tasks.seal)),
     setting("peers.name", "which of the instances this one is; --peer-name counts more", |c| Given(&mut c.peers.name)).example("\"a\""),
     setting("peers.urls", "the endpoint of each, as the others reach it; they share this list and the keys", |c| Named(&mut c.peers.urls))

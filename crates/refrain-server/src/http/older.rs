@@ -101,7 +101,7 @@ impl HttpService {
         }
     }
 
-    fn busy(&self, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
+    pub(super) fn busy(&self, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, id, error);
         let second = HeaderValue::from_static("1");
         response.headers_mut().insert(RETRY_AFTER, second);

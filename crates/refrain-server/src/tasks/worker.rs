@@ -123,7 +123,7 @@ impl Server {
             catalog
                 .tools
                 .iter()
-                .map(|tool| tasks.stored_name(&tool.tool.info.name))
+                .map(|tool| tasks.space.stored_name(&tool.tool.info.name))
                 .collect()
         };
         let claim = Claim {
