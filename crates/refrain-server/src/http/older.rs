@@ -15,8 +15,8 @@ use crate::auth::Caller;
 use crate::listen::NoPlace;
 use crate::metrics::{Other, Refusal};
 use crate::older::{
-    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream, Talk, opens_session,
-    store_failed, watch_notes,
+    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream, Talk, no_room,
+    opens_session, store_failed,
 };
 use crate::record;
 use crate::server::Server;
@@ -309,11 +309,12 @@ impl HttpService {
             return response;
         }
         match self.server.note_end(session).await {
-            Ok(()) => {
+            Ok(true) => {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 response
             }
+            Ok(false) => self.busy(None, &no_room()),
             Err(error) => self.busy(None, &store_failed(&error)),
         }
     }
@@ -398,9 +399,7 @@ async fn drive_all(server: Server, talks: Vec<Talk>, stream: Arc<Stream>) {
 }
 
 async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
-    let session = talk.session().clone();
-    let desk = &server.0.older.desk;
-    let call = desk.begin(&session, talk.request_id());
+    let call = server.begin_call(talk.session(), talk.request_id());
     let talking = async {
         while let Some((sent, message)) = talk.next().await {
             stream.push(sent, message);
@@ -409,9 +408,7 @@ async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
     tokio::select! {
         () = talking => {}
         () = call.cancelled() => {}
-        () = watch_notes(&server, &session, call.id()) => {}
     }
-    desk.end(&call);
 }
 
 fn accepted() -> Response<Body> {

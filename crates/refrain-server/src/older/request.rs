@@ -1,6 +1,5 @@
 //! A message of a session read, and answered or begun.
 
-use super::desk::Whose;
 use super::{Known, RequestId, Session, Talk};
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
@@ -63,24 +62,19 @@ impl Server {
             }
             Ok(Message::Notification { method, params }) => {
                 if method == "notifications/cancelled" {
-                    return self.cancelled_older(session, known, params).await;
+                    return self.cancelled_older(session, params).await;
                 }
                 Received::Accepted
             }
             Err(rejection) => match parse_response(bytes) {
-                Some(response) => self.answered_older(session, known, response).await,
+                Some(response) => self.answered_older(session, response).await,
                 None => Received::Refused(rejection.error),
             },
         }
     }
 
     /// Takes in an answer, or has it carried to where it belongs.
-    async fn answered_older(
-        &self,
-        session: &Session,
-        known: &Known,
-        response: Response<'_>,
-    ) -> Received<'static> {
+    async fn answered_older(&self, session: &Session, response: Response<'_>) -> Received<'static> {
         let RequestId::Text(ask) = RequestId::read(response.id.as_json()) else {
             return Received::Refused(nothing_asked());
         };
@@ -89,31 +83,42 @@ impl Server {
             Err(message) => Err(message.into_owned()),
         };
         let older = &self.0.older;
-        match older.desk.answer(session, &ask, answer.clone()) {
-            Whose::Taken | Whose::Over => Received::Accepted,
-            Whose::Nobody => Received::Refused(nothing_asked()),
-            Whose::Elsewhere if !older.notes.shared => {
-                tracing::warn!(
-                    "an answer for another instance came here: a fleet that serves older clients needs a shared store"
-                );
-                Received::Refused(RpcError::invalid_request(
-                    "this was asked by another instance, and they share no store that would carry the answer there",
-                ))
+        let Err(answer) = older.desk.answer(&session.key, &ask, answer) else {
+            return Received::Accepted;
+        };
+        let Some(instance) = self.asked_by(session, &ask) else {
+            return Received::Refused(nothing_asked());
+        };
+        if instance == older.instance {
+            // It has an answer already, or is no longer needed.
+            return Received::Accepted;
+        }
+        if !older.notes.shared {
+            tracing::warn!(
+                "an answer for another instance came here: a fleet that serves older clients needs a shared store"
+            );
+            return Received::Refused(RpcError::invalid_request(
+                "this was asked by another instance, and they share no store that would carry the answer there",
+            ));
+        }
+        match self.carry_answer(session, (instance, &ask), &answer).await {
+            Ok(true) => Received::Accepted,
+            Ok(false) => {
+                let limit = self.0.limits.carried_bytes;
+                Received::Busy(
+                    None,
+                    RpcError::internal(format!(
+                        "too many answers of this session wait to be taken in, or more than {limit} bytes of them; try again"
+                    )),
+                )
             }
-            Whose::Elsewhere if !known.has_room() => Received::Refused(RpcError::invalid_request(
-                "too many answers of this session wait to be taken in",
-            )),
-            Whose::Elsewhere => match self.carry_answer(session, &ask, &answer).await {
-                Ok(()) => Received::Accepted,
-                Err(error) => Received::Busy(None, store_failed(&error)),
-            },
+            Err(error) => Received::Busy(None, store_failed(&error)),
         }
     }
 
     async fn cancelled_older(
         &self,
         session: &Session,
-        known: &Known,
         params: Option<&RawValue>,
     ) -> Received<'static> {
         #[derive(Deserialize)]
@@ -126,12 +131,20 @@ impl Server {
         let Some(Cancelled { id }) = cancelled else {
             return Received::Accepted;
         };
-        let id = RequestId::read(id.get());
+        let Some(id) = RequestId::parse(id.get()) else {
+            return Received::Accepted;
+        };
         let older = &self.0.older;
-        if !older.desk.cancel(session, &id) && older.notes.shared && known.has_room() {
+        if !older.desk.cancel(&session.key, &id) && older.notes.shared {
             // That a call is no longer wanted is a wish: where it cannot be carried, the call goes on to its end.
-            if let Err(error) = self.carry_cancel(session, &id).await {
-                tracing::warn!(%error, "another instance was not told that a call is cancelled");
+            match self.carry_cancel(session, &id).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!("no more calls are cancelled for this session elsewhere")
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "another instance was not told that a call is cancelled");
+                }
             }
         }
         Received::Accepted
@@ -197,7 +210,7 @@ impl Server {
             }),
             _ => match self.0.access.allow(&caller, &[]) {
                 Err(missing) => Ok(Begin::Forbidden(missing)),
-                Ok(()) => self.change_session(session, known, what, params, &caller),
+                Ok(()) => self.change_session(session, what, params, &caller),
             },
         };
         if begun.is_ok() {
@@ -223,7 +236,6 @@ impl Server {
     fn change_session(
         &self,
         session: &Session,
-        known: &Known,
         what: Other,
         params: Option<&RawValue>,
         caller: &Caller,
@@ -233,7 +245,10 @@ impl Server {
             Other::Ping => Begin::Reply(Reply::complete(Empty {})),
             Other::SetLevel => {
                 let level = decode_set_level(params)?;
-                noted(async move { server.note_level(&session, level).await })
+                noted(async move {
+                    let noted = server.note_level(&session, level).await;
+                    noted.map(|noted| noted.then_some(()).ok_or_else(no_room))
+                })
             }
             Other::Subscribe => {
                 let uri = decode_uri(params)?.into_owned();
@@ -246,12 +261,20 @@ impl Server {
                 if let Err(missing) = self.0.access.allow(caller, needed) {
                     return Ok(Begin::Forbidden(missing));
                 }
-                self.check_room(known, &uri)?;
-                noted(async move { server.note_uri(&session, &uri).await })
+                if uri.len() > LONGEST_URI {
+                    return Err(RpcError::invalid_params(format!(
+                        "uri: at most {LONGEST_URI} bytes can be subscribed to"
+                    )));
+                }
+                let full = self.no_more_uris();
+                noted(async move {
+                    let noted = server.note_uri(&session, &uri).await;
+                    noted.map(|noted| noted.then_some(()).ok_or(full))
+                })
             }
             Other::Unsubscribe => {
                 let uri = decode_uri(params)?.into_owned();
-                noted(async move { server.forget_uri(&session, &uri).await })
+                noted(async move { server.forget_uri(&session, &uri).await.map(Ok) })
             }
             _ => {
                 return Err(RpcError::invalid_request(
@@ -261,35 +284,34 @@ impl Server {
         })
     }
 
-    /// May a session subscribe to one more resource?
-    fn check_room(&self, known: &Known, uri: &str) -> Result<(), RpcError> {
+    /// What a session is told that cannot subscribe to one more resource.
+    fn no_more_uris(&self) -> RpcError {
         let limits = &self.0.limits;
-        if uri.len() > LONGEST_URI {
-            return Err(RpcError::invalid_params(format!(
-                "uri: at most {LONGEST_URI} bytes can be subscribed to"
-            )));
-        }
-        if !known.uris.iter().any(|known| known == uri)
-            && known.uris.len() >= limits.subscribed_resources
-        {
-            return Err(RpcError::invalid_params(format!(
-                "uri: this session is subscribed to its limit of {} resources; unsubscribe from one first",
-                limits.subscribed_resources
-            )));
-        }
-        Ok(())
+        RpcError::invalid_params(format!(
+            "uri: this session is subscribed to its limit of {} resources, or of {} bytes of URIs; unsubscribe from one \
+             first",
+            limits.subscribed_resources, limits.subscribed_bytes
+        ))
     }
 }
 
 /// A reply that waits until something is noted of the session.
-fn noted(noting: impl Future<Output = Result<(), StoreError>> + Send + 'static) -> Begin {
+fn noted(
+    noting: impl Future<Output = Result<Result<(), RpcError>, StoreError>> + Send + 'static,
+) -> Begin {
     let later: Later = Box::pin(async move {
         Ok(match noting.await {
-            Ok(()) => Reply::complete(Empty {}),
+            Ok(Ok(())) => Reply::complete(Empty {}),
+            Ok(Err(full)) => Reply::Error(full),
             Err(error) => Reply::Error(store_failed(&error)),
         })
     });
     Begin::Later(later)
+}
+
+/// What a client is told when the store has no room for what it wants noted.
+pub(crate) fn no_room() -> RpcError {
+    RpcError::internal("there is no room to note this of the session at present; try again later")
 }
 
 /// What a client is told when the store of sessions fails.

@@ -196,7 +196,8 @@ async fn answers_to_nothing_and_of_strangers_are_refused() {
     let asked = stream.next().await;
     // Another session cannot answer for this one.
     let stranger = Session::open(&instance).await;
-    assert_eq!(stranger.post(&filled_in(&asked, "Eve")).await.status, 202);
+    let refused = stranger.post(&filled_in(&asked, "Eve")).await;
+    names(&refused.error(400, -32600), &["nothing was asked"]);
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
 }
