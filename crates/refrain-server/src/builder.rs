@@ -504,7 +504,7 @@ impl ServerBuilder {
             tasks: self
                 .tasks
                 .map(|(store, options)| Tasks::new(store, options, self.task_space, &*self.source)),
-            older: Older::new(self.sessions, &self.source),
+            older: Older::new(self.sessions, &self.limits, &self.source),
             source: self.source,
             limits: self.limits,
             load,

@@ -49,6 +49,9 @@ pub struct ServerLimits {
     pub resume_time: Duration,
     /// Bytes of such a stream that are kept. Default 1 MiB.
     pub resume_bytes: usize,
+    /// Bytes of all such streams that are kept. Where there are more, those that ended go first, the oldest before the
+    /// others. Default 64 MiB.
+    pub resume_bytes_all: usize,
     /// Bytes of the answers of one session that wait to be carried to one other instance. Default 8 MiB.
     pub carried_bytes: usize,
     /// Messages in one batch of an older client. Default 100.
@@ -93,6 +96,7 @@ impl Default for ServerLimits {
             session_time: Duration::from_secs(24 * 3600),
             resume_time: Duration::from_secs(60),
             resume_bytes: 1024 * 1024,
+            resume_bytes_all: 64 * 1024 * 1024,
             carried_bytes: 8 * 1024 * 1024,
             batch: 100,
             flow: Limits::default(),

@@ -33,6 +33,7 @@ pub(crate) use session::Session;
 pub(crate) use stream::{EventId, Lost, Reader, Stream, Streams};
 pub(crate) use talk::{Sent, Talk};
 
+use crate::limits::ServerLimits;
 use refrain_core::Source;
 use refrain_store::{MemoryStore, SessionStore};
 use std::sync::Arc;
@@ -48,7 +49,11 @@ pub(crate) struct Older {
 
 impl Older {
     /// Without a store of their own, sessions are noted in the memory of this process.
-    pub(crate) fn new(store: Option<Arc<dyn SessionStore>>, source: &Arc<dyn Source>) -> Self {
+    pub(crate) fn new(
+        store: Option<Arc<dyn SessionStore>>,
+        limits: &ServerLimits,
+        source: &Arc<dyn Source>,
+    ) -> Self {
         let mut random = [0; 8];
         source.fill(&mut random);
         let instance = format!("{:016x}", u64::from_be_bytes(random));
@@ -57,7 +62,7 @@ impl Older {
         Self {
             notes: Notes::new(store, shared),
             desk: Desk::new(),
-            streams: Streams::new(&instance),
+            streams: Streams::new(&instance, limits.resume_bytes_all),
             instance,
         }
     }

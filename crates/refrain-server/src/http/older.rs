@@ -198,7 +198,7 @@ impl HttpService {
         tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
         match tokio::time::timeout(PROMPT, reader.next()).await {
             Ok(Some((Sent::Reply, reply))) => {
-                self.server.forget_stream(&stream);
+                self.server.0.older.streams.forget(&stream);
                 json(reply)
             }
             _ => {
@@ -327,7 +327,9 @@ impl HttpService {
         let why = match resumed {
             Some(Ok(reader)) => return self.stream_older(reader, session.revision, busy),
             Some(Err(Lost::Elsewhere)) => {
-                "another instance has the stream of this event; try again"
+                let why = "another instance has the stream of this event; try again";
+                self.server.0.metrics.request_refused(Refusal::Busy);
+                return self.busy(None, &RpcError::internal(why));
             }
             Some(Err(Lost::Gone)) => {
                 "the stream of this event is no longer kept; what came after it is lost"
@@ -373,19 +375,25 @@ fn no_place(none: NoPlace) -> RpcError {
 
 /// Tells a session what belongs to no call, for as long as it may come back to hear it.
 async fn tell(server: Server, mut listening: Listening, stream: Arc<Stream>) {
+    let streams = &server.0.older.streams;
     let telling = async {
         while let Some(message) = listening.next().await {
-            stream.push(Sent::Ask, message);
+            streams.push(&stream, Sent::Ask, message);
             // What a slow client was not told yet is noted only once.
             stream.drained().await;
         }
     };
     let resume_time = server.0.limits.resume_time;
-    tokio::select! {
-        () = telling => {}
-        () = stream.abandoned(resume_time) => {}
+    let told = tokio::select! {
+        () = telling => true,
+        () = stream.abandoned(resume_time) => false,
+    };
+    // Its place among those who listen is another's from now on.
+    drop(listening);
+    match told {
+        true => server.end_stream(&stream).await,
+        false => streams.forget(&stream),
     }
-    server.end_stream(&stream).await;
 }
 
 /// Drives calls to their ends, whoever reads the stream they share.
@@ -402,7 +410,7 @@ async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
     let call = server.begin_call(talk.session(), talk.request_id());
     let talking = async {
         while let Some((sent, message)) = talk.next().await {
-            stream.push(sent, message);
+            server.0.older.streams.push(&stream, sent, message);
         }
     };
     tokio::select! {
