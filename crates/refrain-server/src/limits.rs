@@ -66,6 +66,8 @@ impl ServerLimits {
         let nothing = [
             ("page_size", self.page_size == 0),
             ("keep_alive", self.keep_alive.is_zero()),
+            // Counted in whole seconds.
+            ("session_time", self.session_time.as_secs() == 0),
         ];
         match nothing.iter().find(|(_, zero)| *zero) {
             Some((limit, _)) => Err(BuildError::Limit { limit }),

@@ -28,7 +28,7 @@ mod talk;
 pub(crate) use desk::{Desk, RequestId};
 pub(crate) use listening::Listening;
 pub(crate) use notes::{Known, Notes};
-pub(crate) use request::{Received, no_room, opens_session, store_failed};
+pub(crate) use request::{Cancelled, Received, no_room, opens_session, store_failed};
 pub(crate) use session::Session;
 pub(crate) use stream::{EventId, Lost, Reader, Stream, Streams};
 pub(crate) use talk::{Sent, Talk};

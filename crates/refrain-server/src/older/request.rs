@@ -30,9 +30,35 @@ pub(crate) enum Received<'a> {
     /// It is no message, or one that cannot be taken.
     Refused(RpcError),
     /// The caller lacks a scope.
-    Forbidden(Id<'a>, MissingScopes),
+    Forbidden(Option<Id<'a>>, MissingScopes),
     /// All places are taken, or the store is not there.
     Busy(Option<Id<'a>>, RpcError),
+}
+
+impl<'a> Received<'a> {
+    /// What a client is told whose message was not taken.
+    pub(crate) fn refusal(self) -> Option<(Option<Id<'a>>, RpcError)> {
+        match self {
+            Self::Accepted | Self::Talk(_) => None,
+            Self::Refused(error) => Some((None, error)),
+            Self::Forbidden(id, missing) => Some((id, missing.into())),
+            Self::Busy(id, error) => Some((id, error)),
+        }
+    }
+}
+
+/// What a client no longer wants.
+#[derive(Deserialize)]
+pub(crate) struct Cancelled<'a> {
+    #[serde(rename = "requestId", borrow)]
+    pub(crate) request_id: &'a RawValue,
+    pub(crate) reason: Option<String>,
+}
+
+impl<'a> Cancelled<'a> {
+    pub(crate) fn read(params: &'a RawValue) -> Option<Self> {
+        serde_json::from_str(params.get()).ok()
+    }
 }
 
 /// The id and the params of a message that opens a session. `None`: it is another, or one of 2026-07-28.
@@ -56,20 +82,26 @@ impl Server {
         bytes: &'a [u8],
         caller: Caller,
     ) -> Received<'a> {
-        match parse(bytes) {
+        let (notification, rejection) = match parse(bytes) {
             Ok(Message::Request { id, method, params }) => {
-                self.begin_older(session, known, id, &method, params, caller)
+                return self.begin_older(session, known, id, &method, params, caller);
             }
-            Ok(Message::Notification { method, params }) => {
-                if method == "notifications/cancelled" {
-                    return self.cancelled_older(session, params).await;
-                }
-                Received::Accepted
+            Ok(Message::Notification { method, params }) => (Some((method, params)), None),
+            Err(rejection) => (None, Some(rejection.error)),
+        };
+        // Whoever may not call has nothing to say about calls either.
+        if let Err(missing) = self.0.access.allow(&caller, &[]) {
+            return Received::Forbidden(None, missing);
+        }
+        match (notification, rejection) {
+            (Some((method, params)), _) if method == "notifications/cancelled" => {
+                self.cancelled_older(session, params).await
             }
-            Err(rejection) => match parse_response(bytes) {
+            (_, Some(error)) => match parse_response(bytes) {
                 Some(response) => self.answered_older(session, response).await,
-                None => Received::Refused(rejection.error),
+                None => Received::Refused(error),
             },
+            _ => Received::Accepted,
         }
     }
 
@@ -121,17 +153,9 @@ impl Server {
         session: &Session,
         params: Option<&RawValue>,
     ) -> Received<'static> {
-        #[derive(Deserialize)]
-        struct Cancelled<'a> {
-            #[serde(rename = "requestId", borrow)]
-            id: &'a RawValue,
-        }
-        let cancelled =
-            params.and_then(|raw| serde_json::from_str::<Cancelled<'_>>(raw.get()).ok());
-        let Some(Cancelled { id }) = cancelled else {
-            return Received::Accepted;
-        };
-        let Some(id) = RequestId::parse(id.get()) else {
+        let cancelled = params.and_then(Cancelled::read);
+        let id = cancelled.and_then(|cancelled| RequestId::parse(cancelled.request_id.get()));
+        let Some(id) = id else {
             return Received::Accepted;
         };
         let older = &self.0.older;
@@ -168,7 +192,7 @@ impl Server {
                 self.0.metrics.request_refused(Refusal::error(error.code));
                 Talk::of_reply(self, session, id, name, &Reply::Error(error))
             }
-            Begin::Forbidden(missing) => return Received::Forbidden(id, missing),
+            Begin::Forbidden(missing) => return Received::Forbidden(Some(id), missing),
             Begin::Busy(error) => return Received::Busy(Some(id), error),
             Begin::Listen(_) | Begin::Relay(_) => {
                 let unknown = Reply::Error(RpcError::method_not_found(method));
