@@ -164,7 +164,7 @@ impl Server {
             match self.carry_cancel(session, &id).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    tracing::warn!("no more calls are cancelled for this session elsewhere")
+                    tracing::warn!("no more calls are cancelled for this session elsewhere");
                 }
                 Err(error) => {
                     tracing::warn!(%error, "another instance was not told that a call is cancelled");

@@ -1,13 +1,13 @@
 //! What one instance carries to another for older clients, by the store that they share.
 
 use crate::support::older::{Session, call, filled_in, request};
-use crate::support::{Instance, greet, names, start, within};
+use crate::support::{Instance, Request, greet, names, start, within};
 use refrain_core::{KeyRing, SystemSource};
 use refrain_server::{Server, ServerLimits, Tool};
 use refrain_store::{MemoryStore, NewNote, SessionStore, StoreError, StoreFuture};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, broadcast};
 
@@ -19,6 +19,7 @@ struct Odd {
     taking: Taking,
     /// How often it may be looked what is noted for calls.
     looks: Semaphore,
+    down: AtomicBool,
     /// Notes that were kept.
     kept: AtomicUsize,
     /// The most bytes that were read of a session at a time.
@@ -41,6 +42,7 @@ impl Odd {
             said: broadcast::Sender::new(64),
             taking,
             looks: Semaphore::new(Semaphore::MAX_PERMITS),
+            down: AtomicBool::new(false),
             kept: AtomicUsize::new(0),
             read: AtomicUsize::new(0),
         })
@@ -70,6 +72,9 @@ impl SessionStore for Odd {
 
     fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
         Box::pin(async move {
+            if self.down.load(Ordering::SeqCst) {
+                return Err(StoreError::Unavailable("odd".to_owned()));
+            }
             let notes = self.store.notes(place).await?;
             let bytes = notes.iter().map(|(name, value)| name.len() + value.len());
             self.read.fetch_max(bytes.sum(), Ordering::SeqCst);
@@ -319,4 +324,20 @@ async fn only_calls_that_can_be_are_cancelled_elsewhere() {
     assert_eq!(store.kept(), before);
     assert_eq!(session.post(&cancel(json!("x"))).await.status, 202);
     assert_eq!(store.kept(), before + 1);
+}
+
+#[tokio::test]
+async fn while_the_store_is_down_sessions_wait() {
+    let store = Odd::silent(Taking::Works);
+    let [one, _other] = two(&store, &ServerLimits::default()).await;
+    let session = Session::open(&one).await;
+    store.down.store(true, Ordering::SeqCst);
+    let ping = request(1, "ping", json!({}));
+    let refused = session.post(&ping).await;
+    names(&refused.error(503, -32603), &["try again"]);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let modern = Request::rpc("tools/list", json!({}));
+    assert_eq!(one.send(&modern).await.status, 200);
+    store.down.store(false, Ordering::SeqCst);
+    assert_eq!(session.result(&ping).await, json!({}));
 }

@@ -406,3 +406,19 @@ async fn nothing_is_left_of_calls_that_were_answered_at_once() {
     };
     within("the calls to leave nothing behind", gone).await;
 }
+
+#[tokio::test]
+async fn a_session_without_an_end_listens() {
+    let limits = ServerLimits {
+        session_time: Duration::MAX,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder().0.limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut news = session.get().await;
+    listening(&instance, 1).await;
+    let more = Changes::new().tool(Tool::new("echo", echo));
+    instance.server.change(more).expect("a change");
+    let told = news.next().await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+}
