@@ -114,6 +114,9 @@ impl Opened {
             Some(batch) if batch.len() > most => {
                 RpcError::invalid_request(format!("a batch may have at most {most} messages"))
             }
+            Some(batch) if batch.iter().any(|raw| raw.get().starts_with('[')) => {
+                RpcError::invalid_request("a batch has messages in it, and no other batches")
+            }
             Some(batch) => {
                 let messages = batch.iter().map(|raw| raw.get().as_bytes().to_vec());
                 return Line::Batch(messages.collect());

@@ -175,6 +175,9 @@ async fn batches_are_taken_apart() {
         empty["error"]["message"].as_str().expect("text"),
         &["empty"],
     );
+    let nested = json!([[request(3, "ping", json!({}))]]);
+    let nested = client.ask(&nested).await;
+    assert_eq!(nested["error"]["code"], -32600);
     // One that cannot be taken spoils no other.
     client
         .send(&json!([7, request(3, "ping", json!({}))]))
