@@ -131,7 +131,11 @@ impl Common {
             )
             .into());
         }
-        let store = StoreUrl::chosen(ready.config.store.take())?.open().await?;
+        let url = StoreUrl::chosen(ready.config.store.take())?;
+        let store = Opened {
+            store: url.open().await?,
+            shared: url.is_shared(),
+        };
         let server = self.server(&ready, &store, explain, None)?;
         let speaking = |draft: &Draft| {
             let beside = Some((*draft, &server));
@@ -146,7 +150,7 @@ impl Common {
     fn server(
         &self,
         ready: &Ready,
-        store: &Arc<dyn Store>,
+        Opened { store, shared }: &Opened,
         explain: Option<&str>,
         draft: Option<(Draft, &Server)>,
     ) -> Result<Server, Failure> {
@@ -163,8 +167,11 @@ impl Common {
             .clock_skew(sealing.skew)
             .max_token(sealing.max_token)
             .replay_log(store.clone())
-            .sessions(store.clone())
             .tasks(store.clone(), config.tasks.clone());
+        // What no other instance reads carries no answers between them, and ends no session everywhere.
+        if *shared {
+            builder = builder.sessions(store.clone());
+        }
         match (&ready.keys, draft) {
             (Some(ring), _) => builder = builder.keys(ring.clone()),
             // That there is none was said of the other server.
@@ -190,6 +197,12 @@ impl Common {
         let draft = draft.map(|(draft, _)| draft);
         Ok(tools::register(builder, ledger, self.accounts, draft).build()?)
     }
+}
+
+/// A store, and whether other instances can use it.
+struct Opened {
+    store: Arc<dyn Store>,
+    shared: bool,
 }
 
 /// The server of an instance, and those that speak drafts.

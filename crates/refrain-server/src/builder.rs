@@ -540,7 +540,7 @@ impl ServerBuilder {
             tasks: self
                 .tasks
                 .map(|(store, options)| Tasks::new(store, options, space, &*self.source)),
-            older: Older::new(self.sessions, &self.source),
+            older: Older::new(self.sessions, &self.limits, &self.source),
             source: self.source,
             limits: self.limits,
             load,

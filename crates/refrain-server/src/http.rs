@@ -362,13 +362,7 @@ impl HttpService {
         outgoing.translate(self.exchange.clone());
         let keep_alive = self.server.0.limits.keep_alive;
         let stream = EventStream::new(outgoing, keep_alive, busy);
-        let mut response = Response::new(Body::events(stream));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, EVENTS);
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        let no = HeaderValue::from_static("no");
-        headers.insert(HeaderName::from_static("x-accel-buffering"), no);
-        response
+        events(Body::events(stream))
     }
 
     fn reply(
@@ -421,6 +415,17 @@ async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: 
         };
         left = rest;
     }
+}
+
+/// An answer whose body is a stream of events.
+fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, EVENTS);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let no = HeaderValue::from_static("no");
+    headers.insert(HeaderName::from_static("x-accel-buffering"), no);
+    response
 }
 
 /// The answer to a message that wants none.

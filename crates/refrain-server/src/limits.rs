@@ -49,6 +49,11 @@ pub struct ServerLimits {
     pub resume_time: Duration,
     /// Bytes of such a stream that are kept. Default 1 MiB.
     pub resume_bytes: usize,
+    /// Bytes of all such streams that are kept. Where there are more, those that ended go first, the oldest before the
+    /// others. Default 64 MiB.
+    pub resume_bytes_all: usize,
+    /// Bytes of the answers of one session that wait to be carried to one other instance. Default 8 MiB.
+    pub carried_bytes: usize,
     /// Messages in one batch of an older client. Default 100.
     pub batch: usize,
     /// The limits of one flow.
@@ -61,6 +66,8 @@ impl ServerLimits {
         let nothing = [
             ("page_size", self.page_size == 0),
             ("keep_alive", self.keep_alive.is_zero()),
+            // Counted in whole seconds.
+            ("session_time", self.session_time.as_secs() == 0),
         ];
         match nothing.iter().find(|(_, zero)| *zero) {
             Some((limit, _)) => Err(BuildError::Limit { limit }),
@@ -91,6 +98,8 @@ impl Default for ServerLimits {
             session_time: Duration::from_secs(24 * 3600),
             resume_time: Duration::from_secs(60),
             resume_bytes: 1024 * 1024,
+            resume_bytes_all: 64 * 1024 * 1024,
+            carried_bytes: 8 * 1024 * 1024,
             batch: 100,
             flow: Limits::default(),
         }

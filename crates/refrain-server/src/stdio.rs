@@ -5,13 +5,12 @@ mod older;
 
 use crate::auth::{Caller, Scopes};
 use crate::metrics::Refusal;
-use crate::older::RequestId;
+use crate::older::{Cancelled, RequestId};
 use crate::record;
 use crate::server::Server;
 use crate::tasks::Worker;
 use refrain_core::Principal;
 use refrain_wire::{Draft, Message, RpcError, parse, write_error};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -262,20 +261,6 @@ impl Out {
     /// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
     async fn send(&self, message: Vec<u8>) {
         let _ = self.sender.send((message, self.silent.clone())).await;
-    }
-}
-
-/// What a client no longer wants.
-#[derive(Deserialize)]
-struct Cancelled<'a> {
-    #[serde(rename = "requestId", borrow)]
-    request_id: &'a RawValue,
-    reason: Option<String>,
-}
-
-impl<'a> Cancelled<'a> {
-    fn read(params: &'a RawValue) -> Option<Self> {
-        serde_json::from_str(params.get()).ok()
     }
 }
 

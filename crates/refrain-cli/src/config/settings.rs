@@ -99,6 +99,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number("limits.session_seconds", 1, "how long a session of an older client lasts", |c| Seconds(&mut c.limits.session_time)),
     number("limits.resume_seconds", 0, "how long an older client may come back to a stream that broke", |c| Seconds(&mut c.limits.resume_time)),
     number("limits.resume_bytes", 0, "of such a stream that are kept", |c| Size(&mut c.limits.resume_bytes)),
+    number("limits.resume_bytes_all", 0, "of all such streams; the oldest that ended are dropped first", |c| Size(&mut c.limits.resume_bytes_all)),
+    number("limits.carried_bytes", 0, "of the answers of one session that wait for another instance", |c| Size(&mut c.limits.carried_bytes)),
     number("limits.batch", 1, "messages of an older client in one body", |c| Size(&mut c.limits.batch)),
     number("limits.rounds", 1, "of one flow", |c| Count(&mut c.limits.flow.rounds)),
     number("limits.asks", 1, "of one round", |c| Size(&mut c.limits.flow.asks)),

@@ -21,6 +21,7 @@ mod metadata;
 mod metrics;
 mod mounted;
 mod older_asks;
+mod older_carried;
 mod older_sessions;
 mod older_stdio;
 mod older_streams;
