@@ -61,7 +61,9 @@ impl Client {
             }
             Found::Older(greeting) => {
                 inner.server = greeting.server.clone();
-                inner.older = Some(Older::new(greeting, &inner));
+                let older = Older::new(greeting, &inner);
+                older.is_heard().await;
+                inner.older = Some(older);
                 inner.choose_log_level().await;
             }
         }

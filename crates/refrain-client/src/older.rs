@@ -95,6 +95,13 @@ impl Older {
         self.session.borrow().clone()
     }
 
+    /// Waits until the server is heard outside of calls too, where it is.
+    pub(crate) async fn is_heard(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.opened().await;
+        }
+    }
+
     /// Nobody waits any longer for the response to a request.
     pub(crate) fn cancel(&self, id: u64) {
         if let Some(keeper) = &self.keeper {

@@ -7,7 +7,7 @@ mod events;
 mod http;
 mod pipe;
 
-pub(crate) use http::HttpLink;
+pub(crate) use http::{HttpExchange, HttpLink};
 pub(crate) use pipe::PipeLink;
 
 use crate::auth::AuthError;
