@@ -29,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause before a request is sent again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause that a server may wish for. One that wants to be left alone for longer is given up.
-const LONGEST_WISH: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_WISH: Duration = Duration::from_secs(60);
 
 /// A client of one server. Cloning it is cheap, and the clones share everything.
 ///

@@ -128,7 +128,7 @@ pub(crate) enum Link {
 
 /// What comes back to one request.
 pub(crate) enum Exchange {
-    Http(Box<http::HttpExchange>),
+    Http(Box<HttpExchange>),
     Pipe(pipe::PipeExchange),
 }
 

@@ -2,7 +2,7 @@
 //! nobody waits for any longer, and told when the session is over.
 
 use super::{Beside, Session, take_stray};
-use crate::client::back_off;
+use crate::client::{LONGEST_WISH, back_off};
 use crate::news::News;
 use crate::transport::{HttpExchange, HttpLink, Incoming, LinkError, Outgoing};
 use futures_util::FutureExt;
@@ -11,10 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-/// How often, one time after the other, the stream may bring nothing before it is given up.
+/// How often, one time after the other, the stream may end at once, without having brought anything, before it is given
+/// up.
 const SILENT_MAX: u32 = 5;
+/// A stream that was open for so long did not end at once.
+const A_WHILE: Duration = Duration::from_secs(5);
+/// How often, one time after the other, the server may be out of reach, or ask to come again, before the stream is given
+/// up. That is some minutes: time for it to be started anew.
+const AWAY_MAX: u32 = 100;
 /// The time for a message of ours to get through.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the first call waits for the stream to be open. Some servers say nothing at all before there is something
@@ -125,24 +131,30 @@ async fn keep(
 }
 
 impl Ears {
-    /// Hears what the server says outside of calls, for as long as it says something.
+    /// Hears what the server says outside of calls, for as long as it has a stream for that.
     async fn hear(&self, session: Session) {
-        let mut silent = 0;
-        while silent < SILENT_MAX {
-            silent += 1;
+        let (mut silent, mut away) = (0, 0);
+        while silent < SILENT_MAX && away < AWAY_MAX {
             let stream = self.link.listen(&session.headers()).await;
             self.opening.send_replace(true);
+            let mut pause = Duration::ZERO;
             match stream {
                 Ok(Some(stream)) => {
-                    if self.hear_all(stream, &session).await {
-                        silent = 0;
-                    }
+                    let begun = Instant::now();
+                    let is_silent = !self.hear_all(stream, &session).await;
+                    let is_in_vain = is_silent && begun.elapsed() < A_WHILE;
+                    silent = if is_in_vain { silent + 1 } else { 0 };
+                    away = 0;
                 }
-                Err(LinkError::NotSent(_) | LinkError::Lost(_)) => {}
-                // It has none.
-                _ => return,
+                Err(LinkError::NotSent(_) | LinkError::Lost(_)) => away += 1,
+                Err(LinkError::Busy { retry_after, .. }) => {
+                    away += 1;
+                    pause = Duration::from_secs(retry_after.unwrap_or_default()).min(LONGEST_WISH);
+                }
+                // It has none, or not for us.
+                Ok(None) | Err(LinkError::Final(_)) => return,
             }
-            tokio::time::sleep(back_off(silent + 1)).await;
+            tokio::time::sleep(back_off(silent.max(away) + 1).max(pause)).await;
         }
     }
 

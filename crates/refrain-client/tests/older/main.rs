@@ -4,7 +4,9 @@
 
 mod associated;
 mod found;
+mod gateway;
 mod inline;
+mod ours;
 mod pipe;
 mod resumed;
 mod sessions;
