@@ -1,7 +1,7 @@
 //! Servers of earlier revisions: they are greeted first, may keep a session, and ask while a call is under way.
 //!
-//! Always: what a server asks is answered only within a call of ours. Everywhere else it is refused, except for pings;
-//! only where it was allowed is an ask on the session's stream taken for one of the call that is under way.
+//! Always: what a server asks is answered only within a call of ours, on the stream of that call. Everywhere else it is
+//! refused, except for pings.
 
 mod beside;
 mod inline;
