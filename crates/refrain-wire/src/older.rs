@@ -6,9 +6,10 @@
 //! | what | since |
 //! | --- | --- |
 //! | batches | 2025-03-26, and only there |
-//! | forms, links to resources | 2025-06-18 |
-//! | URLs, models that use tools, choices with titles | 2025-11-25 |
+//! | forms, links to resources, structured content, titles but a tool's | 2025-06-18 |
+//! | URLs, models that use tools, choices with titles, icons | 2025-11-25 |
 
+mod known;
 mod read;
 mod write;
 
