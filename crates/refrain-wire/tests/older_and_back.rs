@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
+use std::slice::from_ref;
 use std::time::Duration;
 
 const FIRST: Revision = Revision::V2025_03_26;
@@ -424,10 +425,10 @@ proptest! {
         (third, resource) in known(resources),
         (fourth, template) in known(templates),
     ) {
-        prop_assert_eq!(listed(revision, std::slice::from_ref(&tool)), [tool]);
-        prop_assert_eq!(listed(second, std::slice::from_ref(&prompt)), [prompt]);
-        prop_assert_eq!(listed(third, std::slice::from_ref(&resource)), [resource]);
-        prop_assert_eq!(listed(fourth, std::slice::from_ref(&template)), [template]);
+        prop_assert_eq!(listed(revision, from_ref(&tool)), [tool]);
+        prop_assert_eq!(listed(second, from_ref(&prompt)), [prompt]);
+        prop_assert_eq!(listed(third, from_ref(&resource)), [resource]);
+        prop_assert_eq!(listed(fourth, from_ref(&template)), [template]);
     }
 
     #[test]
@@ -668,13 +669,13 @@ fn lost_icons_before_the_third() {
     };
     for revision in Revision::ALL {
         let has = revision == THIRD;
-        assert_eq!(!listed(revision, &[tool.clone()])[0].icons.is_empty(), has);
+        assert_eq!(!listed(revision, from_ref(&tool))[0].icons.is_empty(), has);
         assert_eq!(
-            !listed(revision, &[prompt.clone()])[0].icons.is_empty(),
+            !listed(revision, from_ref(&prompt))[0].icons.is_empty(),
             has
         );
         assert_eq!(
-            !listed(revision, &[resource.clone()])[0].icons.is_empty(),
+            !listed(revision, from_ref(&resource))[0].icons.is_empty(),
             has
         );
         let told = told(revision, &linked);
@@ -732,9 +733,9 @@ fn lost_titles_in_the_first_but_that_of_a_tool() {
         }],
         ..PromptInfo::default()
     };
-    let told = &listed(FIRST, std::slice::from_ref(&prompt))[0];
+    let told = &listed(FIRST, from_ref(&prompt))[0];
     assert_eq!((&told.title, &told.arguments[0].title), (&None, &None));
-    assert_eq!(listed(SECOND, std::slice::from_ref(&prompt)), [prompt]);
+    assert_eq!(listed(SECOND, from_ref(&prompt)), [prompt]);
 }
 
 #[test]
