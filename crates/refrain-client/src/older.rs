@@ -237,14 +237,14 @@ impl Inner {
 }
 
 /// Whoever has the id of a session can speak in it.
-fn secret(mut id: HeaderValue) -> HeaderValue {
+pub(crate) fn secret(mut id: HeaderValue) -> HeaderValue {
     id.set_sensitive(true);
     id
 }
 
 /// Whether the server says that it knows nothing of the session. An error that names the request is an answer to it:
 /// somebody has looked at the request, and may have done it.
-fn is_not_found(outcome: &Result<Response, LinkError>) -> bool {
+pub(crate) fn is_not_found(outcome: &Result<Response, LinkError>) -> bool {
     const NOT_FOUND: u16 = 404;
     match outcome {
         Ok(response) => {

@@ -26,6 +26,8 @@ pub(crate) struct HttpExchange {
     read: usize,
     resume: Option<Resume>,
     draft: Option<Arc<DraftExchange>>,
+    /// Whether the request is done without a response, as some are in a draft.
+    is_done: bool,
 }
 
 impl HttpExchange {
@@ -44,6 +46,7 @@ impl HttpExchange {
             read: 0,
             resume,
             draft: None,
+            is_done: false,
         }
     }
 
@@ -60,6 +63,10 @@ impl HttpExchange {
         exchange.draft = message.draft.clone();
         if exchange.events.is_none() {
             let body = exchange.whole_body().await?;
+            if message.is_silent() && exchange.status().is_success() && body.trim().is_empty() {
+                exchange.is_done = true;
+                return Ok(exchange);
+            }
             exchange.judge(&link.url, &body)?;
             exchange.ready.extend(messages_in(body));
         }
@@ -68,6 +75,11 @@ impl HttpExchange {
 
     fn status(&self) -> StatusCode {
         self.response.status()
+    }
+
+    /// Whether there will be no response, and none is wanted.
+    pub(in crate::transport) fn is_done(&self) -> bool {
+        self.is_done
     }
 
     /// The session that an older server has opened.
