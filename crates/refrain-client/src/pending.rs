@@ -112,13 +112,12 @@ impl PendingCall {
         call_id: String,
         address: String,
         server: Option<String>,
-        dialect: Option<Dialect>,
     ) -> Self {
         Self {
             format: FORMAT,
             address,
             server,
-            dialect,
+            dialect: None,
             call,
             call_id,
             round: 0,
@@ -133,11 +132,16 @@ impl PendingCall {
         }
     }
 
+    /// The same call, made in a dialect that was chosen.
+    pub(crate) fn spoken_in(self, dialect: Option<Dialect>) -> Self {
+        Self { dialect, ..self }
+    }
+
     /// A task of which nothing but the id is known, at the server that
     /// [`Client::finish`](crate::Client::finish) is called for. The id stands for the name of what was called.
     pub fn of_task(id: impl Into<String>) -> Self {
         let id = id.into();
-        let mut pending = Self::new(Call::tool(&id), String::new(), String::new(), None, None);
+        let mut pending = Self::new(Call::tool(&id), String::new(), String::new(), None);
         pending.become_task(id);
         pending
     }

@@ -139,13 +139,8 @@ impl Client {
     /// [`resume`](Self::resume).
     pub fn prepare(&self, call: Call) -> PendingCall {
         let server = self.inner.server.name().map(str::to_owned);
-        PendingCall::new(
-            call,
-            random::unguessable(),
-            self.address().to_owned(),
-            server,
-            self.inner.setup.dialect,
-        )
+        let (id, address) = (random::unguessable(), self.address().to_owned());
+        PendingCall::new(call, id, address, server).spoken_in(self.inner.setup.dialect)
     }
 
     /// The call is this client's now, wherever it came from. Gives where it was.

@@ -256,7 +256,7 @@ fn judge(revision: &str, scenario: &str, checks: &[Check]) {
 fn every_scenario_is_run(revision: &str) {
     let list = suite(&["list", "--requirements", revision]);
     assert!(list.status.success(), "{}", shown(&list));
-    let list = String::from_utf8(list.stdout).unwrap();
+    let list = String::from_utf8(list.stdout).expect("the list is UTF-8");
     let required = list
         .lines()
         .skip_while(|line| !line.starts_with("Client scenarios"))
