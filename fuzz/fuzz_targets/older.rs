@@ -76,6 +76,8 @@ fn sent(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
         for later in ["resultType", "ttlMs", "cacheScope"] {
             assert!(reply["result"].get(later).is_none());
         }
+        let structured = reply["result"].get("structuredContent");
+        assert!(structured.is_none_or(|it| it.is_object() && revision > Revision::V2025_03_26));
     }
     let ask = Ask::Form {
         message: params.get().to_owned(),

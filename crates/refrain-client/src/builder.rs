@@ -25,7 +25,7 @@ pub struct ClientBuilder {
     pub(crate) handlers: Handlers,
     /// What is answered by hand.
     pub(crate) by_hand: Vec<AskKind>,
-    /// Whether asks of older servers that come on no call's stream are answered.
+    /// Whether asks of older servers that come on no call's stream are answered: never, but for the official suite.
     pub(crate) beside: Beside,
     pub(crate) limits: Limits,
     pub(crate) news: News,
@@ -116,8 +116,10 @@ impl ClientBuilder {
     }
 
     /// Answers also what an older server asks on the stream of the session, while a call is under way: it is taken for
-    /// the call that began last. Without this such asks are refused, since nothing says which call they belong to; the
-    /// protocol has done away with them.
+    /// the call that began last. One scenario of the official suite cannot be passed without; nobody else may do this,
+    /// since nothing says which call such an ask belongs to.
+    #[cfg(feature = "suite-asks-beside-calls")]
+    #[doc(hidden)]
     pub fn asks_beside_calls(mut self) -> Self {
         self.beside = Beside::allowed();
         self

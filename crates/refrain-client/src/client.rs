@@ -4,7 +4,7 @@ use crate::builder::ClientBuilder;
 use crate::cache::Cache;
 use crate::error::{ErrorKind, RpcFailure};
 use crate::mirror::{Mirrors, encode};
-use crate::older::{Older, Session, said_why, take_stray};
+use crate::older::{Older, Session, is_not_found, said_why, secret, take_stray};
 use crate::random;
 use crate::server::Server;
 use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response, in_time};
@@ -16,7 +16,7 @@ use refrain_wire::{
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,12 +24,14 @@ use std::time::Duration;
 /// The request that asks a server what it speaks.
 pub(crate) const DISCOVER: &str = "server/discover";
 
+/// How much of what tasks were told is kept in mind, since it may be refused.
+const SILENT_MAX: usize = 1024;
 /// The pause before the first request that is sent again; each further one takes twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause before a request is sent again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause that a server may wish for. One that wants to be left alone for longer is given up.
-const LONGEST_WISH: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_WISH: Duration = Duration::from_secs(60);
 
 /// A client of one server. Cloning it is cheap, and the clones share everything.
 ///
@@ -62,6 +64,10 @@ pub(crate) struct Inner {
     pub(crate) server: Server,
     /// What was agreed with a server of an earlier revision.
     pub(crate) older: Option<Older>,
+    /// The session that was opened in a draft.
+    draft_session: Mutex<Option<HeaderValue>>,
+    /// What tasks were told without an answer, by the tasks' ids: each may still be refused.
+    silent: Mutex<VecDeque<(String, Exchange)>>,
     last_id: AtomicU64,
     /// How often the server's process was started again, held while it is.
     starts: tokio::sync::Mutex<u64>,
@@ -135,6 +141,8 @@ impl Inner {
             setup,
             server: Server::default(),
             older: None,
+            draft_session: Mutex::default(),
+            silent: Mutex::default(),
             last_id: AtomicU64::new(0),
             starts: tokio::sync::Mutex::new(0),
             tools: Mutex::default(),
@@ -181,7 +189,16 @@ impl Inner {
         if let Some(older) = &self.older {
             return self.exchange_in_session(older, request).await;
         }
-        let response = self.exchange_once(request, None).await?;
+        let session = lock(&self.draft_session).clone();
+        let mut outcome = self.exchange_once(request, None).await;
+        if session.is_some() && is_not_found(&outcome) {
+            // A request in a session that is gone was not looked at.
+            *lock(&self.draft_session) = None;
+            let greeting = Request::harmless(DISCOVER, Map::new());
+            self.exchange_once(&greeting, None).await?;
+            outcome = self.exchange_once(request, None).await;
+        }
+        let response = outcome?;
         if response.outcome.as_ref().is_err_and(offers_our_version) {
             return self.exchange_once(request, None).await;
         }
@@ -194,13 +211,8 @@ impl Inner {
         session: Option<&Session>,
     ) -> Result<Response, LinkError> {
         let outgoing = self.write(request, session)?;
-        if outgoing
-            .draft
-            .as_ref()
-            .is_some_and(|draft| draft.is_silent())
-        {
-            self.in_time(self.link.tell(&outgoing)).await?;
-            return Ok(Response::nothing());
+        if outgoing.is_silent() {
+            return self.tell_task(request, &outgoing).await;
         }
         let mut waiting = Waiting {
             inner: self,
@@ -224,7 +236,62 @@ impl Inner {
             ),
         };
         waiting.id = None;
+        if request.method == DISCOVER && outgoing.draft.is_some() {
+            *lock(&self.draft_session) = exchange.session().map(secret);
+        }
         said_why(response, unanswered)
+    }
+
+    /// Tells a task something that is answered only if it is refused. What is refused later is kept for whoever looks
+    /// after the task.
+    async fn tell_task(
+        &self,
+        request: &Request<'_>,
+        outgoing: &Outgoing,
+    ) -> Result<Response, LinkError> {
+        let silence = self.setup.limits.silence;
+        match self.link.open_silent(outgoing, silence).await? {
+            None => {}
+            Some(mut exchange @ Exchange::Http(_)) => {
+                return self.listen_to(&mut exchange, &outgoing.headers).await;
+            }
+            Some(exchange @ Exchange::Pipe(_)) => {
+                let task = request.params.get("taskId").and_then(Value::as_str);
+                let mut silent = lock(&self.silent);
+                if silent.len() >= SILENT_MAX {
+                    silent.pop_front();
+                }
+                silent.push_back((task.unwrap_or_default().to_owned(), exchange));
+            }
+        }
+        Ok(Response::nothing())
+    }
+
+    /// Whether something that a task was told has been refused since.
+    pub(crate) fn refused_by_task(&self, id: &str) -> Result<(), ErrorKind> {
+        let mut silent = lock(&self.silent);
+        let of_task = silent.iter_mut().filter(|(task, _)| task == id);
+        let refusal = of_task
+            .filter_map(|(_, exchange)| exchange.refusal())
+            .next();
+        match refusal {
+            Some(refusal) => Err(ErrorKind::Refused(refusal)),
+            None => Ok(()),
+        }
+    }
+
+    /// Nobody looks after a task any longer.
+    pub(crate) fn forget_task(&self, id: &str) {
+        // They are dropped when the lock is no longer held.
+        let mut gone = Vec::new();
+        let mut silent = lock(&self.silent);
+        for (task, exchange) in std::mem::take(&mut *silent) {
+            if task == id {
+                gone.push(exchange);
+            } else {
+                silent.push_back((task, exchange));
+            }
+        }
     }
 
     /// Sends a request whose messages somebody else hears.
@@ -318,12 +385,19 @@ impl Inner {
             is_resumable: session.is_some(),
             body,
             headers: if draft.is_some() {
-                HeaderMap::new()
+                self.draft_headers()
             } else {
                 headers
             },
             draft,
         })
+    }
+
+    /// The headers of a message in a draft.
+    pub(crate) fn draft_headers(&self) -> HeaderMap {
+        let session = lock(&self.draft_session).clone();
+        let session = session.map(|id| (HeaderName::from_static("mcp-session-id"), id));
+        session.into_iter().collect()
     }
 
     /// What a request to an older server says beside its parameters.

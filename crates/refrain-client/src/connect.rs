@@ -18,7 +18,6 @@ use crate::rounds::check_complete;
 use crate::server::{Server, discovered};
 use crate::transport::{Link, LinkError, Outgoing, Response};
 use futures_util::future::{Either, select};
-use http::HeaderMap;
 use refrain_wire::{Draft, ErrorCode, PROTOCOL_VERSION, Revision};
 use serde_json::Map;
 use std::pin::pin;
@@ -61,7 +60,9 @@ impl Client {
             }
             Found::Older(greeting) => {
                 inner.server = greeting.server.clone();
-                inner.older = Some(Older::new(greeting, &inner));
+                let older = Older::new(greeting, &inner);
+                older.is_heard().await;
+                inner.older = Some(older);
                 inner.choose_log_level().await;
             }
         }
@@ -97,7 +98,7 @@ impl Inner {
         })?;
         let server = discovered(&said).map_err(|error| not_mcp(error.to_string()))?;
         let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        let ready = Outgoing::unanswered(ready.to_owned(), HeaderMap::new());
+        let ready = Outgoing::unanswered(ready.to_owned(), self.draft_headers());
         let told = self.in_time(self.link.tell(&ready)).await;
         told.map_err(LinkError::into_kind)?;
         Ok(Server {

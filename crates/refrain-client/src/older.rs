@@ -1,7 +1,7 @@
 //! Servers of earlier revisions: they are greeted first, may keep a session, and ask while a call is under way.
 //!
-//! Always: what a server asks is answered only within a call of ours. Everywhere else it is refused, except for pings;
-//! only where it was allowed is an ask on the session's stream taken for one of the call that is under way.
+//! Always: what a server asks is answered only within a call of ours, on the stream of that call. Everywhere else it is
+//! refused, except for pings.
 
 mod beside;
 mod inline;
@@ -93,6 +93,13 @@ impl Older {
 
     pub(crate) fn session(&self) -> Session {
         self.session.borrow().clone()
+    }
+
+    /// Waits until the server is heard outside of calls too, where it is.
+    pub(crate) async fn is_heard(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.opened().await;
+        }
     }
 
     /// Nobody waits any longer for the response to a request.
@@ -230,14 +237,14 @@ impl Inner {
 }
 
 /// Whoever has the id of a session can speak in it.
-fn secret(mut id: HeaderValue) -> HeaderValue {
+pub(crate) fn secret(mut id: HeaderValue) -> HeaderValue {
     id.set_sensitive(true);
     id
 }
 
 /// Whether the server says that it knows nothing of the session. An error that names the request is an answer to it:
 /// somebody has looked at the request, and may have done it.
-fn is_not_found(outcome: &Result<Response, LinkError>) -> bool {
+pub(crate) fn is_not_found(outcome: &Result<Response, LinkError>) -> bool {
     const NOT_FOUND: u16 = 404;
     match outcome {
         Ok(response) => {

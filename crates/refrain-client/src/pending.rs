@@ -2,6 +2,7 @@
 
 use crate::ask::{Answer, Ask, Asker, without_arguments};
 use crate::call::Call;
+use crate::dialect::Dialect;
 use crate::ordered::Ordered;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -28,6 +29,9 @@ pub struct PendingCall {
     /// The server's own name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     server: Option<String>,
+    /// What was spoken with it, if that was not the newest that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dialect: Option<Dialect>,
     call: Call,
     call_id: String,
     /// How many responses there have been.
@@ -113,6 +117,7 @@ impl PendingCall {
             format: FORMAT,
             address,
             server,
+            dialect: None,
             call,
             call_id,
             round: 0,
@@ -125,6 +130,11 @@ impl PendingCall {
             by_error: None,
             is_asked_again: false,
         }
+    }
+
+    /// The same call, made in a dialect that was chosen.
+    pub(crate) fn spoken_in(self, dialect: Option<Dialect>) -> Self {
+        Self { dialect, ..self }
     }
 
     /// A task of which nothing but the id is known, at the server that
@@ -144,6 +154,11 @@ impl PendingCall {
     /// Where the server was: its URL, or the command that was started.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The dialect that was spoken, if the client was told to: it takes one of the same to go on.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.dialect
     }
 
     /// The id by which the server knows a repeated request for the same call.
@@ -296,17 +311,40 @@ impl PendingCall {
         self.asks.is_empty() || self.is_asked_again
     }
 
-    /// The server is where it was before.
-    pub(crate) fn moved_back(&mut self, former: &Self) {
-        self.address.clone_from(&former.address);
-        self.server.clone_from(&former.server);
+    /// The server is where it was before, unless it has gone on with the call since.
+    pub(crate) fn moved_back(&mut self, former: Former) {
+        if self.round == former.round {
+            self.address = former.address;
+            self.server = former.server;
+            self.dialect = former.dialect;
+        }
     }
 
-    /// The server is somewhere else now.
-    pub(crate) fn moved_to(&mut self, address: &str, server: Option<&str>) {
-        address.clone_into(&mut self.address);
+    /// The server is somewhere else now. Gives where it was.
+    pub(crate) fn moved_to(
+        &mut self,
+        address: &str,
+        server: Option<&str>,
+        dialect: Option<Dialect>,
+    ) -> Former {
+        let former = Former {
+            round: self.round,
+            address: std::mem::replace(&mut self.address, address.to_owned()),
+            server: self.server.clone(),
+            dialect: std::mem::replace(&mut self.dialect, dialect),
+        };
         self.server = server.map(str::to_owned).or_else(|| self.server.take());
+        former
     }
+}
+
+/// Where the server of a call was, up to a round.
+#[derive(Debug)]
+pub(crate) struct Former {
+    round: u32,
+    address: String,
+    server: Option<String>,
+    dialect: Option<Dialect>,
 }
 
 /// The state and the answers are secrets, and so may the arguments of a command be; they are left out.

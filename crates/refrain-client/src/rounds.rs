@@ -11,7 +11,7 @@ use crate::handlers::NoAnswer;
 use crate::limits::Limits;
 use crate::older;
 use crate::ordered::Ordered;
-use crate::pending::PendingCall;
+use crate::pending::{Former, PendingCall};
 use crate::random;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -97,9 +97,10 @@ impl Client {
             return Err(ErrorKind::Unanswered(unanswered.collect()).of(&pending));
         }
         let done = self.inner.round(&mut pending).await;
-        match done.map_err(|kind| failed(kind, pending.clone(), &former))? {
-            Some(result) => Ok(Outcome::Complete(result)),
-            None => Ok(Outcome::Pending(pending)),
+        match done {
+            Ok(Some(result)) => Ok(Outcome::Complete(result)),
+            Ok(None) => Ok(Outcome::Pending(pending)),
+            Err(kind) => Err(failed(kind, pending, former)),
         }
     }
 
@@ -131,26 +132,21 @@ impl Client {
             () = over(limit) => Err(ErrorKind::Deadline(limit.unwrap_or_default())),
         };
         let pending = care.done();
-        driven.map_err(|kind| failed(kind, pending, &former))
+        driven.map_err(|kind| failed(kind, pending, former))
     }
 
     /// A call that has not been made yet. It can be stored, and made by [`finish`](Self::finish) or
     /// [`resume`](Self::resume).
     pub fn prepare(&self, call: Call) -> PendingCall {
         let server = self.inner.server.name().map(str::to_owned);
-        PendingCall::new(
-            call,
-            random::unguessable(),
-            self.address().to_owned(),
-            server,
-        )
+        let (id, address) = (random::unguessable(), self.address().to_owned());
+        PendingCall::new(call, id, address, server).spoken_in(self.inner.setup.dialect)
     }
 
-    /// The call is this client's now, wherever it came from. Gives how it was.
-    fn adopt(&self, pending: &mut PendingCall) -> PendingCall {
-        let former = pending.clone();
-        pending.moved_to(self.address(), self.inner.server.name());
-        former
+    /// The call is this client's now, wherever it came from. Gives where it was.
+    fn adopt(&self, pending: &mut PendingCall) -> Former {
+        let server = self.inner.server.name();
+        pending.moved_to(self.address(), server, self.inner.setup.dialect)
     }
 }
 
@@ -481,7 +477,7 @@ fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
 
 /// What happened, with the call unless the server has refused it as a whole. A server that did not go on with it is not
 /// where it is.
-fn failed(kind: ErrorKind, mut pending: PendingCall, former: &PendingCall) -> Error {
+fn failed(kind: ErrorKind, mut pending: PendingCall, former: Former) -> Error {
     let is_refused = (pending.round() == 0 || pending.not_visited().is_some())
         && matches!(
             kind,
@@ -490,8 +486,6 @@ fn failed(kind: ErrorKind, mut pending: PendingCall, former: &PendingCall) -> Er
     if is_refused || pending.is_over() {
         return kind.into();
     }
-    if pending.round() == former.round() {
-        pending.moved_back(former);
-    }
+    pending.moved_back(former);
     kind.of(&pending)
 }

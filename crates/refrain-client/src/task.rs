@@ -151,40 +151,49 @@ type Answering<'a> = FuturesUnordered<
 
 impl Inner {
     async fn task(&self, id: &str) -> Result<Task, ErrorKind> {
+        let task = self.task_as_it_stands(id).await?;
+        match self.setup.draft() {
+            None => Task::read(&task),
+            Some(_) => Task::read(&self.with_what_became(id, task).await?),
+        }
+    }
+
+    async fn task_as_it_stands(&self, id: &str) -> Result<Box<RawValue>, ErrorKind> {
         let raw = self.request(&about("tasks/get", id)).await?;
         check_complete(&raw)?;
-        match self.setup.draft() {
-            None => Task::read(&raw),
-            Some(_) => Task::read(&self.with_what_became(id, raw).await?),
-        }
+        Ok(raw)
     }
 
     /// A task of a draft: what became of it is told by another request.
     async fn with_what_became(
         &self,
         id: &str,
-        task: Box<RawValue>,
+        mut task: Box<RawValue>,
     ) -> Result<Box<RawValue>, ErrorKind> {
-        #[derive(Deserialize)]
-        struct Standing {
-            status: String,
-        }
-        let read = serde_json::from_str(task.get());
-        let Standing { status } = read
-            .map_err(|error| ErrorKind::BadAnswer(format!("the task cannot be read: {error}")))?;
+        let mut status = status_of(&task)?;
         if matches!(status.as_str(), "working" | "cancelled") {
             return Ok(task);
         }
-        let became = match self.request(&about(TASK_RESULT, id)).await {
-            Err(ErrorKind::Refused(error)) if status == "failed" => {
+        let error = match self.request(&about(TASK_RESULT, id)).await {
+            Err(ErrorKind::Refused(error)) => error,
+            became => return Ok(join_task(&task, &became?)),
+        };
+        if status != "failed" {
+            // It may have ended since it was looked at.
+            task = self.task_as_it_stands(id).await?;
+            status = status_of(&task)?;
+        }
+        match status.as_str() {
+            "cancelled" => Ok(task),
+            "failed" => {
                 let error =
                     json!({"code": error.code, "message": error.message, "data": error.data});
-                to_raw_value(&json!({"error": error}))
-                    .map_err(|error| ErrorKind::BadAnswer(error.to_string()))?
+                let became = to_raw_value(&json!({"error": error}))
+                    .map_err(|error| ErrorKind::BadAnswer(error.to_string()))?;
+                Ok(join_task(&task, &became))
             }
-            became => became?,
-        };
-        Ok(join_task(&task, &became))
+            _ => Err(ErrorKind::Refused(error)),
+        }
     }
 
     pub(crate) async fn cancel_task(&self, id: &str) -> Result<(), ErrorKind> {
@@ -225,6 +234,11 @@ impl Inner {
         id: &str,
     ) -> Result<(Option<Value>, Duration), ErrorKind> {
         let task = self.task(id).await?;
+        let is_over = !matches!(task.status, TaskStatus::Working | TaskStatus::InputRequired);
+        if is_over {
+            self.forget_task(id);
+        }
+        self.refused_by_task(id)?;
         let poll = task
             .poll_interval
             .unwrap_or(USUAL_POLL)
@@ -356,6 +370,17 @@ async fn wait(told: &mut Option<Listening>, poll: Duration) {
             tokio::time::sleep(poll).await;
         }
     }
+}
+
+/// How a task of a draft stands.
+fn status_of(task: &RawValue) -> Result<String, ErrorKind> {
+    #[derive(Deserialize)]
+    struct Standing {
+        status: String,
+    }
+    let read: Result<Standing, _> = serde_json::from_str(task.get());
+    read.map(|standing| standing.status)
+        .map_err(|error| ErrorKind::BadAnswer(format!("the task cannot be read: {error}")))
 }
 
 /// A request about a task. Each may be sent again: an answer that is there already is passed over by the server.

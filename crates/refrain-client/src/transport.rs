@@ -7,7 +7,7 @@ mod events;
 mod http;
 mod pipe;
 
-pub(crate) use http::HttpLink;
+pub(crate) use http::{HttpExchange, HttpLink};
 pub(crate) use pipe::PipeLink;
 
 use crate::auth::AuthError;
@@ -128,7 +128,7 @@ pub(crate) enum Link {
 
 /// What comes back to one request.
 pub(crate) enum Exchange {
-    Http(Box<http::HttpExchange>),
+    Http(Box<HttpExchange>),
     Pipe(pipe::PipeExchange),
 }
 
@@ -148,6 +148,18 @@ impl Link {
                 .await
                 .map(Exchange::Pipe),
         }
+    }
+
+    /// Sends a request that is answered only if it is refused. Gives what comes back to it: over HTTP if something has,
+    /// through a pipe in any case, since nobody can tell when.
+    pub(crate) async fn open_silent(
+        &self,
+        request: &Outgoing,
+        silence: Duration,
+    ) -> Result<Option<Exchange>, LinkError> {
+        let exchange = self.open(request, silence).await?;
+        let is_done = matches!(&exchange, Exchange::Http(exchange) if exchange.is_done());
+        Ok((!is_done).then_some(exchange))
     }
 
     /// Sends something that is not answered.
@@ -191,12 +203,26 @@ impl Link {
     }
 }
 
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exchange")
+    }
+}
+
 impl Exchange {
     /// The next message that belongs to the request. After its response there is none.
     pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
         match self {
             Self::Http(exchange) => exchange.next().await,
             Self::Pipe(exchange) => exchange.next().await,
+        }
+    }
+
+    /// The refusal of a request that is answered only so, if it has come by now.
+    pub(crate) fn refusal(&mut self) -> Option<RpcFailure> {
+        match self {
+            Self::Http(_) => None,
+            Self::Pipe(exchange) => exchange.refusal(),
         }
     }
 
@@ -220,6 +246,11 @@ pub(crate) async fn in_time<T>(
 }
 
 impl Outgoing {
+    /// Whether it is answered only if it is refused.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.draft.as_ref().is_some_and(|draft| draft.is_silent())
+    }
+
     /// A message that is no request.
     pub(crate) fn unanswered(body: String, headers: HeaderMap) -> Self {
         Self {

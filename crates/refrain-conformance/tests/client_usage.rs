@@ -44,15 +44,16 @@ fn a_scenario_is_needed() {
 }
 
 #[test]
-fn another_revision_is_refused() {
+fn a_revision_nobody_knows_is_refused_and_those_known_are_named() {
     let output = client(
         &nowhere(),
         &[
             ("MCP_CONFORMANCE_SCENARIO", "tools_call"),
-            ("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25"),
+            ("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-26"),
         ],
     );
-    assert_fails(&output, 2, "2025-11-25");
+    assert_fails(&output, 2, "invalid value '2025-11-26'");
+    assert_fails(&output, 2, "[possible values: 2026-07-28, 2025-11-25]");
 }
 
 #[test]

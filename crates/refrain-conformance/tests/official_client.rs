@@ -1,6 +1,6 @@
 //! The official suite's client scenarios, run against the program as it was built.
 //!
-//! These are all that the suite has for the revision, required or not. The suite and what it needs are installed
+//! These are all that the suite has for a revision, required or not. The suite and what it needs are installed
 //! first; where that is not possible the tests fail.
 
 use serde::Deserialize;
@@ -63,12 +63,13 @@ const SCENARIOS: [(&str, usize); 39] = [
     ("auth/wif-jwt-bearer", 6),
 ];
 
-/// The same for the client of an older server.
-const OLDER_SCENARIOS: [(&str, usize); 18] = [
+/// The same for the client of a server of 2025-11-25.
+const OLDER_SCENARIOS: [(&str, usize); 25] = [
     ("initialize", 1),
     ("tools_call", 1),
     ("elicitation-sep1034-client-defaults", 5),
     ("sse-retry", 3),
+    ("json-schema-2020-12-preservation", 8),
     ("auth/metadata-default", 19),
     ("auth/metadata-var1", 19),
     ("auth/metadata-var2", 19),
@@ -78,11 +79,17 @@ const OLDER_SCENARIOS: [(&str, usize); 18] = [
     ("auth/scope-from-scopes-supported", 15),
     ("auth/scope-omitted-when-undefined", 15),
     ("auth/scope-step-up", 23),
-    ("auth/scope-retry-limit", 11),
-    ("auth/token-endpoint-auth-basic", 18),
-    ("auth/token-endpoint-auth-post", 18),
-    ("auth/token-endpoint-auth-none", 18),
-    ("auth/pre-registration", 11),
+    ("auth/scope-retry-limit", 10),
+    ("auth/token-endpoint-auth-basic", 20),
+    ("auth/token-endpoint-auth-post", 20),
+    ("auth/token-endpoint-auth-none", 20),
+    ("auth/pre-registration", 14),
+    ("auth/client-credentials-jwt", 9),
+    ("auth/client-credentials-basic", 9),
+    ("auth/enterprise-managed-authorization", 10),
+    ("auth/dpop", 12),
+    ("auth/dpop-nonce", 14),
+    ("auth/wif-jwt-bearer", 9),
 ];
 
 /// The scenarios in which the client must give up, and what it says then.
@@ -245,11 +252,11 @@ fn judge(revision: &str, scenario: &str, checks: &[Check]) {
     );
 }
 
-#[test]
-fn every_scenario_is_run() {
-    let list = suite(&["list", "--requirements", REVISION]);
+/// The suite's own list for a revision is the list here.
+fn every_scenario_is_run(revision: &str) {
+    let list = suite(&["list", "--requirements", revision]);
     assert!(list.status.success(), "{}", shown(&list));
-    let list = String::from_utf8(list.stdout).unwrap();
+    let list = String::from_utf8(list.stdout).expect("the list is UTF-8");
     let required = list
         .lines()
         .skip_while(|line| !line.starts_with("Client scenarios"))
@@ -261,7 +268,8 @@ fn every_scenario_is_run() {
             .strip_suffix(" [client]")
     });
     let mut listed: Vec<&str> = required.chain(unscored).collect();
-    let mut run: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
+    let scenarios = scenarios_of(revision).iter();
+    let mut run: Vec<&str> = scenarios.map(|(name, _)| *name).collect();
     listed.sort_unstable();
     run.sort_unstable();
     assert_eq!(run, listed);
@@ -274,42 +282,37 @@ fn scenarios_of(revision: &str) -> &'static [(&'static str, usize)] {
     }
 }
 
-#[test]
-fn every_required_scenario_of_older_servers_passes() {
-    let list = suite(&["list", "--requirements", OLDER]);
-    assert!(list.status.success(), "{}", shown(&list));
-    let list = String::from_utf8(list.stdout).unwrap();
-    let required: Vec<&str> = list
-        .lines()
-        .skip_while(|line| !line.starts_with("Client scenarios"))
-        .skip(1)
-        .map_while(|line| line.trim_start().strip_prefix("- "))
-        .collect();
-    assert_eq!(required, OLDER_SCENARIOS.map(|(name, _)| name));
-    for (scenario, _) in OLDER_SCENARIOS {
-        run_scenario(OLDER, scenario);
-    }
-}
-
-/// A test for each scenario, with its name.
+/// A test for each scenario of a revision, with its name.
 macro_rules! scenarios {
-    ($($test:ident: $scenario:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                run_scenario(REVISION, $scenario);
-            }
-        )*
+    ($module:ident at $revision:ident, $($test:ident: $scenario:literal,)*) => {
+        mod $module {
+            use super::*;
 
-        #[test]
-        fn every_scenario_has_a_test() {
-            let tested = [$($scenario),*];
-            assert_eq!(tested, SCENARIOS.map(|(name, _)| name));
+            $(
+                #[test]
+                fn $test() {
+                    run_scenario($revision, $scenario);
+                }
+            )*
+
+            #[test]
+            fn every_scenario_has_a_test() {
+                let tested = [$($scenario),*];
+                let scenarios = scenarios_of($revision).iter();
+                let listed: Vec<&str> = scenarios.map(|(name, _)| *name).collect();
+                assert_eq!(tested[..], listed);
+            }
+
+            #[test]
+            fn every_scenario_is_run() {
+                super::every_scenario_is_run($revision);
+            }
         }
     };
 }
 
 scenarios! {
+    present at REVISION,
     tools_call: "tools_call",
     request_metadata: "request-metadata",
     http_standard_headers: "http-standard-headers",
@@ -343,6 +346,35 @@ scenarios! {
     auth_iss_unexpected: "auth/iss-unexpected",
     auth_iss_normalized: "auth/iss-normalized",
     auth_metadata_issuer_mismatch: "auth/metadata-issuer-mismatch",
+    auth_client_credentials_jwt: "auth/client-credentials-jwt",
+    auth_client_credentials_basic: "auth/client-credentials-basic",
+    auth_enterprise_managed_authorization: "auth/enterprise-managed-authorization",
+    auth_dpop: "auth/dpop",
+    auth_dpop_nonce: "auth/dpop-nonce",
+    auth_wif_jwt_bearer: "auth/wif-jwt-bearer",
+}
+
+scenarios! {
+    older at OLDER,
+    initialize: "initialize",
+    tools_call: "tools_call",
+    elicitation_sep1034_client_defaults: "elicitation-sep1034-client-defaults",
+    sse_retry: "sse-retry",
+    json_schema_2020_12_preservation: "json-schema-2020-12-preservation",
+    auth_metadata_default: "auth/metadata-default",
+    auth_metadata_var1: "auth/metadata-var1",
+    auth_metadata_var2: "auth/metadata-var2",
+    auth_metadata_var3: "auth/metadata-var3",
+    auth_basic_cimd: "auth/basic-cimd",
+    auth_scope_from_www_authenticate: "auth/scope-from-www-authenticate",
+    auth_scope_from_scopes_supported: "auth/scope-from-scopes-supported",
+    auth_scope_omitted_when_undefined: "auth/scope-omitted-when-undefined",
+    auth_scope_step_up: "auth/scope-step-up",
+    auth_scope_retry_limit: "auth/scope-retry-limit",
+    auth_token_endpoint_auth_basic: "auth/token-endpoint-auth-basic",
+    auth_token_endpoint_auth_post: "auth/token-endpoint-auth-post",
+    auth_token_endpoint_auth_none: "auth/token-endpoint-auth-none",
+    auth_pre_registration: "auth/pre-registration",
     auth_client_credentials_jwt: "auth/client-credentials-jwt",
     auth_client_credentials_basic: "auth/client-credentials-basic",
     auth_enterprise_managed_authorization: "auth/enterprise-managed-authorization",

@@ -6,17 +6,18 @@
 //! | what | since |
 //! | --- | --- |
 //! | batches | 2025-03-26, and only there |
-//! | forms, links to resources | 2025-06-18 |
-//! | URLs, models that use tools, choices with titles | 2025-11-25 |
+//! | forms, links to resources, structured content, titles but a tool's | 2025-06-18 |
+//! | URLs, models that use tools, choices with titles, icons | 2025-11-25 |
 
+mod known;
 mod read;
 mod write;
 
+pub(crate) use known::LATER;
 pub use read::{
     Initialize, Response, decode_initialize, decode_older_call, decode_older_complete,
     decode_older_list, decode_set_level, decode_uri, is_modern, parse_response, split_batch,
 };
-pub(crate) use write::LATER;
 pub use write::{
     InitializeResult, write_ask, write_cancelled, write_older_change, write_older_error,
     write_older_reply,

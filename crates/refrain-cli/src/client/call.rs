@@ -156,6 +156,8 @@ pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, Stop> {
             former(&pending)?
         }
     };
+    // What was spoken is spoken on.
+    options.reach.dialect = options.reach.dialect.or(pending.dialect());
     let rounds = pending.round();
     let caller = Caller::ready(
         &options.reach,

@@ -13,8 +13,8 @@ use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Asker, Bearer, Call, Client, ClientBuilder, Error, ErrorKind, Limits, LogMessage, PendingCall,
-    RpcFailure,
+    Asker, Bearer, Call, Client, ClientBuilder, Dialect, Error, ErrorKind, Limits, LogMessage,
+    PendingCall, RpcFailure,
 };
 use refrain_wire::{CallKind, ErrorCode, Implementation};
 use serde::Serialize;
@@ -45,6 +45,8 @@ pub(super) struct Caller {
     answerer: Option<Arc<Answerer>>,
     /// Where the call is kept until it is done.
     keep: Option<Arc<Keep>>,
+    /// What is spoken, if that was chosen.
+    dialect: Option<Dialect>,
     json: bool,
 }
 
@@ -162,6 +164,7 @@ impl Caller {
             screen,
             answerer: None,
             keep: None,
+            dialect: reach.dialect,
             json: reach.json,
         })
     }
@@ -375,7 +378,7 @@ impl Caller {
         )
     }
 
-    /// The command that takes up the call in a file, with further flags.
+    /// The command that takes up the call in a file, with further flags. What is spoken is in the file.
     fn resume(&self, file: &Path, flags: &str) -> String {
         let file = quoted(&file.display().to_string());
         self.commanded(&format!("resume {file}{flags}"))
@@ -383,10 +386,13 @@ impl Caller {
 
     /// The command that looks after a task, with further flags.
     fn watch_command(&self, id: &str, flags: &str) -> String {
-        let id = quoted(id);
+        let dialect = self
+            .dialect
+            .map(|dialect| format!(" --dialect {}", dialect.name()));
+        let task = format!("{}{}{flags}", quoted(id), dialect.unwrap_or_default());
         match &self.place {
-            Place::Url(url) => format!("refrain task watch {} {id}{flags}", quoted(url)),
-            Place::Command(_) => self.commanded(&format!("task watch {id}{flags}")),
+            Place::Url(url) => format!("refrain task watch {} {task}", quoted(url)),
+            Place::Command(_) => self.commanded(&format!("task watch {task}")),
         }
     }
 

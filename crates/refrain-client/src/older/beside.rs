@@ -1,7 +1,7 @@
 //! What an older server asks on the stream of the session, while a call is under way.
 //!
-//! Which call it belongs to is not said there, so nobody answers it unless that was allowed; then it is taken for the call
-//! that began last.
+//! Which call it belongs to is not said there, so it is refused. Only for the official suite, one of whose servers asks like
+//! that, it can be allowed by a feature of this crate; then it is taken for the call that began last.
 
 use crate::transport::Incoming;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +15,7 @@ type Calls = Vec<UnboundedSender<Incoming>>;
 
 impl Beside {
     /// They are answered.
+    #[cfg(feature = "suite-asks-beside-calls")]
     pub(crate) fn allowed() -> Self {
         Self(Some(Arc::default()))
     }

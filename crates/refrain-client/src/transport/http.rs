@@ -11,7 +11,7 @@ use super::{LinkError, Outgoing, Watcher, Wire, in_time};
 use crate::auth::{AuthError, Authorize, Refusal};
 use crate::client::lock;
 use crate::error::ErrorKind;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::redirect;
 use resume::Resume;
@@ -186,11 +186,21 @@ impl HttpLink {
             .await
     }
 
-    /// Gets a stream of events, if there is one.
+    /// Gets a stream of events, if there is one. A server that fails, or asks to come again, may have it later.
     async fn get(&self, mut headers: HeaderMap) -> Result<Option<reqwest::Response>, LinkError> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         let response = self.send(Method::GET, headers, String::new(), None).await?;
-        let is_good = response.status().is_success() && is_stream(&response);
+        let status = response.status();
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return Err(LinkError::Busy {
+                kind: ErrorKind::Status {
+                    status: status.as_u16(),
+                    body: String::new(),
+                },
+                retry_after: retry_after(&response),
+            });
+        }
+        let is_good = status.is_success() && is_stream(&response);
         Ok(is_good.then_some(response))
     }
 
@@ -271,6 +281,12 @@ fn is_stream(response: &reqwest::Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
     let start = kind.and_then(|kind| kind.as_bytes().get(..EVENT_STREAM.len()));
     start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM.as_bytes()))
+}
+
+/// How long a server wants to be left alone, in seconds.
+fn retry_after(response: &reqwest::Response) -> Option<u64> {
+    let wait = response.headers().get(RETRY_AFTER)?;
+    wait.to_str().ok()?.parse().ok()
 }
 
 /// What an error says, down to its cause, without the URL: it is said already.

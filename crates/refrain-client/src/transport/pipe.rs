@@ -9,7 +9,7 @@ mod routes;
 
 use super::{Incoming, LinkError, Outgoing, Watcher, Wire, messages_in, read_message};
 use crate::client::lock;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, RpcFailure};
 use crate::news::News;
 use crate::older::take_stray;
 use child::Pipes;
@@ -140,7 +140,7 @@ impl PipeLink {
             is_cancellable: false,
         };
         exchange.shared.tell(Some(id), &message.body).await?;
-        exchange.is_cancellable = message.is_cancellable;
+        exchange.is_cancellable = message.is_cancellable && !message.is_silent();
         Ok(exchange)
     }
 
@@ -218,6 +218,18 @@ impl PipeExchange {
             }
             self.heard.notified().await;
         }
+    }
+}
+
+impl PipeExchange {
+    /// The refusal of the request, if it has come.
+    pub(super) fn refusal(&mut self) -> Option<RpcFailure> {
+        let mut routes = lock(&self.shared.routes);
+        let route = routes.by_id.get_mut(&self.id)?;
+        std::iter::from_fn(|| route.pop()).find_map(|message| match message {
+            Ok(Incoming::Response(response)) => response.outcome.err(),
+            _ => None,
+        })
     }
 }
 

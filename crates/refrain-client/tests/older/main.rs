@@ -3,8 +3,11 @@
 //! The servers here are small, and written for the purpose: one in Python behind a pipe, one behind HTTP.
 
 mod associated;
+mod drafts;
 mod found;
+mod gateway;
 mod inline;
+mod ours;
 mod pipe;
 mod resumed;
 mod sessions;

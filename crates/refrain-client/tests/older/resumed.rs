@@ -89,3 +89,34 @@ async fn what_cannot_go_on_is_lost_and_not_made_again() {
         assert_eq!(server.seen(is_resumed).len(), resumed);
     }
 }
+
+/// A server that takes any GET for one that goes on with the call that waits for its reply, as the official suite's does.
+#[tokio::test]
+async fn the_stream_of_the_session_is_open_before_the_first_call() {
+    let waits: Arc<Mutex<Option<Seen>>> = Arc::default();
+    let server = Told::start(move |seen, _| {
+        let mut waits = waits.lock().expect("no panic");
+        let (writer, say) = Writer::new();
+        match (seen.verb.as_str(), greet(seen, "2025-11-25", "s1")) {
+            ("GET", _) => {
+                writer.event("id: e0\ndata:\nretry: 10");
+                if let Some(call) = waits.take() {
+                    writer.message(&call.text("done"));
+                }
+                writer.stays_open();
+                say
+            }
+            (_, Some(greeting)) => greeting,
+            _ => {
+                *waits = Some(seen.clone());
+                writer.event("id: e1\ndata:\nretry: 10");
+                say
+            }
+        }
+    })
+    .await;
+    for _ in 0..20 {
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        assert_eq!(called(&client, "t").await.unwrap(), "done");
+    }
+}

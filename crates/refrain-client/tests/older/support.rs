@@ -42,8 +42,14 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
 
 /// The command of the server in Python. See there for what it is told.
 pub(crate) fn python(told: &[&str]) -> Command {
+    python_of("server.py", told)
+}
+
+/// The command of another server in Python.
+pub(crate) fn python_of(script: &str, told: &[&str]) -> Command {
     let mut command = Command::new("python3");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/older/server.py");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/older");
+    let script = scripts.join(script);
     command.arg(script).args(told);
     command
 }

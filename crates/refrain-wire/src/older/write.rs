@@ -1,12 +1,14 @@
 //! What older clients are sent.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Revision;
+use super::known::{Object, write_member};
 use crate::ask::Ask;
 use crate::call::{Reply, ResultBody};
+use crate::decode::Text;
 use crate::envelope::{Id, Members};
 use crate::error::{ErrorCode, RpcError};
 use crate::info::ServerCapabilities;
@@ -17,8 +19,6 @@ use crate::write;
 
 /// The number for a resource that is not there, which later became that of invalid parameters.
 const RESOURCE_NOT_FOUND: i32 = -32002;
-/// Members of results that these revisions do not know.
-pub(crate) const LATER: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
 /// What `initialize` returns.
 #[derive(Debug, Clone, Serialize)]
@@ -73,76 +73,17 @@ pub fn write_older_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) 
 fn write_body(out: &mut Vec<u8>, body: &ResultBody, revision: Revision) {
     let text = format!("{{{}}}", body.members());
     let members = serde_json::from_str::<Members<'_>>(&text).map(|members| members.0);
-    let mut first = true;
-    let mut begin = |out: &mut Vec<u8>, key: &str| {
-        out.push(if first { b'{' } else { b',' });
-        first = false;
-        write::text(out, key);
-        out.push(b':');
-    };
+    let mut result = Object::new(out);
     for (key, value) in members.unwrap_or_default() {
-        let key = key.0.as_ref();
-        if LATER.contains(&key) || (key == "structuredContent" && !value.get().starts_with('{')) {
-            continue;
-        }
-        begin(out, key);
-        match translated(key, value, revision) {
-            Some(value) => write::json(out, &value),
-            None => out.extend_from_slice(value.get().as_bytes()),
-        }
+        write_member(&mut result, &key.0, value, revision);
     }
     if let Some(meta) = body.meta() {
-        begin(out, "_meta");
+        let out = result.member("_meta");
         out.push(b'{');
         out.extend_from_slice(meta.as_bytes());
         out.push(b'}');
     }
-    out.extend_from_slice(if first { b"{}" } else { b"}" });
-}
-
-/// A member of a result as the revision has it. `None`: as it is.
-fn translated(key: &str, value: &RawValue, revision: Revision) -> Option<Value> {
-    let text = value.get();
-    let links = revision < Revision::V2025_06_18 && text.contains(r#""resource_link""#);
-    match key {
-        "tools" if text.contains(r#""outputSchema""#) => {
-            let mut tools: Vec<Map<String, Value>> = serde_json::from_str(text).ok()?;
-            for tool in &mut tools {
-                // Structured content was an object before it could be anything.
-                let schema = tool.get("outputSchema");
-                if schema.is_some_and(|schema| schema["type"] != "object") {
-                    tool.remove("outputSchema");
-                }
-            }
-            Some(json!(tools))
-        }
-        "content" if links => {
-            let mut blocks: Vec<Value> = serde_json::from_str(text).ok()?;
-            blocks.iter_mut().for_each(unlink);
-            Some(json!(blocks))
-        }
-        "messages" if links => {
-            let mut messages: Vec<Value> = serde_json::from_str(text).ok()?;
-            for message in &mut messages {
-                unlink(&mut message["content"]);
-            }
-            Some(json!(messages))
-        }
-        _ => None,
-    }
-}
-
-/// Makes a link to a resource a text that says where it is.
-fn unlink(block: &mut Value) {
-    if block["type"] == "resource_link" {
-        let (name, uri) = (&block["name"], &block["uri"]);
-        let text = format!(
-            "{}: {}",
-            name.as_str().unwrap_or_default(),
-            uri.as_str().unwrap_or_default()
-        );
-        *block = json!({"type": "text", "text": text});
-    }
+    result.end();
 }
 
 /// Writes an ask as a request with this id.
@@ -162,9 +103,9 @@ pub fn write_ask(out: &mut Vec<u8>, id: &str, ask: &Ask, revision: Revision) {
             out.extend_from_slice(br#""message":"#);
             write::text(out, message);
             out.extend_from_slice(br#","requestedSchema":"#);
+            // In any case in the order in which it was written: that of the fields is the author's.
             match plain_choices(schema).filter(|_| !latest) {
-                Some(plain) => write::json(out, &plain),
-                // As it was written: the order of the fields is the author's.
+                Some(plain) => write::raw(out, &plain),
                 None => write::raw(out, schema),
             }
             out.push(b'}');
@@ -189,28 +130,59 @@ pub fn write_ask(out: &mut Vec<u8>, id: &str, ask: &Ask, revision: Revision) {
 }
 
 /// A form whose choices have their titles beside them, as they had before 2025-11-25. `None`: it has no such choices.
-fn plain_choices(schema: &RawValue) -> Option<Value> {
+fn plain_choices(schema: &RawValue) -> Option<Box<RawValue>> {
     if !schema.get().contains(r#""oneOf""#) {
         return None;
     }
-    let mut schema: Value = serde_json::from_str(schema.get()).ok()?;
-    let fields = schema["properties"].as_object_mut();
-    for field in fields.into_iter().flat_map(Map::values_mut) {
-        let Some(choices) = field.get("oneOf").and_then(Value::as_array) else {
-            continue;
-        };
-        let member = |name: &str| -> Vec<Value> {
-            let members = choices.iter().map(|choice| choice[name].clone());
-            members.collect()
-        };
-        let (values, titles) = (member("const"), member("title"));
-        if let Some(field) = field.as_object_mut() {
-            field.remove("oneOf");
-            field.insert("enum".to_owned(), values.into());
-            field.insert("enumNames".to_owned(), titles.into());
+    let Members(members) = serde_json::from_str(schema.get()).ok()?;
+    let mut out = Vec::new();
+    let mut form = Object::new(&mut out);
+    for (key, value) in members {
+        let out = form.member(&key.0);
+        match serde_json::from_str::<Members<'_>>(value.get()) {
+            Ok(Members(fields)) if key.0 == "properties" => write_fields(out, &fields),
+            _ => write::raw(out, value),
         }
     }
-    Some(schema)
+    form.end();
+    RawValue::from_string(String::from_utf8(out).ok()?).ok()
+}
+
+fn write_fields(out: &mut Vec<u8>, fields: &[(Text<'_>, &RawValue)]) {
+    let mut properties = Object::new(out);
+    for (name, field) in fields {
+        let out = properties.member(&name.0);
+        match serde_json::from_str::<Members<'_>>(field.get()) {
+            Ok(Members(members)) => write_field(out, &members),
+            Err(_) => write::raw(out, field),
+        }
+    }
+    properties.end();
+}
+
+fn write_field(out: &mut Vec<u8>, members: &[(Text<'_>, &RawValue)]) {
+    #[derive(Deserialize)]
+    struct Choice {
+        r#const: Value,
+        title: Option<Value>,
+    }
+    let mut field = Object::new(out);
+    for (key, value) in members {
+        match serde_json::from_str::<Vec<Choice>>(value.get()) {
+            Ok(choices) if key.0 == "oneOf" => {
+                let values: Vec<&Value> = choices.iter().map(|choice| &choice.r#const).collect();
+                // One that has no title is called by its value.
+                let titles = choices
+                    .iter()
+                    .map(|choice| choice.title.as_ref().unwrap_or(&choice.r#const));
+                let titles: Vec<&Value> = titles.collect();
+                write::json(field.member("enum"), &values);
+                write::json(field.member("enumNames"), &titles);
+            }
+            _ => write::raw(field.member(&key.0), value),
+        }
+    }
+    field.end();
 }
 
 /// A conversation with one block in each message, as they had before 2025-11-25.

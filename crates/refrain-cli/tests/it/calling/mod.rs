@@ -3,6 +3,7 @@
 
 mod answers;
 mod bad_servers;
+mod dialects;
 mod lists;
 mod saved;
 mod stdio;

@@ -1,7 +1,7 @@
 //! What comes back to a message.
 
 use super::resume::Resume;
-use super::{HttpLink, chain, is_stream};
+use super::{HttpLink, chain, is_stream, retry_after};
 use crate::error::ErrorKind;
 use crate::transport::events::Events;
 use crate::transport::{Incoming, LinkError, Outgoing, Wire, messages_in, read_message};
@@ -26,6 +26,8 @@ pub(crate) struct HttpExchange {
     read: usize,
     resume: Option<Resume>,
     draft: Option<Arc<DraftExchange>>,
+    /// Whether the request is done without a response, as some are in a draft.
+    is_done: bool,
 }
 
 impl HttpExchange {
@@ -44,6 +46,7 @@ impl HttpExchange {
             read: 0,
             resume,
             draft: None,
+            is_done: false,
         }
     }
 
@@ -60,6 +63,10 @@ impl HttpExchange {
         exchange.draft = message.draft.clone();
         if exchange.events.is_none() {
             let body = exchange.whole_body().await?;
+            if message.is_silent() && exchange.status().is_success() && body.trim().is_empty() {
+                exchange.is_done = true;
+                return Ok(exchange);
+            }
             exchange.judge(&link.url, &body)?;
             exchange.ready.extend(messages_in(body));
         }
@@ -68,6 +75,11 @@ impl HttpExchange {
 
     fn status(&self) -> StatusCode {
         self.response.status()
+    }
+
+    /// Whether there will be no response, and none is wanted.
+    pub(in crate::transport) fn is_done(&self) -> bool {
+        self.is_done
     }
 
     /// The session that an older server has opened.
@@ -187,16 +199,16 @@ impl HttpExchange {
             read_message(body, None, self.draft.as_deref()).is_ok()
         };
         let shown: String = body.chars().take(SHOWN).collect();
-        let wait = self.response.headers().get(RETRY_AFTER);
+        let says_when = self.response.headers().contains_key(RETRY_AFTER);
         // Gateways say so too when they lost a server that was at work. Only one that says when to come again has not
         // begun, in whatever form it says that it is busy.
-        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE && wait.is_some();
+        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE && says_when;
         if is_unavailable || (status == StatusCode::TOO_MANY_REQUESTS && !is_message) {
             let kind = ErrorKind::Status {
                 status: status.as_u16(),
                 body: shown,
             };
-            let retry_after = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
+            let retry_after = retry_after(&self.response);
             return Err(LinkError::Busy { kind, retry_after });
         }
         if is_message {

@@ -1,7 +1,7 @@
 //! Streams of older servers that break, or are closed for a while, and go on.
 
 use super::HttpLink;
-use crate::client::back_off;
+use crate::client::{LONGEST_WISH, back_off};
 use crate::transport::LinkError;
 use crate::transport::events::Event;
 use http::{HeaderMap, HeaderValue};
@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// How often, one time after the other, a server may be out of reach when a stream is to go on.
 const RESUMES_MAX: u32 = 5;
+/// How often, one time after the other, a server may say that it cannot go on now. In a fleet, that is what the
+/// instances say that do not have the stream.
+const BUSY_MAX: u32 = 20;
 /// How often, one time after the other, a stream that goes on may bring nothing.
 const EMPTY_MAX: u32 = 100;
 /// The shortest pause before a stream goes on.
@@ -23,6 +26,10 @@ pub(super) struct Resume {
     pause: Option<Duration>,
     /// How often it could not be reached, one time after the other.
     failures: u32,
+    /// How often it could not go on at the time, one time after the other.
+    busy: u32,
+    /// How long it then wanted to be left alone.
+    wish: Option<Duration>,
     /// How often it went on, one time after the other, and brought nothing.
     empty: u32,
 }
@@ -34,12 +41,16 @@ impl Resume {
             after: None,
             pause: None,
             failures: 0,
+            busy: 0,
+            wish: None,
             empty: 0,
         }
     }
 
     pub(super) fn seen(&mut self, event: &Event) {
         self.failures = 0;
+        self.busy = 0;
+        self.wish = None;
         self.empty = 0;
         if let Some(id) = &event.id {
             // An empty id takes back the one before.
@@ -60,11 +71,17 @@ impl Resume {
             match link.get(headers).await {
                 Ok(response) => {
                     self.failures = 0;
+                    self.busy = 0;
+                    self.wish = None;
                     self.empty += 1;
                     return response;
                 }
                 Err(LinkError::NotSent(_) | LinkError::Lost(_)) => self.failures += 1,
-                Err(_) => return None,
+                Err(LinkError::Busy { retry_after, .. }) => {
+                    self.busy += 1;
+                    self.wish = retry_after.map(Duration::from_secs);
+                }
+                Err(LinkError::Final(_)) => return None,
             }
         }
         None
@@ -72,15 +89,20 @@ impl Resume {
 
     /// How long to wait before it goes on: longer each time until it brings something, and not for ever.
     fn next_pause(&self) -> Option<Duration> {
-        let times = self.failures.max(self.empty);
-        if self.failures >= RESUMES_MAX || self.empty >= EMPTY_MAX {
+        let times = self.failures.max(self.busy).max(self.empty);
+        let is_enough = self.failures >= RESUMES_MAX
+            || self.busy >= BUSY_MAX
+            || self.empty >= EMPTY_MAX
+            || self.wish > Some(LONGEST_WISH);
+        if is_enough {
             return None;
         }
         let pause = match self.pause {
             Some(pause) if times == 0 => pause,
             pause => back_off(times + 1).max(pause.unwrap_or_default()),
         };
-        Some(pause.max(RESUME_PAUSE))
+        let wish = self.wish.unwrap_or_default();
+        Some(pause.max(wish).max(RESUME_PAUSE))
     }
 }
 
@@ -97,6 +119,22 @@ mod tests {
         resume.empty = 10;
         assert!(resume.next_pause() > Some(Duration::from_secs(1)));
         resume.empty = EMPTY_MAX;
+        assert_eq!(resume.next_pause(), None);
+        resume.seen(&Events::default().push(b"id: 2\n\n")[0]);
+        assert_eq!(resume.next_pause(), Some(RESUME_PAUSE));
+    }
+
+    #[test]
+    fn a_server_that_cannot_go_on_now_is_asked_again_when_it_says_and_not_for_ever() {
+        let mut resume = Resume::new(HeaderMap::new());
+        resume.seen(&Events::default().push(b"id: 1\nretry: 10\n\n")[0]);
+        resume.busy = BUSY_MAX - 1;
+        resume.wish = Some(Duration::from_secs(30));
+        assert_eq!(resume.next_pause(), Some(Duration::from_secs(30)));
+        resume.wish = Some(LONGEST_WISH + Duration::from_secs(1));
+        assert_eq!(resume.next_pause(), None);
+        resume.wish = None;
+        resume.busy = BUSY_MAX;
         assert_eq!(resume.next_pause(), None);
         resume.seen(&Events::default().push(b"id: 2\n\n")[0]);
         assert_eq!(resume.next_pause(), Some(RESUME_PAUSE));

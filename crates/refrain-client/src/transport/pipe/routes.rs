@@ -52,6 +52,8 @@ pub(super) struct Route {
     open: Vec<Incoming>,
     pub(super) heard: Arc<Notify>,
     is_call: bool,
+    /// Whether it is answered only if it is refused.
+    is_silent: bool,
     draft: Option<Arc<DraftExchange>>,
 }
 
@@ -85,9 +87,13 @@ impl Routes {
 
     /// Which request a response answers. One that could not be read has no id in its response.
     fn answered(&self, id: Option<&Value>) -> Option<u64> {
-        match id {
-            Some(Value::Null) | None if self.by_id.len() == 1 => self.by_id.keys().next().copied(),
-            id => id.and_then(Value::as_u64),
+        if let Some(id) = id.and_then(Value::as_u64) {
+            return Some(id);
+        }
+        let mut waiting = self.by_id.iter().filter(|(_, route)| !route.is_silent);
+        match (waiting.next(), waiting.next(), id) {
+            (Some((only, _)), None, Some(Value::Null) | None) => Some(*only),
+            _ => None,
         }
     }
 
@@ -158,6 +164,7 @@ impl Route {
             open: Vec::new(),
             heard,
             is_call: message.is_call,
+            is_silent: message.is_silent(),
             draft: message.draft.clone(),
         }
     }

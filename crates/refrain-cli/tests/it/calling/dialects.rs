@@ -1,0 +1,83 @@
+//! Calls in a dialect that was chosen: what is printed and what is kept leads back to the same one.
+
+use super::{assert_says, json};
+use crate::support::{Files, Serve, run};
+use refrain_client::{Dialect, PendingCall};
+use refrain_wire::Draft;
+use std::path::Path;
+
+fn kept(file: &Path) -> PendingCall {
+    let text = std::fs::read_to_string(file).expect("the call is kept");
+    serde_json::from_str(&text).expect("a pending call")
+}
+
+#[tokio::test]
+async fn a_call_that_is_kept_goes_on_in_its_dialect() {
+    let files = Files::new();
+    let instance = Serve::new().args(["--drafts"]).start().await;
+    for draft in Draft::ALL {
+        let url = format!("http://{}{}", instance.address, draft.path());
+        let file = files.path(draft.name());
+        let name = file.display().to_string();
+        let call = ["call", "--dialect", draft.name(), &url, "get_weather"];
+        let said = run([&call[..], &["location=Paris", "--save", &name]].concat()).await;
+        assert_says(&said, 3, &["github_login", "refrain resume"]);
+        assert_eq!(kept(&file).dialect(), Some(Dialect::Draft(draft)));
+
+        let answer = r#"github_login={"name":"octocat"}"#;
+        let said = run(["resume", &name, "--answer", answer]).await;
+        if draft == Draft::Sketch {
+            // It asks once more there, and is kept as before.
+            assert_says(&said, 3, &["refrain resume"]);
+            assert_eq!(kept(&file).dialect(), Some(Dialect::Draft(draft)));
+            continue;
+        }
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(said.out.contains("weather in Paris"), "{said:?}");
+        assert!(!file.exists());
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_an_earlier_version_has_no_dialect() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let file = files.path("call");
+    let name = file.display().to_string();
+    let call = ["call", &instance.url(), "get_weather", "location=Paris"];
+    let said = run([&call[..], &["--save", &name]].concat()).await;
+    assert_eq!(said.code, 3, "{said:?}");
+    let text = std::fs::read_to_string(&file).expect("the call is kept");
+    assert!(!text.contains("dialect"), "{text}");
+    assert_eq!(kept(&file).dialect(), None);
+    let strange = text.replacen('{', r#"{"dialect": "draft-9","#, 1);
+    let strange = files.write("strange", &strange).display().to_string();
+    let said = run(["resume", &strange]).await;
+    assert_says(&said, 2, &["draft-9"]);
+}
+
+#[tokio::test]
+async fn the_command_that_watches_a_task_says_its_dialect() {
+    let instance = Serve::new()
+        .args(["--drafts"])
+        .env("REFRAIN_STORE", "memory:")
+        .start()
+        .await;
+    for draft in [Draft::First, Draft::Second] {
+        let url = format!("http://{}{}", instance.address, draft.path());
+        let call = ["call", "--dialect", draft.name(), &url, "echo_task"];
+        let said = run([&call[..], &["--json"]].concat()).await;
+        let flag = format!("--dialect {}", draft.name());
+        assert_says(&said, 3, &["refrain task watch", &flag]);
+        let id = json(&said)["taskId"].as_str().expect("an id").to_owned();
+        let line = said.err.lines().find(|line| line.contains("task watch"));
+        let words: Vec<&str> = line.expect("a command").split_whitespace().collect();
+        assert_eq!(
+            words[..6],
+            ["refrain", "task", "watch", &url, &id, "--dialect"]
+        );
+        let answer = ["--answer", r#"echo_input={"input":"hey"}"#];
+        let said = run([&words[1..7], &answer].concat()).await;
+        assert_eq!((said.code, &*said.out), (0, "Echo: hey\n"), "{said:?}");
+    }
+}

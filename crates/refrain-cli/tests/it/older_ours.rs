@@ -1,0 +1,113 @@
+//! Our own client as one of 2025-11-25, at our own server. What the tools ask there is in the table of all dialects; here
+//! is what goes on beside that: progress, log messages, and calls that nobody waits for any longer.
+
+use crate::support::{Files, Instance, Serve, in_time};
+use refrain_client::wire::Revision;
+use refrain_client::{Answer, Client, ClientBuilder, Progress};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::process::Command;
+
+/// A server, and where it logs.
+struct Ours {
+    /// There with HTTP.
+    instance: Option<Instance>,
+    files: Files,
+}
+
+impl Ours {
+    async fn all() -> [Self; 2] {
+        let instance = Serve::new().env("RUST_LOG", "debug").start().await;
+        let over = |instance| Self {
+            instance,
+            files: Files::new(),
+        };
+        [over(Some(instance)), over(None)]
+    }
+
+    async fn connect(&self, builder: ClientBuilder) -> Client {
+        let builder = builder.dialect(Revision::V2025_11_25);
+        let connected = match &self.instance {
+            Some(instance) => in_time("a connection", builder.connect(&instance.url())).await,
+            None => {
+                let mut command = Command::new("sh");
+                let line = r#"exec "$0" serve --stdio 2>"$LOG""#;
+                command
+                    .args(["-c", line, env!("CARGO_BIN_EXE_refrain")])
+                    .env("LOG", self.files.path("log"))
+                    .env("RUST_LOG", "debug")
+                    .env("REFRAIN_STORE", "memory:");
+                in_time("a connection", builder.spawn(command)).await
+            }
+        };
+        let client = connected.expect("a connection");
+        assert_eq!(client.server().version, "2025-11-25");
+        client
+    }
+
+    /// How often the log says this.
+    fn says(&self, what: &str) -> usize {
+        match &self.instance {
+            Some(instance) => instance.log.count(what),
+            None => {
+                let log = std::fs::read_to_string(self.files.path("log"));
+                log.expect("a log").matches(what).count()
+            }
+        }
+    }
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    in_time(what, async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn progress_is_heard_while_a_call_goes_on() {
+    for ours in Ours::all().await {
+        let heard: Arc<Mutex<Vec<f64>>> = Arc::default();
+        let hear = Arc::clone(&heard);
+        let builder = Client::builder().on_progress(move |progress: Progress| {
+            hear.lock().expect("no panic").push(progress.progress);
+        });
+        let client = ours.connect(builder).await;
+        let sum = client.call_tool("sum", json!({"to": 2000, "pause_ms": 1}));
+        let result = json!(in_time("the sum", sum).await.expect("a result"));
+        assert!(result["content"][0]["text"].is_string(), "{result}");
+        let heard = heard.lock().expect("no panic").clone();
+        assert!(!heard.is_empty());
+        assert!(heard.is_sorted(), "{heard:?}");
+        client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_at_the_server() {
+    for ours in Ours::all().await {
+        let heard = Arc::new(AtomicUsize::new(0));
+        let hear = Arc::clone(&heard);
+        let builder = Client::builder()
+            .on_progress(move |_| {
+                hear.fetch_add(1, Ordering::SeqCst);
+            })
+            .on_form(|_| async { Ok(Answer::accept(json!({"input": "still there"}))?) });
+        let client = ours.connect(builder).await;
+        tokio::select! {
+            ended = client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5})) => {
+                panic!("not so fast: {ended:?}")
+            }
+            () = until("it has begun", || heard.load(Ordering::SeqCst) > 0) => {}
+        }
+        until("it is cancelled", || ours.says("cancelled") > 0).await;
+        let echo = in_time("the echo", client.call_tool("echo", json!({}))).await;
+        let echo: Value = json!(echo.expect("a result"));
+        assert_eq!(echo["content"][0]["text"], "Echo: still there");
+        client.close().await;
+    }
+}
