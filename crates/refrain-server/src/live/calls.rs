@@ -6,6 +6,7 @@ use crate::server::Server;
 use refrain_core::{FlowId, Source};
 use refrain_wire::{Answers, RpcError};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -92,9 +93,11 @@ impl LiveCalls {
         parked.attach(round, answers).map_err(Missed::Error)
     }
 
-    /// A first request that came before, by the id that its client gave the call.
-    pub(crate) fn again(&self, flow: FlowId) -> Option<Attached> {
-        self.attach(flow, 1, None).ok()
+    /// Has a first request that came before, by the id that its client gave the call, wait for the first reply. `None`:
+    /// no such call is held here.
+    pub(crate) fn again(&self, flow: FlowId) -> Result<Option<Attached>, RpcError> {
+        let parked = self.lock().parked.get(&flow).cloned();
+        parked.map(|parked| attach_again(&parked)).transpose()
     }
 
     /// Gives up whatever is parked or comes to rest, and takes nothing on any more.
@@ -122,7 +125,8 @@ impl LiveCalls {
 }
 
 impl Server {
-    /// Parks a call whose first round begins, and has its request wait for the reply.
+    /// Parks a call whose first round begins, and has its request wait for the reply. Where the same call is parked already,
+    /// the request waits for that one, and this flow is dropped before it did anything.
     pub(crate) fn park(&self, parking: Parking) -> Result<Attached, RpcError> {
         let Parking {
             mut live,
@@ -132,12 +136,21 @@ impl Server {
         let (sender, answers) = mpsc::channel(self.0.limits.flow.asks.max(1));
         live.answers_from(answers);
         let parked = Parked::new(sender);
-        {
+        let held = {
             let mut calls = self.0.live.lock();
             if calls.closed {
                 return Err(stopping());
             }
-            calls.parked.insert(sealing.flow, parked.clone());
+            match calls.parked.entry(sealing.flow) {
+                Entry::Occupied(held) => Some(held.get().clone()),
+                Entry::Vacant(place) => {
+                    place.insert(parked.clone());
+                    None
+                }
+            }
+        };
+        if let Some(held) = held {
+            return attach_again(&held);
         }
         let mut attached = parked.attach(1, None)?;
         attached.ends_call = !has_call_id;
@@ -154,6 +167,16 @@ impl Server {
         tokio::spawn(work.instrument(span));
         Ok(attached)
     }
+}
+
+/// Has a first request that came again wait for the first reply, unless its call has gone on since.
+fn attach_again(parked: &Arc<Parked>) -> Result<Attached, RpcError> {
+    parked.attach(1, None).map_err(|_| {
+        RpcError::invalid_params(
+            "the call of this call id was begun before, and has gone on since: nothing was done by this request. Go on with the \
+             requestState of its last reply; another call needs another id",
+        )
+    })
 }
 
 fn stopping() -> RpcError {

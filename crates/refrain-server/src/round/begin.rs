@@ -194,7 +194,7 @@ fn try_begin(
         None => {
             let first = sealer.first(&binding, call.meta.call_id.as_deref());
             let again = parks && call.meta.call_id.is_some();
-            if again && let Some(attached) = server.0.live.again(first.flow()) {
+            if again && let Some(attached) = server.0.live.again(first.flow())? {
                 let round = Resumed {
                     target: &target,
                     binding,

@@ -1,0 +1,106 @@
+//! Requests that come again: nothing is done twice.
+
+use super::*;
+
+#[tokio::test]
+async fn doubled_requests_of_a_round_have_one_effect_and_one_reply() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instances = fleet(2, || builder(&ledger, &keys), true).await;
+    let asks = instances[0].send(&first("inline")).await.reply();
+    let request = second("inline", &token(&asks));
+    let at = |at: usize| instances[at % 2].send(&request);
+    let all = tokio::join!(at(0), at(1), at(0), at(1), at(1), at(0));
+    let late = instances[1].send(&request).await;
+    for response in [all.0, all.1, all.2, all.3, all.4, all.5, late] {
+        assert_eq!(text(&response.reply()), "Done for Ada.");
+    }
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+    // A round that lies further back is not repeated.
+    let asks = instances[0].send(&first("twice")).await.reply();
+    let one = first("twice").again(&token(&asks), json!({"first": login("a")}));
+    let next = instances[0].send(&one).await.reply();
+    assert_eq!(
+        instances[1].send(&one).await.reply(),
+        next,
+        "the same reply"
+    );
+    let both = json!({"second": login("b"), "third": login("c")});
+    let last = first("twice").again(&token(&next), both);
+    assert_eq!(text(&instances[1].send(&last).await.reply()), "abc");
+    let message = instances[0].send(&one).await.error(200, -32602);
+    names(&message, &["used before", "last reply"]);
+    let firsts = ledger.lines().iter().filter(|l| *l == "first a").count();
+    assert_eq!(firsts, 1);
+}
+
+#[tokio::test]
+async fn a_first_request_that_comes_again_with_its_call_id_is_the_same_call() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instance = start(builder(&ledger, &keys)).await;
+    let request = first("inline").meta("refrain/callId", json!("c-1"));
+    let (one, two) = tokio::join!(instance.send(&request), instance.send(&request));
+    let late = instance.send(&request).await.reply();
+    let one = one.reply();
+    assert_eq!(one, two.reply());
+    assert_eq!(one, late);
+    let answer = second("inline", &token(&one)).meta("refrain/callId", json!("c-1"));
+    assert_eq!(text(&instance.send(&answer).await.reply()), "Done for Ada.");
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
+
+/// Three rounds and four mutations.
+async fn thrice(cx: Cx, ledger: Books) -> Result<String> {
+    ledger.write("begun");
+    for name in ["one", "two", "three"] {
+        let said: crate::support::Login = cx.elicit(name, "?").await?;
+        ledger.write(format!("{name} {}", said.name));
+    }
+    Ok("done".into())
+}
+
+#[tokio::test]
+async fn a_first_request_that_comes_late_neither_begins_the_call_anew_nor_ends_it() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instance = start(builder(&ledger, &keys).tool(Tool::new("thrice", thrice).live())).await;
+    let request = first("thrice").meta("refrain/callId", json!("c-1"));
+    let mut reply = instance.send(&request).await.reply();
+    assert_eq!(instance.send(&request).await.reply(), reply);
+    for name in ["one", "two", "three"] {
+        let answers = json!({ name: login("Ada") });
+        let answer = first("thrice").again(&token(&reply), answers);
+        reply = instance
+            .send(&answer.meta("refrain/callId", json!("c-1")))
+            .await
+            .reply();
+        // The first reply is not the last one any more: in the middle of the call, and after its end.
+        let refused = instance.send(&request).await;
+        names(&refused.error(200, -32602), &["call id", "gone on since"]);
+    }
+    assert_eq!(text(&reply), "done");
+    assert_eq!(
+        ledger.lines(),
+        ["begun", "one Ada", "two Ada", "three Ada"],
+        "each once"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn first_requests_that_come_at_once_are_one_call() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instance = Arc::new(start(builder(&ledger, &keys)).await);
+    for call in 0..40 {
+        let request = first("inline").meta("refrain/callId", json!(format!("c-{call}")));
+        let mut sending = JoinSet::new();
+        for _ in 0..6 {
+            let (instance, request) = (instance.clone(), request.clone());
+            sending.spawn(async move { instance.send(&request).await.reply() });
+        }
+        let replies = within("the replies", sending.join_all()).await;
+        let tokens: Vec<_> = replies.iter().map(token).collect();
+        assert!(tokens.iter().all(|token| *token == tokens[0]));
+        let answer =
+            second("inline", &tokens[0]).meta("refrain/callId", json!(format!("c-{call}")));
+        assert_eq!(text(&instance.send(&answer).await.reply()), "Done for Ada.");
+        assert_eq!(ledger.lines().len(), 2 * (call + 1), "{:?}", ledger.lines());
+    }
+}
