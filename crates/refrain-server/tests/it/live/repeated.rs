@@ -1,6 +1,7 @@
 //! Requests that come again: nothing is done twice.
 
 use super::*;
+use std::time::Instant;
 
 #[tokio::test]
 async fn doubled_requests_of_a_round_have_one_effect_and_one_reply() {
@@ -86,21 +87,37 @@ async fn a_first_request_that_comes_late_neither_begins_the_call_anew_nor_ends_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn first_requests_that_come_at_once_are_one_call() {
+    const AT_ONCE: usize = 3;
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let instance = Arc::new(start(builder(&ledger, &keys)).await);
-    for call in 0..40 {
-        let request = first("inline").meta("refrain/callId", json!(format!("c-{call}")));
+    let arrived = Arc::new(AtomicUsize::new(0));
+    // What is done before there is a future is done by each of them: none goes on before all have come that far.
+    let tool = Tool::new("meets", {
+        let arrived = arrived.clone();
+        move |cx: Cx, ledger: Books| {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            let begun = Instant::now();
+            while arrived.load(Ordering::SeqCst) % AT_ONCE != 0 {
+                assert!(begun.elapsed() < Duration::from_secs(20), "nobody came");
+                std::thread::yield_now();
+            }
+            inline(cx, ledger)
+        }
+    });
+    let instance = Arc::new(start(builder(&ledger, &keys).tool(tool.live())).await);
+    for call in 1..=20 {
+        let id = json!(format!("c-{call}"));
+        let request = first("meets").meta("refrain/callId", id.clone());
         let mut sending = JoinSet::new();
-        for _ in 0..6 {
+        for _ in 0..AT_ONCE {
             let (instance, request) = (instance.clone(), request.clone());
             sending.spawn(async move { instance.send(&request).await.reply() });
         }
         let replies = within("the replies", sending.join_all()).await;
+        assert_eq!(arrived.load(Ordering::SeqCst), call * AT_ONCE);
         let tokens: Vec<_> = replies.iter().map(token).collect();
         assert!(tokens.iter().all(|token| *token == tokens[0]));
-        let answer =
-            second("inline", &tokens[0]).meta("refrain/callId", json!(format!("c-{call}")));
+        let answer = second("meets", &tokens[0]).meta("refrain/callId", id);
         assert_eq!(text(&instance.send(&answer).await.reply()), "Done for Ada.");
-        assert_eq!(ledger.lines().len(), 2 * (call + 1), "{:?}", ledger.lines());
+        assert_eq!(ledger.lines().len(), 2 * call, "{:?}", ledger.lines());
     }
 }
