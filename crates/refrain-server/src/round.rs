@@ -219,7 +219,10 @@ impl Round {
                         Ok(Recorded::Done(reply)) => {
                             return Poll::Ready(RoundEvent::Reply(Reply::Recorded(reply)));
                         }
-                        Ok(Recorded::Begun) => return Poll::Ready(error(used_up())),
+                        Ok(Recorded::Begun) => match self.parks {
+                            None => return Poll::Ready(error(used_up())),
+                            Some(parks) => self.attach_again(parks),
+                        },
                         Err(failed) => {
                             tracing::error!(error = %failed, "the replay log failed");
                             return Poll::Ready(error(RpcError::internal("Internal error")));
@@ -388,9 +391,24 @@ impl Round {
                 output: self.output.clone(),
             },
             has_call_id: parks.has_call_id,
+            // A client that goes away takes this round with it, but not the call.
+            record: self.single_use.take(),
         });
-        self.stage = match parked {
-            Ok(attached) => Stage::Attached(Box::new(attached.with(parks.wishes))),
+        self.attach(parked, parks.wishes);
+    }
+
+    /// A first request that came before: waits for its reply if the call is held here.
+    fn attach_again(&mut self, parks: Parks) {
+        let again = self.server.0.live.again(parks.flow);
+        let attached = again.and_then(|attached| attached.ok_or_else(begun_before));
+        self.live = None;
+        self.single_use = None;
+        self.attach(attached, parks.wishes);
+    }
+
+    fn attach(&mut self, attached: Result<Attached, RpcError>, wishes: Wishes) {
+        self.stage = match attached {
+            Ok(attached) => Stage::Attached(Box::new(attached.with(wishes))),
             Err(error) => Stage::Keep(Box::pin(std::future::ready(())), Some(Reply::Error(error))),
         };
     }
@@ -514,11 +532,24 @@ impl Round {
         }
     }
 
-    /// Records the reply of a token that may be used once. A client that lacks a capability has not used it: it may come
-    /// again with one that has it.
+    /// Records the reply of a token that may be used once.
     fn keep(&self, reply: &Reply) -> Option<Kept> {
-        let key = self.single_use.clone()?;
-        let log = self.server.0.replay_log.clone()?;
+        self.server.keep(self.single_use.clone()?, reply)
+    }
+}
+
+impl Server {
+    /// Records the reply of a round that may be run once, if there is a key for it.
+    pub(crate) async fn record(&self, key: Option<LogKey>, reply: &Reply) {
+        if let Some(kept) = key.and_then(|key| self.keep(key, reply)) {
+            kept.await;
+        }
+    }
+
+    /// The same, to be waited for. A client that lacks a capability has not used the round: it may come again with one that
+    /// has it.
+    fn keep(&self, key: LogKey, reply: &Reply) -> Option<Kept> {
+        let log = self.0.replay_log.clone()?;
         if let Reply::Error(RpcError {
             code: ErrorCode::MissingCapability,
             ..
@@ -530,7 +561,7 @@ impl Round {
                 }
             }));
         }
-        let recorded = record_reply(reply, &self.server.0.info);
+        let recorded = record_reply(reply, &self.0.info);
         Some(Box::pin(async move {
             if let Err(error) = log.finish(&key, &recorded).await {
                 tracing::error!(%error, "a reply could not be recorded");
@@ -653,6 +684,13 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
 
 fn error(error: RpcError) -> RoundEvent {
     RoundEvent::Reply(Reply::Error(error))
+}
+
+fn begun_before() -> RpcError {
+    RpcError::internal(
+        "this call was begun before, at another instance, and has no reply yet: nothing was done by this request. Send it again \
+         in a moment; if that goes on, the call was interrupted: look what it did before you call anew",
+    )
 }
 
 fn used_up() -> RpcError {

@@ -3,7 +3,7 @@
 use super::flow::LiveFlow;
 use super::parked::{Attached, Parked, Sealing};
 use crate::server::Server;
-use refrain_core::{FlowId, Source};
+use refrain_core::{FlowId, LogKey, Source};
 use refrain_wire::{Answers, RpcError};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -44,6 +44,8 @@ pub(crate) struct Parking {
     pub(crate) sealing: Sealing,
     /// Can the client come back for the first reply, if it is lost?
     pub(crate) has_call_id: bool,
+    /// What the first reply is recorded under.
+    pub(crate) record: Option<LogKey>,
 }
 
 impl LiveCalls {
@@ -132,6 +134,7 @@ impl Server {
             mut live,
             sealing,
             has_call_id,
+            record,
         } = parking;
         let (sender, answers) = mpsc::channel(self.0.limits.flow.asks.max(1));
         live.answers_from(answers);
@@ -157,7 +160,7 @@ impl Server {
         let server = self.clone();
         let span = tracing::debug_span!("live", flow = %sealing.flow);
         let work = async move {
-            parked.drive(&server, live, &sealing).await;
+            parked.drive(&server, live, &sealing, record).await;
             let (calls, limits) = (&server.0.live, &server.0.limits);
             if calls.lock().parked.len() <= limits.live_calls.saturating_mul(2) {
                 tokio::time::sleep(KEPT).await;

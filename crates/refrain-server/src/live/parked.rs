@@ -15,7 +15,7 @@ use crate::metrics::LiveCount;
 use crate::round::outcome_of;
 use crate::server::Server;
 use jsonschema::Validator;
-use refrain_core::{Binding, FlowId, LiveToken, Note, Stats};
+use refrain_core::{Binding, FlowId, LiveToken, LogKey, Note, Stats};
 use refrain_wire::{
     Answers, Ask, CallKind, Incomplete, LogLevel, Reply, RpcError, check_answer_shape,
 };
@@ -61,6 +61,14 @@ struct Last {
     round: u32,
     reply: Reply,
     stats: Stats,
+}
+
+/// What a handler has to say to the round at work.
+enum Said {
+    /// It asks, and waits for another round.
+    Asks(Reply),
+    /// It is done with.
+    Last(Reply),
 }
 
 /// What the replies of a parked call are made with.
@@ -151,53 +159,75 @@ impl Parked {
         self.look.notify_one();
     }
 
-    /// Drives the handler to its end.
-    pub(super) async fn drive(&self, server: &Server, mut live: LiveFlow, sealing: &Sealing) {
+    /// Drives the handler to its end. The first reply is recorded under this key, before anybody is given it.
+    pub(super) async fn drive(
+        &self,
+        server: &Server,
+        mut live: LiveFlow,
+        sealing: &Sealing,
+        mut record: Option<LogKey>,
+    ) {
+        loop {
+            match self.next(server, &mut live, sealing).await {
+                Said::Asks(reply) => {
+                    server.record(record.take(), &reply).await;
+                    self.reply(reply, live.stats());
+                }
+                Said::Last(reply) => {
+                    let stats = live.stats();
+                    // Its destructors are part of the call.
+                    drop(live);
+                    server.record(record.take(), &reply).await;
+                    self.reply(reply, stats);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Drives the handler to its next reply.
+    async fn next(&self, server: &Server, live: &mut LiveFlow, sealing: &Sealing) -> Said {
         loop {
             let event = tokio::select! {
                 biased;
                 event = poll_fn(|cx| live.poll(cx)) => event,
                 () = self.look.notified() => LiveEvent::Rests,
             };
-            let end = match event {
+            let said = match event {
                 LiveEvent::Notes(notes) => {
                     self.tell(notes);
-                    continue;
+                    None
                 }
                 LiveEvent::Asks { asks, withdrawn } => {
                     let mut state = self.lock();
                     state.open.retain(|(key, _)| !withdrawn.contains(key));
                     state.open.extend(asks);
-                    continue;
+                    None
                 }
-                LiveEvent::Rests => self.at_rest(server, &live, sealing),
+                LiveEvent::Rests => self.at_rest(server, live, sealing),
                 LiveEvent::Over(event) => {
                     let output = sealing.output.as_deref();
-                    Some(outcome_of(*event, sealing.kind, output))
+                    Some(Said::Last(outcome_of(*event, sealing.kind, output)))
                 }
                 LiveEvent::GivenUp(error) => {
                     server.0.metrics.live(LiveCount::GivenUp);
-                    Some(Reply::Error(error))
+                    Some(Said::Last(Reply::Error(error)))
                 }
             };
-            if let Some(reply) = end {
-                let stats = live.stats();
-                // Its destructors are part of the call.
-                drop(live);
-                self.reply(reply, stats);
-                return;
+            if let Some(said) = said {
+                return said;
             }
         }
     }
 
-    /// Replies to the round at work with what is asked, if the handler rests. `Some` is the end of the call.
-    fn at_rest(&self, server: &Server, live: &LiveFlow, sealing: &Sealing) -> Option<Reply> {
+    /// What is said when the handler rests, if anything: what it asks, where a round is at work.
+    fn at_rest(&self, server: &Server, live: &LiveFlow, sealing: &Sealing) -> Option<Said> {
         let (round, asks) = {
             let state = self.lock();
             let closing = state.closing.as_ref().filter(|_| live.rests());
             if let Some(why) = state.given_up.as_ref().or(closing) {
                 server.0.metrics.live(LiveCount::GivenUp);
-                return Some(Reply::Error(why.clone()));
+                return Some(Said::Last(Reply::Error(why.clone())));
             }
             if !state.begun || state.open.is_empty() || !live.rests() {
                 return None;
@@ -206,9 +236,9 @@ impl Parked {
         };
         let limit = server.0.limits.flow.rounds;
         if round >= limit {
-            return Some(Reply::Error(RpcError::internal(format!(
+            return Some(Said::Last(Reply::Error(RpcError::internal(format!(
                 "the call needs another round, and its limit is {limit} rounds"
-            ))));
+            )))));
         }
         let token = LiveToken {
             flow: sealing.flow,
@@ -218,12 +248,10 @@ impl Parked {
         };
         server.0.metrics.live(LiveCount::Parked);
         let token = server.0.sealer.seal_live(&sealing.binding, &token);
-        let reply = Reply::Incomplete(Incomplete {
+        Some(Said::Asks(Reply::Incomplete(Incomplete {
             asks,
             state: Some(token),
-        });
-        self.reply(reply, live.stats());
-        None
+        })))
     }
 
     /// The round at work has its reply.

@@ -249,7 +249,9 @@ fn try_begin(
     let span = span::open(server, call, target.uri(), &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
-    let single_use = single_use.then(|| LogKey::round(start.flow(), number));
+    // The first round of a live tool cannot be repeated elsewhere: where there is a log, that is noted.
+    let noted = parks && call.meta.call_id.is_some() && server.0.replay_log.is_some();
+    let single_use = (single_use || noted).then(|| LogKey::round(start.flow(), number));
     let seed = match &target {
         Target::Tool(tool) => seed(server, call, tool, &principal)?,
         _ => None,

@@ -1,6 +1,7 @@
 //! Requests that come again: nothing is done twice.
 
 use super::*;
+use refrain_core::MemoryReplayLog;
 use std::time::Instant;
 
 #[tokio::test]
@@ -120,4 +121,78 @@ async fn first_requests_that_come_at_once_are_one_call() {
         assert_eq!(text(&instance.send(&answer).await.reply()), "Done for Ada.");
         assert_eq!(ledger.lines().len(), 2 * call, "{:?}", ledger.lines());
     }
+}
+
+#[tokio::test]
+async fn with_a_log_that_is_shared_a_first_request_is_the_same_call_at_every_instance() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let log = Arc::new(MemoryReplayLog::new());
+    let build = || builder(&ledger, &keys).replay_log(log.clone());
+    let instances = fleet(2, build, true).await;
+    let request = first("inline").meta("refrain/callId", json!("c-1"));
+    let asks = instances[0].send(&request).await.reply();
+    for instance in &instances {
+        assert_eq!(instance.send(&request).await.reply(), asks);
+    }
+    let done = instances[1].send(&second("inline", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Done for Ada.");
+    // Late, and elsewhere: what was said first, and nothing is done.
+    assert_eq!(instances[1].send(&request).await.reply(), asks);
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
+
+#[tokio::test]
+async fn a_first_request_that_is_at_work_elsewhere_is_not_begun_here() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let log = Arc::new(MemoryReplayLog::new());
+    let build = || builder(&ledger, &keys).replay_log(log.clone());
+    let instances = fleet(2, build, true).await;
+    let request = first("works").meta("refrain/callId", json!("c-1"));
+    let mut connection = instances[0].connect().await;
+    connection.send(&request).await;
+    ledger.has("begun").await;
+    let message = instances[1].send(&request).await.error(200, -32603);
+    names(&message, &["begun before", "nothing was done", "again"]);
+    assert_eq!(ledger.lines(), ["begun"]);
+}
+
+#[tokio::test]
+async fn the_first_reply_is_recorded_when_its_client_has_gone() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let log = Arc::new(MemoryReplayLog::new());
+    let (signals, mut said) = crate::support::signals();
+    let build = || {
+        let signals = signals.clone();
+        let slow = move |cx: Cx, ledger: Books| {
+            let signals = signals.clone();
+            async move {
+                signals.say("begun");
+                signals.pass().await;
+                inline(cx, ledger).await
+            }
+        };
+        let builder = builder(&ledger, &keys).replay_log(log.clone());
+        builder.tool(Tool::new("slow", slow).live())
+    };
+    let instances = fleet(2, build, true).await;
+    let request = first("slow").meta("refrain/callId", json!("c-1"));
+    let mut connection = instances[0].connect().await;
+    connection.send(&request).await;
+    within("the handler", said.recv()).await;
+    drop(connection);
+    instances[0].at_rest().await;
+    signals.open();
+    let again = async {
+        loop {
+            let again = instances[1].send(&request).await.reply();
+            if again.get("result").is_some() {
+                return again;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let asks = within("the reply", again).await;
+    let done = instances[1].send(&second("slow", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Done for Ada.");
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
