@@ -6,16 +6,14 @@
 
 use crate::auth::{Caller, Scopes};
 use crate::load::Place;
+use crate::param_headers::ParamHeader;
 use crate::remote::{Remote, Stream};
 use crate::server::Server;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::Body as _;
 use http_body_util::Full;
@@ -45,22 +43,22 @@ const GOOD_FOR: u64 = 30;
 const CONNECT: Duration = Duration::from_secs(5);
 /// The largest answer that is handed on in one piece.
 const LARGEST: usize = 64 * 1024 * 1024;
-/// What belongs to a connection, or is said by the sealed header instead.
-const LEFT_OUT: [HeaderName; 13] = [
-    HOST,
-    CONNECTION,
-    CONTENT_LENGTH,
-    TRANSFER_ENCODING,
-    TE,
-    TRAILER,
-    UPGRADE,
-    EXPECT,
-    AUTHORIZATION,
-    PROXY_AUTHORIZATION,
-    COOKIE,
-    HeaderName::from_static("keep-alive"),
-    RELAY,
+/// What of a request's headers the peer needs, beside those that repeat arguments. Who is calling is said by the sealed
+/// header, and by nothing else: any other may hold a secret.
+const SENT_ON: [HeaderName; 8] = [
+    CONTENT_TYPE,
+    ACCEPT,
+    HeaderName::from_static("mcp-protocol-version"),
+    HeaderName::from_static("mcp-method"),
+    HeaderName::from_static("mcp-name"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
 ];
+
+fn is_sent_on(name: &HeaderName) -> bool {
+    SENT_ON.contains(name) || ParamHeader::is_one(name)
+}
 
 /// What the header says.
 #[derive(Serialize, Deserialize)]
@@ -174,7 +172,7 @@ impl Server {
         let mut request = Request::post(relay.peer.path()).body(Full::new(body.to_vec().into()))?;
         let to = request.headers_mut();
         for (name, value) in headers {
-            if !LEFT_OUT.contains(name) {
+            if is_sent_on(name) {
                 to.append(name.clone(), value.clone());
             }
         }

@@ -12,7 +12,7 @@ use crate::support::{
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource, ok};
 use refrain_server::{
     AllowedHosts, BearerTokens, BuildError, Peers, Reply, Server, ServerBuilder, ServerLimits,
-    State, Tool,
+    State, Tool, TrustedProxy,
 };
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};

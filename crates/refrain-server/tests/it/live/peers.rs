@@ -161,6 +161,65 @@ async fn nobody_but_a_peer_can_say_who_is_calling() {
     assert_eq!(ledger.lines(), [""; 0]);
 }
 
+/// A request that is handed on to somebody who does not answer it, and its connection.
+async fn spied_on(spy: &TcpListener) -> (TcpStream, String) {
+    let (mut stream, _) = within("the relay", spy.accept()).await.expect("a relay");
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("requestState") {
+        let read = tokio::io::AsyncReadExt::read_buf(&mut stream, &mut seen);
+        assert!(within("the request", read).await.expect("a request") > 0);
+    }
+    (stream, String::from_utf8(seen).expect("text"))
+}
+
+#[tokio::test]
+async fn a_peer_is_sent_what_it_needs_and_no_secrets() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
+    let build = || {
+        let proxy = TrustedProxy::new("a long random secret").expect("a secret");
+        let proxy = proxy.user_header("x-user").expect("a header");
+        builder(&ledger, &keys).authenticator(proxy)
+    };
+    let holder = start(build().peers(Peers::new("spy"))).await;
+    let relaying = start(build().peers(Peers::new("a").peer("spy", url))).await;
+    let by_proxy = |request: Request| {
+        request
+            .header("X-Proxy-Secret", "a long random secret")
+            .header("X-User", "ada@example.com")
+            .header("X-Api-Key", "key-of-ada")
+            .header("Cookie", "cookie-of-ada")
+            .header("Mcp-Session-Id", "session-of-ada")
+            .header("Mcp-Param-Region", "north")
+            .header("Traceparent", "00-1-2-01")
+            .header("Baggage", "a=1")
+    };
+    let asks = holder.send(&by_proxy(first("waits"))).await.reply();
+    let mut connection = relaying.connect().await;
+    let request = by_proxy(second("waits", &token(&asks)));
+    connection.send(&request).await;
+    let (stream, seen) = spied_on(&spy).await;
+    drop(stream);
+    let seen = seen.to_lowercase();
+    for secret in ["secret", "ada@", "x-user", "key-of", "cookie", "session-of"] {
+        assert!(!seen.contains(secret), "{secret} in {seen}");
+    }
+    for needed in [
+        "content-type: application/json",
+        "accept: ",
+        "mcp-method: tools/call",
+        "mcp-name: waits",
+        "mcp-protocol-version: 2026-07-28",
+        "mcp-param-region: north",
+        "traceparent: 00-1-2-01",
+        "baggage: a=1",
+        "refrain-relay: ",
+    ] {
+        assert!(seen.contains(needed), "no {needed} in {seen}");
+    }
+}
+
 #[tokio::test]
 async fn what_a_peer_said_is_good_for_one_request_to_one_peer() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
@@ -176,14 +235,7 @@ async fn what_a_peer_said_is_good_for_one_request_to_one_peer() {
     let (mut spied, header) = {
         let mut connection = relaying.connect().await;
         connection.send(&request).await;
-        let (stream, _) = within("the relay", spy.accept()).await.expect("a relay");
-        let mut seen = Vec::new();
-        let mut stream = stream;
-        while !String::from_utf8_lossy(&seen).contains("requestState") {
-            let read = tokio::io::AsyncReadExt::read_buf(&mut stream, &mut seen);
-            assert!(within("the request", read).await.expect("a request") > 0);
-        }
-        let seen = String::from_utf8(seen).expect("text");
+        let (stream, seen) = spied_on(&spy).await;
         assert!(!seen.to_lowercase().contains("authorization"), "{seen}");
         let line = seen
             .lines()
