@@ -82,13 +82,20 @@ where
         () = sender.closed() => Ok(()),
         () = shutdown => {
             server.start_draining();
+            server.close_live();
             patience = server.limits().drain_time;
             Ok(())
         }
     };
     // Nothing more is read: nobody listens any longer, and what still runs is given a little time and then cancelled.
     closing.send_replace(true);
-    let all = async { while running.join_next().await.is_some() {} };
+    let stopping = server.0.live.is_closed();
+    let all = async {
+        while running.join_next().await.is_some() {}
+        if stopping {
+            server.0.live_places.all_left().await;
+        }
+    };
     if tokio::time::timeout(patience, all).await.is_err() {
         running.shutdown().await;
     }

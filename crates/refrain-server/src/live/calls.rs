@@ -8,9 +8,10 @@ use refrain_wire::{Answers, RpcError};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt::Write;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
 
 /// How long the last reply of a call is kept for a client that lost it, as long as there are not too many of them.
@@ -20,15 +21,13 @@ const KEPT: Duration = Duration::from_secs(60);
 pub(crate) struct LiveCalls {
     /// The name under which tokens say that a call is held here.
     name: String,
-    calls: Mutex<Calls>,
+    parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
+    /// The instance is on its way out.
+    closed: watch::Sender<bool>,
 }
 
-#[derive(Default)]
-struct Calls {
-    parked: HashMap<FlowId, Arc<Parked>>,
-    /// The instance is on its way out.
-    closed: bool,
-}
+/// Is done when no more calls are taken on.
+pub(super) type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Why a request did not find its call.
 pub(crate) enum Missed {
@@ -65,7 +64,8 @@ impl LiveCalls {
         );
         Self {
             name,
-            calls: Mutex::default(),
+            parked: Mutex::default(),
+            closed: watch::Sender::new(false),
         }
     }
 
@@ -74,13 +74,22 @@ impl LiveCalls {
         &self.name
     }
 
-    fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Parked>>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Are no more calls taken on?
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+        *self.closed.borrow()
+    }
+
+    /// Waits until no more calls are taken on.
+    pub(super) fn closed(&self) -> Closed {
+        let mut closed = self.closed.subscribe();
+        Box::pin(async move {
+            // An error is the end of the server, which is the same.
+            let _ = closed.wait_for(|closed| *closed).await;
+        })
     }
 
     /// Has a request wait for the reply of its round.
@@ -90,7 +99,7 @@ impl LiveCalls {
         round: u32,
         answers: Option<&Answers<'_>>,
     ) -> Result<Attached, Missed> {
-        let parked = self.lock().parked.get(&flow).cloned();
+        let parked = self.lock().get(&flow).cloned();
         let parked = parked.ok_or(Missed::Gone)?;
         parked.attach(round, answers).map_err(Missed::Error)
     }
@@ -98,30 +107,20 @@ impl LiveCalls {
     /// Has a first request that came before, by the id that its client gave the call, wait for the first reply. `None`:
     /// no such call is held here.
     pub(crate) fn again(&self, flow: FlowId) -> Result<Option<Attached>, RpcError> {
-        let parked = self.lock().parked.get(&flow).cloned();
+        let parked = self.lock().get(&flow).cloned();
         parked.map(|parked| attach_again(&parked)).transpose()
     }
 
-    /// Gives up whatever is parked or comes to rest, and takes nothing on any more.
+    /// Has whatever rests, or comes to rest, be given up, and takes nothing on any more.
     pub(crate) fn close(&self) {
-        let parked: Vec<_> = {
-            let mut calls = self.lock();
-            calls.closed = true;
-            calls.parked.values().cloned().collect()
-        };
-        for parked in parked {
-            parked.close(stopping());
-        }
+        self.closed.send_replace(true);
     }
 
     fn forget(&self, flow: FlowId, parked: &Arc<Parked>) {
-        let mut calls = self.lock();
-        if calls
-            .parked
-            .get(&flow)
-            .is_some_and(|held| Arc::ptr_eq(held, parked))
-        {
-            calls.parked.remove(&flow);
+        let mut held = self.lock();
+        let is_it = |held: &Arc<Parked>| Arc::ptr_eq(held, parked);
+        if held.get(&flow).is_some_and(is_it) {
+            held.remove(&flow);
         }
     }
 }
@@ -139,17 +138,14 @@ impl Server {
         let (sender, answers) = mpsc::channel(self.0.limits.flow.asks.max(1));
         live.answers_from(answers);
         let parked = Parked::new(sender);
-        let held = {
-            let mut calls = self.0.live.lock();
-            if calls.closed {
-                return Err(stopping());
-            }
-            match calls.parked.entry(sealing.flow) {
-                Entry::Occupied(held) => Some(held.get().clone()),
-                Entry::Vacant(place) => {
-                    place.insert(parked.clone());
-                    None
-                }
+        if self.0.live.is_closed() {
+            return Err(stopping());
+        }
+        let held = match self.0.live.lock().entry(sealing.flow) {
+            Entry::Occupied(held) => Some(held.get().clone()),
+            Entry::Vacant(place) => {
+                place.insert(parked.clone());
+                None
             }
         };
         if let Some(held) = held {
@@ -162,7 +158,7 @@ impl Server {
         let work = async move {
             parked.drive(&server, live, &sealing, record).await;
             let (calls, limits) = (&server.0.live, &server.0.limits);
-            if calls.lock().parked.len() <= limits.live_calls.saturating_mul(2) {
+            if calls.lock().len() <= limits.live_calls.saturating_mul(2) {
                 tokio::time::sleep(KEPT).await;
             }
             calls.forget(sealing.flow, &parked);
@@ -182,7 +178,8 @@ fn attach_again(parked: &Arc<Parked>) -> Result<Attached, RpcError> {
     })
 }
 
-fn stopping() -> RpcError {
+/// What a call is told that rests when the instance is on its way out.
+pub(super) fn stopping() -> RpcError {
     RpcError::internal(
         "the call was given up, because the instance that held it is stopping; what it did so far is done; call again",
     )

@@ -3,10 +3,13 @@
 //! | the handler … | its time is limited by | it has a place among the running calls |
 //! | --- | --- | --- |
 //! | works | `round_time`, anew after each answer | yes |
-//! | rests: nothing but asks and sleeps is left | `live_time`, which is that of the whole call | no |
+//! | rests: nothing but asks and sleeps is left | `live_time`, since the call began | no |
+//!
+//! One that rests is given up when the instance is on its way out.
 //!
 //! A handler in the explicit style, which replies that it is incomplete, is run again once all that it asked is answered.
 
+use super::calls::{Closed, stopping};
 use super::places::LivePlace;
 use crate::load::Place;
 use crate::round::{Target, run_handler};
@@ -82,8 +85,10 @@ pub(crate) struct LiveFlow {
     /// What earlier runs of a handler in the explicit style did.
     before: Stats,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// When the call is given up.
+    /// When the call is given up, if it rests.
     ends: Option<Instant>,
+    /// Tells a call that rests when the instance is on its way out.
+    closed: Option<Closed>,
     /// When the handler must be at rest again.
     works_until: Option<Instant>,
     /// Was it said that the handler rests?
@@ -113,6 +118,7 @@ impl LiveFlow {
             before: Stats::default(),
             sleep: None,
             ends: Instant::now().checked_add(server.0.limits.live_time),
+            closed: None,
             works_until: None,
             told: false,
             takes_place: place.is_some(),
@@ -248,41 +254,33 @@ impl LiveFlow {
 
     /// There is nothing to do but wait: for an answer, for the handler, for the time.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
-        let limits = &self.server.0.limits;
         let now = Instant::now();
-        if self.rests() {
+        let limit = if self.rests() {
             self.works_until = None;
             self.place = None;
+            if let Some(why) = self.is_given_up(cx, now) {
+                self.flow.cancel();
+                return Poll::Ready(LiveEvent::GivenUp(why));
+            }
             if !std::mem::replace(&mut self.told, true) {
                 return Poll::Ready(LiveEvent::Rests);
             }
+            self.ends
         } else {
             let load = &self.server.0.load;
             if self.takes_place && self.place.is_none() {
                 self.place = Some(load.enter_again());
             }
-            if self.works_until.is_none() {
-                self.works_until = now.checked_add(limits.round_time);
+            if let Some(event) = self.works_too_long(now) {
+                return Poll::Ready(event);
             }
-        }
-        let is_up = |limit: Option<Instant>| limit.is_some_and(|at| at <= now);
-        if is_up(self.ends) {
-            self.flow.cancel();
-            return Poll::Ready(LiveEvent::GivenUp(took_too_long(limits.live_time)));
-        }
-        if is_up(self.works_until) {
-            self.flow.cancel();
-            return Poll::Ready(LiveEvent::Over(Box::new(Event::Fault(Fault {
-                message: "the handler took longer than the time limit of a round".into(),
-                bad_answer: false,
-            }))));
-        }
+            self.works_until
+        };
         let wake = self.flow.wake_at().map(|at| {
             let wait = at.duration_since(self.server.0.source.now());
             now + wait.unwrap_or_default()
         });
-        let first = [self.ends, self.works_until, wake];
-        let Some(first) = first.into_iter().flatten().min() else {
+        let Some(first) = [limit, wake].into_iter().flatten().min() else {
             return Poll::Pending;
         };
         let sleep = self
@@ -297,11 +295,35 @@ impl LiveFlow {
         }
         Poll::Pending
     }
+
+    /// Why a call that rests is not waited for any longer.
+    fn is_given_up(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<RpcError> {
+        if self.ends.is_some_and(|at| at <= now) {
+            return Some(took_too_long(self.server.0.limits.live_time));
+        }
+        let live = &self.server.0.live;
+        let closed = self.closed.get_or_insert_with(|| live.closed());
+        closed.as_mut().poll(cx).is_ready().then(stopping)
+    }
+
+    /// Ends a handler that has been at work for too long.
+    fn works_too_long(&mut self, now: Instant) -> Option<LiveEvent> {
+        if self.works_until.is_none() {
+            self.works_until = now.checked_add(self.server.0.limits.round_time);
+        }
+        self.works_until.filter(|until| *until <= now)?;
+        self.flow.cancel();
+        Some(LiveEvent::Over(Box::new(Event::Fault(Fault {
+            message: "the handler took longer than the time limit of a round".into(),
+            bad_answer: false,
+        }))))
+    }
 }
 
 fn took_too_long(limit: Duration) -> RpcError {
     RpcError::internal(format!(
-        "the call was given up: it had no answer within the limit of {} seconds for live calls; call again",
+        "the call was given up: it had no answer within the limit of {} seconds for live calls; what it did so far is done; \
+         call again",
         limit.as_secs()
     ))
 }

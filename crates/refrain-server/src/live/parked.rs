@@ -46,8 +46,6 @@ struct State {
     last: Option<Last>,
     /// Why the handler is to be ended at once.
     given_up: Option<RpcError>,
-    /// Why it is to be ended when it rests next.
-    closing: Option<RpcError>,
     /// What the handler had done by the last reply.
     counted: Stats,
     /// The requests that wait for a reply, by their numbers.
@@ -90,7 +88,6 @@ impl Parked {
                 open: Vec::new(),
                 last: None,
                 given_up: None,
-                closing: None,
                 counted: Stats::default(),
                 waiting: Vec::new(),
                 requests: 0,
@@ -150,12 +147,6 @@ impl Parked {
     /// Ends the call at once: whoever waits is told why.
     fn give_up(&self, why: RpcError) {
         self.lock().given_up.get_or_insert(why);
-        self.look.notify_one();
-    }
-
-    /// Ends the call as soon as the handler has nothing to do but wait.
-    pub(super) fn close(&self, why: RpcError) {
-        self.lock().closing.get_or_insert(why);
         self.look.notify_one();
     }
 
@@ -224,8 +215,7 @@ impl Parked {
     fn at_rest(&self, server: &Server, live: &LiveFlow, sealing: &Sealing) -> Option<Said> {
         let (round, asks) = {
             let state = self.lock();
-            let closing = state.closing.as_ref().filter(|_| live.rests());
-            if let Some(why) = state.given_up.as_ref().or(closing) {
+            if let Some(why) = &state.given_up {
                 server.0.metrics.live(LiveCount::GivenUp);
                 return Some(Said::Last(Reply::Error(why.clone())));
             }

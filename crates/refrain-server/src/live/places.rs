@@ -1,13 +1,17 @@
 //! How many calls an instance keeps in memory.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
 
 /// The places for live calls of one instance.
 #[derive(Debug)]
 pub(crate) struct LivePlaces {
     taken: AtomicUsize,
     most: usize,
+    /// Told when a place is given back.
+    left: Notify,
 }
 
 impl LivePlaces {
@@ -15,6 +19,7 @@ impl LivePlaces {
         Arc::new(Self {
             taken: AtomicUsize::new(0),
             most,
+            left: Notify::new(),
         })
     }
 
@@ -31,6 +36,21 @@ impl LivePlaces {
     }
 }
 
+impl LivePlaces {
+    /// Waits until none is taken.
+    pub(crate) async fn all_left(&self) {
+        loop {
+            let mut left = pin!(self.left.notified());
+            // One that is given back from now on is heard of.
+            left.as_mut().enable();
+            if self.len() == 0 {
+                return;
+            }
+            left.await;
+        }
+    }
+}
+
 /// The place of one live call, from its beginning to its end. Given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct LivePlace(Arc<LivePlaces>);
@@ -38,5 +58,6 @@ pub(crate) struct LivePlace(Arc<LivePlaces>);
 impl Drop for LivePlace {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::AcqRel);
+        self.0.left.notify_waiters();
     }
 }

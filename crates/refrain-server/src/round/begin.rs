@@ -280,7 +280,7 @@ fn try_begin(
     };
     let arguments = arguments.unwrap_or_else(|| json!({}));
     let (flow, live, place) = if in_memory {
-        let live_place = enter_live(server)?;
+        let live_place = enter_live(server, parks.is_some())?;
         let recipe = Recipe {
             target,
             name: call.target.to_string(),
@@ -349,9 +349,10 @@ fn refuse(server: &Server, tally: &Tally, reason: OpenError) -> RpcError {
     refused()
 }
 
-/// Takes a place for a call whose home is memory.
-fn enter_live(server: &Server) -> Result<LivePlace, Begin> {
-    if server.is_draining() || server.0.live.is_closed() {
+/// Takes a place for a call whose home is memory. One that would be parked is not begun by an instance that is on its way
+/// out; one of an older client is drained as any call that runs.
+fn enter_live(server: &Server, parks: bool) -> Result<LivePlace, Begin> {
+    if parks && (server.is_draining() || server.0.live.is_closed()) {
         return Err(Begin::Busy(RpcError::internal(
             "this instance is stopping, and takes no live calls on; call again",
         )));

@@ -1,13 +1,15 @@
 //! Live tools: the handler waits in memory, and a ledger shows that nothing is done twice.
 
+mod ends;
 mod limits;
 mod peers;
 mod repeated;
 mod rounds;
 
+use crate::support::older::{Session, call, filled_in};
 use crate::support::{
-    Clock, Connection, Instance, Request, asked, names, result, start, start_on, text, token,
-    within,
+    Clock, Connection, Instance, Request, Signals, asked, names, result, signals, start, start_on,
+    text, token, within,
 };
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource, ok};
 use refrain_server::{
@@ -34,6 +36,10 @@ impl Ledger {
 
     fn lines(&self) -> Vec<String> {
         self.0.lock().expect("a ledger").clone()
+    }
+
+    fn clear(&self) {
+        self.0.lock().expect("a ledger").clear();
     }
 
     /// Waits until something is written.
@@ -134,6 +140,14 @@ async fn keeps(cx: Cx, ledger: Books) -> Result<String> {
         ledger.write(sampled.expect_err("the call is over").to_string());
     });
     Ok("kept".into())
+}
+
+/// Goes on when it is let through.
+async fn gated(_: Cx, ledger: Books, signals: State<Arc<Signals>>) -> Result<String> {
+    ledger.write("begun");
+    signals.pass().await;
+    ledger.write("ended");
+    Ok("done".into())
 }
 
 /// Gives up waiting after a while.

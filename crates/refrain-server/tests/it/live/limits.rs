@@ -1,21 +1,6 @@
-//! Live calls are limited, and end.
+//! Live calls are limited in number and time.
 
 use super::*;
-
-#[tokio::test]
-async fn an_instance_that_stops_gives_up_what_waits_and_takes_nothing_on() {
-    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let instance = start(builder(&ledger, &keys)).await;
-    let asks = instance.send(&first("waits")).await.reply();
-    instance.server.start_draining();
-    let mut refused = instance.send(&first("inline")).await;
-    names(&refused.error(503, -32603), &["stopping", "call again"]);
-    instance.server.close_live();
-    ledger.has("dropped").await;
-    refused = instance.send(&second("waits", &token(&asks))).await;
-    names(&refused.error(200, -32603), &["is stopping", "call again"]);
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
-}
 
 #[tokio::test]
 async fn live_calls_are_limited_in_number_and_in_time() {
@@ -60,15 +45,43 @@ async fn the_work_of_a_live_handler_is_limited_as_that_of_any_round() {
     assert_eq!(text(&done.reply()), "Ada");
 }
 
+/// Works for longer than a call may wait, and then asks.
+async fn late(cx: Cx, ledger: Books, signals: State<Arc<Signals>>) -> Result<String> {
+    gated(cx.clone(), ledger.clone(), signals).await?;
+    let name: crate::support::Login = cx.elicit("name", "?").await?;
+    Ok(name.name)
+}
+
 #[tokio::test]
-async fn a_client_that_goes_away_before_the_first_reply_ends_the_call() {
+async fn a_handler_at_work_is_not_cut_by_the_time_that_a_call_may_wait() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let instance = start(builder(&ledger, &keys)).await;
-    let mut connection = instance.connect().await;
-    connection.send(&first("works")).await;
-    ledger.has("begun").await;
-    drop(connection);
-    ledger.has("dropped").await;
+    let limits = ServerLimits {
+        live_time: Duration::from_millis(30),
+        ..ServerLimits::default()
+    };
+    let (signals, _said) = signals();
+    let builder = builder(&ledger, &keys)
+        .tool(Tool::new("gated", gated).live())
+        .tool(Tool::new("late", late).live())
+        .state(signals.clone());
+    let instance = start(builder.limits(limits)).await;
+    for tool in ["gated", "late"] {
+        let mut connection = instance.connect().await;
+        connection.send(&first(tool)).await;
+        ledger.has("begun").await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        signals.open();
+        let response = connection.response().await;
+        if tool == "gated" {
+            assert_eq!(text(&response.reply()), "done");
+        } else {
+            // What waits for an answer when that time is over has waited too long.
+            let message = response.error(200, -32603);
+            names(&message, &["no answer", "is done", "call again"]);
+        }
+        assert_eq!(ledger.lines(), ["begun", "ended"]);
+        ledger.clear();
+    }
 }
 
 #[test]
