@@ -178,6 +178,13 @@ impl Round {
         }
     }
 
+    /// The client no longer wants the call, whichever round this is of: a handler that is parked ends with the request.
+    pub(crate) fn cancel_call(&mut self) {
+        if let Stage::Attached(attached) = &mut self.stage {
+            attached.cancel();
+        }
+    }
+
     /// Has the answers to what a call in memory asks come from here.
     pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
         if let Some(live) = &mut self.live {

@@ -1,7 +1,7 @@
 //! The parked handlers of one instance.
 
 use super::flow::LiveFlow;
-use super::parked::{Attached, Parked, Sealing};
+use super::parked::{Attached, KEPT, Parked, Sealing};
 use crate::server::Server;
 use refrain_core::{FlowId, LogKey, Source};
 use refrain_wire::{Answers, RpcError};
@@ -10,12 +10,8 @@ use std::collections::hash_map::Entry;
 use std::fmt::Write;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
-
-/// How long the last reply of a call is kept for a client that lost it, as long as there are not too many of them.
-const KEPT: Duration = Duration::from_secs(60);
 
 /// The calls that are parked here, by their flow.
 pub(crate) struct LiveCalls {
@@ -153,18 +149,37 @@ impl Server {
         }
         let mut attached = parked.attach(1, None)?;
         attached.ends_call = !has_call_id;
-        let server = self.clone();
         let span = tracing::debug_span!("live", flow = %sealing.flow);
+        let held = Held {
+            server: self.clone(),
+            flow: sealing.flow,
+            parked,
+        };
         let work = async move {
-            parked.drive(&server, live, &sealing, record).await;
-            let (calls, limits) = (&server.0.live, &server.0.limits);
-            if calls.lock().len() <= limits.live_calls.saturating_mul(2) {
+            let (server, parked) = (&held.server, &held.parked);
+            parked.drive(server, live, &sealing, record).await;
+            // The last reply is kept as long as there are not too many of them.
+            let most = server.0.limits.live_calls.saturating_mul(2);
+            if parked.can_be_asked_again(has_call_id) && server.0.live.lock().len() <= most {
                 tokio::time::sleep(KEPT).await;
             }
-            calls.forget(sealing.flow, &parked);
         };
         tokio::spawn(work.instrument(span));
         Ok(attached)
+    }
+}
+
+/// The place of a parked call among the others, given back however it ends.
+struct Held {
+    server: Server,
+    flow: FlowId,
+    parked: Arc<Parked>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.parked.let_go();
+        self.server.0.live.forget(self.flow, &self.parked);
     }
 }
 
@@ -183,4 +198,50 @@ pub(super) fn stopping() -> RpcError {
     RpcError::internal(
         "the call was given up, because the instance that held it is stopping; what it did so far is done; call again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tool;
+    use refrain_core::{Cx, Principal};
+    use serde_json::json;
+
+    async fn at_once(_: Cx) -> refrain_core::Result<String> {
+        Ok("done".into())
+    }
+
+    #[tokio::test]
+    async fn the_last_reply_is_kept_only_for_those_who_can_come_back_for_it() {
+        let tool = Tool::new("at_once", at_once).live();
+        let server = Server::builder("live", "1").tool(tool).build();
+        let server = server.expect("a server");
+        let call = |call_id: Option<&str>| {
+            let mut meta = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": {},
+            });
+            if let Some(call_id) = call_id {
+                meta["refrain/callId"] = json!(call_id);
+            }
+            let params = json!({"name": "at_once", "arguments": {}, "_meta": meta});
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+            call.to_string()
+        };
+        for (call_id, kept) in [(None, 0), (Some("c-1"), 1)] {
+            let call = call(call_id);
+            let mut out = server
+                .receive(call.as_bytes(), Principal::anonymous())
+                .expect("a response");
+            let reply = out.next().await.expect("a reply");
+            let reply = String::from_utf8(reply).expect("text");
+            assert!(reply.contains("done"), "{reply}");
+            // Whoever drives it goes on to its end.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(server.0.live.lock().len(), kept, "{call_id:?}");
+        }
+    }
 }

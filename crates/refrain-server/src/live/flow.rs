@@ -178,7 +178,11 @@ impl LiveFlow {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                Poll::Ready(Event::Notes(notes)) => return Poll::Ready(LiveEvent::Notes(notes)),
+                Poll::Ready(Event::Notes(notes)) => {
+                    // One that says something at every turn has no other time.
+                    let over = self.works_too_long(Instant::now());
+                    return Poll::Ready(over.unwrap_or(LiveEvent::Notes(notes)));
+                }
                 Poll::Ready(event) => event,
             };
             let notes = self.flow.take_notes();

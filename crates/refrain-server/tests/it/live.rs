@@ -5,6 +5,7 @@ mod limits;
 mod peers;
 mod repeated;
 mod rounds;
+mod stdio;
 
 use crate::support::older::{Session, call, filled_in};
 use crate::support::{

@@ -1,8 +1,11 @@
 //! Live calls end with their client, and with their instance.
 
 use super::*;
+use refrain_core::Source;
 use refrain_server::serve_with_drafts;
 use refrain_wire::Draft;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 
 #[tokio::test]
 async fn a_client_that_goes_away_before_the_first_reply_ends_the_call() {
@@ -146,4 +149,133 @@ async fn what_waits_at_the_server_of_a_draft_is_given_up_too() {
     let ended = within("the instance to stop", serving).await;
     ended.expect("no panic").expect("no I/O error");
     assert_eq!(ledger.lines(), ["begun", "dropped"]);
+}
+
+/// Has a minute and a little more go by.
+async fn a_minute() {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+}
+
+/// Waits until the metrics have this line.
+async fn counted(instance: &Instance, line: &str) {
+    let counted = async {
+        while !instance.server.metrics_text().lines().any(|l| l == line) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within(line, counted).await;
+}
+
+/// Asks when it is let through.
+async fn asks_late(cx: Cx, ledger: Books, signals: State<Arc<Signals>>) -> Result<String> {
+    gated(cx.clone(), ledger.clone(), signals).await?;
+    waits(cx, ledger).await
+}
+
+#[tokio::test]
+async fn a_call_whose_reply_nobody_comes_for_is_given_up() {
+    let ledger = Arc::<Ledger>::default();
+    let (signals, _said) = signals();
+    let builder = builder(&ledger, &keys())
+        .tool(Tool::new("asks_late", asks_late).live())
+        .state(signals.clone());
+    let instance = start(builder).await;
+    let request = first("asks_late").meta("refrain/callId", json!("c-1"));
+    let mut connection = instance.connect().await;
+    connection.send(&request).await;
+    ledger.has("begun").await;
+    drop(connection);
+    instance.at_rest().await;
+    signals.open();
+    counted(&instance, "refrain_live_total{event=\"parked\"} 1").await;
+    assert_eq!(ledger.lines(), ["begun", "ended", "begun"]);
+    a_minute().await;
+    ledger.has("dropped").await;
+    // Whoever comes after all is told.
+    let message = instance.send(&request).await.error(200, -32602);
+    names(&message, &["call id", "gone on since"]);
+    assert_eq!(ledger.lines(), ["begun", "ended", "begun", "dropped"]);
+}
+
+#[tokio::test]
+async fn a_call_whose_reply_was_read_waits_for_as_long_as_it_may() {
+    let ledger = Arc::<Ledger>::default();
+    let instance = start(builder(&ledger, &keys())).await;
+    let asks = instance.send(&first("waits")).await.reply();
+    a_minute().await;
+    let done = instance.send(&second("waits", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Ada");
+}
+
+#[tokio::test]
+async fn the_last_reply_is_kept_for_a_minute() {
+    let ledger = Arc::<Ledger>::default();
+    let instance = start(builder(&ledger, &keys())).await;
+    let asks = instance.send(&first("inline")).await.reply();
+    let request = second("inline", &token(&asks));
+    for _ in 0..2 {
+        assert_eq!(
+            text(&instance.send(&request).await.reply()),
+            "Done for Ada."
+        );
+    }
+    a_minute().await;
+    let late = async {
+        loop {
+            let late = instance.send(&request).await;
+            if late.json().get("error").is_some() {
+                return late.error(200, -32603);
+            }
+        }
+    };
+    let message = within("the call to be forgotten", late).await;
+    names(
+        &message,
+        &[
+            "not held here any more",
+            "may have been finished",
+            "look before",
+        ],
+    );
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
+
+/// A clock that can be broken.
+struct Breaking(AtomicBool);
+
+impl Source for Breaking {
+    fn now(&self) -> SystemTime {
+        assert!(!self.0.load(Ordering::SeqCst), "the clock is broken");
+        SystemTime::now()
+    }
+
+    fn fill(&self, bytes: &mut [u8]) {
+        SystemSource::new().fill(bytes);
+    }
+}
+
+#[tokio::test]
+async fn whatever_breaks_while_a_handler_is_driven_ends_the_call() {
+    let ledger = Arc::<Ledger>::default();
+    let clock = Arc::new(Breaking(AtomicBool::new(false)));
+    let breaks = {
+        let clock = clock.clone();
+        move |cx: Cx, ledger: Books| {
+            // Nothing can be sealed any more, once.
+            clock.0.store(ledger.lines().is_empty(), Ordering::SeqCst);
+            waits(cx, ledger)
+        }
+    };
+    let builder = builder(&ledger, &keys()).tool(Tool::new("breaks", breaks).live());
+    let instance = start(builder.source(clock.clone())).await;
+    let request = first("breaks").meta("refrain/callId", json!("c-1"));
+    let message = instance.send(&request).await.error(200, -32603);
+    names(&message, &["Internal error"]);
+    clock.0.store(false, Ordering::SeqCst);
+    // Nothing of it is left.
+    let asks = instance.send(&request).await.reply();
+    let done = instance.send(&second("breaks", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Ada");
 }

@@ -84,6 +84,38 @@ async fn a_handler_at_work_is_not_cut_by_the_time_that_a_call_may_wait() {
     }
 }
 
+/// Says something whenever it is asked to go on, and does nothing else.
+async fn chats(cx: Cx, ledger: Books) -> Result<String> {
+    let _dropped = Dropped(Arc::clone(&ledger));
+    ledger.write("begun");
+    loop {
+        cx.progress(1.0, None, "still here");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_never_stops_talking_is_stopped() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        round_time: Duration::from_millis(200),
+        ..ServerLimits::default()
+    };
+    let chats = || Tool::new("chats", chats).live();
+    let brief = builder(&ledger, &keys).tool(chats()).limits(limits);
+    let brief = start(brief).await;
+    let message = brief.send(&first("chats")).await.error(200, -32603);
+    names(&message, &["time limit of a round"]);
+    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    ledger.clear();
+    let patient = start(builder(&ledger, &keys).tool(chats())).await;
+    let mut connection = patient.connect().await;
+    connection.send(&first("chats")).await;
+    ledger.has("begun").await;
+    drop(connection);
+    ledger.has("dropped").await;
+}
+
 #[test]
 fn what_cannot_be_built() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());

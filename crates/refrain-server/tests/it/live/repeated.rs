@@ -160,7 +160,7 @@ async fn a_first_request_that_is_at_work_elsewhere_is_not_begun_here() {
 async fn the_first_reply_is_recorded_when_its_client_has_gone() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let log = Arc::new(MemoryReplayLog::new());
-    let (signals, mut said) = crate::support::signals();
+    let (signals, mut said) = signals();
     let build = || {
         let signals = signals.clone();
         let slow = move |cx: Cx, ledger: Books| {

@@ -1,6 +1,7 @@
 //! The rounds of a live call.
 
 use super::*;
+use std::sync::atomic::AtomicBool;
 
 #[tokio::test]
 async fn wrapped_in_steps_each_mutation_is_made_once_over_several_instances() {
@@ -98,5 +99,84 @@ async fn a_cx_that_is_kept_past_its_call_asks_nobody() {
         };
         ledger.has(&said("idea")).await;
         assert_eq!(ledger.lines(), [said("late"), said("idea")], "{tool}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_handler_sees_the_answers_of_a_round_before_its_reply_is_made() {
+    let ledger = Arc::<Ledger>::default();
+    let (signals, mut said) = signals();
+    let let_go = Arc::new(AtomicBool::new(false));
+    let tool = {
+        let (signals, let_go) = (signals.clone(), let_go.clone());
+        move |cx: Cx| {
+            let (signals, let_go) = (signals.clone(), let_go.clone());
+            async move {
+                // Keeps the handler from being polled to the end, at a time of the test's choice.
+                let holds_up = async {
+                    signals.pass().await;
+                    signals.say("held up");
+                    while !let_go.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    std::future::pending::<()>().await;
+                };
+                let one = async {
+                    cx.elicit::<crate::support::Login>("a", "?").await?;
+                    cx.elicit::<crate::support::Login>("c", "?").await
+                };
+                let both =
+                    async { tokio::try_join!(one, cx.elicit::<crate::support::Login>("b", "?")) };
+                tokio::select! {
+                    () = holds_up => Ok("nothing".to_owned()),
+                    both = both => both.map(|(c, b)| c.name + &b.name).map_err(Into::into),
+                }
+            }
+        }
+    };
+    let builder = builder(&ledger, &keys()).tool(Tool::new("held_up", tool).live());
+    let instance = start(builder).await;
+    let asks = instance.send(&first("held_up")).await.reply();
+    assert_eq!(asked(&asks), ["a", "b"]);
+    signals.open();
+    within("the handler", said.recv()).await;
+    // A request with one of two answers comes while the handler is being polled.
+    let mut connection = instance.connect().await;
+    let half = first("held_up").again(&token(&asks), json!({"a": login("x")}));
+    connection.send(&half).await;
+    let begun = async {
+        while instance.server.running() == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within("the request", begun).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let_go.store(true, Ordering::SeqCst);
+    let rest = connection.response().await.reply();
+    assert_eq!(asked(&rest), ["b", "c"], "it went on from the answer first");
+    let all = first("held_up").again(&token(&rest), json!({"b": login("y"), "c": login("z")}));
+    assert_eq!(text(&instance.send(&all).await.reply()), "zy");
+}
+
+#[tokio::test]
+async fn unwrapped_on_an_older_client_each_mutation_is_made_once() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let plain = Tool::new("plain", inline);
+    let instance = start(builder(&ledger, &keys).tool(plain)).await;
+    let session = Session::open(&instance).await;
+    // Registered as live or not: it runs as plain code.
+    for (id, tool) in [(1, "inline"), (2, "plain")] {
+        let mut stream = session.stream(&call(id, tool, json!({}))).await;
+        let asked = stream.next().await;
+        assert_eq!(asked["params"]["message"], "Who are you?");
+        assert_eq!(ledger.lines(), ["mutation 1"]);
+        // Twice: the second finds nothing that waits.
+        for _ in 0..2 {
+            session.post(&filled_in(&asked, "Ada")).await;
+        }
+        let done = stream.next().await;
+        assert_eq!(done["result"]["content"][0]["text"], "Done for Ada.");
+        assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"], "{tool}");
+        ledger.clear();
     }
 }
