@@ -190,6 +190,7 @@ impl Flow {
                 })
             }
         };
+        self.note_failure(&event);
         self.end();
         event
     }
@@ -216,8 +217,17 @@ impl Flow {
         write
     }
 
+    /// A call that has failed is over, unless it is a task, which may be tried again.
+    fn note_failure(&self, event: &Event) {
+        if matches!(event, Event::Fault(_) | Event::Panicked(_)) {
+            let mut state = self.shared.lock();
+            state.over |= !state.is_task();
+        }
+    }
+
     /// Ends the flow. What an attempt that will be repeated has come to is written first, and its asks stay.
     fn end_with(&mut self, event: Event) -> Event {
+        self.note_failure(&event);
         let repeated = match &event {
             Event::Done(Err(error)) => matches!(error.kind(), ErrorKind::Retry),
             Event::Panicked(_) => true,
