@@ -392,7 +392,7 @@ impl Round {
             live: *live,
             sealing: Sealing {
                 flow: parks.flow,
-                binding: self.binding.clone(),
+                binding: self.binding.live(),
                 deadline: parks.deadline,
                 kind: self.kind,
                 output: self.output.clone(),

@@ -15,7 +15,7 @@ use crate::metrics::LiveCount;
 use crate::round::outcome_of;
 use crate::server::Server;
 use jsonschema::Validator;
-use refrain_core::{Binding, FlowId, LiveToken, LogKey, Note, Stats};
+use refrain_core::{FlowId, LiveBinding, LiveToken, LogKey, Note, Stats};
 use refrain_wire::{
     Answers, Ask, CallKind, Incomplete, LogLevel, Reply, RpcError, check_answer_shape,
 };
@@ -81,7 +81,7 @@ enum Said {
 /// What the replies of a parked call are made with.
 pub(crate) struct Sealing {
     pub(crate) flow: FlowId,
-    pub(crate) binding: Binding,
+    pub(crate) binding: LiveBinding,
     pub(crate) deadline: u64,
     pub(crate) kind: CallKind,
     pub(crate) output: Option<Arc<Validator>>,

@@ -139,7 +139,7 @@ async fn a_live_token_is_bound_as_any_other() {
     // Relayed, the caller is the same: the token opens there too.
     let done = instances[1].send(&by(request.clone(), "ada")).await.reply();
     assert_eq!(text(&done), "Ada");
-    clock.forward(3 * 3600);
+    clock.forward(25 * 3600);
     let late = instances[1].send(&by(request, "ada")).await;
     names(&late.error(200, -32602), &["requestState is not valid"]);
 }
