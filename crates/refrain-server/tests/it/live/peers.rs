@@ -1,6 +1,11 @@
 //! Live calls in a fleet: requests are handed to the instance that holds the call.
 
 use super::*;
+use crate::support::Response;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use refrain_server::HttpService;
+use refrain_wire::Draft;
 
 #[tokio::test]
 async fn unwrapped_and_live_each_mutation_is_made_once_over_two_peers() {
@@ -260,7 +265,7 @@ async fn what_a_peer_said_is_good_for_one_request_to_one_peer() {
 }
 
 #[tokio::test]
-async fn what_was_handed_on_once_is_not_handed_on_again() {
+async fn an_instance_of_another_name_does_not_take_what_is_handed_on() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     // Each takes the other for `c`, which holds the call.
     let one = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -274,8 +279,177 @@ async fn what_was_handed_on_once_is_not_handed_on_again() {
     let two = start_on(two, build("b", &to_one), AllowedHosts::local());
     let asks = holder.send(&first("waits")).await.reply();
     for instance in [&one, &two] {
-        // The other does not go by that name, and says so.
+        // The other does not go by that name, and says so: to its peer, not to the client.
         let refused = instance.send(&second("waits", &token(&asks))).await;
-        names(&refused.error(403, -32600), &["Refrain-Relay"]);
+        let message = refused.error(200, -32603);
+        names(
+            &message,
+            &["another instance", "does not take it", "nothing was done"],
+        );
+        assert!(!message.contains("Refrain-Relay"), "{message}");
     }
+}
+
+#[tokio::test]
+async fn a_server_of_another_kind_with_the_same_keys_is_no_peer() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let other = Server::builder("another", "1")
+        .tool(Tool::new("waits", waits).live())
+        .state(ledger.clone())
+        .keys(keys.clone());
+    let other = start(other.peers(Peers::new("c"))).await;
+    let url = format!("http://{}/mcp", other.address);
+    let holder = start(builder(&ledger, &keys).peers(Peers::new("c"))).await;
+    let relaying = builder(&ledger, &keys).peers(Peers::new("a").peer("c", url));
+    let relaying = start(relaying).await;
+    let asks = holder.send(&first("waits")).await.reply();
+    let refused = relaying.send(&second("waits", &token(&asks))).await;
+    names(
+        &refused.error(200, -32603),
+        &["does not take it", "nothing was done"],
+    );
+}
+
+/// What a peer of the name `spy` is asked for is answered with these bytes.
+async fn answered_with(answer: &str) -> Response {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
+    let holder = start(builder(&ledger, &keys).peers(Peers::new("spy"))).await;
+    let peers = Peers::new("a").peer("spy", url);
+    let relaying = start(builder(&ledger, &keys).peers(peers)).await;
+    let asks = holder.send(&first("waits")).await.reply();
+    let mut connection = relaying.connect().await;
+    connection.send(&second("waits", &token(&asks))).await;
+    let (mut stream, _) = spied_on(&spy).await;
+    let written = tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes());
+    within("the answer", written).await.expect("an answer");
+    connection.response().await
+}
+
+fn http(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nRetry-After: 1\r\nSet-Cookie: a=1\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn only_what_an_instance_answers_is_handed_on() {
+    let error = |code: i32| {
+        json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}).to_string()
+    };
+    let busy = answered_with(&http("503 Busy", &error(-32603))).await;
+    assert_eq!(busy.error(503, -32603), "no");
+    assert_eq!(busy.header("retry-after"), Some("1"));
+    assert_eq!(busy.header("set-cookie"), None);
+    let lacking = answered_with(&http("400 Bad Request", &error(-32021))).await;
+    assert_eq!(lacking.error(400, -32021), "no");
+    for (answer, known) in [
+        (http("404 Not Found", &error(-32603)), "nothing was done"),
+        (http("403 Forbidden", &error(-32600)), "nothing was done"),
+        (http("401 Unauthorized", ""), "nothing was done"),
+        (http("400 Bad Request", "<html>"), "nothing was done"),
+        (http("302 Found", ""), "not known"),
+        (http("500 Oh", &error(-32603)), "not known"),
+        (http("503 Busy", "<html>"), "not known"),
+        (http("200 OK", "<html>"), "not known"),
+        (http("200 OK", "{}"), "not known"),
+    ] {
+        let message = answered_with(&answer).await.error(200, -32603);
+        names(&message, &["another instance", "does not take it", known]);
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
+    let holder = start(builder(&ledger, &keys).peers(Peers::new("spy"))).await;
+    let peers = Peers::new("a").peer("spy", url);
+    let relaying = start(builder(&ledger, &keys).peers(peers)).await;
+    let asks = holder.send(&first("waits")).await.reply();
+    for begins in [
+        "",
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n:\n\n",
+    ] {
+        let mut connection = relaying.connect().await;
+        connection.send(&second("waits", &token(&asks))).await;
+        let (mut stream, _) = spied_on(&spy).await;
+        let written = tokio::io::AsyncWriteExt::write_all(&mut stream, begins.as_bytes());
+        within("the beginning", written).await.expect("a beginning");
+        if !begins.is_empty() {
+            // It says something, and nothing more.
+            assert_eq!(connection.head().await.status, 200);
+            assert_eq!(connection.piece().await.as_deref(), Some(":"));
+        }
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(91)).await;
+        tokio::time::resume();
+        let message = if begins.is_empty() {
+            connection.response().await.error(200, -32603)
+        } else {
+            let data = loop {
+                // Whatever had begun is ended first.
+                let piece = connection.piece().await.expect("an event");
+                let mut lines = piece.lines();
+                if let Some(data) = lines.find_map(|line| line.strip_prefix("data: ")) {
+                    break data.to_owned();
+                }
+            };
+            let event: Value = serde_json::from_str(&data).expect("JSON");
+            event["error"]["message"]
+                .as_str()
+                .expect("a message")
+                .to_owned()
+        };
+        names(&message, &["does not answer", "not known", "again"]);
+    }
+}
+
+#[tokio::test]
+async fn the_server_of_a_draft_hands_nothing_on() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let known = [
+        ("a", "http://127.0.0.1:9/mcp"),
+        ("b", "http://127.0.0.1:9/mcp"),
+    ];
+    let server = |name: &str| {
+        let all = known.iter();
+        let peers = all.fold(Peers::new(name), |peers, (name, url)| {
+            peers.peer(*name, *url)
+        });
+        let server = builder(&ledger, &keys).peers(peers).build();
+        HttpService::of_draft(
+            Draft::Second,
+            server.expect("a server"),
+            AllowedHosts::local(),
+        )
+    };
+    let (holder, other) = (server("a"), server("b"));
+    let send = async |service: &HttpService, more: Value| {
+        let mut params = json!({"name": "waits", "arguments": {}});
+        for (name, value) in more.as_object().expect("an object") {
+            params[name] = value.clone();
+        }
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let request = http::Request::post(Draft::Second.path())
+            .header("Host", "localhost")
+            .header("Content-Type", "application/json")
+            .body(Full::<Bytes>::new(body.to_string().into()));
+        let response = service.handle(request.expect("a request")).await;
+        let body = response.into_body().collect().await.expect("a body");
+        serde_json::from_slice::<Value>(&body.to_bytes()).expect("JSON")
+    };
+    let asks = send(&holder, json!({})).await;
+    let state = &asks["result"]["requestState"];
+    let answers = json!({"requestState": state, "inputResponses": {"name": login("Ada")}});
+    let refused = send(&other, answers.clone()).await;
+    let message = refused["error"]["message"].as_str().expect("an error");
+    names(message, &["another instance", "not handed on", "call anew"]);
+    assert_eq!(ledger.lines(), ["begun"]);
+    let done = send(&holder, answers).await;
+    assert_eq!(done["result"]["content"][0]["text"], "Ada", "{done}");
 }
