@@ -6,7 +6,7 @@ use crate::auth::Caller;
 use crate::catalog::{RegisteredTemplate, RegisteredTool, written};
 use crate::dispatch::{Begin, no_place};
 use crate::handler::{Run, Start as StartHandler};
-use crate::live::{LiveFlow, LivePlace, Recipe, Wishes};
+use crate::live::{LiveCaller, LiveFlow, LivePlace, NoLivePlace, Recipe, Wishes};
 use crate::metrics::TargetCounts;
 use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
@@ -119,12 +119,13 @@ pub(crate) enum Token {
 }
 
 /// Where a flow waits while its client is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Home<'a> {
     /// With the client: each round is a request of its own.
     Client,
-    /// In memory: what is asked goes out while the round goes on, as [`RoundEvent::Asks`](super::RoundEvent::Asks).
-    Memory,
+    /// In memory: what is asked goes out while the round goes on, as [`RoundEvent::Asks`](super::RoundEvent::Asks). The key is
+    /// that of the client's session.
+    Memory(&'a Arc<str>),
 }
 
 /// Begins a round of a call.
@@ -132,7 +133,7 @@ pub(crate) fn begin(
     server: &Server,
     call: &Call<'_>,
     token: Token,
-    home: Home,
+    home: Home<'_>,
     caller: Caller,
     headers: Option<&HeaderMap>,
 ) -> Begin {
@@ -153,7 +154,7 @@ fn try_begin(
     server: &Server,
     call: &Call<'_>,
     from: Token,
-    home: Home,
+    home: Home<'_>,
     caller: Caller,
     headers: Option<&HeaderMap>,
     tally: &mut Tally,
@@ -189,7 +190,7 @@ fn try_begin(
         &call.target,
         arguments.as_ref(),
     );
-    let parks = home == Home::Client && target.is_live();
+    let parks = matches!(home, Home::Client) && target.is_live();
     let mut start = match &call.state {
         None => {
             let first = sealer.first(&binding, call.meta.call_id.as_deref());
@@ -256,7 +257,7 @@ fn try_begin(
         Target::Tool(tool) => seed(server, call, tool, &principal)?,
         _ => None,
     };
-    let in_memory = parks || home == Home::Memory;
+    let in_memory = parks || matches!(home, Home::Memory(_));
     let seed = seed.filter(|_| !in_memory);
     let parks = parks.then(|| Parks {
         flow: start.flow(),
@@ -264,6 +265,10 @@ fn try_begin(
         has_call_id: call.meta.call_id.is_some(),
         wishes: wishes(call),
     });
+    let live_place = match in_memory {
+        true => Some(enter_live(server, home, &principal)?),
+        false => None,
+    };
     let env = Env {
         principal,
         uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
@@ -279,8 +284,7 @@ fn try_begin(
         can_detach: seed.is_some(),
     };
     let arguments = arguments.unwrap_or_else(|| json!({}));
-    let (flow, live, place) = if in_memory {
-        let live_place = enter_live(server, parks.is_some())?;
+    let (flow, live, place) = if let Some(live_place) = live_place {
         let recipe = Recipe {
             target,
             name: call.target.to_string(),
@@ -351,14 +355,25 @@ fn refuse(server: &Server, tally: &Tally, reason: OpenError) -> RpcError {
 
 /// Takes a place for a call whose home is memory. One that would be parked is not begun by an instance that is on its way
 /// out; one of an older client is drained as any call that runs.
-fn enter_live(server: &Server, parks: bool) -> Result<LivePlace, Begin> {
+fn enter_live(server: &Server, home: Home<'_>, principal: &Principal) -> Result<LivePlace, Begin> {
+    let parks = matches!(home, Home::Client);
     if parks && (server.is_draining() || server.0.live.is_closed()) {
         return Err(Begin::Busy(RpcError::internal(
             "this instance is stopping, and takes no live calls on; call again",
         )));
     }
-    let place = server.0.live_places.enter();
-    place.ok_or_else(|| Begin::Busy(no_place(server.0.limits.live_calls, "live calls")))
+    let caller = match (principal.id(), home) {
+        (Some(id), _) => Some(LiveCaller::Principal(id.into())),
+        (None, Home::Memory(session)) => Some(LiveCaller::Session(session.clone())),
+        (None, Home::Client) => None,
+    };
+    let place = server.0.live_places.enter(caller);
+    place.map_err(|none| {
+        Begin::Busy(match none {
+            NoLivePlace::Full(most) => no_place(most, "live calls"),
+            NoLivePlace::FullForCaller(most) => no_place(most, "live calls of one caller"),
+        })
+    })
 }
 
 /// What a task is made of, if the client knows tasks and the server has a store for them.
