@@ -122,7 +122,9 @@ pub enum RoundEvent {
     /// The handler has something to tell the client before the reply.
     Notes(Vec<Note>),
     /// In a call whose home is memory: the handler asks these under their keys, and needs no answer any more under those
-    /// that are withdrawn. It goes on when an answer comes.
+    /// that are withdrawn. It goes on when an answer comes. Older clients have such calls; no round that can be had from
+    /// outside is of one.
+    #[doc(hidden)]
     Asks {
         /// What is new.
         asks: Vec<(String, Ask)>,

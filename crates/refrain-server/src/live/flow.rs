@@ -17,6 +17,7 @@ use crate::server::Server;
 use refrain_core::{AskError, Env, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
 use refrain_wire::{Ask, RpcError};
 use serde_json::Value;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,12 +26,21 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
 /// An answer for a live call: what the client says to what was asked under this key.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct LiveAnswer {
     /// The key that it was asked under.
     pub(crate) key: String,
     /// The JSON text of the client's result, or why the client cannot answer.
     pub(crate) answer: Result<String, String>,
+}
+
+/// What a person said is nobody's business.
+impl fmt::Debug for LiveAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveAnswer")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a live flow reports.
@@ -197,10 +207,6 @@ impl LiveFlow {
     fn reported(&mut self, event: Event) -> Option<LiveEvent> {
         match event {
             Event::Write(write) => self.published(write),
-            Event::Detach => {
-                self.flow.stay("a live call cannot become a task".into());
-                None
-            }
             event => Some(LiveEvent::Over(Box::new(event))),
         }
     }

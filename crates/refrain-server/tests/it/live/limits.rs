@@ -30,6 +30,48 @@ async fn live_calls_are_limited_in_number_and_in_time() {
 }
 
 #[tokio::test]
+async fn live_calls_of_one_caller_are_limited() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        live_calls_each: 1,
+        ..ServerLimits::default()
+    };
+    let tokens = BearerTokens::new()
+        .with("ada", "secret-of-ada")
+        .with("bob", "secret-of-bob");
+    let builder = || builder(&ledger, &keys).limits(limits.clone());
+    let instance = start(builder().authenticator(tokens)).await;
+    let by = |request: Request, who: &str| {
+        request.header("Authorization", &format!("Bearer secret-of-{who}"))
+    };
+    let asks = instance.send(&by(first("waits"), "ada")).await.reply();
+    let refused = instance.send(&by(first("waits"), "ada")).await;
+    let message = refused.error(503, -32603);
+    names(&message, &["limit of 1 live calls of one caller"]);
+    // Others are not held up, and neither is the call that is there.
+    instance.send(&by(first("waits"), "bob")).await.reply();
+    let done = instance
+        .send(&by(second("waits", &token(&asks)), "ada"))
+        .await;
+    assert_eq!(text(&done.reply()), "Ada");
+    instance.send(&by(first("waits"), "ada")).await.reply();
+    // Who has no name is known by the session, or not at all.
+    let instance = start(builder()).await;
+    for _ in 0..2 {
+        instance.send(&first("waits")).await.reply();
+        let session = Session::open(&instance).await;
+        let mut stream = session.stream(&call(1, "waits", json!({}))).await;
+        let asked = stream.next().await;
+        let refused = session.post(&call(2, "waits", json!({}))).await;
+        assert_eq!(refused.status, 503, "{refused:?}");
+        session.post(&filled_in(&asked, "Ada")).await;
+        stream.rest().await;
+        let mut stream = session.stream(&call(3, "waits", json!({}))).await;
+        assert_eq!(stream.next().await["method"], "elicitation/create");
+    }
+}
+
+#[tokio::test]
 async fn the_work_of_a_live_handler_is_limited_as_that_of_any_round() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
@@ -125,6 +167,12 @@ fn what_cannot_be_built() {
     names(&why(build().tool(both)), &["\"both\"", "live", "task"]);
     let no_keys = Server::builder("x", "1").peers(Peers::new("a"));
     assert!(matches!(no_keys.build(), Err(BuildError::PeersNeedKeys)));
+    let peers = Peers::new("a").peer("b", "http://b/mcp?key=secret");
+    let shown = format!("{peers:?}");
+    assert!(
+        !shown.contains("secret") && shown.contains("\"b\""),
+        "{shown}"
+    );
     for (peers, words) in [
         (Peers::new(""), ["\"\"", "1 to 200"]),
         (Peers::new("a b"), ["\"a b\"", "spaces"]),
