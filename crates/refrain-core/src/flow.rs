@@ -22,6 +22,7 @@ mod env;
 mod mark;
 mod memory;
 mod reply;
+mod rest;
 mod signal;
 mod start;
 mod state;

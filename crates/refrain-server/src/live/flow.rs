@@ -11,6 +11,7 @@
 
 use super::calls::{Closed, stopping};
 use super::places::LivePlace;
+use crate::alarm::{Alarm, instant_of};
 use crate::load::Place;
 use crate::round::{Target, run_handler};
 use crate::server::Server;
@@ -18,12 +19,10 @@ use refrain_core::{AskError, Env, Event, Fault, Flow, Note, Snapshot, Start, Sta
 use refrain_wire::{Ask, RpcError};
 use serde_json::Value;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// An answer for a live call: what the client says to what was asked under this key.
 #[derive(Clone)]
@@ -94,7 +93,7 @@ pub(crate) struct LiveFlow {
     last: Option<Event>,
     /// What earlier runs of a handler in the explicit style did.
     before: Stats,
-    sleep: Option<Pin<Box<Sleep>>>,
+    alarm: Alarm,
     /// When the call is given up, if it rests.
     ends: Option<Instant>,
     /// Tells a call that rests when the instance is on its way out.
@@ -126,7 +125,7 @@ impl LiveFlow {
             explicit: None,
             last: None,
             before: Stats::default(),
-            sleep: None,
+            alarm: Alarm::default(),
             ends: Instant::now().checked_add(server.0.limits.live_time),
             closed: None,
             works_until: None,
@@ -286,23 +285,8 @@ impl LiveFlow {
             }
             self.works_until
         };
-        let wake = self.flow.wake_at().map(|at| {
-            let wait = at.duration_since(self.server.0.source.now());
-            now + wait.unwrap_or_default()
-        });
-        let Some(first) = [limit, wake].into_iter().flatten().min() else {
-            return Poll::Pending;
-        };
-        let sleep = self
-            .sleep
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(first)));
-        if sleep.deadline() != first {
-            sleep.as_mut().reset(first);
-        }
-        if sleep.as_mut().poll(cx).is_ready() {
-            // It was due at once: look again.
-            cx.waker().wake_by_ref();
-        }
+        let wake = instant_of(self.flow.wake_at(), &*self.server.0.source, now);
+        self.alarm.set([limit, wake], cx);
         Poll::Pending
     }
 

@@ -97,7 +97,7 @@ async fn first_requests_that_come_at_once_are_one_call() {
         move |cx: Cx, ledger: Books| {
             arrived.fetch_add(1, Ordering::SeqCst);
             let begun = Instant::now();
-            while arrived.load(Ordering::SeqCst) % AT_ONCE != 0 {
+            while !arrived.load(Ordering::SeqCst).is_multiple_of(AT_ONCE) {
                 assert!(begun.elapsed() < Duration::from_secs(20), "nobody came");
                 std::thread::yield_now();
             }
