@@ -494,7 +494,7 @@ impl ServerBuilder {
         let remotes = Remotes::new(self.peers)?;
         let live = LiveCalls::new(remotes.name.as_deref(), &*self.source);
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
-        let live_places = LivePlaces::new(self.limits.live_calls);
+        let live_places = LivePlaces::new(self.limits.live_calls, self.limits.live_calls_each);
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
         let shared = self.metrics.take();
         let metrics = shared.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version));

@@ -21,7 +21,10 @@ pub struct ServerLimits {
     /// Calls whose home is memory, those of older clients and of live tools; one more is answered with HTTP 503. Default
     /// 1024.
     pub live_calls: usize,
-    /// Time of one such call, from its beginning to its end, however long a person thinks. Default one hour.
+    /// Such calls of one caller who is known by name, or of one session of an older client; one more is answered with HTTP
+    /// 503. Default 128.
+    pub live_calls_each: usize,
+    /// Time of one such call, however long a person thinks: one that waits for an answer then is given up. Default one hour.
     pub live_time: Duration,
     /// Time that running calls are given when the server is told to stop. Default 30 seconds.
     pub drain_time: Duration,
@@ -85,6 +88,7 @@ impl Default for ServerLimits {
             shed_above: 768,
             round_time: Duration::from_secs(60),
             live_calls: 1024,
+            live_calls_each: 128,
             live_time: Duration::from_secs(3600),
             drain_time: Duration::from_secs(30),
             drain_grace: Duration::from_secs(1),

@@ -147,8 +147,9 @@ impl Server {
         self.0.hub.close();
     }
 
-    /// Gives up the live calls that wait here for an answer, and takes no more on: nobody can come back for them. Whoever
-    /// serves the server in a way of their own says so when they take no more connections.
+    /// Gives up the calls in memory that wait here for an answer, of live tools and of older clients, and takes no live tools
+    /// on any more: nobody can come back for them. Whoever serves the server in a way of their own says so when they take no
+    /// more connections.
     pub fn close_live(&self) {
         self.0.live.close();
     }

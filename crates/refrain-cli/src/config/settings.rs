@@ -86,6 +86,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     number(SHED_ABOVE, 0, "three quarters of concurrent_calls if not set", |c| Size(&mut c.limits.shed_above)),
     number("limits.round_seconds", 1, "then: cut with the open asks, or an error", |c| Seconds(&mut c.limits.round_time)),
     number("limits.live_calls", 0, "kept in memory for live tools and older clients; one more: HTTP 503", |c| Size(&mut c.limits.live_calls)),
+    number("limits.live_calls_each", 0, "of one caller who is known by name, or of one session; one more: HTTP 503", |c| Size(&mut c.limits.live_calls_each)),
     number("limits.live_seconds", 1, "one of them, however long a person thinks; then: an error", |c| Seconds(&mut c.limits.live_time)),
     number("limits.idle_seconds", 1, "a connection that sends nothing: closed, after twice this at most", |c| Seconds(&mut c.limits.idle_time)),
     number("limits.drain_seconds", 0, "for what still runs when told to stop", |c| Seconds(&mut c.limits.drain_time)),

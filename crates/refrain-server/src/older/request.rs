@@ -214,7 +214,14 @@ impl Server {
         let agreed = session.agreed(known.level);
         if let Some(kind) = CallKind::from_method(method) {
             let begun = match decode_older_call(kind, params, agreed) {
-                Ok(call) => begin(self, &call, Token::Sent, Home::Memory, caller, None),
+                Ok(call) => begin(
+                    self,
+                    &call,
+                    Token::Sent,
+                    Home::Memory(&session.key),
+                    caller,
+                    None,
+                ),
                 Err(error) => Begin::Refused(error),
             };
             return (kind.method(), begun);
