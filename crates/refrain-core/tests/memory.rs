@@ -44,7 +44,7 @@ async fn published(flow: &mut Flow) -> Write {
     match go_on(flow).await {
         Some(Event::Write(write)) => {
             flow.written();
-            write
+            *write
         }
         other => panic!("expected asks, got {other:?}"),
     }

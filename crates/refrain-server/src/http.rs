@@ -36,8 +36,7 @@ use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
 use refrain_wire::{
-    Call, Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, parse, read_call,
-    write_reply,
+    Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_reply,
 };
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -70,6 +69,20 @@ pub struct HttpService {
     draft: Option<Draft>,
     /// The request of a draft that is being answered.
     exchange: Option<Arc<DraftExchange>>,
+}
+
+/// Why a body is not answered as a request of the ratified revision.
+enum Unread {
+    /// It is of an earlier one.
+    Older,
+    /// There is no request in it, or a wrong one.
+    Refused(Box<Response<Body>>),
+}
+
+impl From<Response<Body>> for Unread {
+    fn from(response: Response<Body>) -> Self {
+        Self::Refused(Box::new(response))
+    }
 }
 
 impl HttpService {
@@ -114,7 +127,7 @@ impl HttpService {
         }
         if parts.method != Method::POST {
             return match self.authenticate(&parts.headers).await {
-                Ok(caller) => self.about_session(&parts, caller, Busy::new(pulse)).await,
+                Ok(caller) => Box::pin(self.about_session(&parts, caller, Busy::new(pulse))).await,
                 Err(refused) => self.turn_away(&refused, &[]),
             };
         }
@@ -140,8 +153,8 @@ impl HttpService {
                     .await
             }
             Some(draft) => {
-                self.respond_in(draft, &parts.headers, &heads, &bytes, caller, busy)
-                    .await
+                let respond = self.respond_in(draft, &parts.headers, &heads, &bytes, caller, busy);
+                Box::pin(respond).await
             }
         }
     }
@@ -243,13 +256,12 @@ impl HttpService {
         relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
-        let call = read_call(bytes);
-        if call.is_none() && older::is_older(headers, bytes) {
-            return self.respond_older(headers, bytes, caller, busy).await;
-        }
-        let (id, request) = match self.read(heads, bytes, call) {
+        let (id, request) = match self.read(headers, heads, bytes) {
             Ok(read) => read,
-            Err(refusal) => return *refusal,
+            Err(Unread::Older) => {
+                return Box::pin(self.respond_older(headers, bytes, caller, busy)).await;
+            }
+            Err(Unread::Refused(refusal)) => return *refusal,
         };
         let method = request.method();
         let server = &self.server;
@@ -285,7 +297,7 @@ impl HttpService {
             }
             Begin::Relay(relay) => {
                 let request = (headers, bytes);
-                self.hand_on(id, *relay, relayed, request, busy).await
+                Box::pin(self.hand_on(id, *relay, relayed, request, busy)).await
             }
             Begin::Busy(error) => self.busy(Some(id), &error),
         }
@@ -302,26 +314,27 @@ impl HttpService {
     /// Reads a request and checks what it says about itself.
     fn read<'a>(
         &self,
+        headers: &HeaderMap,
         heads: &Heads<'_>,
         bytes: &'a [u8],
-        call: Option<(Id<'a>, Call<'a>)>,
-    ) -> Result<(Id<'a>, Request<'a>), Box<Response<Body>>> {
-        let (id, method, request) = match call {
+    ) -> Result<(Id<'a>, Request<'a>), Unread> {
+        let (id, method, request) = match read_call(bytes) {
             Some((id, call)) => {
                 let method = Cow::Borrowed(call.kind.method());
                 (id, method, Ok(Request::Call(call)))
             }
+            None if older::is_older(headers, bytes) => return Err(Unread::Older),
             None => match parse(bytes) {
                 Ok(Message::Request { id, method, params }) => {
                     let request = Request::decode(&self.server, &method, params);
                     (id, method, request)
                 }
-                Ok(Message::Notification { .. }) => return Err(Box::new(accepted())),
+                Ok(Message::Notification { .. }) => return Err(accepted().into()),
                 Err(rejection) => {
                     let id = rejection.id.as_deref().and_then(Id::from_raw);
                     let (error, status) = (&rejection.error, StatusCode::BAD_REQUEST);
                     let response = self.refuse(Refusal::error(error.code), status, id, error);
-                    return Err(Box::new(response));
+                    return Err(response.into());
                 }
             },
         };
@@ -336,7 +349,8 @@ impl HttpService {
             })
             .map_err(|error| {
                 let refusal = Refusal::error(error.code);
-                Box::new(self.refuse(refusal, status(error.code), Some(id), &error))
+                self.refuse(refusal, status(error.code), Some(id), &error)
+                    .into()
             })
     }
 

@@ -47,7 +47,8 @@ fn request(method: &str, params: Value, tasks: bool) -> Value {
 /// A result of the ratified revision as it comes back through a draft.
 fn result_through(draft: Draft, request: &Value, result: Value) -> Value {
     let (_, ours, theirs) = there_and_back(draft, request);
-    let reply = json!({"jsonrpc": "2.0", "id": 7, "result": result});
+    let mut reply = json!({"jsonrpc": "2.0", "id": 7});
+    reply["result"] = result;
     told(&theirs, &ours, reply.to_string().as_bytes())["result"].take()
 }
 

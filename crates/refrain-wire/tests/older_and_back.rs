@@ -11,9 +11,9 @@ use refrain_wire::{
     Content, ElicitAnswer, Field, Form, Icon, Id, ListResult, Listed, LogLevel, PromptArgument,
     PromptInfo, PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo,
     ResourceLink, ResourceTemplateInfo, ResultBody, Revision, Role, Root, RootsAnswer, RpcError,
-    SamplingAnswer, SamplingParams, ToolAnnotations, ToolInfo, ToolResult, check_answer_shape,
-    decode_initialize, decode_older_call, parse_response, write_ask, write_older_error,
-    write_older_reply,
+    SamplingAnswer, SamplingParams, TaskSupport, ToolAnnotations, ToolExecution, ToolInfo,
+    ToolResult, check_answer_shape, decode_initialize, decode_older_call, parse_response,
+    write_ask, write_older_error, write_older_reply,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -211,27 +211,35 @@ fn tools(revision: Revision) -> impl Strategy<Value = ToolInfo> {
         option::of(texts()),
     );
     let schemas = (objects(), since(revision, SECOND, output));
+    let execution = prop_oneof![
+        Just(TaskSupport::Forbidden),
+        Just(TaskSupport::Optional),
+        Just(TaskSupport::Required),
+    ]
+    .prop_map(|task_support| ToolExecution { task_support });
+    let execution = since(revision, THIRD, execution);
     (
         names,
         schemas,
         annotations,
-        icons(revision),
+        (icons(revision), execution),
         metas(revision),
     )
-        .prop_map(
-            |((name, title, description), (input, output_schema), annotations, icons, meta)| {
-                ToolInfo {
-                    name,
-                    title,
-                    description,
-                    input_schema: Value::Object(input),
-                    output_schema,
-                    annotations,
-                    icons,
-                    meta,
-                }
-            },
-        )
+        .prop_map(|(names, schemas, annotations, (icons, execution), meta)| {
+            let (name, title, description) = names;
+            let (input, output_schema) = schemas;
+            ToolInfo {
+                name,
+                title,
+                description,
+                input_schema: Value::Object(input),
+                output_schema,
+                annotations,
+                icons,
+                execution,
+                meta,
+            }
+        })
 }
 
 fn prompts(revision: Revision) -> impl Strategy<Value = PromptInfo> {
@@ -645,10 +653,12 @@ fn lost_structured_content_that_is_no_object_and_all_of_it_in_the_first() {
 }
 
 #[test]
-fn lost_icons_before_the_third() {
+fn lost_icons_and_whether_a_tool_may_be_a_task_before_the_third() {
     let icons = || vec![Icon::new("https://example.com/i.png")];
+    let task_support = TaskSupport::Optional;
     let tool = ToolInfo {
         icons: icons(),
+        execution: Some(ToolExecution { task_support }),
         ..ToolInfo::default()
     };
     let prompt = PromptInfo {
@@ -669,7 +679,9 @@ fn lost_icons_before_the_third() {
     };
     for revision in Revision::ALL {
         let has = revision == THIRD;
-        assert_eq!(!listed(revision, from_ref(&tool))[0].icons.is_empty(), has);
+        let tools = listed(revision, from_ref(&tool));
+        assert_eq!(!tools[0].icons.is_empty(), has);
+        assert_eq!(tools[0].execution.is_some(), has);
         assert_eq!(
             !listed(revision, from_ref(&prompt))[0].icons.is_empty(),
             has

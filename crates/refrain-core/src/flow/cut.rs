@@ -197,7 +197,9 @@ impl State {
         if self.publishes() {
             self.ended = true;
             let now = env.source.now();
-            return Ok(Event::Write(self.write_explicit(flow, now, asked, asks)));
+            return Ok(Event::Write(
+                self.write_explicit(flow, now, asked, asks).into(),
+            ));
         }
         Ok(Event::Cut(self.set_down(flow, asks, asked)))
     }

@@ -31,7 +31,7 @@ pub enum Event {
     /// In a task: write this before anything else. What comes next is said in it. In a flow whose home is memory there is
     /// nothing to write, but asks to publish or to withdraw: call [`Flow::written`], and poll again unless the
     /// flow [is over](Flow::is_over).
-    Write(Write),
+    Write(Box<Write>),
     /// The handler returned. The flow is over.
     Done(Result<Outcome, Error>),
     /// A mistake of the author, or a limit passed. The flow is over.
@@ -128,7 +128,7 @@ impl Flow {
                 if self.restless >= IN_PLACE {
                     self.restless = 0;
                     if self.at_rest(|rest, state| rest.in_passing(state)) {
-                        return Poll::Ready(Event::Write(self.write(Then::GoOn)));
+                        return Poll::Ready(Event::Write(self.write(Then::GoOn).into()));
                     }
                 }
                 if yielding {
@@ -141,7 +141,7 @@ impl Flow {
                 Decision::Wait => return Poll::Pending,
                 Decision::Settle => return Poll::Ready(Event::Settle),
                 Decision::Detach => return Poll::Ready(Event::Detach),
-                Decision::Write(then) => return Poll::Ready(Event::Write(self.write(then))),
+                Decision::Write(then) => return Poll::Ready(Event::Write(self.write(then).into())),
                 Decision::Cut(cut) => {
                     self.end();
                     return Poll::Ready(Event::Cut(cut));
@@ -215,7 +215,7 @@ impl Flow {
         let write = repeated && self.shared.lock().is_unwritten();
         let event = if write {
             self.last = Some(Box::new(event));
-            Event::Write(self.shared.write(Then::GoOn, Withdraw::Nothing))
+            Event::Write(self.shared.write(Then::GoOn, Withdraw::Nothing).into())
         } else {
             event
         };

@@ -205,7 +205,7 @@ impl LiveFlow {
     /// What an event comes to. `None`: the flow goes on.
     fn reported(&mut self, event: Event) -> Option<LiveEvent> {
         match event {
-            Event::Write(write) => self.published(write),
+            Event::Write(write) => self.published(*write),
             event => Some(LiveEvent::Over(Box::new(event))),
         }
     }

@@ -183,7 +183,7 @@ impl Worked {
                     Event::Notes(_) | Event::Detach => {}
                     Event::Crashed => return Ok(()),
                     Event::Write(write) => {
-                        if self.write(running, &mut clocks, write).await? {
+                        if self.write(running, &mut clocks, *write).await? {
                             return Ok(());
                         }
                     }

@@ -90,7 +90,9 @@ impl Drop for Spoken {
 }
 
 fn request(method: &str, params: Value) -> Value {
-    json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
+    let mut request = json!({"jsonrpc": "2.0", "id": 7, "method": method});
+    request["params"] = params;
+    request
 }
 
 /// Waits until so many wait for the result of a task: another finds no place.
