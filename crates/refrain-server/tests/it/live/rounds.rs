@@ -1,7 +1,9 @@
 //! The rounds of a live call.
 
 use super::*;
+use refrain_core::Source;
 use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 
 #[tokio::test]
 async fn wrapped_in_steps_each_mutation_is_made_once_over_several_instances() {
@@ -102,59 +104,104 @@ async fn a_cx_that_is_kept_past_its_call_asks_nobody() {
     }
 }
 
+/// A clock that holds up whoever looks at it for the n-th time, once it was told to.
+#[derive(Default)]
+struct Holding {
+    looks: AtomicUsize,
+    holds: AtomicBool,
+    let_go: AtomicBool,
+}
+
+impl Source for Holding {
+    fn now(&self) -> SystemTime {
+        let one_less = |looks: usize| looks.checked_sub(1);
+        if self
+            .looks
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+            == Ok(1)
+        {
+            self.holds.store(true, Ordering::SeqCst);
+            // Not for ever: it may be the thread that all timers wait for.
+            let begun = std::time::Instant::now();
+            let short = || begun.elapsed() < Duration::from_millis(300);
+            while !self.let_go.load(Ordering::SeqCst) && short() {
+                std::thread::yield_now();
+            }
+        }
+        SystemTime::now()
+    }
+
+    fn fill(&self, bytes: &mut [u8]) {
+        SystemSource::new().fill(bytes);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_handler_sees_the_answers_of_a_round_before_its_reply_is_made() {
+    // At some of these looks the handler was polled, and nobody has seen yet that it rests.
+    for looks in 1..=12 {
+        sees_the_answers_when_held_up(looks).await;
+    }
+}
+
+async fn sees_the_answers_when_held_up(looks: usize) {
     let ledger = Arc::<Ledger>::default();
-    let (signals, mut said) = signals();
-    let let_go = Arc::new(AtomicBool::new(false));
+    let (signals, _said) = signals();
+    let clock = Arc::<Holding>::default();
     let tool = {
-        let (signals, let_go) = (signals.clone(), let_go.clone());
+        let (signals, clock) = (signals.clone(), clock.clone());
         move |cx: Cx| {
-            let (signals, let_go) = (signals.clone(), let_go.clone());
+            let (signals, clock) = (signals.clone(), clock.clone());
             async move {
-                // Keeps the handler from being polled to the end, at a time of the test's choice.
-                let holds_up = async {
-                    signals.pass().await;
-                    signals.say("held up");
-                    while !let_go.load(Ordering::SeqCst) {
-                        std::thread::yield_now();
-                    }
-                    std::future::pending::<()>().await;
-                };
                 let one = async {
                     cx.elicit::<crate::support::Login>("a", "?").await?;
                     cx.elicit::<crate::support::Login>("c", "?").await
                 };
-                let both =
-                    async { tokio::try_join!(one, cx.elicit::<crate::support::Login>("b", "?")) };
+                let two = cx.elicit::<crate::support::Login>("b", "?");
+                let both = async { tokio::try_join!(one, two) };
+                // While it sleeps, the clock is looked at whenever the handler has come to rest.
+                let sleeps = cx.sleep(Duration::from_secs(3600));
+                let arms = async {
+                    signals.pass().await;
+                    clock.looks.store(looks, Ordering::SeqCst);
+                    std::future::pending::<()>().await;
+                };
                 tokio::select! {
-                    () = holds_up => Ok("nothing".to_owned()),
+                    biased;
+                    () = sleeps => Ok("nothing".to_owned()),
                     both = both => both.map(|(c, b)| c.name + &b.name).map_err(Into::into),
+                    () = arms => Ok("nothing".to_owned()),
                 }
             }
         }
     };
-    let builder = builder(&ledger, &keys()).tool(Tool::new("held_up", tool).live());
-    let instance = start(builder).await;
-    let asks = instance.send(&first("held_up")).await.reply();
+    let builder = builder(&ledger, &keys()).tool(Tool::new("asks", tool).live());
+    let instance = start(builder.source(clock.clone())).await;
+    let asks = instance.send(&first("asks")).await.reply();
     assert_eq!(asked(&asks), ["a", "b"]);
     signals.open();
-    within("the handler", said.recv()).await;
-    // A request with one of two answers comes while the handler is being polled.
+    let holds = async {
+        while !clock.holds.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    // It may not be looked at so often.
+    let _ = tokio::time::timeout(Duration::from_millis(100), holds).await;
+    // A request with one of two answers comes.
     let mut connection = instance.connect().await;
-    let half = first("held_up").again(&token(&asks), json!({"a": login("x")}));
+    let half = first("asks").again(&token(&asks), json!({"a": login("x")}));
     connection.send(&half).await;
     let begun = async {
         while instance.server.running() == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("the request", begun).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let_go.store(true, Ordering::SeqCst);
+    let _ = tokio::time::timeout(Duration::from_millis(50), begun).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    clock.let_go.store(true, Ordering::SeqCst);
     let rest = connection.response().await.reply();
     assert_eq!(asked(&rest), ["b", "c"], "it went on from the answer first");
-    let all = first("held_up").again(&token(&rest), json!({"b": login("y"), "c": login("z")}));
+    let all = first("asks").again(&token(&rest), json!({"b": login("y"), "c": login("z")}));
     assert_eq!(text(&instance.send(&all).await.reply()), "zy");
 }
 
