@@ -2,8 +2,7 @@
 
 #![no_main]
 
-use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use refrain_fuzz::mutate::mutate;
+use libfuzzer_sys::fuzz_target;
 use refrain_wire::{
     Answers, Ask, AskKind, Call, CallKind, ElicitAnswer, ErrorCode, Id, Incomplete, LogLevel,
     Message, Meta, Rejection, Reply, RootsAnswer, RpcError, SamplingAnswer, SamplingParams,
@@ -55,18 +54,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 // Every other change is one that leaves JSON as JSON.
-fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    if seed.is_multiple_of(2) {
-        return fuzzer_mutate(data, size, max_size);
-    }
-    match mutate(&data[..size], u64::from(seed)) {
-        Some(changed) if changed.len() <= max_size => {
-            data[..changed.len()].copy_from_slice(&changed);
-            changed.len()
-        }
-        _ => fuzzer_mutate(data, size, max_size),
-    }
-});
+refrain_fuzz::mutate_json!();
 
 /// A message was refused: the reason given must be true, and can be sent.
 fn rejected(data: &[u8], rejection: &Rejection) {

@@ -2,8 +2,7 @@
 
 #![no_main]
 
-use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use refrain_fuzz::mutate::mutate;
+use libfuzzer_sys::fuzz_target;
 use refrain_wire::{
     Agreed, Ask, CallKind, Id, LogLevel, Message, Reply, ResultBody, Revision, RpcError,
     decode_initialize, decode_older_call, decode_older_complete, decode_older_list,
@@ -20,18 +19,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    if seed.is_multiple_of(2) {
-        return fuzzer_mutate(data, size, max_size);
-    }
-    match mutate(&data[..size], u64::from(seed)) {
-        Some(changed) if changed.len() <= max_size => {
-            data[..changed.len()].copy_from_slice(&changed);
-            changed.len()
-        }
-        _ => fuzzer_mutate(data, size, max_size),
-    }
-});
+refrain_fuzz::mutate_json!();
 
 fn take(data: &[u8]) {
     let parsed = parse(data);

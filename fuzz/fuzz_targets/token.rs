@@ -17,7 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use libfuzzer_sys::fuzz_target;
 use refrain_core::{
-    Binding, KeyRing, OpenError, Principal, SealError, Sealer, SealerOptions, Snapshot,
+    Binding, KeyRing, LiveToken, OpenError, Principal, SealError, Sealer, SealerOptions, Snapshot,
 };
 use refrain_fuzz::play::encode;
 use refrain_fuzz::source::{Fixed, NOW};
@@ -42,11 +42,19 @@ struct Sealed {
     snapshot: Vec<u8>,
 }
 
+/// The token of a live call.
+struct Held {
+    token: String,
+    call: usize,
+    said: LiveToken,
+}
+
 /// Tokens of two instances and three calls, the same in every run.
 struct World {
     keys: KeyRing,
     calls: Vec<Bound>,
     tokens: Vec<Sealed>,
+    live: Vec<Held>,
 }
 
 fn bind(sealer: &Sealer, call: &Bound) -> Binding {
@@ -93,7 +101,7 @@ fn world() -> &'static World {
                 arguments: None,
             },
         ];
-        let mut tokens = Vec::new();
+        let (mut tokens, mut live) = (Vec::new(), Vec::new());
         for seed in [2, 3] {
             let (sealer, _) = sealer(&keys, seed, "fuzz");
             for (at, call) in calls.iter().enumerate() {
@@ -108,6 +116,20 @@ fn world() -> &'static World {
                     });
                 }
             }
+            for (at, call) in calls.iter().enumerate() {
+                let binding = bind(&sealer, call);
+                let said = LiveToken {
+                    flow: sealer.first(&binding, None).flow(),
+                    round: 2,
+                    holder: "a".repeat(at + 1),
+                    deadline: NOW + 1000,
+                };
+                live.push(Held {
+                    token: sealer.seal_live(&binding.live(), &said),
+                    call: at,
+                    said,
+                });
+            }
             // The second instance seals with a key that came later, and the first one's goes on opening.
             let next = keys.stage(&*source).to_string();
             keys.promote(&next).expect("it was just staged");
@@ -116,6 +138,7 @@ fn world() -> &'static World {
             keys,
             calls,
             tokens,
+            live,
         }
     })
 }
@@ -129,6 +152,15 @@ impl World {
         &self.tokens[usize::from(number) % self.tokens.len()]
     }
 
+    /// One of all tokens, live or not.
+    fn pick_any(&self, number: u8) -> &str {
+        let live = self.live.iter().map(|held| &held.token);
+        let all = self.tokens.iter().map(|sealed| &sealed.token).chain(live);
+        let count = self.tokens.len() + self.live.len();
+        let mut all = all.skip(usize::from(number) % count);
+        all.next().expect("there are as many")
+    }
+
     /// Presents a text for every call: only a token that was sealed for it may open, with what was sealed in it.
     fn present(&self, text: &str) {
         let (sealer, _) = self.sealer();
@@ -138,6 +170,17 @@ impl World {
                 .tokens
                 .iter()
                 .find(|sealed| sealed.call == at && same(&sealed.token, text));
+            let live = sealer.open_live(&bind(&sealer, call), text);
+            let held = self
+                .live
+                .iter()
+                .find(|held| held.call == at && same(&held.token, text));
+            match (live, held) {
+                (Ok(said), Some(held)) => assert_eq!(said, held.said),
+                (Ok(_), None) => panic!("it opens as live, and was never sealed"),
+                (Err(error), Some(_)) => panic!("it is live, and is refused: {error}"),
+                (Err(_), None) => {}
+            }
             match (opened, sealed) {
                 (Ok(snapshot), Some(sealed)) => assert_eq!(encode(&snapshot, ""), sealed.snapshot),
                 (Ok(_), None) => panic!("it opens, and was never sealed"),
@@ -165,7 +208,7 @@ fuzz_target!(|data: &[u8]| {
             let Some((which, tail)) = data.split_first() else {
                 return;
             };
-            let token = URL_SAFE_NO_PAD.decode(&world.pick(*which).token);
+            let token = URL_SAFE_NO_PAD.decode(world.pick_any(*which));
             let mut bytes = token.expect("a token is base64url");
             bytes.truncate(HEADER);
             bytes.extend_from_slice(tail);
@@ -175,7 +218,7 @@ fuzz_target!(|data: &[u8]| {
             let [which, as_text, edits @ ..] = data else {
                 return;
             };
-            let token = &world.pick(*which).token;
+            let token = world.pick_any(*which);
             world.present(&edited(token, as_text & 1 != 0, edits));
         }
         4 => elsewhere(world, data),

@@ -54,9 +54,10 @@ pub fn speak(draft: Draft, data: &[u8]) {
             if let Ok((_, exchange)) = draft.write_request(&request) {
                 let read = exchange.read_reply(text);
                 assert_eq!(is_json(read.as_bytes()), is_json(data));
+                stands(text, &exchange);
             }
-            let _ = draft.write_request(text);
         }
+        let _ = draft.write_request(text);
     }
 }
 
@@ -101,6 +102,21 @@ fn again(draft: Draft, message: &[u8]) {
             read["params"].get(name),
             "{name}"
         );
+    }
+}
+
+/// A task may have any status, and a handler may say anything.
+fn stands(text: &str, exchange: &DraftExchange) {
+    let text = Value::from(text);
+    for reply in [
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"resultType":"complete","taskId":"t","status":{text}}}}}"#
+        ),
+        format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32602,"message":{text}}}}}"#),
+    ] {
+        if let Some(written) = exchange.write_reply(reply.as_bytes()) {
+            one_line(&written);
+        }
     }
 }
 

@@ -80,3 +80,22 @@ fn pieces(text: &[u8]) -> Vec<Range<usize>> {
     }
     pieces
 }
+
+/// Has a target change what comes in: every other change is one that leaves JSON as JSON.
+#[macro_export]
+macro_rules! mutate_json {
+    () => {
+        libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+            if seed.is_multiple_of(2) {
+                return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
+            }
+            match $crate::mutate::mutate(&data[..size], u64::from(seed)) {
+                Some(changed) if changed.len() <= max_size => {
+                    data[..changed.len()].copy_from_slice(&changed);
+                    changed.len()
+                }
+                _ => libfuzzer_sys::fuzzer_mutate(data, size, max_size),
+            }
+        });
+    };
+}

@@ -131,24 +131,28 @@ impl Common {
             )
             .into());
         }
-        let store = StoreUrl::chosen(ready.config.store.take())?.open().await?;
+        let url = StoreUrl::chosen(ready.config.store.take())?;
+        let store = Opened {
+            store: url.open().await?,
+            shared: url.is_shared(),
+        };
         let server = self.server(&ready, &store, explain, None)?;
         let speaking = |draft: &Draft| {
-            let server = self.server(&ready, &store, explain, Some(*draft))?;
-            Ok((*draft, server))
+            let beside = Some((*draft, &server));
+            Ok((*draft, self.server(&ready, &store, explain, beside)?))
         };
         let drafts = drafts.iter().map(speaking);
         let drafts = drafts.collect::<Result<_, Failure>>()?;
         Ok(Servers { server, drafts })
     }
 
-    /// A server with the documents' tools: those of a draft as its document shows them.
+    /// A server with the documents' tools: those of a draft as its document shows them, beside the one of `/mcp`.
     fn server(
         &self,
         ready: &Ready,
-        store: &Arc<dyn Store>,
+        Opened { store, shared }: &Opened,
         explain: Option<&str>,
-        draft: Option<Draft>,
+        draft: Option<(Draft, &Server)>,
     ) -> Result<Server, Failure> {
         let config = &ready.config;
         let ledger = Ledger::open(self.ledger.as_deref())?;
@@ -163,8 +167,11 @@ impl Common {
             .clock_skew(sealing.skew)
             .max_token(sealing.max_token)
             .replay_log(store.clone())
-            .sessions(store.clone())
             .tasks(store.clone(), config.tasks.clone());
+        // What no other instance reads carries no answers between them, and ends no session everywhere.
+        if *shared {
+            builder = builder.sessions(store.clone());
+        }
         match (&ready.keys, draft) {
             (Some(ring), _) => builder = builder.keys(ring.clone()),
             // That there is none was said of the other server.
@@ -173,10 +180,7 @@ impl Common {
         }
         match draft {
             // Its tools are others: neither tokens nor tasks go from one to the other, and peers are of one kind.
-            Some(draft) => {
-                let audience = format!("{}{}", sealing.audience, draft.path());
-                builder = builder.audience(audience).task_space(format!("{draft}:"));
-            }
+            Some((draft, main)) => builder = builder.draft(draft).count_with(main),
             None => {
                 if let Some(peers) = config.peers.peers() {
                     builder = builder.peers(peers);
@@ -190,8 +194,15 @@ impl Common {
         if let Some(instance) = explain {
             builder = builder.explain_as(instance);
         }
+        let draft = draft.map(|(draft, _)| draft);
         Ok(tools::register(builder, ledger, self.accounts, draft).build()?)
     }
+}
+
+/// A store, and whether other instances can use it.
+struct Opened {
+    store: Arc<dyn Store>,
+    shared: bool,
 }
 
 /// The server of an instance, and those that speak drafts.

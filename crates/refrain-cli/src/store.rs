@@ -27,6 +27,11 @@ impl StoreUrl {
         }
     }
 
+    /// Can other instances use it, too?
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.0.starts_with("memory:")
+    }
+
     /// Opens the store, which makes it where it is not there yet.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         store::open(&self.0).await.map_err(|error| {

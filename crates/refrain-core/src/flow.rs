@@ -22,6 +22,7 @@ mod env;
 mod mark;
 mod memory;
 mod reply;
+mod rest;
 mod signal;
 mod start;
 mod state;
@@ -33,7 +34,7 @@ pub use env::{Env, Limits, Pressure};
 pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats, Then, Write};
 pub use start::{Start, StartError};
 
-pub(crate) use mark::{Mark, end_quietly, in_step, is_driving};
+pub(crate) use mark::{Mark, in_step, is_driving};
 pub(crate) use reply::{is_url, no_url};
 pub(crate) use signal::StepSignal;
 pub(crate) use state::{Phase, Shared, SlotId, State};

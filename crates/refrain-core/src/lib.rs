@@ -37,8 +37,8 @@ pub use journal::{Claims, FlowId, Snapshot};
 pub use principal::Principal;
 pub use replay::{Keep, LogError, LogFuture, LogKey, MemoryReplayLog, Recorded, ReplayLog};
 pub use seal::{
-    Binding, KeyId, KeyRing, KeyRingError, KeyState, LiveToken, OpenError, SealError, Sealer,
-    SealerOptions,
+    Binding, KeyId, KeyRing, KeyRingError, KeyState, LiveBinding, LiveToken, OpenError, SealError,
+    Sealer, SealerOptions,
 };
 pub use source::{Source, SystemSource};
 pub use trace::Trace;

@@ -10,7 +10,8 @@
 //! but those of the version, which is checked, is part of the choice of key or of the nonce, so that a token with another
 //! header does not open either.
 //!
-//! A call that is held in memory has a token of the same form, of another version, that names the instance which holds it.
+//! A call that is held in memory has a token of the same form, of another version, that names the instance which holds it;
+//! that it is one is part of what it is bound to, so that neither can be made to look like the other.
 //!
 //! Always true: exactly one key, chosen by its id, is tried for a token; a token that does not open gives no hint
 //! why, except in [`OpenError`], which is for the log.
@@ -21,7 +22,7 @@ mod live;
 
 pub use binding::Binding;
 pub use keyring::{KeyId, KeyRing, KeyRingError, KeyState};
-pub use live::LiveToken;
+pub use live::{LiveBinding, LiveToken};
 
 use crate::journal::{Claims, FlowId, Snapshot};
 use crate::{Principal, Source};

@@ -328,6 +328,8 @@ async fn all_refused(cx: &Cx) {
     assert!(step.unwrap_err().to_string().contains("over"));
     assert!(cx.checkpoint("c", &1).await.is_err());
     assert!(cx.detach().await.is_err());
+    // There is nobody to be woken by.
+    cx.sleep(Duration::from_secs(3600)).await;
     cx.cancelled().await;
 }
 
@@ -347,6 +349,32 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
         let cx = kept.lock().unwrap().take().unwrap();
         all_refused(&cx).await;
         // As from a task that was spawned and lives on.
+        tokio::spawn(async move { all_refused(&cx).await })
+            .await
+            .unwrap();
+    }
+    // So is one that has failed, by a mistake or a panic.
+    for panics in [false, true] {
+        let keep = kept.clone();
+        let fails = handler(move |cx| {
+            let keep = keep.clone();
+            async move {
+                *keep.lock().unwrap() = Some(cx.clone());
+                assert!(!panics, "a panic");
+                let _same = (cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("n", "?"));
+                tokio::task::yield_now().await;
+                ok(0)
+            }
+        });
+        let sealer = world.sealer();
+        let first = sealer.first(&world.binding(&sealer), None);
+        let mut flow = Flow::new(world.env(), Start::first(first, None), &fails);
+        match go_on(&mut flow).await {
+            Some(Event::Fault(_)) if !panics => {}
+            Some(Event::Panicked(_)) if panics => {}
+            other => panic!("expected a failure, got {other:?}"),
+        }
+        let cx = kept.lock().unwrap().take().unwrap();
         tokio::spawn(async move { all_refused(&cx).await })
             .await
             .unwrap();
@@ -372,6 +400,7 @@ async fn a_cx_of_a_round_that_was_set_down_does_not_end_another_call() {
     let other = handler(move |_| {
         let cx = keep.clone();
         async move {
+            cx.sleep(Duration::from_secs(3600)).await;
             ok(cx
                 .elicit::<Num>("stolen", "?")
                 .await

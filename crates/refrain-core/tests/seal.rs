@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
 use proptest::prelude::*;
 use refrain_core::{
-    Binding, KeyRing, KeyState, OpenError, Principal, SealError, Sealer, SealerOptions, Snapshot,
-    SystemSource,
+    Binding, KeyRing, KeyState, LiveToken, OpenError, Principal, SealError, Sealer, SealerOptions,
+    Snapshot, SystemSource,
 };
 use refrain_wire::CallKind;
 use serde_json::{Value, json};
@@ -106,6 +106,103 @@ async fn every_truncation_and_extension_is_refused() {
         );
     }
     assert!(sealer.open(&binding, &format!("{token}{token}")).is_err());
+}
+
+/// What the token of a live call says.
+fn held(sealer: &Sealer, deadline: u64) -> LiveToken {
+    LiveToken {
+        flow: sealer.first(&bind(sealer), Some("c-1")).flow(),
+        round: 2,
+        holder: "a".into(),
+        deadline,
+    }
+}
+
+#[test]
+fn every_bit_of_a_live_token_counts() {
+    let sealer = World::new().sealer();
+    let binding = bind(&sealer);
+    let held = held(&sealer, NOON + 100);
+    let token = sealer.seal_live(&binding.live(), &held);
+    assert!(Sealer::looks_live(&token));
+    assert_eq!(sealer.open_live(&binding, &token).unwrap(), held);
+    let bytes = URL_SAFE_NO_PAD.decode(&token).unwrap();
+    for bit in 0..bytes.len() * 8 {
+        let mut bytes = bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let flipped = URL_SAFE_NO_PAD.encode(&bytes);
+        let expected = match bit / 8 {
+            0 => OpenError::Version,
+            1..5 => OpenError::UnknownKey,
+            _ => OpenError::Seal,
+        };
+        let opened = sealer.open_live(&binding, &flipped);
+        assert_eq!(opened.unwrap_err(), expected, "bit {bit}");
+    }
+    for length in 0..token.len() {
+        assert!(sealer.open_live(&binding, &token[..length]).is_err());
+    }
+    let other = sealer.bind(&Principal::new("bob"), CallKind::Tool, "tool", NONE);
+    let opened = sealer.open_live(&other, &token);
+    assert_eq!(opened.unwrap_err(), OpenError::Seal);
+}
+
+/// The same bytes under another version.
+fn as_version(token: &str, version: u8) -> String {
+    let mut bytes = URL_SAFE_NO_PAD.decode(token).unwrap();
+    bytes[0] = version;
+    URL_SAFE_NO_PAD.encode(&bytes)
+}
+
+#[test]
+fn a_live_token_is_not_made_to_look_like_another_nor_another_like_it() {
+    let sealer = World::new().sealer();
+    let binding = bind(&sealer);
+    let live = sealer.seal_live(&binding.live(), &held(&sealer, NOON + 100));
+    let opened = sealer.open(&binding, &as_version(&live, 1));
+    assert_eq!(opened.unwrap_err(), OpenError::Seal);
+    let journal = as_version(&seal(&sealer), 2);
+    assert!(Sealer::looks_live(&journal));
+    let opened = sealer.open_live(&binding, &journal);
+    assert_eq!(opened.unwrap_err(), OpenError::Seal);
+    let at_rest = URL_SAFE_NO_PAD.decode(as_version(&live, 129)).unwrap();
+    assert_eq!(
+        sealer.open_bytes(b"", at_rest).unwrap_err(),
+        OpenError::Seal
+    );
+}
+
+#[test]
+fn the_form_of_a_live_token_stays() {
+    let sealer = World::new().sealer();
+    let binding = bind(&sealer);
+    let held = held(&sealer, NOON + 100);
+    let token = sealer.seal_live(&binding.live(), &held);
+    assert_eq!(
+        token,
+        "AkHnU4TKijPicuNzblrDiaMMOwNja0nSAAAAAAAAAAAAMnIF7cMBasQOwQ1QaggC-BHenaxDHB6tsxu1sdf2LvtFVvdc5fuScekbaEmU"
+    );
+}
+
+#[test]
+fn a_live_token_is_good_until_its_call_is_given_up() {
+    let clock = Clock::new();
+    let options = SealerOptions::default();
+    let (ttl, skew) = (options.ttl.as_secs(), options.skew.as_secs());
+    let keys = KeyRing::generate(&SystemSource::new());
+    let sealer = Sealer::new(keys, options, clock.clone());
+    let (binding, deadline) = (bind(&sealer), NOON + 10 * ttl);
+    let token = sealer.seal_live(&binding.live(), &held(&sealer, deadline));
+    for (at, expected) in [
+        (NOON - skew - 1, Some(OpenError::NotYetValid)),
+        (NOON - skew, None),
+        (NOON + ttl + skew + 1, None),
+        (deadline + skew, None),
+        (deadline + skew + 1, Some(OpenError::Expired)),
+    ] {
+        clock.set(at);
+        assert_eq!(sealer.open_live(&binding, &token).err(), expected, "{at}");
+    }
 }
 
 proptest! {

@@ -8,20 +8,20 @@ use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::live::{LiveCalls, LivePlaces, PeerRules, Peers, Remotes};
 use crate::load::Load;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Seen};
 use crate::older::Older;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
 use crate::round::RoundHook;
 use crate::server::{Inner, Server};
-use crate::tasks::{TaskOptions, Tasks};
+use crate::tasks::{Space, TaskOptions, Tasks};
 use crate::template::TemplateError;
 use crate::tool::Tool;
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::{SessionStore, TaskStore};
-use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
+use refrain_wire::{CALL_ID_KEY, Cache, Draft, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::{Arc, RwLock};
@@ -135,6 +135,12 @@ pub enum BuildError {
         /// The name.
         name: &'static str,
     },
+    /// A space for tasks that could be taken for another.
+    #[error("the task space {space:?} must have no colon in it")]
+    TaskSpace {
+        /// The space.
+        space: String,
+    },
     /// A limit is zero that cannot be.
     #[error("the limit {limit} must be at least 1")]
     Limit {
@@ -192,6 +198,8 @@ pub struct ServerBuilder {
     task_space: String,
     sessions: Option<Arc<dyn SessionStore>>,
     peers: PeerRules,
+    metrics: Option<Arc<Metrics>>,
+    draft: Option<Draft>,
 }
 
 impl Server {
@@ -225,6 +233,8 @@ impl Server {
             task_space: String::new(),
             sessions: None,
             peers: None,
+            metrics: None,
+            draft: None,
         }
     }
 }
@@ -399,8 +409,8 @@ impl ServerBuilder {
         self
     }
 
-    /// What the names of this server's tools begin with in the task store: with one of its own, it shares the store with
-    /// servers that have other tools of the same names.
+    /// The space that this server's tools have in the task store: with one of its own, it shares the store with servers
+    /// that have other tools of the same names. The tasks of other spaces are not there for its clients.
     pub fn task_space(mut self, space: impl Into<String>) -> Self {
         self.task_space = space.into();
         self
@@ -418,6 +428,20 @@ impl ServerBuilder {
     /// their keys.
     pub fn peers(mut self, peers: Peers) -> Self {
         self.peers = Some(peers);
+        self
+    }
+
+    /// Has what this server does counted among the numbers of another, which tells of both.
+    pub fn count_with(mut self, other: &Server) -> Self {
+        self.metrics = Some(other.0.metrics.clone());
+        self
+    }
+
+    /// The draft that this server is spoken to in. What it says of itself to a client that greets is the draft's; its
+    /// tokens are bound to the draft's path, and its tasks are in a space of the draft's name unless another is set, so that
+    /// neither is good elsewhere though keys and store be shared.
+    pub fn draft(mut self, draft: Draft) -> Self {
+        self.draft = Some(draft);
         self
     }
 
@@ -457,22 +481,29 @@ impl ServerBuilder {
         if self.peers.is_some() && self.keys.is_none() {
             return Err(BuildError::PeersNeedKeys);
         }
+        if let Some(draft) = self.draft {
+            self.sealing.audience.push_str(draft.path());
+            if self.task_space.is_empty() {
+                draft.name().clone_into(&mut self.task_space);
+            }
+        }
+        let space = Space::named(self.task_space.clone());
+        let space = space.ok_or(BuildError::TaskSpace {
+            space: self.task_space,
+        })?;
         let remotes = Remotes::new(self.peers)?;
         let live = LiveCalls::new(remotes.name.as_deref(), &*self.source);
         let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
-        let live_places = LivePlaces::new(self.limits.live_calls);
+        let live_places = LivePlaces::new(self.limits.live_calls, self.limits.live_calls_each);
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
-        let metrics = Metrics::new(
-            &self.info.name,
-            &self.info.version,
-            load.clone(),
-            live_places.clone(),
-            hub.clone(),
-        );
+        let shared = self.metrics.take();
+        let metrics = shared.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version));
+        let drafted_tasks = self.tasks.is_some() && self.draft.is_some_and(Draft::has_tasks);
         let rules = Rules {
             states: self.states,
             once: self.replay_log.is_some(),
             tasks: self.tasks.is_some(),
+            drafted_tasks,
             page_size: self.limits.page_size,
             caches: self.caches,
             metrics: metrics.clone(),
@@ -484,6 +515,11 @@ impl ServerBuilder {
                  them; hand in an .authenticator(..)"
             );
         }
+        metrics.watch(Seen {
+            load: load.clone(),
+            live_places: live_places.clone(),
+            hub: hub.clone(),
+        });
         let keys = self.keys.unwrap_or_else(|| {
             tracing::warn!(
                 "no keys are configured: using one made just now, which no other instance has; \
@@ -503,8 +539,8 @@ impl ServerBuilder {
             sealer: Sealer::new(keys, self.sealing, self.source.clone()),
             tasks: self
                 .tasks
-                .map(|(store, options)| Tasks::new(store, options, self.task_space, &*self.source)),
-            older: Older::new(self.sessions, &self.source),
+                .map(|(store, options)| Tasks::new(store, options, space, &*self.source)),
+            older: Older::new(self.sessions, &self.limits, &self.source),
             source: self.source,
             limits: self.limits,
             load,

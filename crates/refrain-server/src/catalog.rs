@@ -16,7 +16,8 @@ use crate::template::{self, Pattern};
 use crate::tool::Tool;
 use jsonschema::Validator;
 use refrain_wire::{
-    Cache, CallKind, Empty, ListCapability, ListResult, Listed, Reply, RpcError, ServerCapabilities,
+    Cache, CallKind, Empty, ListCapability, ListResult, Listed, Reply, RpcError,
+    ServerCapabilities, TaskSupport, ToolExecution, ToolInfo,
 };
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -54,6 +55,8 @@ pub(crate) struct Rules {
     pub(crate) once: bool,
     /// Is there a task store?
     pub(crate) tasks: bool,
+    /// Do clients learn from the list of tools which may be tasks?
+    pub(crate) drafted_tasks: bool,
     /// Things on one page of a list.
     pub(crate) page_size: usize,
     pub(crate) caches: Caches,
@@ -89,9 +92,18 @@ pub(crate) struct Changed {
 
 pub(crate) struct RegisteredTool {
     pub(crate) tool: Arc<Tool>,
+    /// What is listed, if that is more than the tool says of itself.
+    shown: Option<ToolInfo>,
     pub(crate) arguments: Validator,
     pub(crate) output: Option<Arc<Validator>>,
     pub(crate) headers: Vec<ParamHeader>,
+}
+
+impl RegisteredTool {
+    /// What is listed.
+    fn shown(&self) -> &ToolInfo {
+        self.shown.as_ref().unwrap_or(&self.tool.info)
+    }
 }
 
 pub(crate) struct RegisteredTemplate {
@@ -222,8 +234,20 @@ impl Catalog {
             }
         })?;
         rules.count(&tool.counts, CallKind::Tool, &name);
+        let shown = (rules.drafted_tasks && !tool.live).then(|| {
+            let task_support = if tool.task.required {
+                TaskSupport::Required
+            } else {
+                TaskSupport::Optional
+            };
+            ToolInfo {
+                execution: Some(ToolExecution { task_support }),
+                ..tool.info.clone()
+            }
+        });
         let tool = RegisteredTool {
             tool: tool.clone(),
+            shown,
             arguments,
             output,
             headers,
@@ -312,7 +336,7 @@ impl Catalog {
         let cache = rules.caches.lists[listing as usize];
         match listing {
             Listing::Tools => {
-                let page = self.tools.page(after, size, |tool| &tool.tool.info);
+                let page = self.tools.page(after, size, RegisteredTool::shown);
                 reply(listing, page, cache)
             }
             Listing::Prompts => {
@@ -348,6 +372,7 @@ impl Catalog {
         };
         let resources = !self.resources.is_empty() || !self.templates.is_empty();
         ServerCapabilities {
+            tasks: None,
             tools: list(!self.tools.is_empty(), false),
             prompts: list(!self.prompts.is_empty(), false),
             resources: list(resources, true),

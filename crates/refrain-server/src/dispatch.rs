@@ -121,6 +121,7 @@ impl<'a> Request<'a> {
         if let Self::Task(params) = self {
             params.waits = exchange.waits_for_task();
             params.shows = exchange.shows_task();
+            params.settles = exchange.settles_task();
         }
     }
 

@@ -29,7 +29,7 @@ use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};
 use headers::Heads;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -271,6 +271,9 @@ impl HttpService {
                 self.refuse(refusal, status(error.code), Some(id), &error)
             }
             Begin::Later(later) => match later.await {
+                Ok(Reply::Error(error)) if self.is_to_ask_again(&error) => {
+                    self.busy(Some(id), &error)
+                }
                 Ok(reply) => self.reply(method, id, &reply, None),
                 Err(missing) => self.forbid(id, missing),
             },
@@ -284,13 +287,16 @@ impl HttpService {
                 let request = (headers, bytes);
                 self.hand_on(id, *relay, relayed, request, busy).await
             }
-            Begin::Busy(error) => {
-                let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
-                let second = HeaderValue::from_static("1");
-                response.headers_mut().insert(RETRY_AFTER, second);
-                response
-            }
+            Begin::Busy(error) => self.busy(Some(id), &error),
         }
+    }
+
+    /// Could this instance not wait for a task to the end, because it is to stop?
+    fn is_to_ask_again(&self, error: &RpcError) -> bool {
+        let waits = |exchange: &Arc<DraftExchange>| exchange.waits_for_task();
+        self.exchange.as_ref().is_some_and(waits)
+            && self.server.is_draining()
+            && error.code == ErrorCode::Internal
     }
 
     /// Reads a request and checks what it says about itself.
@@ -356,13 +362,7 @@ impl HttpService {
         outgoing.translate(self.exchange.clone());
         let keep_alive = self.server.0.limits.keep_alive;
         let stream = EventStream::new(outgoing, keep_alive, busy);
-        let mut response = Response::new(Body::events(stream));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, EVENTS);
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        let no = HeaderValue::from_static("no");
-        headers.insert(HeaderName::from_static("x-accel-buffering"), no);
-        response
+        events(Body::events(stream))
     }
 
     fn reply(
@@ -415,6 +415,17 @@ async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: 
         };
         left = rest;
     }
+}
+
+/// An answer whose body is a stream of events.
+fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, EVENTS);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let no = HeaderValue::from_static("no");
+    headers.insert(HeaderName::from_static("x-accel-buffering"), no);
+    response
 }
 
 /// The answer to a message that wants none.

@@ -27,6 +27,7 @@
 //! | `older` | clients of earlier revisions, and their sessions |
 //! | `auth` | who is calling, and what they may do |
 
+mod alarm;
 mod auth;
 mod builder;
 mod catalog;

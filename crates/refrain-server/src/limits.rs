@@ -21,7 +21,10 @@ pub struct ServerLimits {
     /// Calls whose home is memory, those of older clients and of live tools; one more is answered with HTTP 503. Default
     /// 1024.
     pub live_calls: usize,
-    /// Time of one such call, from its beginning to its end, however long a person thinks. Default one hour.
+    /// Such calls of one caller who is known by name, or of one session of an older client; one more is answered with HTTP
+    /// 503. Default 128.
+    pub live_calls_each: usize,
+    /// Time of one such call, however long a person thinks: one that waits for an answer then is given up. Default one hour.
     pub live_time: Duration,
     /// Time that running calls are given when the server is told to stop. Default 30 seconds.
     pub drain_time: Duration,
@@ -49,6 +52,11 @@ pub struct ServerLimits {
     pub resume_time: Duration,
     /// Bytes of such a stream that are kept. Default 1 MiB.
     pub resume_bytes: usize,
+    /// Bytes of all such streams that are kept. Where there are more, those that ended go first, the oldest before the
+    /// others. Default 64 MiB.
+    pub resume_bytes_all: usize,
+    /// Bytes of the answers of one session that wait to be carried to one other instance. Default 8 MiB.
+    pub carried_bytes: usize,
     /// Messages in one batch of an older client. Default 100.
     pub batch: usize,
     /// The limits of one flow.
@@ -61,6 +69,8 @@ impl ServerLimits {
         let nothing = [
             ("page_size", self.page_size == 0),
             ("keep_alive", self.keep_alive.is_zero()),
+            // Counted in whole seconds.
+            ("session_time", self.session_time.as_secs() == 0),
         ];
         match nothing.iter().find(|(_, zero)| *zero) {
             Some((limit, _)) => Err(BuildError::Limit { limit }),
@@ -78,6 +88,7 @@ impl Default for ServerLimits {
             shed_above: 768,
             round_time: Duration::from_secs(60),
             live_calls: 1024,
+            live_calls_each: 128,
             live_time: Duration::from_secs(3600),
             drain_time: Duration::from_secs(30),
             drain_grace: Duration::from_secs(1),
@@ -91,6 +102,8 @@ impl Default for ServerLimits {
             session_time: Duration::from_secs(24 * 3600),
             resume_time: Duration::from_secs(60),
             resume_bytes: 1024 * 1024,
+            resume_bytes_all: 64 * 1024 * 1024,
+            carried_bytes: 8 * 1024 * 1024,
             batch: 100,
             flow: Limits::default(),
         }

@@ -24,7 +24,7 @@ pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow, Recipe};
 pub(crate) use parked::{Attached, AttachedEvent, Sealing, Wishes};
 pub use peers::Peers;
 pub(crate) use peers::{PeerRules, Remotes};
-pub(crate) use places::{LivePlace, LivePlaces};
+pub(crate) use places::{LiveCaller, LivePlace, LivePlaces, NoLivePlace};
 pub(crate) use relay::{
     Relay, RelayError, RelayStream, Relayed, elsewhere, gone, is_stream, unreachable,
 };

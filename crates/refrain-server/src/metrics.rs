@@ -25,7 +25,7 @@ use prometheus_client::registry::{Registry, Unit};
 use refrain_core::{OpenError, Stats};
 use refrain_wire::{AskKind, CallKind, Incomplete, PROTOCOL_VERSION};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use target::Targets;
 
@@ -61,13 +61,19 @@ impl Server {
     }
 }
 
-/// The numbers of one server.
+/// What a server has of what can be seen at any time.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) load: Arc<Load>,
+    pub(crate) live_places: Arc<LivePlaces>,
+    pub(crate) hub: Arc<Hub>,
+}
+
+/// The numbers of one server, or of some that count together.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     build: [(&'static str, String); 4],
-    load: Arc<Load>,
-    live_places: Arc<LivePlaces>,
-    hub: Arc<Hub>,
+    servers: Mutex<Vec<Seen>>,
     targets: Targets,
     durations: [Histogram; KINDS.len()],
     others: Counts<Other>,
@@ -84,13 +90,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Nothing counted yet, for the server of this name and version.
-    pub(crate) fn new(
-        name: &str,
-        version: &str,
-        load: Arc<Load>,
-        live_places: Arc<LivePlaces>,
-        hub: Arc<Hub>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(name: &str, version: &str) -> Arc<Self> {
         Arc::new(Self {
             build: [
                 ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -98,9 +98,7 @@ impl Metrics {
                 ("server", name.to_owned()),
                 ("server_version", version.to_owned()),
             ],
-            load,
-            live_places,
-            hub,
+            servers: Mutex::default(),
             targets: Targets::default(),
             durations: std::array::from_fn(|_| Histogram::new(SECONDS)),
             others: Counts::default(),
@@ -114,6 +112,18 @@ impl Metrics {
             replayed: Counter::default(),
             steps: Counter::default(),
         })
+    }
+
+    /// Counts one more server.
+    pub(crate) fn watch(&self, server: Seen) {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.push(server);
+    }
+
+    /// A number of all servers together.
+    fn sum(&self, of: impl Fn(&Seen) -> usize) -> i64 {
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        i64::try_from(servers.iter().map(of).sum::<usize>()).unwrap_or(i64::MAX)
     }
 
     /// The numbers of one tool, prompt, resource or resource template, to be kept with it. What had this name before
@@ -300,20 +310,20 @@ impl Collector for Metrics {
             "Tasks that run here.",
             self.tasks_running.get(),
         )?;
-        let running = i64::try_from(self.load.running()).unwrap_or(i64::MAX);
+        let running = self.sum(|server| server.load.running());
         out.gauge("refrain_calls_running", "Calls that are running.", running)?;
-        let live = i64::try_from(self.live_places.len()).unwrap_or(i64::MAX);
+        let live = self.sum(|server| server.live_places.len());
         out.gauge(
             "refrain_live_calls",
             "Calls whose home is memory, at work or waiting for an answer.",
             live,
         )?;
-        let listening = i64::try_from(self.hub.len()).unwrap_or(i64::MAX);
+        let listening = self.sum(|server| server.hub.len());
         out.gauge("refrain_subscriptions", "Clients that listen.", listening)?;
         out.gauge(
             "refrain_draining",
             "1 while the instance is on its way out and not ready, else 0.",
-            i64::from(self.load.is_draining()),
+            self.sum(|server| server.load.is_draining().into()).min(1),
         )
     }
 }

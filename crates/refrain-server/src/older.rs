@@ -6,6 +6,8 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `session` | a session, and its id: a sealed token that any instance opens |
+//! | `ask` | the ids of what is asked |
+//! | `carried` | what other instances note for the calls of this one |
 //! | `notes` | what is kept of sessions beside their ids |
 //! | `request` | a message of a session read, and answered or begun |
 //! | `talk` | what goes out in response to one request |
@@ -13,6 +15,8 @@
 //! | `stream` | a stream of events that can be taken up again |
 //! | `listening` | what a session is told outside of its calls |
 
+mod ask;
+mod carried;
 mod desk;
 mod listening;
 mod notes;
@@ -23,18 +27,21 @@ mod talk;
 
 pub(crate) use desk::{Desk, RequestId};
 pub(crate) use listening::Listening;
-pub(crate) use notes::{Known, Notes, watch_notes};
-pub(crate) use request::{Received, opens_session, store_failed};
+pub(crate) use notes::{Known, Notes};
+pub(crate) use request::{Cancelled, Received, no_room, opens_session, store_failed};
 pub(crate) use session::Session;
 pub(crate) use stream::{EventId, Lost, Reader, Stream, Streams};
 pub(crate) use talk::{Sent, Talk};
 
+use crate::limits::ServerLimits;
 use refrain_core::Source;
 use refrain_store::{MemoryStore, SessionStore};
 use std::sync::Arc;
 
 /// What a server needs for older clients.
 pub(crate) struct Older {
+    /// What this instance is called among those that share a store.
+    instance: String,
     pub(crate) notes: Notes,
     pub(crate) desk: Desk,
     pub(crate) streams: Streams,
@@ -42,7 +49,11 @@ pub(crate) struct Older {
 
 impl Older {
     /// Without a store of their own, sessions are noted in the memory of this process.
-    pub(crate) fn new(store: Option<Arc<dyn SessionStore>>, source: &Arc<dyn Source>) -> Self {
+    pub(crate) fn new(
+        store: Option<Arc<dyn SessionStore>>,
+        limits: &ServerLimits,
+        source: &Arc<dyn Source>,
+    ) -> Self {
         let mut random = [0; 8];
         source.fill(&mut random);
         let instance = format!("{:016x}", u64::from_be_bytes(random));
@@ -50,8 +61,14 @@ impl Older {
         let store = store.unwrap_or_else(|| Arc::new(MemoryStore::with_source(source.clone())));
         Self {
             notes: Notes::new(store, shared),
-            desk: Desk::new(&instance),
-            streams: Streams::new(&instance),
+            desk: Desk::new(),
+            streams: Streams::new(&instance, limits.resume_bytes_all),
+            instance,
         }
+    }
+
+    /// Where the answers for this instance are noted.
+    fn mailbox(&self) -> String {
+        notes::mailbox(&self.instance)
     }
 }

@@ -78,17 +78,7 @@ impl Server {
         self.receive_with(message, caller.into(), None, None)
     }
 
-    /// The same, with a message of a draft.
-    pub fn receive_draft(
-        &self,
-        draft: Draft,
-        message: &[u8],
-        caller: impl Into<Caller>,
-    ) -> Option<Outgoing> {
-        self.receive_draft_of(draft, None, message, caller.into())
-    }
-
-    /// The same, of a client with which something was agreed before.
+    /// The same, with a message of a draft, of a client with which something may have been agreed before.
     pub(crate) fn receive_draft_of(
         &self,
         draft: Draft,

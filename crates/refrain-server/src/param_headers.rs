@@ -21,6 +21,11 @@ pub(crate) struct ParamHeader {
 }
 
 impl ParamHeader {
+    /// Is this the name of such a header?
+    pub(crate) fn is_one(name: &HeaderName) -> bool {
+        name.as_str().starts_with("mcp-param-")
+    }
+
     /// All marked arguments of a schema, or what is wrong with a mark.
     pub(crate) fn all(schema: &Value) -> Result<Vec<Self>, String> {
         let mut found = Vec::new();

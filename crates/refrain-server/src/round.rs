@@ -1,44 +1,38 @@
 //! One round of a call: token opened, flow driven, token sealed.
 
 mod begin;
+mod outcome;
+mod parks;
 mod resumed;
+mod single_use;
 mod span;
 mod tally;
+mod target;
 
-pub(crate) use begin::{Home, Target, Token, begin, run_handler};
+pub(crate) use begin::{Home, Token, begin, run_handler};
+pub(crate) use outcome::outcome_of;
 pub(crate) use span::RoundHook;
+pub(crate) use target::Target;
 
-use crate::live::{
-    Attached, AttachedEvent, LiveAnswer, LiveEvent, LiveFlow, Parking, Sealing, Wishes,
-};
+use crate::alarm::{Alarm, instant_of};
+use crate::live::{Attached, AttachedEvent, LiveAnswer, LiveEvent, LiveFlow};
 use crate::load::Place;
 use crate::metrics::LiveCount;
 use crate::server::Server;
 use crate::tasks::{Creating, Made, Seed, Spilling, cannot_create};
 use jsonschema::Validator;
-use refrain_core::{
-    AskError, Binding, Cut, Error, ErrorKind, Event, Flow, FlowId, LogError, LogKey, Note, Outcome,
-    Recorded, Stats,
-};
+use parks::Parks;
+use refrain_core::{Binding, Cut, Error, Event, Flow, LogKey, Note, Recorded, Stats};
 use refrain_store::StoreError;
-use refrain_wire::{
-    Ask, CallKind, ErrorCode, Id, Incomplete, Reply, ResultBody, RpcError, ToolResult, record_reply,
-};
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use refrain_wire::{Ask, CallKind, Id, Incomplete, Reply, RpcError};
 use serde_json::value::RawValue;
-use std::future::Future;
-use std::pin::Pin;
+use single_use::{Claimed, Kept, used_up};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use tally::Tally;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tracing::Span;
-
-type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
-type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// One round of a call at work. Dropping it cancels the handler.
 pub struct Round {
@@ -98,18 +92,9 @@ enum Why {
     Time,
 }
 
-/// What is known of a flow that is to be parked.
-#[derive(Clone, Copy)]
-struct Parks {
-    flow: FlowId,
-    deadline: u64,
-    has_call_id: bool,
-    wishes: Wishes,
-}
-
 /// The clock of a round, for handlers that wait.
 struct Timer {
-    sleep: Pin<Box<Sleep>>,
+    alarm: Alarm,
     /// When the round must be over.
     limit: Option<Instant>,
     /// When the flow becomes a task.
@@ -122,7 +107,9 @@ pub enum RoundEvent {
     /// The handler has something to tell the client before the reply.
     Notes(Vec<Note>),
     /// In a call whose home is memory: the handler asks these under their keys, and needs no answer any more under those
-    /// that are withdrawn. It goes on when an answer comes.
+    /// that are withdrawn. It goes on when an answer comes. Older clients have such calls; no round that can be had from
+    /// outside is of one.
+    #[doc(hidden)]
     Asks {
         /// What is new.
         asks: Vec<(String, Ask)>,
@@ -219,7 +206,10 @@ impl Round {
                         Ok(Recorded::Done(reply)) => {
                             return Poll::Ready(RoundEvent::Reply(Reply::Recorded(reply)));
                         }
-                        Ok(Recorded::Begun) => return Poll::Ready(error(used_up())),
+                        Ok(Recorded::Begun) => match self.parks {
+                            None => return Poll::Ready(error(used_up())),
+                            Some(parks) => self.attach_again(parks),
+                        },
                         Err(failed) => {
                             tracing::error!(error = %failed, "the replay log failed");
                             return Poll::Ready(error(RpcError::internal("Internal error")));
@@ -375,26 +365,6 @@ impl Round {
         }
     }
 
-    /// Hands the flow over to be parked between two rounds, and waits for the reply of this one.
-    fn park(&mut self, parks: Parks) {
-        let Some(live) = self.live.take() else { return };
-        let parked = self.server.park(Parking {
-            live: *live,
-            sealing: Sealing {
-                flow: parks.flow,
-                binding: self.binding.clone(),
-                deadline: parks.deadline,
-                kind: self.kind,
-                output: self.output.clone(),
-            },
-            has_call_id: parks.has_call_id,
-        });
-        self.stage = match parked {
-            Ok(attached) => Stage::Attached(Box::new(attached.with(parks.wishes))),
-            Err(error) => Stage::Keep(Box::pin(std::future::ready(())), Some(Reply::Error(error))),
-        };
-    }
-
     /// Begins to make the flow a task. One that has begun goes on here, whether there is room or not.
     fn create(&mut self, why: Why) {
         let here = why != Why::Tool || self.server.has_room_for_task();
@@ -453,7 +423,7 @@ impl Round {
             Timer {
                 limit: now.checked_add(self.server.0.limits.round_time),
                 task: after.and_then(|after| now.checked_add(after)),
-                sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+                alarm: Alarm::default(),
             }
         });
         let now = Instant::now();
@@ -463,22 +433,8 @@ impl Round {
         if timer.limit.is_some_and(|at| at <= now) {
             return Poll::Ready(Ok(flow.expire()));
         }
-        let source = &self.server.0.source;
-        let wake = flow.wake_at().map(|at| {
-            let wait = at.duration_since(source.now());
-            now + wait.unwrap_or_default()
-        });
-        let first = [timer.limit, timer.task, wake];
-        let Some(first) = first.into_iter().flatten().min() else {
-            return Poll::Pending;
-        };
-        if timer.sleep.deadline() != first {
-            timer.sleep.as_mut().reset(first);
-        }
-        if timer.sleep.as_mut().poll(cx).is_ready() {
-            // It was due at once: look again.
-            cx.waker().wake_by_ref();
-        }
+        let wake = instant_of(flow.wake_at(), &*self.server.0.source, now);
+        timer.alarm.set([timer.limit, timer.task, wake], cx);
         Poll::Pending
     }
 
@@ -513,30 +469,6 @@ impl Round {
             }
         }
     }
-
-    /// Records the reply of a token that may be used once. A client that lacks a capability has not used it: it may come
-    /// again with one that has it.
-    fn keep(&self, reply: &Reply) -> Option<Kept> {
-        let key = self.single_use.clone()?;
-        let log = self.server.0.replay_log.clone()?;
-        if let Reply::Error(RpcError {
-            code: ErrorCode::MissingCapability,
-            ..
-        }) = reply
-        {
-            return Some(Box::pin(async move {
-                if let Err(error) = log.forget(&key).await {
-                    tracing::error!(%error, "a beginning could not be taken back");
-                }
-            }));
-        }
-        let recorded = record_reply(reply, &self.server.0.info);
-        Some(Box::pin(async move {
-            if let Err(error) = log.finish(&key, &recorded).await {
-                tracing::error!(%error, "a reply could not be recorded");
-            }
-        }))
-    }
 }
 
 /// A round that is dropped before its reply was cancelled: the client went away or said so. The handler's destructors
@@ -562,101 +494,6 @@ enum Instead {
     Detach(Why),
 }
 
-/// What a call comes to, by the last event of its flow.
-pub(crate) fn outcome_of(event: Event, kind: CallKind, output: Option<&Validator>) -> Reply {
-    match event {
-        Event::Done(Ok(Outcome::Complete(body))) => complete(body, output),
-        Event::Done(Err(error)) => failed(&error, kind),
-        Event::Fault(fault) if fault.bad_answer => {
-            Reply::Error(RpcError::invalid_params(fault.message))
-        }
-        Event::Fault(fault) => {
-            tracing::error!(fault = %fault.message, "a handler made a mistake");
-            Reply::Error(RpcError::internal(fault.message))
-        }
-        Event::Panicked(message) => {
-            tracing::error!(panic = %message, "a handler panicked");
-            Reply::Error(RpcError::internal(
-                "the handler panicked; the server's log says where",
-            ))
-        }
-        Event::Done(Ok(Outcome::Incomplete(_)))
-        | Event::Cut(_)
-        | Event::Detach
-        | Event::Write(_)
-        | Event::Notes(_)
-        | Event::Settle
-        | Event::Crashed => Reply::Error(RpcError::internal("Internal error")),
-    }
-}
-
-/// A result leaves only if it fits what the tool promised.
-fn complete(body: ResultBody, output: Option<&Validator>) -> Reply {
-    let misfit = output.and_then(|output| misfit(output, &body).err());
-    let Some(reason) = misfit else {
-        return Reply::Complete(body);
-    };
-    tracing::error!(%reason, "a result does not fit the tool's output schema");
-    Reply::Error(RpcError::internal(format!(
-        "the tool's result does not fit its output schema: {reason}"
-    )))
-}
-
-fn failed(failed: &Error, kind: CallKind) -> Reply {
-    let rpc = match failed.kind() {
-        ErrorKind::Ask(AskError::Unsupported { capability, .. }) => {
-            RpcError::missing_capability(&[*capability])
-        }
-        ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
-        ErrorKind::Internal => {
-            tracing::error!(error = %failed, "a handler failed");
-            RpcError::internal("Internal error")
-        }
-        _ if kind == CallKind::Tool => {
-            return Reply::complete(ToolResult::error(failed.to_string()));
-        }
-        ErrorKind::Ask(_) => RpcError::invalid_params(failed.to_string()),
-        _ => RpcError::internal(failed.to_string()),
-    };
-    Reply::Error(rpc)
-}
-
-/// Does the structured content fit the schema? A failure needs none.
-fn misfit(output: &Validator, body: &ResultBody) -> Result<(), String> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Structured {
-        #[serde(default, deserialize_with = "present")]
-        structured_content: Option<Value>,
-        #[serde(default)]
-        is_error: bool,
-    }
-    let result: Structured = serde_json::from_str(&format!("{{{}}}", body.members()))
-        .map_err(|error| error.to_string())?;
-    if result.is_error {
-        return Ok(());
-    }
-    let Some(content) = result.structured_content else {
-        return Err("it has no structuredContent".into());
-    };
-    output.validate(&content).map_err(|error| {
-        let at = error.instance_path().as_str().to_owned();
-        // Not the value itself: it may be long, or private.
-        format!("at {:?}: {}", at, error.masked())
-    })
-}
-
-/// Tells `null`, which is a value, from nothing.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
-}
-
 fn error(error: RpcError) -> RoundEvent {
     RoundEvent::Reply(Reply::Error(error))
-}
-
-fn used_up() -> RpcError {
-    RpcError::invalid_params(
-        "this requestState is being used or its use was interrupted; it may be used only once",
-    )
 }

@@ -15,6 +15,7 @@ use crate::tasks::Tasks;
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
     DiscoverResult, InitializeResult, PROTOCOL_VERSION, Reply, Revision, ServerCapabilities,
+    TasksCapability,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -123,9 +124,13 @@ impl Server {
 
     /// The reply to `initialize`, for a client that speaks this revision.
     pub(crate) fn greet(&self, revision: Revision) -> Reply {
+        let tasks = self.0.rules.drafted_tasks && revision == Revision::LATEST;
         Reply::complete(InitializeResult {
             protocol_version: revision.as_str(),
-            capabilities: self.catalog().capabilities(),
+            capabilities: ServerCapabilities {
+                tasks: tasks.then(TasksCapability::default),
+                ..self.catalog().capabilities()
+            },
             server_info: &self.0.info,
             instructions: self.0.instructions.as_deref(),
         })
@@ -142,8 +147,9 @@ impl Server {
         self.0.hub.close();
     }
 
-    /// Gives up the live calls that wait here for an answer, and takes no more on: nobody can come back for them. Whoever
-    /// serves the server in a way of their own says so when they take no more connections.
+    /// Gives up the calls in memory that wait here for an answer, of live tools and of older clients, and takes no live tools
+    /// on any more: nobody can come back for them. Whoever serves the server in a way of their own says so when they take no
+    /// more connections.
     pub fn close_live(&self) {
         self.0.live.close();
     }

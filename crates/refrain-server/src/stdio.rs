@@ -5,13 +5,13 @@ mod older;
 
 use crate::auth::{Caller, Scopes};
 use crate::metrics::Refusal;
-use crate::older::RequestId;
+use crate::older::{Cancelled, RequestId};
+use crate::outgoing::Outgoing;
 use crate::record;
 use crate::server::Server;
 use crate::tasks::Worker;
 use refrain_core::Principal;
 use refrain_wire::{Draft, Message, RpcError, parse, write_error};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -82,13 +82,20 @@ where
         () = sender.closed() => Ok(()),
         () = shutdown => {
             server.start_draining();
+            server.close_live();
             patience = server.limits().drain_time;
             Ok(())
         }
     };
     // Nothing more is read: nobody listens any longer, and what still runs is given a little time and then cancelled.
     closing.send_replace(true);
-    let all = async { while running.join_next().await.is_some() {} };
+    let stopping = server.0.live.is_closed();
+    let all = async {
+        while running.join_next().await.is_some() {}
+        if stopping {
+            server.0.live_places.all_left().await;
+        }
+    };
     if tokio::time::timeout(patience, all).await.is_err() {
         running.shutdown().await;
     }
@@ -215,16 +222,17 @@ fn everything() -> Caller {
 }
 
 async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
-    let Some(mut outgoing) = server.receive(&bytes, everything()) else {
+    let Some(outgoing) = server.receive(&bytes, everything()) else {
         return;
     };
+    let mut answer = out.answer(outgoing);
     let mut open = true;
     loop {
         let message = tokio::select! {
-            message = outgoing.next() => message,
+            message = answer.outgoing.next() => message,
             _ = closed.wait_for(|closed| *closed), if open => {
                 open = false;
-                outgoing.end_listening();
+                answer.outgoing.end_listening();
                 continue;
             }
         };
@@ -259,23 +267,33 @@ impl Out {
         }
     }
 
+    /// What goes out in response to the request.
+    fn answer(&self, outgoing: Outgoing) -> Answer {
+        Answer {
+            outgoing,
+            cancelled: self.silent.clone(),
+        }
+    }
+
     /// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
     async fn send(&self, message: Vec<u8>) {
         let _ = self.sender.send((message, self.silent.clone())).await;
     }
 }
 
-/// What a client no longer wants.
-#[derive(Deserialize)]
-struct Cancelled<'a> {
-    #[serde(rename = "requestId", borrow)]
-    request_id: &'a RawValue,
-    reason: Option<String>,
+/// What goes out in response to a request. Where the client has said that it no longer wants it, the call ends with it.
+struct Answer {
+    outgoing: Outgoing,
+    cancelled: Arc<AtomicBool>,
 }
 
-impl<'a> Cancelled<'a> {
-    fn read(params: &'a RawValue) -> Option<Self> {
-        serde_json::from_str(params.get()).ok()
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if self.cancelled.load(Ordering::Acquire)
+            && let Some(round) = self.outgoing.round()
+        {
+            round.cancel_call();
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! | `options` | how tasks are run and kept |
 //! | `create` | a flow becomes a task |
 //! | `crew` | the tasks that an instance runs |
+//! | `space` | tools of the same name in one store |
 //! | `spill` | tokens that are too large to travel |
 //! | `resume` | a task that was claimed is taken up |
 //! | `run` | one task at work |
@@ -21,6 +22,7 @@ mod options;
 mod request;
 mod resume;
 mod run;
+mod space;
 mod spill;
 mod vault;
 mod watch;
@@ -28,12 +30,14 @@ mod worker;
 
 pub use options::TaskOptions;
 pub(crate) use request::answer;
+pub(crate) use space::Space;
 pub(crate) use spill::{Fetching, Spilling};
 pub(crate) use watch::TaskNews;
 pub(crate) use worker::Worker;
 
 pub(crate) use create::{Creating, Made, Seed, cannot_create};
 
+use crate::load::Load;
 use crate::server::Server;
 use crew::Crew;
 use refrain_core::Source;
@@ -46,8 +50,9 @@ pub(crate) struct Tasks {
     pub(crate) store: Arc<dyn TaskStore>,
     pub(crate) options: TaskOptions,
     pub(crate) crew: Crew,
-    /// What the names of its tools begin with in the store.
-    space: String,
+    space: Space,
+    /// Clients that wait for what becomes of a task.
+    waiting: Arc<Load>,
     watch: Watch,
 }
 
@@ -55,7 +60,7 @@ impl Tasks {
     pub(crate) fn new(
         store: Arc<dyn TaskStore>,
         options: TaskOptions,
-        space: String,
+        space: Space,
         source: &dyn Source,
     ) -> Self {
         let mut random = [0; 4];
@@ -64,19 +69,10 @@ impl Tasks {
             store,
             crew: Crew::new(random, options.concurrent),
             space,
+            waiting: Load::new(options.waiting, usize::MAX),
             watch: Watch::default(),
             options,
         }
-    }
-
-    /// The name of a tool in the store.
-    fn stored_name(&self, tool: &str) -> String {
-        format!("{}{tool}", self.space)
-    }
-
-    /// The tool of this name in the store, if it can be one of ours.
-    fn tool_of<'a>(&self, stored: &'a str) -> Option<&'a str> {
-        stored.strip_prefix(&self.space)
     }
 }
 

@@ -34,7 +34,7 @@ pub use postgres::PgStore;
 pub use refrain_core::{Keep, LogError, LogFuture, LogKey, Recorded, ReplayLog};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use store::{SessionStore, Store, StoreError, StoreFuture, TaskStore};
+pub use store::{NewNote, Room, SessionStore, Store, StoreError, StoreFuture, TaskStore};
 pub use task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
     TaskId, TaskRow, TaskStatus,

@@ -1,18 +1,20 @@
 //! A store in the memory of one process.
 
 mod entry;
+mod notes;
 
-use crate::store::{SessionStore, StoreError, StoreFuture, TaskStore};
+use crate::store::{NewNote, SessionStore, StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
     TaskId, TaskRow, TaskStatus,
 };
 use crate::time::{micros, since_1970};
 use entry::Entry;
+use notes::Notes;
 use refrain_core::{
     FlowId, Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog, Source, SystemSource,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,8 +40,7 @@ struct Inner {
     made: u64,
     records: HashMap<LogKey, Record>,
     tokens: HashMap<String, Token>,
-    /// By session and name.
-    notes: BTreeMap<(String, String), Token>,
+    notes: Notes,
 }
 
 struct Record {
@@ -188,6 +189,7 @@ impl MemoryStore {
             flows,
             records,
             tokens,
+            notes,
             ..
         } = &mut *inner;
         let over = |_: &TaskId, entry: &mut Entry| {
@@ -204,6 +206,7 @@ impl MemoryStore {
             tasks: tasks.count() as u64,
             records: records.take(most).count() as u64,
             tokens: tokens.take(most).count() as u64,
+            notes: notes.forget(now, most) as u64,
         }
     }
 
@@ -365,50 +368,48 @@ impl TaskStore for MemoryStore {
 }
 
 impl SessionStore for MemoryStore {
-    fn note<'a>(
-        &'a self,
-        session: &'a str,
-        name: &'a str,
-        value: Vec<u8>,
-        keep: Duration,
-    ) -> StoreFuture<'a, ()> {
+    fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool> {
+        let place = note.place.to_owned();
         let now = self.now();
-        let note = Token {
-            bytes: value,
-            until: now + micros(keep),
-        };
-        let mut inner = self.lock();
-        let over = inner.notes.extract_if(.., |_, note| note.until <= now);
-        drop(over.take(crate::FORGOTTEN).collect::<Vec<_>>());
-        inner
-            .notes
-            .insert((session.to_owned(), name.to_owned()), note);
-        drop(inner);
-        // An error means that nobody listens.
-        let _ = self.noted.send(session.to_owned());
-        done(Ok(()))
+        let kept = self.lock().notes.keep(note, now);
+        if kept {
+            // An error means that nobody listens.
+            let _ = self.noted.send(place);
+        }
+        done(Ok(kept))
     }
 
-    fn take_note<'a>(&'a self, session: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
+    fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
         let now = self.now();
-        let key = (session.to_owned(), name.to_owned());
-        let note = self.lock().notes.remove(&key);
-        let taken = note.is_some_and(|note| note.until > now);
+        let taken = self.lock().notes.take(place, name, now);
         if taken {
-            let _ = self.noted.send(session.to_owned());
+            let _ = self.noted.send(place.to_owned());
         }
         done(Ok(taken))
     }
 
-    fn notes<'a>(&'a self, session: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+    fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
         let now = self.now();
         let inner = self.lock();
-        let first = (session.to_owned(), String::new());
-        let notes = inner.notes.range(first..);
-        let own = notes.take_while(|((of, _), _)| of == session);
-        let kept = own.filter(|(_, note)| note.until > now);
-        let kept = kept.map(|((_, name), note)| (name.clone(), note.bytes.clone()));
-        done(Ok(kept.collect()))
+        let notes = inner.notes.of(place, now);
+        let notes = notes.map(|(name, value)| (name.to_owned(), value.to_vec()));
+        done(Ok(notes.collect()))
+    }
+
+    fn note_names<'a>(&'a self, places: &'a [String]) -> StoreFuture<'a, Vec<(String, String)>> {
+        let now = self.now();
+        let inner = self.lock();
+        let names = places.iter().flat_map(|place| {
+            let notes = inner.notes.of(place, now);
+            notes.map(|(name, _)| (place.clone(), name.to_owned()))
+        });
+        done(Ok(names.collect()))
+    }
+
+    fn note_value<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
+        let now = self.now();
+        let value = self.lock().notes.value(place, name, now);
+        done(Ok(value))
     }
 
     fn noted(&self) -> broadcast::Receiver<String> {

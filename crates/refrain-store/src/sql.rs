@@ -38,6 +38,11 @@ pub(crate) fn most(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
 }
 
+/// A number of rows or bytes, as a statement counts them.
+pub(crate) fn count(count: i64) -> usize {
+    usize::try_from(count).unwrap_or(0)
+}
+
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::Error;

@@ -12,7 +12,7 @@ mod tasks;
 
 use crate::open::OpenError;
 use crate::sql::{logged, within};
-use crate::store::{SessionStore, StoreFuture, TaskStore};
+use crate::store::{NewNote, SessionStore, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
     TaskId, TaskRow,
@@ -139,22 +139,24 @@ impl TaskStore for SqliteStore {
 }
 
 impl SessionStore for SqliteStore {
-    fn note<'a>(
-        &'a self,
-        session: &'a str,
-        name: &'a str,
-        value: Vec<u8>,
-        keep: Duration,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(within(self.keep_note(session, name, value, keep)))
+    fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool> {
+        Box::pin(within(self.keep_note(note)))
     }
 
-    fn take_note<'a>(&'a self, session: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
-        Box::pin(within(self.remove_note(session, name)))
+    fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
+        Box::pin(within(self.remove_note(place, name)))
     }
 
-    fn notes<'a>(&'a self, session: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        Box::pin(within(self.notes_of(session)))
+    fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+        Box::pin(within(self.notes_of(place)))
+    }
+
+    fn note_names<'a>(&'a self, places: &'a [String]) -> StoreFuture<'a, Vec<(String, String)>> {
+        Box::pin(within(self.names_of_notes(places)))
+    }
+
+    fn note_value<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
+        Box::pin(within(self.value_of_note(place, name)))
     }
 
     fn noted(&self) -> broadcast::Receiver<String> {

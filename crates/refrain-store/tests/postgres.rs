@@ -3,8 +3,8 @@
 use refrain_core::{FlowId, Principal};
 use refrain_store::cluster::Cluster;
 use refrain_store::{
-    Claim, Commit, Created, Hint, Lease, NewTask, Next, OpenError, PgStore, Store, StoreError,
-    TaskId, TaskStatus, contract, open,
+    Claim, Commit, Created, Hint, Lease, NewNote, NewTask, Next, OpenError, PgStore, Room, Store,
+    StoreError, TaskId, TaskStatus, contract, open,
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use std::sync::Arc;
@@ -91,6 +91,37 @@ async fn a_fleet_keeps_to_the_contract() {
         (open(&url).await.unwrap(), open(&url).await.unwrap())
     })
     .await;
+}
+
+/// Waits until it is told that something was noted there.
+async fn hear(noted: &mut Receiver<String>, place: &str) {
+    let hearing = async { while noted.recv().await.expect("words go on") != place {} };
+    let heard = tokio::time::timeout(PATIENCE, hearing).await;
+    heard.expect("it is told in time");
+}
+
+#[tokio::test]
+async fn what_one_instance_notes_all_of_them_hear() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
+    let (mut here, mut there) = (one.noted(), other.noted());
+    let note = |place: &'static str| NewNote {
+        place,
+        name: "answer",
+        value: vec![1],
+        keep: Duration::from_secs(600),
+        room: Room::ANY,
+    };
+    assert_eq!(one.note(note("s 1")).await, Ok(true));
+    hear(&mut here, "s 1").await;
+    hear(&mut there, "s 1").await;
+    assert_eq!(other.note(note("s 2")).await, Ok(true));
+    hear(&mut here, "s 2").await;
+    hear(&mut there, "s 2").await;
+    assert_eq!(other.take_note("s 1", "answer").await, Ok(true));
+    hear(&mut here, "s 1").await;
+    hear(&mut there, "s 1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]

@@ -149,6 +149,8 @@ pub struct DraftExchange {
     kind: Kind,
     /// The task it is about.
     task: Option<String>,
+    /// Whether the reply may be a task: it is wanted.
+    wants_task: bool,
 }
 
 /// What a request is, as far as its reply depends on it.
@@ -172,6 +174,11 @@ impl DraftExchange {
     /// Whether the reply is to show the task that was called off.
     pub fn shows_task(&self) -> bool {
         self.kind == Kind::TaskCancel
+    }
+
+    /// Whether the reply to answers of which one does not fit is to wait until the task asks again.
+    pub fn settles_task(&self) -> bool {
+        self.kind == Kind::TaskAnswers
     }
 
     /// Whether a request that is done has no reply.

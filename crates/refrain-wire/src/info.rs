@@ -28,9 +28,32 @@ pub struct ToolInfo {
     /// Pictures to show beside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
+    /// How it may be run; 2025-11-25 and the drafts have it, and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<ToolExecution>,
     /// Further facts about it.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Map<String, Value>>,
+}
+
+/// How a tool may be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolExecution {
+    /// Whether a call of it may be a task.
+    pub task_support: TaskSupport,
+}
+
+/// Whether a call may be a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskSupport {
+    /// It never is.
+    Forbidden,
+    /// It may be one where the client wants it.
+    Optional,
+    /// It must be one.
+    Required,
 }
 
 /// Hints about what a tool does, which a client need not believe.
@@ -229,9 +252,31 @@ pub struct ServerCapabilities {
     /// It suggests values for arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completions: Option<Empty>,
+    /// It has tasks; 2025-11-25 and the drafts have it, and 2026-07-28 has an extension instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<TasksCapability>,
     /// The extensions it speaks, with their settings.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extensions: Map<String, Value>,
+}
+
+/// What a server can do with tasks: call tools as such, and call them off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct TasksCapability {
+    cancel: Empty,
+    requests: TaskRequests,
+}
+
+/// Requests that may become tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+struct TaskRequests {
+    tools: TaskCalls,
+}
+
+/// Requests of tools that may become tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+struct TaskCalls {
+    call: Empty,
 }
 
 /// What a server can do with one of its lists. What it cannot do is left out.

@@ -68,7 +68,8 @@ pub use fast::read_call;
 pub use form::{Choice, Field, FieldKind, Form, FormError, Format};
 pub use info::{
     Empty, Icon, Implementation, ListCapability, PromptArgument, PromptInfo, ResourceInfo,
-    ResourceTemplateInfo, ServerCapabilities, Theme, ToolAnnotations, ToolInfo,
+    ResourceTemplateInfo, ServerCapabilities, TaskSupport, TasksCapability, Theme, ToolAnnotations,
+    ToolExecution, ToolInfo,
 };
 pub use list::{
     Cache, CacheScope, DiscoverResult, ListResult, Listed, PromptMessage, PromptResult, ReadResult,

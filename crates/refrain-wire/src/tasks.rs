@@ -64,6 +64,9 @@ pub struct TaskParams<'a> {
     pub waits: bool,
     /// Whether the reply to a `Cancel` shows the task. That of the drafts does.
     pub shows: bool,
+    /// Whether an `Update` with an answer that does not fit is acknowledged only when it is asked for again. That of the
+    /// drafts is: a task that is not answered does not work there.
+    pub settles: bool,
 }
 
 /// Reads the params of a request about a task.
@@ -141,6 +144,7 @@ impl<'de> Visitor<'de> for TaskSeed {
             answers: answers.unwrap_or_default(),
             waits: false,
             shows: false,
+            settles: false,
         })
     }
 }

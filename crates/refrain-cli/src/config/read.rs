@@ -52,6 +52,13 @@ pub(super) fn check(config: &Config, from: &From) -> Vec<Mistake> {
         let message = "needs peers.name, or --peer-name: which of them this instance is";
         mistake("peers.urls", message.into());
     }
+    if let (Some(name), Some(urls)) = (&config.peers.name, &config.peers.urls)
+        && !urls.contains_key(name)
+    {
+        let message =
+            format!("is {name:?}, which peers.urls does not name: all instances share that list");
+        mistake("peers.name", message);
+    }
     if let Some(Err(error)) = config.peers.peers().map(|peers| peers.check()) {
         mistake("peers.urls", format!("is of no use: {error}"));
     }

@@ -44,14 +44,20 @@ async fn over_two_instances(client: [&str; 2]) {
     let mut instances = Vec::new();
     for name in ["a", "b"] {
         let serve = Serve::new().keys(&keys).named(name);
+        let serve = serve.env("RUST_LOG", "info,refrain_server::older=debug");
         instances.push(serve.env("REFRAIN_STORE", &url).start().await);
     }
     let balancer = Balancer::start(instances.iter().map(|instance| instance.address)).await;
     check(client, &[balancer.url().as_ref()]).await;
+    let mut carried = 0;
     for instance in &mut instances {
         instance.stop().await;
         assert_eq!(instance.log.count("refused"), 0, "{:?}", instance.log);
+        carried += instance
+            .log
+            .count("an answer was carried here by the store");
     }
+    assert_ne!(carried, 0, "every answer came where nothing was asked");
 }
 
 /// The client starts the server itself.

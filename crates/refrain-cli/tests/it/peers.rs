@@ -170,6 +170,12 @@ async fn peers_that_cannot_be_are_refused_at_start() {
             "fleet.toml:3:8: peers.urls is of no use: the peer \"b\" cannot be used",
         ),
         (
+            urls,
+            Some(&*keys),
+            &["--peer-name", "b"],
+            "peers.name is \"b\", which peers.urls does not name",
+        ),
+        (
             "[peers]\nurls = [\"a\"]\n",
             Some(&*keys),
             &[],

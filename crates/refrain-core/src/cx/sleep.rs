@@ -1,22 +1,23 @@
 //! Sleeps that are journaled.
 
 use super::Cx;
-use crate::flow::{Phase, Shared, SlotId, State, end_quietly, in_step, is_driving, micros};
+use crate::flow::{Phase, SlotId, State, in_step, is_driving, micros};
 use crate::journal::{Entry, Held, Key, Kind};
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A sleep. When it ends was settled when it was made, once and for all.
+/// A sleep. When it ends was settled when it was made, once and for all; where its call is over, it ends at once.
 #[must_use = "a sleep does nothing until it is awaited"]
 pub struct SleepFuture<'a> {
     cx: &'a Cx,
     id: SlotId,
     key: Key,
     until: u64,
+    /// Others were let run, once the call was over.
+    yielded: bool,
 }
 
 impl<'a> SleepFuture<'a> {
@@ -36,7 +37,13 @@ impl<'a> SleepFuture<'a> {
         let mut state = shared.lock();
         let key = state.take_key(cx.scope.as_ref(), Kind::Woke);
         let id = state.push_slot(key.clone());
-        Self { cx, id, key, until }
+        Self {
+            cx,
+            id,
+            key,
+            until,
+            yielded: false,
+        }
     }
 
     /// Is it over? The end is an entry like any other, and has its turn.
@@ -77,17 +84,20 @@ impl<'a> SleepFuture<'a> {
 impl Future for SleepFuture<'_> {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
-        let shared: &Arc<Shared> = &self.cx.shared;
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
+        let shared = &self.cx.shared;
         let outside = !is_driving(shared);
         let mut state = shared.lock();
         if !state.may_go_on() {
-            let ended = state.ended;
             drop(state);
-            shared.kick();
-            if ended {
-                end_quietly(shared);
+            if !shared.is_over() {
+                return Poll::Pending;
             }
+            // It ends at once, but a task that does nothing but sleep does not have the thread for itself.
+            if std::mem::replace(&mut self.yielded, true) {
+                return Poll::Ready(());
+            }
+            task.waker().wake_by_ref();
             return Poll::Pending;
         }
         let over = self.is_over(&mut state, task, outside);

@@ -39,7 +39,7 @@ pub(crate) fn in_step(shared: &Arc<Shared>) -> bool {
 
 /// Ends a task that outlived its flow, without a panic message: what it would do next must not happen.
 /// Inside the driver there is nothing to end: the handler is about to be dropped.
-pub(crate) fn end_quietly(shared: &Arc<Shared>) {
+pub(super) fn end_quietly(shared: &Arc<Shared>) {
     if !is_driving(shared) && cfg!(panic = "unwind") && !std::thread::panicking() {
         std::panic::resume_unwind(Box::new("the call this task belonged to is over"));
     }

@@ -2,14 +2,38 @@
 
 use super::{Binding, HEADER, OpenError, Sealer, TAG, seal_in_place};
 use crate::journal::FlowId;
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The version of such a token, which tells it from one with a journal.
 const LIVE: u8 = 2;
 /// Instances that hold calls have no longer names than this.
 const LONGEST: usize = 1024;
+
+/// What the tokens of a live call are bound to: that they are live, and the digest of its [`Binding`], which is kept as long
+/// as the call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LiveBinding([u8; 1 + SHA256_OUTPUT_LEN]);
+
+impl Binding {
+    /// The same for tokens of a call that is held in memory. No other binding begins so: the first byte of one is that of a
+    /// length.
+    pub fn live(&self) -> LiveBinding {
+        let mut bytes = [LIVE; 1 + SHA256_OUTPUT_LEN];
+        bytes[1..].copy_from_slice(digest(&SHA256, self.as_bytes()).as_ref());
+        LiveBinding(bytes)
+    }
+}
+
+/// Short arguments could be guessed.
+impl fmt::Debug for LiveBinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LiveBinding(..)")
+    }
+}
 
 /// What the token of a live call says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,20 +53,17 @@ pub struct LiveToken {
 struct Wire<'a> {
     flow: FlowId,
     issued: u64,
-    expires: u64,
     deadline: u64,
     round: u32,
     holder: &'a str,
 }
 
 impl Sealer {
-    /// Seals the token of a call that is held in memory.
-    pub fn seal_live(&self, binding: &Binding, token: &LiveToken) -> String {
-        let now = self.source.unix_seconds();
+    /// Seals the token of a call that is held in memory. It is good until the call is given up.
+    pub fn seal_live(&self, binding: &LiveBinding, token: &LiveToken) -> String {
         let wire = Wire {
             flow: token.flow,
-            issued: now,
-            expires: now.saturating_add(self.options.ttl.as_secs()),
+            issued: self.source.unix_seconds(),
             deadline: token.deadline,
             round: token.round,
             holder: &token.holder,
@@ -52,7 +73,7 @@ impl Sealer {
         bytes.extend_from_slice(&header);
         let mut bytes =
             postcard::to_extend(&wire, bytes).expect("a vector takes any number of bytes");
-        seal_in_place(&minter, &header, binding.as_bytes(), &mut bytes);
+        seal_in_place(&minter, &header, &binding.0, &mut bytes);
         URL_SAFE_NO_PAD.encode(&bytes)
     }
 
@@ -74,13 +95,13 @@ impl Sealer {
         let mut bytes = URL_SAFE_NO_PAD
             .decode(token)
             .map_err(|_| OpenError::Encoding)?;
-        let plain = self.unseal(LIVE, binding.as_bytes(), &mut bytes)?;
+        let plain = self.unseal(LIVE, &binding.live().0, &mut bytes)?;
         let (wire, rest): (Wire<'_>, &[u8]) =
             postcard::take_from_bytes(plain).map_err(|_| OpenError::Content)?;
         if !rest.is_empty() || wire.holder.len() > LONGEST {
             return Err(OpenError::Content);
         }
-        self.judge(wire.issued, wire.expires.min(wire.deadline))?;
+        self.judge(wire.issued, wire.deadline)?;
         Ok(LiveToken {
             flow: wire.flow,
             round: wire.round,

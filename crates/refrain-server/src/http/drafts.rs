@@ -3,13 +3,13 @@
 use super::headers::Heads;
 use super::older::SESSION;
 use super::pulse::Busy;
-use super::{AllowedHosts, Body, HttpService, JSON, accepted};
+use super::{AllowedHosts, Body, HttpService, JSON, accepted, status};
 use crate::auth::Caller;
 use crate::metrics::Refusal;
 use crate::older::opens_session;
 use crate::server::Server;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Response};
 use refrain_wire::{Draft, DraftRequest, Id};
 use std::sync::Arc;
 
@@ -60,8 +60,9 @@ impl HttpService {
             }
             Err(rejection) => {
                 let id = rejection.id.as_deref().and_then(Id::from_raw);
-                let (error, status) = (&rejection.error, StatusCode::BAD_REQUEST);
-                return self.refuse(Refusal::error(error.code), status, id, error);
+                let error = &rejection.error;
+                let refusal = Refusal::error(error.code);
+                return self.refuse(refusal, status(error.code), id, error);
             }
         };
         let translating = Self {

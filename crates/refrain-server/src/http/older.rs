@@ -10,23 +10,23 @@
 
 use super::body::ReplayedStream;
 use super::pulse::Busy;
-use super::{Body, EVENTS, HttpService, JSON};
+use super::{Body, HttpService, JSON, accepted, events};
 use crate::auth::Caller;
 use crate::listen::NoPlace;
 use crate::metrics::{Other, Refusal};
 use crate::older::{
-    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream, Talk, opens_session,
-    store_failed, watch_notes,
+    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream, Talk, no_room,
+    opens_session, store_failed,
 };
 use crate::record;
 use crate::server::Server;
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::{
     Id, Message, Revision, RpcError, decode_initialize, is_modern, parse, split_batch,
-    write_older_reply,
+    write_older_error, write_older_reply,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,16 +96,10 @@ impl HttpService {
                 let refusal = Refusal::error(error.code);
                 self.refuse(refusal, StatusCode::BAD_REQUEST, None, &error)
             }
-            Received::Forbidden(id, missing) => self.forbid(id, missing),
+            Received::Forbidden(Some(id), missing) => self.forbid(id, missing),
+            Received::Forbidden(None, missing) => self.forbid_session(missing),
             Received::Busy(id, error) => self.busy(id, &error),
         }
-    }
-
-    fn busy(&self, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
-        let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, id, error);
-        let second = HeaderValue::from_static("1");
-        response.headers_mut().insert(RETRY_AFTER, second);
-        response
     }
 
     /// Opens a session.
@@ -162,7 +156,7 @@ impl HttpService {
         };
         let version = headers.get(VERSION).map(HeaderValue::to_str);
         if let Some(version) = version
-            && !version.is_ok_and(|version| Revision::parse(version).is_some())
+            && version.ok() != Some(session.revision.as_str())
         {
             let error = RpcError::invalid_request(format!(
                 "the MCP-Protocol-Version header must be that of the session, {}",
@@ -198,7 +192,7 @@ impl HttpService {
         tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
         match tokio::time::timeout(PROMPT, reader.next()).await {
             Ok(Some((Sent::Reply, reply))) => {
-                self.server.forget_stream(&stream);
+                self.server.0.older.streams.forget(&stream);
                 json(reply)
             }
             _ => {
@@ -231,7 +225,7 @@ impl HttpService {
             let status = StatusCode::BAD_REQUEST;
             return self.refuse(Refusal::InvalidRequest, status, None, &error);
         }
-        let mut talks = Vec::new();
+        let (mut talks, mut refused, mut accepted_some) = (Vec::new(), Vec::new(), false);
         for message in batch {
             let caller = caller.clone();
             match self
@@ -239,19 +233,41 @@ impl HttpService {
                 .receive_older(&session, &known, message, caller)
                 .await
             {
-                Received::Accepted => {}
+                Received::Accepted => accepted_some = true,
                 Received::Talk(talk) => talks.push(*talk),
-                // What was begun is given up: a batch is answered as a whole.
-                received => return self.respond_at_once(received),
+                received => refused.push(received),
             }
         }
-        if talks.is_empty() {
+        let nothing_done = talks.is_empty() && !accepted_some;
+        let tells = |received: &Received<'_>| !matches!(received, Received::Refused(_));
+        if nothing_done && let Some(at) = refused.iter().position(tells) {
+            // The status says what to do about it, to whoever has none of it done.
+            return self.respond_at_once(refused.swap_remove(at));
+        }
+        if talks.is_empty() && refused.is_empty() {
             return accepted();
         }
         let stream = self.begin_stream(&session);
         let reader = stream.read();
+        for received in refused {
+            if let Some(message) = self.refuse_in_batch(&session, received) {
+                let streams = &self.server.0.older.streams;
+                streams.push(&stream, Sent::Reply, message);
+            }
+        }
         tokio::spawn(drive_all(self.server.clone(), talks, stream));
         self.stream_older(reader, session.revision, busy)
+    }
+
+    /// What is said to a message of a batch that was not taken.
+    fn refuse_in_batch(&self, session: &Session, received: Received<'_>) -> Option<Vec<u8>> {
+        let (id, error) = received.refusal()?;
+        let refusal = Refusal::error(error.code);
+        self.server.0.metrics.request_refused(refusal);
+        let mut message = Vec::with_capacity(256);
+        write_older_error(&mut message, id.as_ref().map(Id::as_json), &error);
+        record::sent_older(session.revision, "", &message);
+        Some(message)
     }
 
     fn begin_stream(&self, session: &Session) -> Arc<Stream> {
@@ -265,13 +281,7 @@ impl HttpService {
         // Clients of before take every event for a message.
         let greets = revision >= Revision::V2025_11_25;
         let stream = ReplayedStream::new(reader, greets, keep_alive, busy);
-        let mut response = Response::new(Body::replayed(stream));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, EVENTS);
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        let no = HeaderValue::from_static("no");
-        headers.insert(HeaderName::from_static("x-accel-buffering"), no);
-        response
+        events(Body::replayed(stream))
     }
 
     /// Answers a GET or a DELETE about a session.
@@ -309,11 +319,12 @@ impl HttpService {
             return response;
         }
         match self.server.note_end(session).await {
-            Ok(()) => {
+            Ok(true) => {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 response
             }
+            Ok(false) => self.busy(None, &no_room()),
             Err(error) => self.busy(None, &store_failed(&error)),
         }
     }
@@ -326,7 +337,9 @@ impl HttpService {
         let why = match resumed {
             Some(Ok(reader)) => return self.stream_older(reader, session.revision, busy),
             Some(Err(Lost::Elsewhere)) => {
-                "another instance has the stream of this event; try again"
+                let why = "another instance has the stream of this event; try again";
+                self.server.0.metrics.request_refused(Refusal::Busy);
+                return self.busy(None, &RpcError::internal(why));
             }
             Some(Err(Lost::Gone)) => {
                 "the stream of this event is no longer kept; what came after it is lost"
@@ -372,19 +385,25 @@ fn no_place(none: NoPlace) -> RpcError {
 
 /// Tells a session what belongs to no call, for as long as it may come back to hear it.
 async fn tell(server: Server, mut listening: Listening, stream: Arc<Stream>) {
+    let streams = &server.0.older.streams;
     let telling = async {
         while let Some(message) = listening.next().await {
-            stream.push(Sent::Ask, message);
+            streams.push(&stream, Sent::Ask, message);
             // What a slow client was not told yet is noted only once.
             stream.drained().await;
         }
     };
     let resume_time = server.0.limits.resume_time;
-    tokio::select! {
-        () = telling => {}
-        () = stream.abandoned(resume_time) => {}
+    let told = tokio::select! {
+        () = telling => true,
+        () = stream.abandoned(resume_time) => false,
+    };
+    // Its place among those who listen is another's from now on.
+    drop(listening);
+    match told {
+        true => server.end_stream(&stream).await,
+        false => streams.forget(&stream),
     }
-    server.end_stream(&stream).await;
 }
 
 /// Drives calls to their ends, whoever reads the stream they share.
@@ -398,26 +417,16 @@ async fn drive_all(server: Server, talks: Vec<Talk>, stream: Arc<Stream>) {
 }
 
 async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
-    let session = talk.session().clone();
-    let desk = &server.0.older.desk;
-    let call = desk.begin(&session, talk.request_id());
+    let call = server.begin_call(talk.session(), talk.request_id());
     let talking = async {
         while let Some((sent, message)) = talk.next().await {
-            stream.push(sent, message);
+            server.0.older.streams.push(&stream, sent, message);
         }
     };
     tokio::select! {
         () = talking => {}
         () = call.cancelled() => {}
-        () = watch_notes(&server, &session, call.id()) => {}
     }
-    desk.end(&call);
-}
-
-fn accepted() -> Response<Body> {
-    let mut accepted = Response::new(Body::empty());
-    *accepted.status_mut() = StatusCode::ACCEPTED;
-    accepted
 }
 
 fn json(bytes: Bytes) -> Response<Body> {

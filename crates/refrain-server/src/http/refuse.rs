@@ -39,6 +39,14 @@ impl HttpService {
         response
     }
 
+    /// The answer where there is no place at present: it is worth trying again.
+    pub(super) fn busy(&self, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
+        let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, id, error);
+        let second = HeaderValue::from_static("1");
+        response.headers_mut().insert(RETRY_AFTER, second);
+        response
+    }
+
     /// The answer to a request with this body where it could not be found out who is calling.
     pub(super) fn turn_away(&self, refused: &Refused, body: &[u8]) -> Response<Body> {
         let (status, code) = match refused {

@@ -2,11 +2,12 @@
 
 use super::pulse::Busy;
 use super::{Body, HttpService, JSON, ROUND};
-use crate::live::{Relay, RelayError, RelayStream, Relayed, gone, is_stream, unreachable};
+use crate::live::{Relay, RelayError, RelayStream, Relayed, elsewhere, is_stream, unreachable};
 use crate::metrics::{LiveCount, Refusal};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use refrain_wire::{Id, Reply, RpcError, write_reply};
+use serde::Deserialize;
 
 /// What of a peer's answer is handed on, beside its body.
 const HANDED_ON: [HeaderName; 5] = [
@@ -16,6 +17,22 @@ const HANDED_ON: [HeaderName; 5] = [
     HeaderName::from_static("x-accel-buffering"),
     ROUND,
 ];
+
+/// What an instance answers a call with. Anything else comes from somebody in between, or is meant for a peer.
+const ANSWERS: [StatusCode; 3] = [
+    StatusCode::OK,
+    StatusCode::BAD_REQUEST,
+    StatusCode::SERVICE_UNAVAILABLE,
+];
+
+/// Is this a message, and not a page that somebody in between made?
+fn is_message(bytes: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Message<'a> {
+        jsonrpc: &'a str,
+    }
+    serde_json::from_slice(bytes).is_ok_and(|Message { jsonrpc }| jsonrpc == "2.0")
+}
 
 impl HttpService {
     /// Reads what a peer says that has handed a request on.
@@ -44,8 +61,8 @@ impl HttpService {
     ) -> Response<Body> {
         let metrics = &self.server.0.metrics;
         if relayed {
-            metrics.live(LiveCount::Gone);
-            return self.live_error(id, gone());
+            metrics.live(LiveCount::Elsewhere);
+            return self.live_error(id, elsewhere());
         }
         match self.try_hand_on(id, &relay, headers, bytes, busy).await {
             Ok(response) => {
@@ -68,13 +85,21 @@ impl HttpService {
         busy: Busy,
     ) -> Result<Response<Body>, RelayError> {
         let (head, body) = self.server.relay(relay, headers, bytes).await?;
-        let mut response = if is_stream(head.headers()) {
+        let status = head.status();
+        if !ANSWERS.contains(&status) {
+            return Err(RelayError::Odd(status));
+        }
+        let mut response = if status == StatusCode::OK && is_stream(head.headers()) {
             let stream = RelayStream::new(body, relay.holder.clone(), id);
             Response::new(Body::relayed(stream, busy))
         } else {
-            Response::new(Body::full(body.whole().await?))
+            let whole = body.whole().await?;
+            if !is_message(&whole) {
+                return Err(RelayError::Odd(status));
+            }
+            Response::new(Body::full(whole))
         };
-        *response.status_mut() = head.status();
+        *response.status_mut() = status;
         for name in HANDED_ON {
             if let Some(value) = head.headers().get(&name) {
                 response.headers_mut().insert(name, value.clone());
@@ -92,6 +117,9 @@ impl HttpService {
             &Reply::Error(error),
             &self.server.0.info,
         );
+        if let Some(exchange) = &self.exchange {
+            out = exchange.write_reply(&out).unwrap_or_default();
+        }
         let mut response = Response::new(Body::full(out.into()));
         response.headers_mut().insert(CONTENT_TYPE, JSON);
         response

@@ -73,12 +73,18 @@ pub async fn serve_with_drafts(
     }
     drop(listener);
     // Nobody can come back for what waits here.
-    server.close_live();
+    servers.iter().for_each(Server::close_live);
     // Whoever is at work is waited for; the others would only wait for requests.
     for connection in &connections.open {
         connection.pulse.finish();
     }
-    let all = async { while connections.tasks.join_next().await.is_some() {} };
+    let all = async {
+        while connections.tasks.join_next().await.is_some() {}
+        // Those whose client is gone are at work too.
+        for server in &servers {
+            server.0.live_places.all_left().await;
+        }
+    };
     let in_time = tokio::time::timeout(server.limits().drain_time, all).await;
     if in_time.is_err() {
         let running = running(&servers);

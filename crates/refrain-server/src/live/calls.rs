@@ -1,33 +1,29 @@
 //! The parked handlers of one instance.
 
 use super::flow::LiveFlow;
-use super::parked::{Attached, Parked, Sealing};
+use super::parked::{Attached, KEPT, Parked, Sealing};
 use crate::server::Server;
-use refrain_core::{FlowId, Source};
+use refrain_core::{FlowId, LogKey, Source};
 use refrain_wire::{Answers, RpcError};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
-
-/// How long the last reply of a call is kept for a client that lost it, as long as there are not too many of them.
-const KEPT: Duration = Duration::from_secs(60);
 
 /// The calls that are parked here, by their flow.
 pub(crate) struct LiveCalls {
     /// The name under which tokens say that a call is held here.
     name: String,
-    calls: Mutex<Calls>,
+    parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
+    /// The instance is on its way out.
+    closed: watch::Sender<bool>,
 }
 
-#[derive(Default)]
-struct Calls {
-    parked: HashMap<FlowId, Arc<Parked>>,
-    /// The instance is on its way out.
-    closed: bool,
-}
+/// Is done when no more calls are taken on.
+pub(super) type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Why a request did not find its call.
 pub(crate) enum Missed {
@@ -43,6 +39,8 @@ pub(crate) struct Parking {
     pub(crate) sealing: Sealing,
     /// Can the client come back for the first reply, if it is lost?
     pub(crate) has_call_id: bool,
+    /// What the first reply is recorded under.
+    pub(crate) record: Option<LogKey>,
 }
 
 impl LiveCalls {
@@ -62,7 +60,8 @@ impl LiveCalls {
         );
         Self {
             name,
-            calls: Mutex::default(),
+            parked: Mutex::default(),
+            closed: watch::Sender::new(false),
         }
     }
 
@@ -71,13 +70,22 @@ impl LiveCalls {
         &self.name
     }
 
-    fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Parked>>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Are no more calls taken on?
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+        *self.closed.borrow()
+    }
+
+    /// Waits until no more calls are taken on.
+    pub(super) fn closed(&self) -> Closed {
+        let mut closed = self.closed.subscribe();
+        Box::pin(async move {
+            // An error is the end of the server, which is the same.
+            let _ = closed.wait_for(|closed| *closed).await;
+        })
     }
 
     /// Has a request wait for the reply of its round.
@@ -87,77 +95,153 @@ impl LiveCalls {
         round: u32,
         answers: Option<&Answers<'_>>,
     ) -> Result<Attached, Missed> {
-        let parked = self.lock().parked.get(&flow).cloned();
+        let parked = self.lock().get(&flow).cloned();
         let parked = parked.ok_or(Missed::Gone)?;
         parked.attach(round, answers).map_err(Missed::Error)
     }
 
-    /// A first request that came before, by the id that its client gave the call.
-    pub(crate) fn again(&self, flow: FlowId) -> Option<Attached> {
-        self.attach(flow, 1, None).ok()
+    /// Has a first request that came before, by the id that its client gave the call, wait for the first reply. `None`:
+    /// no such call is held here.
+    pub(crate) fn again(&self, flow: FlowId) -> Result<Option<Attached>, RpcError> {
+        let parked = self.lock().get(&flow).cloned();
+        parked.map(|parked| attach_again(&parked)).transpose()
     }
 
-    /// Gives up whatever is parked or comes to rest, and takes nothing on any more.
+    /// Has whatever rests, or comes to rest, be given up, and takes nothing on any more.
     pub(crate) fn close(&self) {
-        let parked: Vec<_> = {
-            let mut calls = self.lock();
-            calls.closed = true;
-            calls.parked.values().cloned().collect()
-        };
-        for parked in parked {
-            parked.close(stopping());
-        }
+        self.closed.send_replace(true);
     }
 
     fn forget(&self, flow: FlowId, parked: &Arc<Parked>) {
-        let mut calls = self.lock();
-        if calls
-            .parked
-            .get(&flow)
-            .is_some_and(|held| Arc::ptr_eq(held, parked))
-        {
-            calls.parked.remove(&flow);
+        let mut held = self.lock();
+        let is_it = |held: &Arc<Parked>| Arc::ptr_eq(held, parked);
+        if held.get(&flow).is_some_and(is_it) {
+            held.remove(&flow);
         }
     }
 }
 
 impl Server {
-    /// Parks a call whose first round begins, and has its request wait for the reply.
+    /// Parks a call whose first round begins, and has its request wait for the reply. Where the same call is parked already,
+    /// the request waits for that one, and this flow is dropped before it did anything.
     pub(crate) fn park(&self, parking: Parking) -> Result<Attached, RpcError> {
         let Parking {
             mut live,
             sealing,
             has_call_id,
+            record,
         } = parking;
         let (sender, answers) = mpsc::channel(self.0.limits.flow.asks.max(1));
         live.answers_from(answers);
         let parked = Parked::new(sender);
-        {
-            let mut calls = self.0.live.lock();
-            if calls.closed {
-                return Err(stopping());
+        if self.0.live.is_closed() {
+            return Err(stopping());
+        }
+        let held = match self.0.live.lock().entry(sealing.flow) {
+            Entry::Occupied(held) => Some(held.get().clone()),
+            Entry::Vacant(place) => {
+                place.insert(parked.clone());
+                None
             }
-            calls.parked.insert(sealing.flow, parked.clone());
+        };
+        if let Some(held) = held {
+            return attach_again(&held);
         }
         let mut attached = parked.attach(1, None)?;
         attached.ends_call = !has_call_id;
-        let server = self.clone();
         let span = tracing::debug_span!("live", flow = %sealing.flow);
+        let held = Held {
+            server: self.clone(),
+            flow: sealing.flow,
+            parked,
+        };
         let work = async move {
-            parked.drive(&server, live, &sealing).await;
-            let (calls, limits) = (&server.0.live, &server.0.limits);
-            if calls.lock().parked.len() <= limits.live_calls.saturating_mul(2) {
+            let (server, parked) = (&held.server, &held.parked);
+            parked.drive(server, live, &sealing, record).await;
+            // The last reply is kept as long as there are not too many of them.
+            let most = server.0.limits.live_calls.saturating_mul(2);
+            if parked.can_be_asked_again(has_call_id) && server.0.live.lock().len() <= most {
                 tokio::time::sleep(KEPT).await;
             }
-            calls.forget(sealing.flow, &parked);
         };
         tokio::spawn(work.instrument(span));
         Ok(attached)
     }
 }
 
-fn stopping() -> RpcError {
+/// The place of a parked call among the others, given back however it ends.
+struct Held {
+    server: Server,
+    flow: FlowId,
+    parked: Arc<Parked>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.parked.let_go();
+        self.server.0.live.forget(self.flow, &self.parked);
+    }
+}
+
+/// Has a first request that came again wait for the first reply, unless its call has gone on since.
+fn attach_again(parked: &Arc<Parked>) -> Result<Attached, RpcError> {
+    parked.attach(1, None).map_err(|_| {
+        RpcError::invalid_params(
+            "the call of this call id was begun before, and has gone on since: nothing was done by this request. Go on with the \
+             requestState of its last reply; another call needs another id",
+        )
+    })
+}
+
+/// What a call is told that rests when the instance is on its way out.
+pub(super) fn stopping() -> RpcError {
     RpcError::internal(
         "the call was given up, because the instance that held it is stopping; what it did so far is done; call again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tool;
+    use refrain_core::{Cx, Principal};
+    use serde_json::json;
+
+    async fn at_once(_: Cx) -> refrain_core::Result<String> {
+        Ok("done".into())
+    }
+
+    #[tokio::test]
+    async fn the_last_reply_is_kept_only_for_those_who_can_come_back_for_it() {
+        let tool = Tool::new("at_once", at_once).live();
+        let server = Server::builder("live", "1").tool(tool).build();
+        let server = server.expect("a server");
+        let call = |call_id: Option<&str>| {
+            let mut meta = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": {},
+            });
+            if let Some(call_id) = call_id {
+                meta["refrain/callId"] = json!(call_id);
+            }
+            let params = json!({"name": "at_once", "arguments": {}, "_meta": meta});
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+            call.to_string()
+        };
+        for (call_id, kept) in [(None, 0), (Some("c-1"), 1)] {
+            let call = call(call_id);
+            let mut out = server
+                .receive(call.as_bytes(), Principal::anonymous())
+                .expect("a response");
+            let reply = out.next().await.expect("a reply");
+            let reply = String::from_utf8(reply).expect("text");
+            assert!(reply.contains("done"), "{reply}");
+            // Whoever drives it goes on to its end.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(server.0.live.lock().len(), kept, "{call_id:?}");
+        }
+    }
 }

@@ -3,31 +3,43 @@
 //! | the handler … | its time is limited by | it has a place among the running calls |
 //! | --- | --- | --- |
 //! | works | `round_time`, anew after each answer | yes |
-//! | rests: nothing but asks and sleeps is left | `live_time`, which is that of the whole call | no |
+//! | rests: nothing but asks and sleeps is left | `live_time`, since the call began | no |
+//!
+//! One that rests is given up when the instance is on its way out.
 //!
 //! A handler in the explicit style, which replies that it is incomplete, is run again once all that it asked is answered.
 
+use super::calls::{Closed, stopping};
 use super::places::LivePlace;
+use crate::alarm::{Alarm, instant_of};
 use crate::load::Place;
 use crate::round::{Target, run_handler};
 use crate::server::Server;
 use refrain_core::{AskError, Env, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
 use refrain_wire::{Ask, RpcError};
 use serde_json::Value;
-use std::future::Future;
-use std::pin::Pin;
+use std::fmt;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// An answer for a live call: what the client says to what was asked under this key.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct LiveAnswer {
     /// The key that it was asked under.
     pub(crate) key: String,
     /// The JSON text of the client's result, or why the client cannot answer.
     pub(crate) answer: Result<String, String>,
+}
+
+/// What a person said is nobody's business.
+impl fmt::Debug for LiveAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveAnswer")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a live flow reports.
@@ -81,9 +93,11 @@ pub(crate) struct LiveFlow {
     last: Option<Event>,
     /// What earlier runs of a handler in the explicit style did.
     before: Stats,
-    sleep: Option<Pin<Box<Sleep>>>,
-    /// When the call is given up.
+    alarm: Alarm,
+    /// When the call is given up, if it rests.
     ends: Option<Instant>,
+    /// Tells a call that rests when the instance is on its way out.
+    closed: Option<Closed>,
     /// When the handler must be at rest again.
     works_until: Option<Instant>,
     /// Was it said that the handler rests?
@@ -111,8 +125,9 @@ impl LiveFlow {
             explicit: None,
             last: None,
             before: Stats::default(),
-            sleep: None,
+            alarm: Alarm::default(),
             ends: Instant::now().checked_add(server.0.limits.live_time),
+            closed: None,
             works_until: None,
             told: false,
             takes_place: place.is_some(),
@@ -172,7 +187,11 @@ impl LiveFlow {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                Poll::Ready(Event::Notes(notes)) => return Poll::Ready(LiveEvent::Notes(notes)),
+                Poll::Ready(Event::Notes(notes)) => {
+                    // One that says something at every turn has no other time.
+                    let over = self.works_too_long(Instant::now());
+                    return Poll::Ready(over.unwrap_or(LiveEvent::Notes(notes)));
+                }
                 Poll::Ready(event) => event,
             };
             let notes = self.flow.take_notes();
@@ -187,10 +206,6 @@ impl LiveFlow {
     fn reported(&mut self, event: Event) -> Option<LiveEvent> {
         match event {
             Event::Write(write) => self.published(write),
-            Event::Detach => {
-                self.flow.stay("a live call cannot become a task".into());
-                None
-            }
             event => Some(LiveEvent::Over(Box::new(event))),
         }
     }
@@ -248,60 +263,61 @@ impl LiveFlow {
 
     /// There is nothing to do but wait: for an answer, for the handler, for the time.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
-        let limits = &self.server.0.limits;
         let now = Instant::now();
-        if self.rests() {
+        let limit = if self.rests() {
             self.works_until = None;
             self.place = None;
+            if let Some(why) = self.is_given_up(cx, now) {
+                self.flow.cancel();
+                return Poll::Ready(LiveEvent::GivenUp(why));
+            }
             if !std::mem::replace(&mut self.told, true) {
                 return Poll::Ready(LiveEvent::Rests);
             }
+            self.ends
         } else {
             let load = &self.server.0.load;
             if self.takes_place && self.place.is_none() {
                 self.place = Some(load.enter_again());
             }
-            if self.works_until.is_none() {
-                self.works_until = now.checked_add(limits.round_time);
+            if let Some(event) = self.works_too_long(now) {
+                return Poll::Ready(event);
             }
-        }
-        let is_up = |limit: Option<Instant>| limit.is_some_and(|at| at <= now);
-        if is_up(self.ends) {
-            self.flow.cancel();
-            return Poll::Ready(LiveEvent::GivenUp(took_too_long(limits.live_time)));
-        }
-        if is_up(self.works_until) {
-            self.flow.cancel();
-            return Poll::Ready(LiveEvent::Over(Box::new(Event::Fault(Fault {
-                message: "the handler took longer than the time limit of a round".into(),
-                bad_answer: false,
-            }))));
-        }
-        let wake = self.flow.wake_at().map(|at| {
-            let wait = at.duration_since(self.server.0.source.now());
-            now + wait.unwrap_or_default()
-        });
-        let first = [self.ends, self.works_until, wake];
-        let Some(first) = first.into_iter().flatten().min() else {
-            return Poll::Pending;
+            self.works_until
         };
-        let sleep = self
-            .sleep
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(first)));
-        if sleep.deadline() != first {
-            sleep.as_mut().reset(first);
-        }
-        if sleep.as_mut().poll(cx).is_ready() {
-            // It was due at once: look again.
-            cx.waker().wake_by_ref();
-        }
+        let wake = instant_of(self.flow.wake_at(), &*self.server.0.source, now);
+        self.alarm.set([limit, wake], cx);
         Poll::Pending
+    }
+
+    /// Why a call that rests is not waited for any longer.
+    fn is_given_up(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<RpcError> {
+        if self.ends.is_some_and(|at| at <= now) {
+            return Some(took_too_long(self.server.0.limits.live_time));
+        }
+        let live = &self.server.0.live;
+        let closed = self.closed.get_or_insert_with(|| live.closed());
+        closed.as_mut().poll(cx).is_ready().then(stopping)
+    }
+
+    /// Ends a handler that has been at work for too long.
+    fn works_too_long(&mut self, now: Instant) -> Option<LiveEvent> {
+        if self.works_until.is_none() {
+            self.works_until = now.checked_add(self.server.0.limits.round_time);
+        }
+        self.works_until.filter(|until| *until <= now)?;
+        self.flow.cancel();
+        Some(LiveEvent::Over(Box::new(Event::Fault(Fault {
+            message: "the handler took longer than the time limit of a round".into(),
+            bad_answer: false,
+        }))))
     }
 }
 
 fn took_too_long(limit: Duration) -> RpcError {
     RpcError::internal(format!(
-        "the call was given up: it had no answer within the limit of {} seconds for live calls; call again",
+        "the call was given up: it had no answer within the limit of {} seconds for live calls; what it did so far is done; \
+         call again",
         limit.as_secs()
     ))
 }

@@ -15,15 +15,20 @@ use crate::metrics::LiveCount;
 use crate::round::outcome_of;
 use crate::server::Server;
 use jsonschema::Validator;
-use refrain_core::{Binding, FlowId, LiveToken, Note, Stats};
+use refrain_core::{FlowId, LiveBinding, LiveToken, LogKey, Note, Stats};
 use refrain_wire::{
     Answers, Ask, CallKind, Incomplete, LogLevel, Reply, RpcError, check_answer_shape,
 };
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
+/// How long a reply that nobody was given is waited with, and how long the last one is kept for a client that lost it.
+pub(super) const KEPT: Duration = Duration::from_secs(60);
 /// Notes that wait for a client who reads slowly; what does not fit is dropped.
 const NOTES: usize = 64;
 
@@ -44,10 +49,12 @@ struct State {
     open: Vec<(String, Ask)>,
     /// The reply of the round before, or the last of all.
     last: Option<Last>,
+    /// A request was given that reply.
+    read: bool,
+    /// It was the last of all.
+    over: bool,
     /// Why the handler is to be ended at once.
     given_up: Option<RpcError>,
-    /// Why it is to be ended when it rests next.
-    closing: Option<RpcError>,
     /// What the handler had done by the last reply.
     counted: Stats,
     /// The requests that wait for a reply, by their numbers.
@@ -63,10 +70,18 @@ struct Last {
     stats: Stats,
 }
 
+/// What a handler has to say to the round at work.
+enum Said {
+    /// It asks, and waits for another round.
+    Asks(Reply),
+    /// It is done with.
+    Last(Reply),
+}
+
 /// What the replies of a parked call are made with.
 pub(crate) struct Sealing {
     pub(crate) flow: FlowId,
-    pub(crate) binding: Binding,
+    pub(crate) binding: LiveBinding,
     pub(crate) deadline: u64,
     pub(crate) kind: CallKind,
     pub(crate) output: Option<Arc<Validator>>,
@@ -81,8 +96,9 @@ impl Parked {
                 begun: true,
                 open: Vec::new(),
                 last: None,
+                read: false,
+                over: false,
                 given_up: None,
-                closing: None,
                 counted: Stats::default(),
                 waiting: Vec::new(),
                 requests: 0,
@@ -145,70 +161,157 @@ impl Parked {
         self.look.notify_one();
     }
 
-    /// Ends the call as soon as the handler has nothing to do but wait.
-    pub(super) fn close(&self, why: RpcError) {
-        self.lock().closing.get_or_insert(why);
-        self.look.notify_one();
+    /// Drives the handler to its end. The first reply is recorded under this key, before anybody is given it.
+    pub(super) async fn drive(
+        &self,
+        server: &Server,
+        mut live: LiveFlow,
+        sealing: &Sealing,
+        mut record: Option<LogKey>,
+    ) {
+        // When somebody must have come for the last reply.
+        let mut read_by = None;
+        loop {
+            let said = tokio::select! {
+                biased;
+                said = self.next(server, &mut live, sealing) => said,
+                () = time(read_by) => {
+                    read_by = None;
+                    if !self.is_forgotten() {
+                        continue;
+                    }
+                    server.0.metrics.live(LiveCount::GivenUp);
+                    Said::Last(Reply::Error(forgotten()))
+                }
+            };
+            match said {
+                Said::Asks(reply) => {
+                    server.record(record.take(), &reply).await;
+                    self.reply(reply, live.stats());
+                    read_by = Instant::now().checked_add(KEPT);
+                }
+                Said::Last(reply) => {
+                    let stats = live.stats();
+                    // Its destructors are part of the call.
+                    drop(live);
+                    server.record(record.take(), &reply).await;
+                    self.end(reply, stats);
+                    return;
+                }
+            }
+        }
     }
 
-    /// Drives the handler to its end.
-    pub(super) async fn drive(&self, server: &Server, mut live: LiveFlow, sealing: &Sealing) {
+    /// Has nobody come for the reply that waits?
+    fn is_forgotten(&self) -> bool {
+        let state = self.lock();
+        !state.begun && !state.read
+    }
+
+    /// Can a client come back for the last reply, by a token or a call id?
+    pub(super) fn can_be_asked_again(&self, has_call_id: bool) -> bool {
+        // The round after the last one.
+        has_call_id || self.lock().round > 2
+    }
+
+    /// The handler is driven no more: whoever waits is told, unless it came to its end.
+    pub(super) fn let_go(&self) {
+        let (over, stats) = {
+            let state = self.lock();
+            (state.over, state.counted)
+        };
+        if !over {
+            self.end(Reply::Error(RpcError::internal("Internal error")), stats);
+        }
+    }
+
+    fn end(&self, reply: Reply, stats: Stats) {
+        self.lock().over = true;
+        self.reply(reply, stats);
+    }
+
+    /// Drives the handler to its next reply.
+    async fn next(&self, server: &Server, live: &mut LiveFlow, sealing: &Sealing) -> Said {
         loop {
-            let event = tokio::select! {
-                biased;
-                event = poll_fn(|cx| live.poll(cx)) => event,
-                () = self.look.notified() => LiveEvent::Rests,
-            };
-            let end = match event {
+            let mut look = pin!(self.look.notified());
+            let mut begun = false;
+            let event = poll_fn(|cx| {
+                let event = self.poll(live, &mut begun, cx);
+                if event.is_pending() && look.as_mut().poll(cx).is_ready() {
+                    // What came with a request is to be seen by the handler before it is said that it rests.
+                    let event = self.poll(live, &mut begun, cx);
+                    return Poll::Ready(match event {
+                        Poll::Ready(event) => event,
+                        Poll::Pending => LiveEvent::Rests,
+                    });
+                }
+                event
+            });
+            let said = match event.await {
                 LiveEvent::Notes(notes) => {
                     self.tell(notes);
-                    continue;
+                    // One that has something to say at every turn is not to have the thread for itself.
+                    tokio::task::coop::consume_budget().await;
+                    self.given_up(server)
                 }
                 LiveEvent::Asks { asks, withdrawn } => {
                     let mut state = self.lock();
                     state.open.retain(|(key, _)| !withdrawn.contains(key));
                     state.open.extend(asks);
-                    continue;
+                    None
                 }
-                LiveEvent::Rests => self.at_rest(server, &live, sealing),
+                LiveEvent::Rests => {
+                    let given_up = self.given_up(server);
+                    given_up.or_else(|| self.at_rest(server, live, sealing, begun))
+                }
                 LiveEvent::Over(event) => {
                     let output = sealing.output.as_deref();
-                    Some(outcome_of(*event, sealing.kind, output))
+                    Some(Said::Last(outcome_of(*event, sealing.kind, output)))
                 }
                 LiveEvent::GivenUp(error) => {
                     server.0.metrics.live(LiveCount::GivenUp);
-                    Some(Reply::Error(error))
+                    Some(Said::Last(Reply::Error(error)))
                 }
             };
-            if let Some(reply) = end {
-                let stats = live.stats();
-                // Its destructors are part of the call.
-                drop(live);
-                self.reply(reply, stats);
-                return;
+            if let Some(said) = said {
+                return said;
             }
         }
     }
 
-    /// Replies to the round at work with what is asked, if the handler rests. `Some` is the end of the call.
-    fn at_rest(&self, server: &Server, live: &LiveFlow, sealing: &Sealing) -> Option<Reply> {
+    /// Polls the handler, and notes whether the round had begun by then: what came with its request was taken in.
+    fn poll(&self, live: &mut LiveFlow, begun: &mut bool, cx: &mut Context<'_>) -> Poll<LiveEvent> {
+        *begun = self.lock().begun;
+        live.poll(cx)
+    }
+
+    /// The end of a call that was given up.
+    fn given_up(&self, server: &Server) -> Option<Said> {
+        let why = self.lock().given_up.clone()?;
+        server.0.metrics.live(LiveCount::GivenUp);
+        Some(Said::Last(Reply::Error(why)))
+    }
+
+    /// What is said when the handler rests, if anything: what it asks, where a round is at work.
+    fn at_rest(
+        &self,
+        server: &Server,
+        live: &LiveFlow,
+        sealing: &Sealing,
+        begun: bool,
+    ) -> Option<Said> {
         let (round, asks) = {
             let state = self.lock();
-            let closing = state.closing.as_ref().filter(|_| live.rests());
-            if let Some(why) = state.given_up.as_ref().or(closing) {
-                server.0.metrics.live(LiveCount::GivenUp);
-                return Some(Reply::Error(why.clone()));
-            }
-            if !state.begun || state.open.is_empty() || !live.rests() {
+            if !begun || state.open.is_empty() || !live.rests() {
                 return None;
             }
             (state.round, state.open.clone())
         };
         let limit = server.0.limits.flow.rounds;
         if round >= limit {
-            return Some(Reply::Error(RpcError::internal(format!(
+            return Some(Said::Last(Reply::Error(RpcError::internal(format!(
                 "the call needs another round, and its limit is {limit} rounds"
-            ))));
+            )))));
         }
         let token = LiveToken {
             flow: sealing.flow,
@@ -218,12 +321,10 @@ impl Parked {
         };
         server.0.metrics.live(LiveCount::Parked);
         let token = server.0.sealer.seal_live(&sealing.binding, &token);
-        let reply = Reply::Incomplete(Incomplete {
+        Some(Said::Asks(Reply::Incomplete(Incomplete {
             asks,
             state: Some(token),
-        });
-        self.reply(reply, live.stats());
-        None
+        })))
     }
 
     /// The round at work has its reply.
@@ -241,6 +342,7 @@ impl Parked {
             });
             state.round += 1;
             state.begun = false;
+            state.read = false;
             state.notes = None;
             std::mem::take(&mut state.waiting)
         };
@@ -293,6 +395,11 @@ pub(crate) enum AttachedEvent {
 }
 
 impl Attached {
+    /// Has the call end with this request, whichever round it is of.
+    pub(crate) fn cancel(&mut self) {
+        self.ends_call = true;
+    }
+
     /// Has the client hear what it wants to hear.
     pub(crate) fn with(mut self, wishes: Wishes) -> Self {
         self.wishes = wishes;
@@ -308,7 +415,9 @@ impl Attached {
             }
         }
         let mut state = self.parked.lock();
-        if let Some(last) = state.last.clone().filter(|last| last.round == self.round) {
+        let last = state.last.as_ref();
+        if let Some(last) = last.filter(|last| last.round == self.round).cloned() {
+            state.read = true;
             self.ends_call = false;
             return Poll::Ready(AttachedEvent::Reply(last.reply, last.stats));
         }
@@ -330,9 +439,17 @@ impl Drop for Attached {
         state.waiting.retain(|(number, _)| *number != self.number);
         drop(state);
         if self.ends_call {
-            let gone = "the client went away before the first reply";
+            let gone = "the call was cancelled, or its client went away before the first reply";
             self.parked.give_up(RpcError::internal(gone));
         }
+    }
+}
+
+/// Waits until this time, or for ever.
+async fn time(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -355,6 +472,12 @@ fn fitting(
         });
     }
     Ok(given)
+}
+
+fn forgotten() -> RpcError {
+    RpcError::internal(
+        "the call was given up, because nobody came for its reply; what it did so far is done; call again",
+    )
 }
 
 fn used_up() -> RpcError {

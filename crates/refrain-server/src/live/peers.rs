@@ -4,6 +4,7 @@ use crate::auth::web::any_web;
 use crate::builder::BuildError;
 use crate::remote::Remote;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// The instances of a fleet, as one of them knows them: each has a name of its own, and a URL at which the others reach it.
@@ -16,7 +17,7 @@ use std::sync::Arc;
 /// let server = Server::builder("docs", "1.0").keys(keys).peers(peers).build()?;
 /// # Ok::<(), refrain_server::BuildError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Peers {
     name: String,
     others: Vec<(String, String)>,
@@ -42,6 +43,17 @@ impl Peers {
     /// same.
     pub fn check(&self) -> Result<(), BuildError> {
         Remotes::new(Some(self.clone())).map(drop)
+    }
+}
+
+/// Names only: a URL may have a query that others need not read.
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let others: Vec<_> = self.others.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Peers")
+            .field("name", &self.name)
+            .field("others", &others)
+            .finish()
     }
 }
 

@@ -6,17 +6,15 @@
 
 use crate::auth::{Caller, Scopes};
 use crate::load::Place;
+use crate::param_headers::ParamHeader;
 use crate::remote::{Remote, Stream};
 use crate::server::Server;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -37,30 +35,32 @@ use tokio::time::{Instant, Sleep};
 
 /// The header that says who is calling.
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
-/// What the header is sealed for.
-const PLACE: &[u8] = b"relay";
 /// How long the header is good, in seconds.
 const GOOD_FOR: u64 = 30;
+/// The longest time that is reckoned with.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Time to connect to a peer.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How much longer than a round may take, or a stream be silent, a peer may say nothing.
+const SILENCE: Duration = Duration::from_secs(30);
 /// The largest answer that is handed on in one piece.
 const LARGEST: usize = 64 * 1024 * 1024;
-/// What belongs to a connection, or is said by the sealed header instead.
-const LEFT_OUT: [HeaderName; 13] = [
-    HOST,
-    CONNECTION,
-    CONTENT_LENGTH,
-    TRANSFER_ENCODING,
-    TE,
-    TRAILER,
-    UPGRADE,
-    EXPECT,
-    AUTHORIZATION,
-    PROXY_AUTHORIZATION,
-    COOKIE,
-    HeaderName::from_static("keep-alive"),
-    RELAY,
+/// What of a request's headers the peer needs, beside those that repeat arguments. Who is calling is said by the sealed
+/// header, and by nothing else: any other may hold a secret.
+const SENT_ON: [HeaderName; 8] = [
+    CONTENT_TYPE,
+    ACCEPT,
+    HeaderName::from_static("mcp-protocol-version"),
+    HeaderName::from_static("mcp-method"),
+    HeaderName::from_static("mcp-name"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
 ];
+
+fn is_sent_on(name: &HeaderName) -> bool {
+    SENT_ON.contains(name) || ParamHeader::is_one(name)
+}
 
 /// What the header says.
 #[derive(Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl Server {
         let sealed = URL_SAFE_NO_PAD.decode(header.as_bytes());
         let sealed = sealed.map_err(|_| "it is not base64url")?;
         let sealer = &self.0.sealer;
-        let opened = sealer.open_bytes(PLACE, sealed);
+        let opened = sealer.open_bytes(&self.relay_place(), sealed);
         let opened = opened.map_err(|_| "it does not open with the keys of this instance")?;
         let said: Said = serde_json::from_slice(&opened).map_err(|_| "it cannot be read")?;
         if said.to != name {
@@ -143,6 +143,11 @@ impl Server {
         })
     }
 
+    /// What the header is sealed for: servers that share keys and are not the same do not take each other's.
+    fn relay_place(&self) -> Vec<u8> {
+        [b"relay ", self.0.sealer.options().audience.as_bytes()].concat()
+    }
+
     fn relay_header(&self, relay: &Relay, body: &[u8]) -> HeaderValue {
         let caller = &relay.caller;
         let since = |at: SystemTime| at.duration_since(UNIX_EPOCH).ok();
@@ -158,7 +163,7 @@ impl Server {
                 .map(|expires| expires.as_secs()),
         };
         let said = serde_json::to_vec(&said).expect("names and numbers are JSON");
-        let sealed = URL_SAFE_NO_PAD.encode(self.0.sealer.seal_bytes(PLACE, &said));
+        let sealed = URL_SAFE_NO_PAD.encode(self.0.sealer.seal_bytes(&self.relay_place(), &said));
         HeaderValue::try_from(sealed).expect("base64 has only letters, digits and two signs")
     }
 
@@ -169,12 +174,17 @@ impl Server {
         headers: &HeaderMap,
         body: &[u8],
     ) -> Result<(Response<()>, RelayBody), RelayError> {
-        let time = self.0.limits.live_time;
-        let ends = Instant::now() + time.min(Duration::from_secs(24 * 3600));
+        let limits = &self.0.limits;
+        let mut patience = Patience {
+            ends: Instant::now() + limits.live_time.min(LONGEST),
+            silence: limits.round_time.max(limits.keep_alive).min(LONGEST) + SILENCE,
+            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        };
+        patience.renew();
         let mut request = Request::post(relay.peer.path()).body(Full::new(body.to_vec().into()))?;
         let to = request.headers_mut();
         for (name, value) in headers {
-            if !LEFT_OUT.contains(name) {
+            if is_sent_on(name) {
                 to.append(name.clone(), value.clone());
             }
         }
@@ -197,14 +207,15 @@ impl Server {
                 tracing::debug!(%error, "a connection to a peer ended");
             }
         });
-        let response = tokio::time::timeout_at(ends, sender.send_request(request))
-            .await
-            .map_err(|_| RelayError::TooLate)?
-            .map_err(RelayError::Exchange)?;
+        let response = tokio::select! {
+            biased;
+            response = sender.send_request(request) => response.map_err(RelayError::Exchange)?,
+            () = patience.sleep.as_mut() => return Err(RelayError::TooLate),
+        };
         let (head, body) = response.into_parts();
         let body = RelayBody {
             body,
-            ends: Box::pin(tokio::time::sleep_until(ends)),
+            patience,
             _connection: tasks,
         };
         Ok((Response::from_parts(head, ()), body))
@@ -222,17 +233,36 @@ pub(crate) enum RelayError {
     TooLate,
     #[error("its answer is larger than {LARGEST} bytes")]
     TooLarge,
+    #[error("it answered with HTTP {0}, and not as an instance does")]
+    Odd(StatusCode),
     #[error("its URL cannot be spoken to: {0}")]
     Url(#[from] http::Error),
     #[error("its URL cannot be spoken to: {0}")]
     Host(#[from] http::header::InvalidHeaderValue),
 }
 
+/// How long a peer is waited for.
+#[derive(Debug)]
+struct Patience {
+    ends: Instant,
+    /// How long it may say nothing.
+    silence: Duration,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Patience {
+    /// It said something.
+    fn renew(&mut self) {
+        let until = self.ends.min(Instant::now() + self.silence);
+        self.sleep.as_mut().reset(until);
+    }
+}
+
 /// What a peer sends, until it is time to stop.
 #[derive(Debug)]
 pub(crate) struct RelayBody {
     body: Incoming,
-    ends: Pin<Box<Sleep>>,
+    patience: Patience,
     _connection: JoinSet<()>,
 }
 
@@ -242,13 +272,14 @@ impl RelayBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, RelayError>>> {
-        if self.ends.as_mut().poll(cx).is_ready() {
+        if self.patience.sleep.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(RelayError::TooLate)));
         }
         loop {
             let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
                 return Poll::Ready(None);
             };
+            self.patience.renew();
             match frame.map(|frame| frame.into_data()) {
                 Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
                 Ok(Err(_trailers)) => {}
@@ -324,10 +355,15 @@ pub(crate) fn unreachable(holder: &str, error: &RelayError) -> RpcError {
         RelayError::Connect(_) | RelayError::Url(_) | RelayError::Host(_) => {
             "nothing was done by this request"
         }
+        RelayError::Odd(status) if status.is_client_error() => "nothing was done by this request",
         _ => "whether it took this request in is not known",
     };
+    let what = match error {
+        RelayError::Odd(_) => "does not take it",
+        _ => "does not answer: it may have stopped",
+    };
     RpcError::internal(format!(
-        "this call is held by another instance, which does not answer: it may have stopped. What the call did before it \
+        "this call is held by another instance, which {what}. What the call did before it \
          asked is done; {known}. Send the request again in a moment, or call anew. Tools whose work is wrapped in steps do \
          not depend on one instance"
     ))
@@ -336,8 +372,8 @@ pub(crate) fn unreachable(holder: &str, error: &RelayError) -> RpcError {
 /// What a client is told whose call is held by an instance that is no peer.
 pub(crate) fn elsewhere() -> RpcError {
     RpcError::internal(
-        "this call is held by another instance, or by this one before it was restarted, and no peer of that name is \
-         configured: nothing was done by this request. Send it to the instance where the call began, or call anew. Whoever \
+        "this call is held by another instance, or by this one before it was restarted, and cannot be handed to it: no peer of \
+         that name is configured, or requests of this kind are not handed on. Nothing was done by this request. Send it to the instance where the call began, or call anew. Whoever \
          runs the server: name the peers of each instance, or wrap the tool's work in steps and drop `live`",
     )
 }
@@ -345,8 +381,8 @@ pub(crate) fn elsewhere() -> RpcError {
 /// What a client is told whose call was held here.
 pub(crate) fn gone() -> RpcError {
     RpcError::internal(
-        "this call is not held here any more: it was given up after its time, or the instance was restarted. What it did \
-         before it asked is done, and nothing was done by this request; call anew. Tools whose work is wrapped in steps do \
-         not depend on one instance",
+        "this call is not held here any more: it may have been finished, it was given up after its time, or the instance was \
+         restarted. Nothing was done by this request, but what the call did so far is done, and that may be all of it: look \
+         before you call anew. Tools whose work is wrapped in steps do not depend on one instance",
     )
 }

@@ -1,7 +1,9 @@
 //! The calls that are live here, and where their answers go.
 
 use super::Session;
+use super::carried::watch;
 use crate::live::LiveAnswer;
+use crate::server::Server;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +24,17 @@ impl RequestId {
         }
     }
 
+    /// The same, of what may be no id. `None`: it is neither a text nor a number.
+    pub(crate) fn parse(json: &str) -> Option<Self> {
+        match Self::read(json) {
+            Self::Number(number) => {
+                let parsed = serde_json::from_str::<serde_json::Number>(&number);
+                parsed.is_ok().then_some(Self::Number(number))
+            }
+            text => Some(text),
+        }
+    }
+
     /// A text for it that no other id has.
     pub(crate) fn text(&self) -> String {
         match self {
@@ -29,11 +42,21 @@ impl RequestId {
             Self::Number(number) => number.clone(),
         }
     }
+
+    /// The id that has this text.
+    pub(super) fn of_text(text: &str) -> Self {
+        match text.strip_prefix('"') {
+            Some(text) => Self::Text(text.to_owned()),
+            None => Self::Number(text.to_owned()),
+        }
+    }
 }
+
+/// What a client answers: a result, or why there is none.
+pub(crate) type Answer = Result<String, String>;
 
 /// The calls that are live on this instance.
 pub(crate) struct Desk {
-    instance: String,
     next: AtomicU64,
     open: Mutex<Open>,
 }
@@ -42,7 +65,10 @@ pub(crate) struct Desk {
 struct Open {
     /// What is asked, by the id of the request that asks it.
     asks: HashMap<String, Asked>,
-    calls: HashMap<(Arc<str>, RequestId), Arc<Notify>>,
+    /// By session and by the id of their request.
+    calls: HashMap<Arc<str>, HashMap<RequestId, Arc<Notify>>>,
+    /// Does somebody take in what other instances note for these calls?
+    watched: bool,
 }
 
 struct Asked {
@@ -51,44 +77,33 @@ struct Asked {
     answers: mpsc::Sender<LiveAnswer>,
 }
 
-/// Where an answer belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// Its ask was open here, and has it now.
-    Taken,
-    /// It was asked here, and is no longer.
-    Over,
-    /// It was asked by another instance.
-    Elsewhere,
-    /// Nothing was ever asked so.
-    Nobody,
-}
-
 impl Desk {
-    pub(super) fn new(instance: &str) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            instance: instance.to_owned(),
             next: AtomicU64::new(1),
             open: Mutex::default(),
         }
     }
 
-    /// Opens an ask of a session. Gives the id of the request that asks it, which names this instance.
+    /// The number of the next ask.
+    pub(super) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Opens an ask of a session, under the id of the request that asks it.
     pub(super) fn ask(
         &self,
         session: &Session,
+        id: String,
         key: &str,
         answers: &mpsc::Sender<LiveAnswer>,
-    ) -> String {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let id = format!("{}-{number}", self.instance);
+    ) {
         let asked = Asked {
             session: session.key.clone(),
             key: key.to_owned(),
             answers: answers.clone(),
         };
-        self.lock().asks.insert(id.clone(), asked);
-        id
+        self.lock().asks.insert(id, asked);
     }
 
     /// Closes an ask. `false`: it has an answer.
@@ -97,63 +112,70 @@ impl Desk {
     }
 
     /// Is something asked in this session under this id, and has no answer yet?
-    pub(super) fn is_open(&self, session: &Session, ask: &str) -> bool {
+    pub(super) fn is_open(&self, session: &str, ask: &str) -> bool {
         let open = self.lock();
         let asked = open.asks.get(ask);
-        asked.is_some_and(|asked| asked.session == session.key)
+        asked.is_some_and(|asked| *asked.session == *session)
     }
 
-    /// Takes in what a client answers in this session.
-    pub(crate) fn answer(
-        &self,
-        session: &Session,
-        ask: &str,
-        answer: Result<String, String>,
-    ) -> Whose {
+    /// Takes in what a client answers in this session. Gives it back where nothing is asked so here.
+    pub(super) fn answer(&self, session: &str, ask: &str, answer: Answer) -> Result<(), Answer> {
         let asked = {
             let mut open = self.lock();
             match open.asks.get(ask) {
-                Some(asked) if asked.session == session.key => open.asks.remove(ask),
+                Some(asked) if *asked.session == *session => open.asks.remove(ask),
                 _ => None,
             }
         };
-        if let Some(asked) = asked {
-            let key = asked.key;
-            // There is room for as many answers as there are asks; an error means that the call is over.
-            let _ = asked.answers.try_send(LiveAnswer { key, answer });
-            return Whose::Taken;
-        }
-        match ask.split_once('-') {
-            Some((instance, _)) if instance == self.instance => Whose::Over,
-            Some((instance, number)) if is_instance(instance) && number.parse::<u64>().is_ok() => {
-                Whose::Elsewhere
-            }
-            _ => Whose::Nobody,
-        }
+        let Some(asked) = asked else {
+            return Err(answer);
+        };
+        let key = asked.key;
+        // There is room for as many answers as there are asks; an error means that the call is over.
+        let _ = asked.answers.try_send(LiveAnswer { key, answer });
+        Ok(())
     }
 
-    /// Begins a call that its client may cancel, or its session end.
-    pub(crate) fn begin(self: &Desk, session: &Session, id: RequestId) -> Call {
-        let cancelled = Arc::new(Notify::new());
-        let key = (session.key.clone(), id);
-        self.lock().calls.insert(key.clone(), cancelled.clone());
-        Call { key, cancelled }
+    /// The sessions that have calls here.
+    pub(super) fn sessions(&self) -> Vec<Arc<str>> {
+        self.lock().calls.keys().cloned().collect()
     }
 
-    /// Forgets a call that is over.
-    pub(crate) fn end(&self, call: &Call) {
-        let mut open = self.lock();
-        let same = |known: &mut Arc<Notify>| Arc::ptr_eq(known, &call.cancelled);
-        if open.calls.get_mut(&call.key).is_some_and(same) {
-            open.calls.remove(&call.key);
-        }
+    /// Has this session a call here?
+    pub(super) fn has_calls(&self, session: &str) -> bool {
+        self.lock().calls.contains_key(session)
     }
 
     /// Ends a call. `false`: there is no such call here.
-    pub(crate) fn cancel(&self, session: &Session, id: &RequestId) -> bool {
-        let key = (session.key.clone(), id.clone());
-        let call = self.lock().calls.remove(&key);
+    pub(super) fn cancel(&self, session: &str, id: &RequestId) -> bool {
+        let mut open = self.lock();
+        let call = open.calls.get(session).and_then(|calls| calls.get(id));
+        let call = call.cloned();
+        if let Some(call) = &call {
+            open.forget(session, id, call);
+        }
+        drop(open);
         call.inspect(|call| call.notify_one()).is_some()
+    }
+
+    /// Ends all calls of a session.
+    pub(super) fn end_session(&self, session: &str) {
+        let calls = self.lock().calls.remove(session).unwrap_or_default();
+        calls.values().for_each(|call| call.notify_one());
+    }
+
+    /// Nobody takes in any longer what is noted for these calls, if there are none. `false`: there are some.
+    pub(super) fn rest(&self) -> bool {
+        let mut open = self.lock();
+        if open.calls.is_empty() {
+            open.watched = false;
+        }
+        !open.watched
+    }
+
+    /// Whoever took in what is noted is gone.
+    pub(super) fn unwatched(&self) {
+        self.lock().watched = false;
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -161,24 +183,81 @@ impl Desk {
     }
 }
 
-fn is_instance(text: &str) -> bool {
-    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+impl Open {
+    /// Forgets a call, unless another has its id now.
+    fn forget(&mut self, session: &str, id: &RequestId, call: &Arc<Notify>) {
+        let Some(calls) = self.calls.get_mut(session) else {
+            return;
+        };
+        if calls.get(id).is_some_and(|known| Arc::ptr_eq(known, call)) {
+            calls.remove(id);
+        }
+        if calls.is_empty() {
+            self.calls.remove(session);
+        }
+    }
 }
 
-/// A call that its client may cancel.
+impl Server {
+    /// Begins a call that its client may cancel, or its session end. From now on it hears what other instances note for it.
+    pub(crate) fn begin_call(&self, session: &Session, id: RequestId) -> Call {
+        let older = &self.0.older;
+        let cancelled = Arc::new(Notify::new());
+        let mut open = older.desk.lock();
+        let calls = open.calls.entry(session.key.clone()).or_default();
+        calls.insert(id.clone(), cancelled.clone());
+        let begin = older.notes.shared && !open.watched;
+        open.watched |= begin;
+        drop(open);
+        if begin {
+            // Before the call has asked anything, so that no word is missed.
+            let noted = older.notes.changed();
+            tokio::spawn(watch(Arc::downgrade(&self.0), noted));
+        }
+        Call {
+            server: self.clone(),
+            session: session.key.clone(),
+            id,
+            cancelled,
+        }
+    }
+}
+
+/// A call that its client may cancel. It is over when this is dropped.
 pub(crate) struct Call {
-    key: (Arc<str>, RequestId),
+    server: Server,
+    session: Arc<str>,
+    id: RequestId,
     cancelled: Arc<Notify>,
 }
 
 impl Call {
-    /// The id of its request.
-    pub(crate) fn id(&self) -> &RequestId {
-        &self.key.1
-    }
-
     /// Waits until it is cancelled.
     pub(crate) async fn cancelled(&self) {
         self.cancelled.notified().await;
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut open = self.server.0.older.desk.lock();
+        open.forget(&self.session, &self.id, &self.cancelled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RequestId;
+
+    #[test]
+    fn an_id_is_a_text_or_a_number() {
+        for (json, text) in [("7", "7"), ("-1.5", "-1.5"), (r#""a\u0062""#, "\"ab")] {
+            let id = RequestId::parse(json).expect("an id");
+            assert_eq!(id.text(), text);
+            assert_eq!(RequestId::of_text(text), id);
+        }
+        for json in ["null", "true", "[7]", r#"{"a": 1}"#, ""] {
+            assert_eq!(RequestId::parse(json), None, "{json}");
+        }
     }
 }

@@ -25,7 +25,10 @@ pub(crate) struct Listening {
     before: Option<Subscription>,
     noted: broadcast::Receiver<String>,
     look: Interval,
-    ends: Instant,
+    /// `None`: it does not end by itself.
+    ends: Option<Instant>,
+    /// Does the store still say what was noted?
+    speaks: bool,
 }
 
 impl Listening {
@@ -45,7 +48,8 @@ impl Listening {
             uris: known.uris.clone(),
             before: None,
             look,
-            ends: Instant::now() + session.left(server),
+            ends: Instant::now().checked_add(session.left(server)),
+            speaks: true,
             server: server.clone(),
             session: session.clone(),
             caller,
@@ -67,17 +71,13 @@ impl Listening {
                     record::sent_older(self.session.revision, "", &change);
                     return Some(change);
                 }
-                noted = self.noted.recv() => match noted {
+                noted = self.noted.recv(), if self.speaks => match noted {
                     Ok(session) if *session != *self.session.key => {}
                     Ok(_) | Err(RecvError::Lagged(_)) => self.look_at_notes().await?,
-                    // From a store that says nothing any more, nothing comes.
-                    Err(RecvError::Closed) => {
-                        self.look.tick().await;
-                        self.look_at_notes().await?;
-                    }
+                    Err(RecvError::Closed) => self.speaks = false,
                 },
                 _ = self.look.tick() => self.look_at_notes().await?,
-                () = tokio::time::sleep_until(self.ends) => return None,
+                () = until(self.ends) => return None,
             }
         }
     }
@@ -105,6 +105,13 @@ impl Listening {
             Err(_) => tracing::warn!("a session wants to hear of more, and there is no place"),
         }
         Some(())
+    }
+}
+
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,33 +1,46 @@
 //! What is kept of sessions beside their ids.
 //!
-//! | note | what it says |
-//! | --- | --- |
-//! | `ended` | the client has ended the session |
-//! | `level` | which log messages it wants |
-//! | `uri/…` | a resource whose changes it wants to hear of |
-//! | `answer/…` | an answer for another instance, sealed |
-//! | `cancel/…` | a call of another instance that the client no longer wants |
+//! | place | note | what it says |
+//! | --- | --- | --- |
+//! | a session | `ended` | the client has ended it |
+//! | | `level` | which log messages it wants |
+//! | | `uri/…` | a resource whose changes it wants to hear of |
+//! | the calls of a session | `ended` | the same, for the instances that have them |
+//! | | `cancel/…` | a call that the client no longer wants |
+//! | an instance | `session/ask` | an answer to what it has asked, sealed |
 //!
-//! Where a store is shared, any instance reads them with every request, so that none of them knows more than the others.
+//! Where a store is shared, any instance reads those of a session with every request, so that none of them knows more than
+//! the others. They are few and small; what is for the instance that has a call is elsewhere, and read only there.
 
-use super::listening::LOOK;
+use super::desk::Answer;
 use super::{RequestId, Session};
 use crate::server::Server;
-use refrain_store::{SessionStore, StoreError};
+use refrain_core::OpenError;
+use refrain_store::{NewNote, Room, SessionStore, StoreError};
 use refrain_wire::LogLevel;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+
+pub(super) const ENDED: &str = "ended";
+const LEVEL: &str = "level";
+const URI: &str = "uri/";
+pub(super) const CANCEL: &str = "cancel/";
+/// How the place begins where the calls of a session are told of their ends.
+pub(super) const CALLS: &str = "calls-";
 
 /// How long answers and cancellations are kept for the instance they are for.
 const CARRIED: Duration = Duration::from_secs(600);
-/// Notes of one session before nothing more is carried for it.
-const MOST: usize = 1024;
+/// Answers of one session that wait for one other instance.
+const ANSWERS: usize = 256;
+/// Calls of one session that are to be cancelled by other instances.
+const CANCELLED: usize = 256;
+/// Bytes of the longest id of a call that is cancelled by another instance.
+const LONGEST_ID: usize = 256;
 
 /// Notes about sessions.
 pub(crate) struct Notes {
-    store: Arc<dyn SessionStore>,
+    pub(super) store: Arc<dyn SessionStore>,
     /// Do other instances read them?
     pub(crate) shared: bool,
 }
@@ -38,35 +51,20 @@ pub(crate) struct Known {
     pub(crate) ended: bool,
     pub(crate) level: Option<LogLevel>,
     pub(crate) uris: Vec<String>,
-    /// Answers for other instances, by the id of their ask.
-    pub(crate) answers: Vec<(String, Vec<u8>)>,
-    /// The ids of calls that the client no longer wants, as they are noted.
-    pub(crate) cancelled: Vec<String>,
-    notes: usize,
 }
 
 impl Known {
     fn read(notes: Vec<(String, Vec<u8>)>) -> Self {
-        let mut known = Self {
-            notes: notes.len(),
-            ..Self::default()
-        };
+        let mut known = Self::default();
         for (name, value) in notes {
-            match name.split_once('/') {
-                None if name == "ended" => known.ended = true,
-                None if name == "level" => known.level = serde_json::from_slice(&value).ok(),
-                Some(("uri", uri)) => known.uris.push(uri.to_owned()),
-                Some(("answer", ask)) => known.answers.push((ask.to_owned(), value)),
-                Some(("cancel", id)) => known.cancelled.push(id.to_owned()),
-                _ => tracing::debug!(name, "a note that is not known here"),
+            match name.strip_prefix(URI) {
+                Some(uri) => known.uris.push(uri.to_owned()),
+                None if name == ENDED => known.ended = true,
+                None if name == LEVEL => known.level = serde_json::from_slice(&value).ok(),
+                None => tracing::debug!(name, "a note that is not known here"),
             }
         }
         known
-    }
-
-    /// May more be carried for this session?
-    pub(crate) fn has_room(&self) -> bool {
-        self.notes < MOST
     }
 }
 
@@ -80,130 +78,160 @@ impl Notes {
         self.store.notes(&session.key).await.map(Known::read)
     }
 
-    /// Sessions of which something was noted, or taken back.
+    /// Places where something was noted, or taken back.
     pub(crate) fn changed(&self) -> broadcast::Receiver<String> {
         self.store.noted()
     }
 }
 
+/// Notes something. `false`: there is no room for it.
 impl Server {
-    async fn note(&self, session: &Session, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
-        let store = &self.0.older.notes.store;
-        let left = session.left(self);
-        store.note(&session.key, name, value, left).await
+    /// What lasts as long as the session.
+    async fn note(
+        &self,
+        session: &Session,
+        name: &str,
+        value: Vec<u8>,
+        room: Room<'_>,
+    ) -> Result<bool, StoreError> {
+        let note = NewNote {
+            place: &session.key,
+            name,
+            value,
+            keep: session.left(self),
+            room,
+        };
+        self.0.older.notes.store.note(note).await
     }
 
     pub(crate) async fn note_level(
         &self,
         session: &Session,
         level: LogLevel,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let value = format!("{:?}", level.as_str()).into_bytes();
-        self.note(session, "level", value).await
+        self.note(session, LEVEL, value, Room::ANY).await
     }
 
-    pub(crate) async fn note_uri(&self, session: &Session, uri: &str) -> Result<(), StoreError> {
-        self.note(session, &format!("uri/{uri}"), Vec::new()).await
+    pub(crate) async fn note_uri(&self, session: &Session, uri: &str) -> Result<bool, StoreError> {
+        let limits = &self.0.limits;
+        let room = Room {
+            prefix: URI,
+            notes: limits.subscribed_resources,
+            bytes: limits.subscribed_bytes,
+        };
+        let name = format!("{URI}{uri}");
+        self.note(session, &name, Vec::new(), room).await
     }
 
     pub(crate) async fn forget_uri(&self, session: &Session, uri: &str) -> Result<(), StoreError> {
         let store = &self.0.older.notes.store;
-        let name = format!("uri/{uri}");
+        let name = format!("{URI}{uri}");
         store.take_note(&session.key, &name).await.map(|_| ())
     }
 
-    pub(crate) async fn note_end(&self, session: &Session) -> Result<(), StoreError> {
-        self.note(session, "ended", Vec::new()).await
+    /// Ends a session, and its calls wherever they are.
+    pub(crate) async fn note_end(&self, session: &Session) -> Result<bool, StoreError> {
+        let room = Room::ANY;
+        let place = format!("{CALLS}{}", session.key);
+        let calls = self.carry(&place, ENDED, Vec::new(), room).await?;
+        Ok(calls && self.note(session, ENDED, Vec::new(), room).await?)
+    }
+
+    /// What is for another instance.
+    async fn carry(
+        &self,
+        place: &str,
+        name: &str,
+        value: Vec<u8>,
+        room: Room<'_>,
+    ) -> Result<bool, StoreError> {
+        let note = NewNote {
+            place,
+            name,
+            value,
+            keep: CARRIED,
+            room,
+        };
+        self.0.older.notes.store.note(note).await
     }
 
     /// Carries an answer to the instance that has asked.
-    pub(crate) async fn carry_answer(
+    pub(super) async fn carry_answer(
         &self,
         session: &Session,
-        ask: &str,
-        answer: &Result<String, String>,
-    ) -> Result<(), StoreError> {
-        let content = serde_json::to_vec(answer).unwrap_or_default();
-        let sealed = self.0.sealer.seal_bytes(&place(session, ask), &content);
-        let store = &self.0.older.notes.store;
-        let name = format!("answer/{ask}");
-        store.note(&session.key, &name, sealed, CARRIED).await
-    }
-
-    /// Takes in an answer that was carried here. `None`: somebody else has, or it does not open.
-    pub(crate) async fn take_answer(
-        &self,
-        session: &Session,
-        ask: &str,
-        sealed: Vec<u8>,
-    ) -> Option<Result<String, String>> {
-        let store = &self.0.older.notes.store;
-        let name = format!("answer/{ask}");
-        match store.take_note(&session.key, &name).await {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(error) => {
-                tracing::warn!(%error, "an answer could not be taken in");
-                return None;
-            }
-        }
-        let opened = self.0.sealer.open_bytes(&place(session, ask), sealed);
-        let content = opened.map_err(|reason| {
-            tracing::error!(%reason, "an answer that was carried here does not open");
-        });
-        serde_json::from_slice(&content.ok()?).ok()
+        (instance, ask): (&str, &str),
+        answer: &Answer,
+    ) -> Result<bool, StoreError> {
+        let (kind, text) = match answer {
+            Ok(result) => (RESULT, result),
+            Err(message) => (ERROR, message),
+        };
+        let content = [&[kind], text.as_bytes()].concat();
+        let sealed = self
+            .0
+            .sealer
+            .seal_bytes(&place(&session.key, ask), &content);
+        let prefix = format!("{}/", session.key);
+        let room = Room {
+            prefix: &prefix,
+            notes: ANSWERS,
+            bytes: self.0.limits.carried_bytes,
+        };
+        let name = format!("{prefix}{ask}");
+        self.carry(&mailbox(instance), &name, sealed, room).await
     }
 
     /// Tells the instance that has this call that it is no longer wanted.
-    pub(crate) async fn carry_cancel(
+    pub(super) async fn carry_cancel(
         &self,
         session: &Session,
         id: &RequestId,
-    ) -> Result<(), StoreError> {
-        let store = &self.0.older.notes.store;
-        let name = format!("cancel/{}", id.text());
-        store.note(&session.key, &name, Vec::new(), CARRIED).await
+    ) -> Result<bool, StoreError> {
+        let id = id.text();
+        if id.len() > LONGEST_ID {
+            return Ok(false);
+        }
+        let room = Room {
+            prefix: CANCEL,
+            notes: CANCELLED,
+            bytes: usize::MAX,
+        };
+        let place = format!("{CALLS}{}", session.key);
+        let name = format!("{CANCEL}{id}");
+        self.carry(&place, &name, Vec::new(), room).await
     }
 }
 
-/// Takes in what other instances note for a call of this one. Returns when it is no longer wanted, or its session is over.
-///
-/// Where no store is shared there are no other instances to hear from, and this only waits.
-pub(crate) async fn watch_notes(server: &Server, session: &Session, call: &RequestId) {
-    let older = &server.0.older;
-    if !older.notes.shared {
-        return std::future::pending().await;
+const RESULT: u8 = 0;
+const ERROR: u8 = 1;
+
+/// An answer that was carried here. `None`: what was sealed is none.
+pub(super) fn opened(
+    server: &Server,
+    session: &str,
+    ask: &str,
+    sealed: Vec<u8>,
+) -> Result<Option<Answer>, OpenError> {
+    let mut content = server.0.sealer.open_bytes(&place(session, ask), sealed)?;
+    if content.is_empty() {
+        return Ok(None);
     }
-    let mut noted = older.notes.changed();
-    let call = call.text();
-    loop {
-        match tokio::time::timeout(LOOK, noted.recv()).await {
-            Ok(Ok(other)) if *other != *session.key => continue,
-            // Something was noted, or a word of it may be lost.
-            Ok(Ok(_) | Err(RecvError::Lagged(_))) | Err(_) => {}
-            Ok(Err(RecvError::Closed)) => tokio::time::sleep(LOOK).await,
-        }
-        let known = match older.notes.read(session).await {
-            Ok(known) => known,
-            Err(error) => {
-                tracing::warn!(%error, "a session could not be looked up");
-                continue;
-            }
-        };
-        if known.ended || known.cancelled.contains(&call) {
-            return;
-        }
-        for (ask, sealed) in known.answers {
-            if older.desk.is_open(session, &ask)
-                && let Some(answer) = server.take_answer(session, &ask, sealed).await
-            {
-                older.desk.answer(session, &ask, answer);
-            }
-        }
-    }
+    let kind = content.remove(0);
+    let text = String::from_utf8(content).ok();
+    Ok(match kind {
+        RESULT => text.map(Ok),
+        ERROR => text.map(Err),
+        _ => None,
+    })
+}
+
+/// Where the answers for an instance are.
+pub(super) fn mailbox(instance: &str) -> String {
+    format!("to-{instance}")
 }
 
 /// What an answer is sealed for.
-fn place(session: &Session, ask: &str) -> Vec<u8> {
-    format!("answer {} {ask}", session.key).into_bytes()
+fn place(session: &str, ask: &str) -> Vec<u8> {
+    format!("answer {session} {ask}").into_bytes()
 }

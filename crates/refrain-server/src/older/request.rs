@@ -1,6 +1,5 @@
 //! A message of a session read, and answered or begun.
 
-use super::desk::Whose;
 use super::{Known, RequestId, Session, Talk};
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
@@ -31,9 +30,35 @@ pub(crate) enum Received<'a> {
     /// It is no message, or one that cannot be taken.
     Refused(RpcError),
     /// The caller lacks a scope.
-    Forbidden(Id<'a>, MissingScopes),
+    Forbidden(Option<Id<'a>>, MissingScopes),
     /// All places are taken, or the store is not there.
     Busy(Option<Id<'a>>, RpcError),
+}
+
+impl<'a> Received<'a> {
+    /// What a client is told whose message was not taken.
+    pub(crate) fn refusal(self) -> Option<(Option<Id<'a>>, RpcError)> {
+        match self {
+            Self::Accepted | Self::Talk(_) => None,
+            Self::Refused(error) => Some((None, error)),
+            Self::Forbidden(id, missing) => Some((id, missing.into())),
+            Self::Busy(id, error) => Some((id, error)),
+        }
+    }
+}
+
+/// What a client no longer wants.
+#[derive(Deserialize)]
+pub(crate) struct Cancelled<'a> {
+    #[serde(rename = "requestId", borrow)]
+    pub(crate) request_id: &'a RawValue,
+    pub(crate) reason: Option<String>,
+}
+
+impl<'a> Cancelled<'a> {
+    pub(crate) fn read(params: &'a RawValue) -> Option<Self> {
+        serde_json::from_str(params.get()).ok()
+    }
 }
 
 /// The id and the params of a message that opens a session. `None`: it is another, or one of 2026-07-28.
@@ -57,30 +82,31 @@ impl Server {
         bytes: &'a [u8],
         caller: Caller,
     ) -> Received<'a> {
-        match parse(bytes) {
+        let (notification, rejection) = match parse(bytes) {
             Ok(Message::Request { id, method, params }) => {
-                self.begin_older(session, known, id, &method, params, caller)
+                return self.begin_older(session, known, id, &method, params, caller);
             }
-            Ok(Message::Notification { method, params }) => {
-                if method == "notifications/cancelled" {
-                    return self.cancelled_older(session, known, params).await;
-                }
-                Received::Accepted
+            Ok(Message::Notification { method, params }) => (Some((method, params)), None),
+            Err(rejection) => (None, Some(rejection.error)),
+        };
+        // Whoever may not call has nothing to say about calls either.
+        if let Err(missing) = self.0.access.allow(&caller, &[]) {
+            return Received::Forbidden(None, missing);
+        }
+        match (notification, rejection) {
+            (Some((method, params)), _) if method == "notifications/cancelled" => {
+                self.cancelled_older(session, params).await
             }
-            Err(rejection) => match parse_response(bytes) {
-                Some(response) => self.answered_older(session, known, response).await,
-                None => Received::Refused(rejection.error),
+            (_, Some(error)) => match parse_response(bytes) {
+                Some(response) => self.answered_older(session, response).await,
+                None => Received::Refused(error),
             },
+            _ => Received::Accepted,
         }
     }
 
     /// Takes in an answer, or has it carried to where it belongs.
-    async fn answered_older(
-        &self,
-        session: &Session,
-        known: &Known,
-        response: Response<'_>,
-    ) -> Received<'static> {
+    async fn answered_older(&self, session: &Session, response: Response<'_>) -> Received<'static> {
         let RequestId::Text(ask) = RequestId::read(response.id.as_json()) else {
             return Received::Refused(nothing_asked());
         };
@@ -89,49 +115,60 @@ impl Server {
             Err(message) => Err(message.into_owned()),
         };
         let older = &self.0.older;
-        match older.desk.answer(session, &ask, answer.clone()) {
-            Whose::Taken | Whose::Over => Received::Accepted,
-            Whose::Nobody => Received::Refused(nothing_asked()),
-            Whose::Elsewhere if !older.notes.shared => {
-                tracing::warn!(
-                    "an answer for another instance came here: a fleet that serves older clients needs a shared store"
-                );
-                Received::Refused(RpcError::invalid_request(
-                    "this was asked by another instance, and they share no store that would carry the answer there",
-                ))
+        let Err(answer) = older.desk.answer(&session.key, &ask, answer) else {
+            return Received::Accepted;
+        };
+        let Some(instance) = self.asked_by(session, &ask) else {
+            return Received::Refused(nothing_asked());
+        };
+        if instance == older.instance {
+            // It has an answer already, or is no longer needed.
+            return Received::Accepted;
+        }
+        if !older.notes.shared {
+            tracing::warn!(
+                "an answer for another instance came here: a fleet that serves older clients needs a shared store"
+            );
+            return Received::Refused(RpcError::invalid_request(
+                "this was asked by another instance, and they share no store that would carry the answer there",
+            ));
+        }
+        match self.carry_answer(session, (instance, &ask), &answer).await {
+            Ok(true) => Received::Accepted,
+            Ok(false) => {
+                let limit = self.0.limits.carried_bytes;
+                Received::Busy(
+                    None,
+                    RpcError::internal(format!(
+                        "too many answers of this session wait to be taken in, or more than {limit} bytes of them; try again"
+                    )),
+                )
             }
-            Whose::Elsewhere if !known.has_room() => Received::Refused(RpcError::invalid_request(
-                "too many answers of this session wait to be taken in",
-            )),
-            Whose::Elsewhere => match self.carry_answer(session, &ask, &answer).await {
-                Ok(()) => Received::Accepted,
-                Err(error) => Received::Busy(None, store_failed(&error)),
-            },
+            Err(error) => Received::Busy(None, store_failed(&error)),
         }
     }
 
     async fn cancelled_older(
         &self,
         session: &Session,
-        known: &Known,
         params: Option<&RawValue>,
     ) -> Received<'static> {
-        #[derive(Deserialize)]
-        struct Cancelled<'a> {
-            #[serde(rename = "requestId", borrow)]
-            id: &'a RawValue,
-        }
-        let cancelled =
-            params.and_then(|raw| serde_json::from_str::<Cancelled<'_>>(raw.get()).ok());
-        let Some(Cancelled { id }) = cancelled else {
+        let cancelled = params.and_then(Cancelled::read);
+        let id = cancelled.and_then(|cancelled| RequestId::parse(cancelled.request_id.get()));
+        let Some(id) = id else {
             return Received::Accepted;
         };
-        let id = RequestId::read(id.get());
         let older = &self.0.older;
-        if !older.desk.cancel(session, &id) && older.notes.shared && known.has_room() {
+        if !older.desk.cancel(&session.key, &id) && older.notes.shared {
             // That a call is no longer wanted is a wish: where it cannot be carried, the call goes on to its end.
-            if let Err(error) = self.carry_cancel(session, &id).await {
-                tracing::warn!(%error, "another instance was not told that a call is cancelled");
+            match self.carry_cancel(session, &id).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!("no more calls are cancelled for this session elsewhere");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "another instance was not told that a call is cancelled");
+                }
             }
         }
         Received::Accepted
@@ -155,7 +192,7 @@ impl Server {
                 self.0.metrics.request_refused(Refusal::error(error.code));
                 Talk::of_reply(self, session, id, name, &Reply::Error(error))
             }
-            Begin::Forbidden(missing) => return Received::Forbidden(id, missing),
+            Begin::Forbidden(missing) => return Received::Forbidden(Some(id), missing),
             Begin::Busy(error) => return Received::Busy(Some(id), error),
             Begin::Listen(_) | Begin::Relay(_) => {
                 let unknown = Reply::Error(RpcError::method_not_found(method));
@@ -177,7 +214,14 @@ impl Server {
         let agreed = session.agreed(known.level);
         if let Some(kind) = CallKind::from_method(method) {
             let begun = match decode_older_call(kind, params, agreed) {
-                Ok(call) => begin(self, &call, Token::Sent, Home::Memory, caller, None),
+                Ok(call) => begin(
+                    self,
+                    &call,
+                    Token::Sent,
+                    Home::Memory(&session.key),
+                    caller,
+                    None,
+                ),
                 Err(error) => Begin::Refused(error),
             };
             return (kind.method(), begun);
@@ -197,7 +241,7 @@ impl Server {
             }),
             _ => match self.0.access.allow(&caller, &[]) {
                 Err(missing) => Ok(Begin::Forbidden(missing)),
-                Ok(()) => self.change_session(session, known, what, params, &caller),
+                Ok(()) => self.change_session(session, what, params, &caller),
             },
         };
         if begun.is_ok() {
@@ -223,7 +267,6 @@ impl Server {
     fn change_session(
         &self,
         session: &Session,
-        known: &Known,
         what: Other,
         params: Option<&RawValue>,
         caller: &Caller,
@@ -233,7 +276,10 @@ impl Server {
             Other::Ping => Begin::Reply(Reply::complete(Empty {})),
             Other::SetLevel => {
                 let level = decode_set_level(params)?;
-                noted(async move { server.note_level(&session, level).await })
+                noted(async move {
+                    let noted = server.note_level(&session, level).await;
+                    noted.map(|noted| noted.then_some(()).ok_or_else(no_room))
+                })
             }
             Other::Subscribe => {
                 let uri = decode_uri(params)?.into_owned();
@@ -246,12 +292,20 @@ impl Server {
                 if let Err(missing) = self.0.access.allow(caller, needed) {
                     return Ok(Begin::Forbidden(missing));
                 }
-                self.check_room(known, &uri)?;
-                noted(async move { server.note_uri(&session, &uri).await })
+                if uri.len() > LONGEST_URI {
+                    return Err(RpcError::invalid_params(format!(
+                        "uri: at most {LONGEST_URI} bytes can be subscribed to"
+                    )));
+                }
+                let full = self.no_more_uris();
+                noted(async move {
+                    let noted = server.note_uri(&session, &uri).await;
+                    noted.map(|noted| noted.then_some(()).ok_or(full))
+                })
             }
             Other::Unsubscribe => {
                 let uri = decode_uri(params)?.into_owned();
-                noted(async move { server.forget_uri(&session, &uri).await })
+                noted(async move { server.forget_uri(&session, &uri).await.map(Ok) })
             }
             _ => {
                 return Err(RpcError::invalid_request(
@@ -261,35 +315,34 @@ impl Server {
         })
     }
 
-    /// May a session subscribe to one more resource?
-    fn check_room(&self, known: &Known, uri: &str) -> Result<(), RpcError> {
+    /// What a session is told that cannot subscribe to one more resource.
+    fn no_more_uris(&self) -> RpcError {
         let limits = &self.0.limits;
-        if uri.len() > LONGEST_URI {
-            return Err(RpcError::invalid_params(format!(
-                "uri: at most {LONGEST_URI} bytes can be subscribed to"
-            )));
-        }
-        if !known.uris.iter().any(|known| known == uri)
-            && known.uris.len() >= limits.subscribed_resources
-        {
-            return Err(RpcError::invalid_params(format!(
-                "uri: this session is subscribed to its limit of {} resources; unsubscribe from one first",
-                limits.subscribed_resources
-            )));
-        }
-        Ok(())
+        RpcError::invalid_params(format!(
+            "uri: this session is subscribed to its limit of {} resources, or of {} bytes of URIs; unsubscribe from one \
+             first",
+            limits.subscribed_resources, limits.subscribed_bytes
+        ))
     }
 }
 
 /// A reply that waits until something is noted of the session.
-fn noted(noting: impl Future<Output = Result<(), StoreError>> + Send + 'static) -> Begin {
+fn noted(
+    noting: impl Future<Output = Result<Result<(), RpcError>, StoreError>> + Send + 'static,
+) -> Begin {
     let later: Later = Box::pin(async move {
         Ok(match noting.await {
-            Ok(()) => Reply::complete(Empty {}),
+            Ok(Ok(())) => Reply::complete(Empty {}),
+            Ok(Err(full)) => Reply::Error(full),
             Err(error) => Reply::Error(store_failed(&error)),
         })
     });
     Begin::Later(later)
+}
+
+/// What a client is told when the store has no room for what it wants noted.
+pub(crate) fn no_room() -> RpcError {
+    RpcError::internal("there is no room to note this of the session at present; try again later")
 }
 
 /// What a client is told when the store of sessions fails.

@@ -28,7 +28,7 @@ pub(crate) struct Session {
     pub(crate) key: Arc<str>,
     pub(crate) revision: Revision,
     capabilities: Capabilities,
-    /// When it ends, in seconds since 1970.
+    /// When it ends, in seconds since 1970. That of a process ends with it.
     expires: u64,
 }
 
@@ -105,19 +105,29 @@ impl Server {
         initialize: &Initialize,
         principal: &Principal,
     ) -> (Session, String) {
-        let source = &self.0.source;
-        let mut key = [0; 16];
-        source.fill(&mut key);
         let time = self.0.limits.session_time.as_secs();
+        let expires = self.0.source.unix_seconds().saturating_add(time);
+        let (session, key) = self.new_session(initialize, expires);
+        let sealer = &self.0.sealer;
+        let sealed = sealer.seal_bytes(&self.place(principal), &session.encode(key));
+        (session, URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// Opens the session of a process, which lasts as long as that does.
+    pub(crate) fn open_process_session(&self, initialize: &Initialize) -> Session {
+        self.new_session(initialize, u64::MAX).0
+    }
+
+    fn new_session(&self, initialize: &Initialize, expires: u64) -> (Session, [u8; 16]) {
+        let mut key = [0; 16];
+        self.0.source.fill(&mut key);
         let session = Session {
             key: key_text(key),
             revision: initialize.revision,
             capabilities: initialize.capabilities,
-            expires: source.unix_seconds().saturating_add(time),
+            expires,
         };
-        let sealer = &self.0.sealer;
-        let sealed = sealer.seal_bytes(&self.place(principal), &session.encode(key));
-        (session, URL_SAFE_NO_PAD.encode(sealed))
+        (session, key)
     }
 
     /// The session of this id, if it is one of this caller's.
@@ -137,18 +147,24 @@ impl Server {
 
     /// What the ids of this caller's sessions are sealed for.
     fn place(&self, principal: &Principal) -> Vec<u8> {
-        let audience = &self.0.sealer.options().audience;
-        let (named, who) = match principal.id() {
-            Some(who) => ("of", who),
-            None => ("of nobody", ""),
-        };
-        format!("session {}:{audience} {named} {who}", audience.len()).into_bytes()
+        place(&self.0.sealer.options().audience, principal)
     }
+}
+
+/// The audience with its length, whether the caller has a name, and the name.
+fn place(audience: &str, principal: &Principal) -> Vec<u8> {
+    let mut place = b"session".to_vec();
+    place.extend_from_slice(&(audience.len() as u64).to_be_bytes());
+    place.extend_from_slice(audience.as_bytes());
+    place.push(u8::from(principal.id().is_some()));
+    place.extend_from_slice(principal.id().unwrap_or_default().as_bytes());
+    place
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn a_session_comes_back_as_it_was() {
@@ -173,5 +189,24 @@ mod tests {
             assert_eq!(Session::decode(&encoded), Some(session));
             assert_eq!(Session::decode(&encoded[1..]), None);
         }
+    }
+
+    #[test]
+    fn no_two_callers_have_the_same_place() {
+        let named = |name: &str| Principal::new(name);
+        let anonymous = Principal::anonymous();
+        let callers = [
+            ("a", anonymous.clone()),
+            ("a", named("")),
+            ("a", named("nobody ")),
+            ("a", named("nobody")),
+            ("a\u{1}", anonymous),
+            ("", named("a")),
+        ];
+        let places: HashSet<Vec<u8>> = callers
+            .iter()
+            .map(|(audience, principal)| place(audience, principal))
+            .collect();
+        assert_eq!(places.len(), callers.len());
     }
 }

@@ -1,14 +1,15 @@
 //! A stream of events that can be taken up again.
 //!
 //! What always holds: what was handed to a reader is kept as long as there is room for it, so that a client that comes
-//! back is told what it has missed; asks and replies that nobody has read yet are never thrown away.
+//! back is told what it has missed; asks and replies that nobody has read yet are never thrown away while their stream
+//! goes on. Notes may be missing from what a client is told that comes back, asks and replies never are.
 
 use super::{Sent, Session};
 use crate::server::Server;
 use bytes::Bytes;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -23,12 +24,18 @@ const EVENTS: usize = 1024;
 pub(crate) struct Streams {
     instance: String,
     next: AtomicU64,
+    /// Bytes that may be kept of all of them.
+    room: usize,
+    /// Bytes that are.
+    kept: Arc<AtomicUsize>,
     open: Mutex<Open>,
 }
 
 #[derive(Default)]
 struct Open {
     streams: HashMap<u64, Arc<Stream>>,
+    /// Those to which nothing more comes, the oldest first.
+    finished: BTreeSet<u64>,
     /// The stream on which a session is told what belongs to no call.
     listening: HashMap<Arc<str>, u64>,
 }
@@ -69,10 +76,12 @@ pub(crate) enum Lost {
 }
 
 impl Streams {
-    pub(super) fn new(instance: &str) -> Self {
+    pub(super) fn new(instance: &str, room: usize) -> Self {
         Self {
             instance: instance.to_owned(),
             next: AtomicU64::new(1),
+            room,
+            kept: Arc::default(),
             open: Mutex::default(),
         }
     }
@@ -85,11 +94,22 @@ impl Streams {
             number,
             session: session.key.clone(),
             room,
+            kept: self.kept.clone(),
             state: Mutex::default(),
             changed: Notify::new(),
         });
         self.lock().streams.insert(number, stream.clone());
         stream
+    }
+
+    /// Adds a message to a stream.
+    pub(crate) fn push(&self, stream: &Stream, sent: Sent, message: Vec<u8>) {
+        stream.push(sent, message);
+        if self.forget_finished() {
+            return;
+        }
+        let excess = self.kept.load(Ordering::Relaxed).saturating_sub(self.room);
+        stream.shrink(excess);
     }
 
     /// Has this be the stream on which its session is told what belongs to no call. The one before it ends.
@@ -100,6 +120,37 @@ impl Streams {
         drop(open);
         if let Some(before) = before {
             before.finish();
+            self.forget(&before);
+        }
+    }
+
+    /// Nothing more comes to a stream.
+    fn finish(&self, stream: &Stream) {
+        stream.finish();
+        let mut open = self.lock();
+        if open.streams.contains_key(&stream.number) {
+            open.finished.insert(stream.number);
+        }
+        drop(open);
+        self.forget_finished();
+    }
+
+    /// Forgets the oldest of those to which nothing more comes, for as long as there are too many. `false`: that was not
+    /// enough.
+    fn forget_finished(&self) -> bool {
+        loop {
+            let open = self.lock();
+            let many = open.streams.len() > STREAMS;
+            if !many && self.kept.load(Ordering::Relaxed) <= self.room {
+                return true;
+            }
+            let oldest = open.finished.first();
+            let oldest = oldest.and_then(|oldest| open.streams.get(oldest).cloned());
+            drop(open);
+            match oldest {
+                Some(oldest) => self.forget(&oldest),
+                None => return false,
+            }
         }
     }
 
@@ -113,17 +164,16 @@ impl Streams {
         stream.ok_or(Lost::Gone)?.read_after(after.place)
     }
 
-    /// Forgets a stream.
-    fn forget(&self, stream: &Stream) {
+    /// Forgets a stream: nobody can come back to it.
+    pub(crate) fn forget(&self, stream: &Stream) {
         let mut open = self.lock();
         open.streams.remove(&stream.number);
+        open.finished.remove(&stream.number);
         if open.listening.get(&stream.session) == Some(&stream.number) {
             open.listening.remove(&stream.session);
         }
-    }
-
-    fn len(&self) -> usize {
-        self.lock().streams.len()
+        drop(open);
+        stream.forgotten();
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -132,19 +182,13 @@ impl Streams {
 }
 
 impl Server {
-    /// Ends a stream, and keeps it for a client that comes back for the rest.
+    /// Ends a stream, and keeps it for a client that comes back for the rest, unless it is forgotten before.
     pub(crate) async fn end_stream(&self, stream: &Stream) {
-        stream.finish();
         let streams = &self.0.older.streams;
-        if streams.len() <= STREAMS {
-            tokio::time::sleep(self.0.limits.resume_time).await;
-        }
+        streams.finish(stream);
+        let forgotten = stream.until(|state| state.forgotten);
+        let _ = tokio::time::timeout(self.0.limits.resume_time, forgotten).await;
         streams.forget(stream);
-    }
-
-    /// Forgets a stream that nobody can come back to.
-    pub(crate) fn forget_stream(&self, stream: &Stream) {
-        self.0.older.streams.forget(stream);
     }
 }
 
@@ -153,10 +197,12 @@ pub(crate) struct Stream {
     instance: String,
     number: u64,
     session: Arc<str>,
-    /// Bytes that are kept.
+    /// Bytes that are kept of it.
     room: usize,
+    /// Bytes that are kept of all streams that are not forgotten.
+    kept: Arc<AtomicUsize>,
     state: Mutex<State>,
-    /// A reader came or went, or took something.
+    /// A reader came or went or took something, or it is over.
     changed: Notify,
 }
 
@@ -166,11 +212,13 @@ struct State {
     bytes: usize,
     /// The place of the last event, counted from 1.
     last: u64,
-    /// The place of the last event that was thrown away.
+    /// The place of the last event that was thrown away, notes aside.
     lost: u64,
     /// The place of the last event that a reader took.
     taken: u64,
     over: bool,
+    /// Can nobody come back to it?
+    forgotten: bool,
     /// Readers so far. Only the latest reads.
     readers: u64,
     attached: bool,
@@ -200,18 +248,21 @@ impl State {
                 return;
             };
             self.bytes -= event.message.len();
-            self.lost = self.lost.max(event.place);
+            if event.sent != Sent::Note {
+                self.lost = self.lost.max(event.place);
+            }
         }
     }
 }
 
 impl Stream {
     /// Adds a message.
-    pub(crate) fn push(&self, sent: Sent, message: Vec<u8>) {
+    fn push(&self, sent: Sent, message: Vec<u8>) {
         let mut state = self.lock();
         if state.over {
             return;
         }
+        let before = state.bytes;
         state.last += 1;
         state.bytes += message.len();
         let place = state.last;
@@ -222,14 +273,43 @@ impl Stream {
             message,
         });
         state.make_room(self.room);
+        self.count(&state, before);
         wake(state);
     }
 
+    /// Throws away so many bytes, if it may.
+    fn shrink(&self, excess: usize) {
+        let mut state = self.lock();
+        let before = state.bytes;
+        state.make_room(before.saturating_sub(excess));
+        self.count(&state, before);
+    }
+
+    /// Counts what is kept, of which there were so many bytes before.
+    fn count(&self, state: &State, before: usize) {
+        if !state.forgotten {
+            self.kept.fetch_add(state.bytes, Ordering::Relaxed);
+            self.kept.fetch_sub(before, Ordering::Relaxed);
+        }
+    }
+
     /// Nothing more comes.
-    pub(crate) fn finish(&self) {
+    fn finish(&self) {
         let mut state = self.lock();
         state.over = true;
         wake(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Nobody can come back to it.
+    fn forgotten(&self) {
+        let mut state = self.lock();
+        if !state.forgotten {
+            state.forgotten = true;
+            self.kept.fetch_sub(state.bytes, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// Reads from the beginning.
@@ -272,8 +352,9 @@ impl Stream {
     pub(crate) async fn abandoned(&self, after: Duration) {
         loop {
             self.until(|state| !state.attached || state.over).await;
-            let back = self.until(|state| state.attached && !state.over);
-            if tokio::time::timeout(after, back).await.is_err() {
+            let back = self.until(|state| state.attached || state.over);
+            let back = tokio::time::timeout(after, back).await;
+            if back.is_err() || self.lock().over {
                 return;
             }
         }
@@ -370,5 +451,158 @@ impl Drop for Reader {
             drop(state);
             self.stream.changed.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::ServerLimits;
+    use refrain_core::Principal;
+    use refrain_wire::decode_initialize;
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+
+    fn session(server: &Server) -> Session {
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+        let params = to_raw_value(&params).expect("JSON");
+        let initialize = decode_initialize(Some(&params)).expect("a greeting");
+        server.open_session(&initialize, &Principal::anonymous()).0
+    }
+
+    fn server(limits: ServerLimits) -> Server {
+        let builder = Server::builder("older", "1").limits(limits);
+        builder.build().expect("a usable server")
+    }
+
+    fn read_all(mut reader: Reader) -> Vec<(Sent, usize)> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let next = || match reader.poll_next(&mut cx) {
+            Poll::Ready(next) => next.map(|(sent, message)| (sent, message.len())),
+            Poll::Pending => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    fn after(stream: &Stream, place: u64) -> EventId {
+        EventId {
+            instance: stream.instance.clone(),
+            stream: stream.number,
+            place,
+        }
+    }
+
+    #[test]
+    fn a_talkative_call_keeps_its_reply_within_reach() {
+        let server = server(ServerLimits::default());
+        let (streams, session) = (&server.0.older.streams, session(&server));
+        let stream = streams.begin(&session, 300);
+        streams.push(&stream, Sent::Ask, vec![0; 10]);
+        for _ in 0..20 {
+            streams.push(&stream, Sent::Note, vec![0; 100]);
+        }
+        streams.push(&stream, Sent::Reply, vec![0; 50]);
+        // Nobody has read any of it.
+        let reader = streams
+            .resume(&session, &after(&stream, 0))
+            .expect("it is there");
+        let read = [
+            (Sent::Ask, 10),
+            (Sent::Note, 100),
+            (Sent::Note, 100),
+            (Sent::Reply, 50),
+        ];
+        assert_eq!(read_all(reader), read);
+        // What was read is thrown away first, and an ask that is no longer there is lost.
+        streams.push(&stream, Sent::Note, vec![0; 250]);
+        assert_eq!(
+            streams
+                .resume(&session, &after(&stream, 0))
+                .map(read_all)
+                .err(),
+            Some(Lost::Gone)
+        );
+        let reader = streams
+            .resume(&session, &after(&stream, 22))
+            .expect("it is there");
+        assert_eq!(read_all(reader), [(Sent::Note, 250)]);
+    }
+
+    #[test]
+    fn the_oldest_streams_that_are_over_make_room_for_others() {
+        let limits = ServerLimits {
+            resume_bytes_all: 1000,
+            ..ServerLimits::default()
+        };
+        let server = server(limits);
+        let (streams, session) = (&server.0.older.streams, session(&server));
+        let begin = || {
+            let stream = streams.begin(&session, usize::MAX);
+            streams.push(&stream, Sent::Reply, vec![0; 300]);
+            stream
+        };
+        let all = [begin(), begin(), begin()];
+        streams.finish(&all[1]);
+        streams.finish(&all[0]);
+        let reads = |stream: &Stream| streams.resume(&session, &after(stream, 0)).is_ok();
+        assert_eq!(all.each_ref().map(|stream| reads(stream)), [true; 3]);
+        let more = begin();
+        assert_eq!(
+            all.each_ref().map(|stream| reads(stream)),
+            [false, true, true]
+        );
+        // Of those that go on, the one that says more does without its notes.
+        streams.push(&more, Sent::Note, vec![0; 500]);
+        assert_eq!(
+            all.each_ref().map(|stream| reads(stream)),
+            [false, false, true]
+        );
+        let reader = streams
+            .resume(&session, &after(&more, 0))
+            .expect("it is there");
+        assert_eq!(read_all(reader), [(Sent::Reply, 300)]);
+        for stream in [&all[2], &more] {
+            streams.forget(stream);
+        }
+        assert_eq!(streams.kept.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn there_are_only_so_many_streams() {
+        let server = server(ServerLimits::default());
+        let (streams, session) = (&server.0.older.streams, session(&server));
+        let all: Vec<_> = (0..STREAMS + 2)
+            .map(|_| streams.begin(&session, 1))
+            .collect();
+        for stream in &all {
+            streams.finish(stream);
+        }
+        let there = streams.lock().streams.len();
+        assert_eq!(there, STREAMS);
+        assert!(streams.resume(&session, &after(&all[1], 0)).is_err());
+        assert!(streams.resume(&session, &after(&all[2], 0)).is_ok());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_left_of_a_stream_that_is_forgotten() {
+        let limits = ServerLimits {
+            resume_time: Duration::from_secs(3600),
+            ..ServerLimits::default()
+        };
+        let server = server(limits);
+        let session = session(&server);
+        let stream = server.0.older.streams.begin(&session, 100);
+        let left = Arc::downgrade(&stream);
+        let ending = {
+            let (server, stream) = (server.clone(), stream.clone());
+            tokio::spawn(async move { server.end_stream(&stream).await })
+        };
+        tokio::task::yield_now().await;
+        assert!(!ending.is_finished());
+        server.0.older.streams.forget(&stream);
+        drop(stream);
+        let ended = tokio::time::timeout(Duration::from_secs(60), ending).await;
+        ended.expect("it ends at once").expect("it does not panic");
+        assert!(left.upgrade().is_none());
     }
 }

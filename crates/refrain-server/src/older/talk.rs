@@ -166,7 +166,9 @@ impl Talk {
         let Some(answers) = self.answers.clone() else {
             return;
         };
-        let id = self.server.0.older.desk.ask(&self.session, &key, &answers);
+        let id = self.server.new_ask(&self.session);
+        let desk = &self.server.0.older.desk;
+        desk.ask(&self.session, id.clone(), &key, &answers);
         let mut out = Vec::with_capacity(512);
         write_ask(&mut out, &id, ask, self.session.revision);
         self.ready.push_back((Sent::Ask, out));

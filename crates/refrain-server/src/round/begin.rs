@@ -1,16 +1,14 @@
 //! The beginning of a round: find the handler, check the caller and the arguments, open the token.
 
+use super::parks::Parks;
 use super::resumed::Resumed;
-use super::{Parks, Round, Stage, Tally, span};
+use super::target::{Target, find};
+use super::{Round, Stage, Tally, span};
 use crate::auth::Caller;
-use crate::catalog::{RegisteredTemplate, RegisteredTool, written};
+use crate::catalog::RegisteredTool;
 use crate::dispatch::{Begin, no_place};
-use crate::handler::{Run, Start as StartHandler};
-use crate::live::{LiveFlow, LivePlace, Recipe, Wishes};
-use crate::metrics::TargetCounts;
-use crate::prompt::Prompt;
-use crate::reply::ReplyTo;
-use crate::resource::Resource;
+use crate::handler::Run;
+use crate::live::{LiveCaller, LiveFlow, LivePlace, NoLivePlace, Recipe, Wishes};
 use crate::server::Server;
 use crate::tasks::Seed;
 use http::HeaderMap;
@@ -33,82 +31,6 @@ impl From<RpcError> for Begin {
     }
 }
 
-/// What a call is aimed at.
-#[derive(Clone)]
-pub(crate) enum Target {
-    Tool(Arc<RegisteredTool>),
-    Prompt(Arc<Prompt>),
-    Resource(Arc<Resource>),
-    Template(Arc<RegisteredTemplate>),
-}
-
-impl Target {
-    fn handler(&self) -> &StartHandler {
-        match self {
-            Self::Tool(tool) => &tool.tool.start,
-            Self::Prompt(prompt) => &prompt.start,
-            Self::Resource(resource) => &resource.start,
-            Self::Template(known) => &known.template.start,
-        }
-    }
-
-    /// Is its handler kept in memory between two rounds?
-    fn is_live(&self) -> bool {
-        matches!(self, Self::Tool(tool) if tool.tool.live)
-    }
-
-    /// The scopes that a caller needs for it.
-    fn scopes(&self) -> &[String] {
-        match self {
-            Self::Tool(tool) => &tool.tool.scopes,
-            Self::Prompt(prompt) => &prompt.scopes,
-            Self::Resource(resource) => &resource.scopes,
-            Self::Template(known) => &known.template.scopes,
-        }
-    }
-
-    fn counts(&self) -> Option<&Arc<TargetCounts>> {
-        match self {
-            Self::Tool(tool) => tool.tool.counts.get(),
-            Self::Prompt(prompt) => prompt.counts.get(),
-            Self::Resource(resource) => resource.counts.get(),
-            Self::Template(known) => known.template.counts.get(),
-        }
-    }
-
-    /// The URI it was registered under; of a template that is its text.
-    pub(super) fn uri(&self) -> Option<&str> {
-        match self {
-            Self::Tool(_) | Self::Prompt(_) => None,
-            Self::Resource(resource) => Some(&resource.info.uri),
-            Self::Template(known) => Some(&known.template.info.uri_template),
-        }
-    }
-
-    /// What a reply to a call of it belongs to.
-    fn reply_to(&self, name: &str) -> ReplyTo {
-        let (mime_type, cache) = match self {
-            Self::Tool(_) | Self::Prompt(_) => return ReplyTo::default(),
-            Self::Resource(resource) => (&resource.info.mime_type, resource.cache),
-            Self::Template(known) => (&known.template.info.mime_type, known.template.cache),
-        };
-        ReplyTo {
-            uri: written(name).into_owned(),
-            mime_type: mime_type.clone(),
-            cache,
-        }
-    }
-
-    /// The arguments as the handler takes them, where they came as text.
-    fn read_texts(&self, arguments: &mut Value) {
-        match self {
-            Self::Prompt(prompt) => prompt.texts.convert(arguments),
-            Self::Template(known) => known.template.texts.convert(arguments),
-            Self::Tool(_) | Self::Resource(_) => {}
-        }
-    }
-}
-
 /// Where the token of a call comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
@@ -119,12 +41,13 @@ pub(crate) enum Token {
 }
 
 /// Where a flow waits while its client is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Home<'a> {
     /// With the client: each round is a request of its own.
     Client,
-    /// In memory: what is asked goes out while the round goes on, as [`RoundEvent::Asks`](super::RoundEvent::Asks).
-    Memory,
+    /// In memory: what is asked goes out while the round goes on, as [`RoundEvent::Asks`](super::RoundEvent::Asks). The key is
+    /// that of the client's session.
+    Memory(&'a Arc<str>),
 }
 
 /// Begins a round of a call.
@@ -132,7 +55,7 @@ pub(crate) fn begin(
     server: &Server,
     call: &Call<'_>,
     token: Token,
-    home: Home,
+    home: Home<'_>,
     caller: Caller,
     headers: Option<&HeaderMap>,
 ) -> Begin {
@@ -153,7 +76,7 @@ fn try_begin(
     server: &Server,
     call: &Call<'_>,
     from: Token,
-    home: Home,
+    home: Home<'_>,
     caller: Caller,
     headers: Option<&HeaderMap>,
     tally: &mut Tally,
@@ -189,12 +112,12 @@ fn try_begin(
         &call.target,
         arguments.as_ref(),
     );
-    let parks = home == Home::Client && target.is_live();
+    let parks = matches!(home, Home::Client) && target.is_live();
     let mut start = match &call.state {
         None => {
             let first = sealer.first(&binding, call.meta.call_id.as_deref());
             let again = parks && call.meta.call_id.is_some();
-            if again && let Some(attached) = server.0.live.again(first.flow()) {
+            if again && let Some(attached) = server.0.live.again(first.flow())? {
                 let round = Resumed {
                     target: &target,
                     binding,
@@ -249,12 +172,14 @@ fn try_begin(
     let span = span::open(server, call, target.uri(), &mut start);
     let number = start.round();
     let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
-    let single_use = single_use.then(|| LogKey::round(start.flow(), number));
+    // The first round of a live tool cannot be repeated elsewhere: where there is a log, that is noted.
+    let noted = parks && call.meta.call_id.is_some() && server.0.replay_log.is_some();
+    let single_use = (single_use || noted).then(|| LogKey::round(start.flow(), number));
     let seed = match &target {
         Target::Tool(tool) => seed(server, call, tool, &principal)?,
         _ => None,
     };
-    let in_memory = parks || home == Home::Memory;
+    let in_memory = parks || matches!(home, Home::Memory(_));
     let seed = seed.filter(|_| !in_memory);
     let parks = parks.then(|| Parks {
         flow: start.flow(),
@@ -262,6 +187,10 @@ fn try_begin(
         has_call_id: call.meta.call_id.is_some(),
         wishes: wishes(call),
     });
+    let live_place = match in_memory {
+        true => Some(enter_live(server, home, &principal)?),
+        false => None,
+    };
     let env = Env {
         principal,
         uri: matches!(call.kind, CallKind::Resource).then(|| call.target.to_string()),
@@ -277,8 +206,7 @@ fn try_begin(
         can_detach: seed.is_some(),
     };
     let arguments = arguments.unwrap_or_else(|| json!({}));
-    let (flow, live, place) = if in_memory {
-        let live_place = enter_live(server)?;
+    let (flow, live, place) = if let Some(live_place) = live_place {
         let recipe = Recipe {
             target,
             name: call.target.to_string(),
@@ -347,15 +275,27 @@ fn refuse(server: &Server, tally: &Tally, reason: OpenError) -> RpcError {
     refused()
 }
 
-/// Takes a place for a call whose home is memory.
-fn enter_live(server: &Server) -> Result<LivePlace, Begin> {
-    if server.is_draining() || server.0.live.is_closed() {
+/// Takes a place for a call whose home is memory. One that would be parked is not begun by an instance that is on its way
+/// out; one of an older client is drained as any call that runs.
+fn enter_live(server: &Server, home: Home<'_>, principal: &Principal) -> Result<LivePlace, Begin> {
+    let parks = matches!(home, Home::Client);
+    if parks && (server.is_draining() || server.0.live.is_closed()) {
         return Err(Begin::Busy(RpcError::internal(
             "this instance is stopping, and takes no live calls on; call again",
         )));
     }
-    let place = server.0.live_places.enter();
-    place.ok_or_else(|| Begin::Busy(no_place(server.0.limits.live_calls, "live calls")))
+    let caller = match (principal.id(), home) {
+        (Some(id), _) => Some(LiveCaller::Principal(id.into())),
+        (None, Home::Memory(session)) => Some(LiveCaller::Session(session.clone())),
+        (None, Home::Client) => None,
+    };
+    let place = server.0.live_places.enter(caller);
+    place.map_err(|none| {
+        Begin::Busy(match none {
+            NoLivePlace::Full(most) => no_place(most, "live calls"),
+            NoLivePlace::FullForCaller(most) => no_place(most, "live calls of one caller"),
+        })
+    })
 }
 
 /// What a task is made of, if the client knows tasks and the server has a store for them.
@@ -386,32 +326,6 @@ fn refused() -> RpcError {
     RpcError::invalid_params(
         "requestState is not valid for this request; send the call again without requestState",
     )
-}
-
-/// Finds what a call is aimed at, and the variables of its URI where that is a resource template.
-fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
-    let name = call.target.as_ref();
-    let catalog = server.catalog();
-    let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
-    match call.kind {
-        CallKind::Tool => match catalog.tools.get(name) {
-            Some(tool) => Ok((Target::Tool(tool.clone()), None)),
-            None => Err(unknown("tool")),
-        },
-        CallKind::Prompt => match catalog.prompts.get(name) {
-            Some(prompt) => Ok((Target::Prompt(prompt.clone()), None)),
-            None => Err(unknown("prompt")),
-        },
-        CallKind::Resource => {
-            if let Some(resource) = catalog.resource(name) {
-                return Ok((Target::Resource(resource.clone()), None));
-            }
-            let Some((variables, template)) = catalog.template_of(name) else {
-                return Err(RpcError::resource_not_found(name));
-            };
-            Ok((Target::Template(template.clone()), Some(variables)))
-        }
-    }
 }
 
 /// Do the arguments fit, and the headers that repeat them?

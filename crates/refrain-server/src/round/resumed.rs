@@ -1,6 +1,7 @@
 //! A round of a call whose handler is parked, here or at another instance.
 
-use super::begin::{Target, wishes};
+use super::begin::wishes;
+use super::target::Target;
 use super::{Round, Stage, span};
 use crate::auth::Caller;
 use crate::dispatch::Begin;

@@ -46,8 +46,9 @@ async fn answer(
         None => None,
     };
     let outgoing = server.receive_draft_of(draft, agreed, &bytes, everything());
-    let Some(mut outgoing) = outgoing else { return };
-    while let Some(message) = outgoing.next().await {
+    let Some(outgoing) = outgoing else { return };
+    let mut answer = out.answer(outgoing);
+    while let Some(message) = answer.outgoing.next().await {
         out.send(message).await;
     }
 }

@@ -5,7 +5,6 @@ use crate::metrics::Other;
 use crate::older::{Known, Listening, Received, Session, opens_session};
 use crate::record;
 use crate::server::Server;
-use refrain_core::Principal;
 use refrain_wire::{
     Draft, Empty, Id, Message, Reply, Revision, RpcError, decode_initialize, is_modern, parse,
     split_batch, write_older_error, write_older_reply,
@@ -28,19 +27,26 @@ pub(super) enum Line {
 
 /// The session of a process, once there is one.
 #[derive(Default)]
-pub(super) struct Opened(Option<Session>);
+pub(super) struct Opened {
+    session: Option<Session>,
+    /// Is the client told what belongs to no call?
+    told: bool,
+}
 
 impl Opened {
     /// Takes a line, if it is an older client's.
     pub(super) async fn take(&mut self, server: &Server, bytes: &[u8], out: &Out) -> Line {
-        let Some(session) = self.0.clone() else {
+        let Some(session) = self.session.clone() else {
             return self.open(server, bytes, out).await;
         };
         match parse(bytes) {
             Ok(Message::Request { params, .. }) if is_modern(params) => Line::Other,
             Ok(Message::Request { .. }) => Line::Request(session),
             Ok(Message::Notification { method, .. }) => match method.as_ref() {
-                "notifications/initialized" => Line::Ready(session),
+                "notifications/initialized" if !self.told => {
+                    self.told = true;
+                    Line::Ready(session)
+                }
                 "notifications/cancelled" => Line::Other,
                 _ => Line::Done,
             },
@@ -50,7 +56,7 @@ impl Opened {
 
     /// Is a line to be read as the draft has it?
     pub(super) fn is_draft(&self, draft: Draft, bytes: &[u8]) -> bool {
-        match &self.0 {
+        match &self.session {
             None => opens_session(bytes).is_none(),
             Some(_) => draft.has_own_shape(bytes),
         }
@@ -58,7 +64,7 @@ impl Opened {
 
     /// The session, if there is one.
     pub(super) fn session(&self) -> Option<Session> {
-        self.0.clone()
+        self.session.clone()
     }
 
     /// Takes a line before there is a session: it may open one.
@@ -70,9 +76,9 @@ impl Opened {
             "initialize" | "ping" if is_modern(params) => return Line::Other,
             "initialize" => decode_initialize(params).map(|initialize| {
                 server.0.metrics.other(Other::Initialize);
-                let (session, _) = server.open_session(&initialize, &Principal::anonymous());
+                let session = server.open_process_session(&initialize);
                 let reply = server.greet(session.revision);
-                self.0 = Some(session);
+                self.session = Some(session);
                 reply
             }),
             // The one request that may come before.
@@ -80,7 +86,10 @@ impl Opened {
             _ => return Line::Other,
         };
         let reply = reply.unwrap_or_else(Reply::Error);
-        let revision = self.0.as_ref().map_or(Revision::LATEST, |s| s.revision);
+        let revision = self
+            .session
+            .as_ref()
+            .map_or(Revision::LATEST, |s| s.revision);
         let mut message = Vec::with_capacity(512);
         write_older_reply(&mut message, id, &reply, revision);
         record::sent_older(revision, &method, &message);
@@ -99,8 +108,14 @@ impl Opened {
         let batch = split_batch(bytes).filter(|_| session.revision == Revision::V2025_03_26);
         let most = server.limits().batch;
         let error = match batch {
+            Some(batch) if batch.is_empty() => {
+                RpcError::invalid_request("the batch is empty; send at least one message")
+            }
             Some(batch) if batch.len() > most => {
                 RpcError::invalid_request(format!("a batch may have at most {most} messages"))
+            }
+            Some(batch) if batch.iter().any(|raw| raw.get().starts_with('[')) => {
+                RpcError::invalid_request("a batch has messages in it, and no other batches")
             }
             Some(batch) => {
                 let messages = batch.iter().map(|raw| raw.get().as_bytes().to_vec());
@@ -108,9 +123,10 @@ impl Opened {
             }
             None => {
                 let (known, caller) = (Known::default(), everything());
-                match server.receive_older(session, &known, bytes, caller).await {
-                    Received::Refused(error) | Received::Busy(_, error) => error,
-                    _ => return Line::Done,
+                let received = server.receive_older(session, &known, bytes, caller).await;
+                match received.refusal() {
+                    Some((_, error)) => error,
+                    None => return Line::Done,
                 }
             }
         };
@@ -135,17 +151,17 @@ pub(super) async fn known(server: &Server, session: &Session) -> Known {
 pub(super) async fn answer(server: Server, session: Session, bytes: Vec<u8>, out: Out) {
     let known = known(&server, &session).await;
     let received = server.receive_older(&session, &known, &bytes, everything());
-    let (id, error) = match received.await {
+    let received = match received.await {
         Received::Talk(mut talk) => {
             while let Some((_, message)) = talk.next().await {
                 out.send(message).await;
             }
             return;
         }
-        Received::Accepted => return,
-        Received::Refused(error) => (None, error),
-        Received::Busy(id, error) => (id, error),
-        Received::Forbidden(id, missing) => (Some(id), missing.into()),
+        received => received,
+    };
+    let Some((id, error)) = received.refusal() else {
+        return;
     };
     let mut message = Vec::new();
     write_older_error(&mut message, id.as_ref().map(Id::as_json), &error);

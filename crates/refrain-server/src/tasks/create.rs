@@ -126,7 +126,7 @@ impl Server {
         let new = NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
-            tool: tasks.stored_name(&tool.info.name),
+            tool: tasks.space.stored_name(&tool.info.name),
             call: self.shut(whose, Part::Call, &call),
             journal: self.shut_journal(whose, &snapshot, &tool.version),
             status_message: flow.take_status(),

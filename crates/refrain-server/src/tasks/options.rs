@@ -32,6 +32,9 @@ pub struct TaskOptions {
     pub journal: usize,
     /// Tasks in one subscription. Default 256.
     pub subscribed: usize,
+    /// Clients that wait at the same time for what becomes of a task, as the drafts let them; one more is answered with
+    /// HTTP 503. They take no place of a call. Default 1024.
+    pub waiting: usize,
     /// Seal what tasks hold before it is stored: journals, arguments, asks, answers and results. The key ring must keep
     /// the keys that they were sealed with for as long as tasks live, and what was stored unsealed is refused: begin with
     /// a store that has no tasks. Status messages, keys of asks and the replay log are not sealed. Default no.
@@ -72,6 +75,7 @@ impl Default for TaskOptions {
             sweep: Duration::from_secs(60),
             journal: 4 * 1024 * 1024,
             subscribed: 256,
+            waiting: 1024,
             seal: false,
         }
     }

@@ -5,6 +5,7 @@
 use crate::auth::{Caller, MissingScopes};
 use crate::complete::Later;
 use crate::dispatch::{Begin, no_place};
+use crate::load::Place;
 use crate::server::Server;
 use crate::tasks::Tasks;
 use crate::tasks::vault::Part;
@@ -12,7 +13,7 @@ use crate::tasks::worker::next_hint;
 use refrain_core::Principal;
 use refrain_store::{Hint, StoreError, Task, TaskId, TaskStatus};
 use refrain_wire::{
-    AskKind, Capability, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
+    AskKind, Capability, Form, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
     check_answer_shape,
 };
 use serde::Deserialize;
@@ -21,10 +22,27 @@ use serde_json::value::RawValue;
 
 /// For an id that is none, that nobody's task has, that another's has, and that of a task which is gone.
 const UNKNOWN: &str = "taskId: there is no such task, or no longer";
+const STOPPING: &str = "this instance is stopping, and the task still works; ask again";
 const UNREACHABLE: &str = "the task store cannot be reached; try again";
 
 /// Answers by key, as they were sent.
 type Given = Vec<(String, Box<RawValue>)>;
+
+/// Answers that a task waits for.
+struct Taken {
+    /// By key, as they are stored.
+    answers: Vec<(String, Vec<u8>)>,
+    /// Whether each fits what was asked.
+    all_fit: bool,
+}
+
+/// What the reply to a request is to wait for, and to show.
+#[derive(Clone, Copy)]
+struct Wishes {
+    waits: bool,
+    shows: bool,
+    settles: bool,
+}
 
 /// Why a request about a task is not done.
 pub(super) enum NotDone {
@@ -38,6 +56,8 @@ pub(super) enum NotDone {
     Store(StoreError),
     /// What the task holds does not open; the log says why.
     Unreadable,
+    /// This instance is to stop before the task is at rest.
+    Stopping,
 }
 
 impl From<StoreError> for NotDone {
@@ -54,6 +74,7 @@ impl NotDone {
             Self::Forbidden(missing) => return Err(missing),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
+            Self::Stopping => RpcError::internal(STOPPING),
             Self::Store(error) => store_error(&error),
         })
     }
@@ -73,7 +94,7 @@ fn store_error(error: &StoreError) -> RpcError {
     }
 }
 
-/// Begins to do what is asked about a task. That takes a place like a call.
+/// Begins to do what is asked about a task. That takes a place like a call, or one of those who wait.
 pub(crate) fn answer(
     server: &Server,
     params: TaskParams<'_>,
@@ -83,13 +104,13 @@ pub(crate) fn answer(
         let missing = RpcError::missing_capability(&[Capability::Tasks]);
         return Err(Begin::Refused(missing));
     }
-    let place = server
-        .0
-        .load
-        .enter()
-        .ok_or_else(|| Begin::Busy(no_place(server.0.limits.concurrent_calls, "calls")))?;
+    let place = place(server, params.waits).map_err(Begin::Busy)?;
     let (server, method) = (server.clone(), params.method);
-    let (waits, shows) = (params.waits, params.shows);
+    let wishes = Wishes {
+        waits: params.waits,
+        shows: params.shows,
+        settles: params.settles,
+    };
     let id = TaskId::parse(&params.id);
     let given = params.answers.0.into_iter();
     let given: Given = given
@@ -97,11 +118,11 @@ pub(crate) fn answer(
         .collect();
     Ok(Box::pin(async move {
         let _place = place;
-        let done = if waits {
+        let done = if wishes.waits {
             server.task_at_rest(id, &caller).await
         } else {
             let time = server.limits().round_time;
-            let doing = server.task_request(method, shows, id, given, &caller);
+            let doing = server.task_request(method, wishes, id, given, &caller);
             let done = tokio::time::timeout(time, doing).await;
             done.unwrap_or_else(|_| Err(slow(time)))
         };
@@ -110,6 +131,18 @@ pub(crate) fn answer(
             Err(not_done) => not_done.told().map(Reply::Error),
         }
     }))
+}
+
+/// A place for a request about a task, or why there is none.
+fn place(server: &Server, waits: bool) -> Result<Place, RpcError> {
+    let (load, most, of) = match &server.0.tasks {
+        Some(tasks) if waits => {
+            let of = "clients that wait for what becomes of a task";
+            (&tasks.waiting, tasks.options.waiting, of)
+        }
+        _ => (&server.0.load, server.0.limits.concurrent_calls, "calls"),
+    };
+    load.enter().ok_or_else(|| no_place(most, of))
 }
 
 /// The store took longer than a request may.
@@ -123,7 +156,7 @@ impl Server {
     async fn task_request(
         &self,
         method: TaskMethod,
-        shows: bool,
+        wishes: Wishes,
         id: Option<TaskId>,
         given: Given,
         caller: &Caller,
@@ -136,16 +169,23 @@ impl Server {
         let there = match method {
             TaskMethod::Get => return self.show(task, owner),
             TaskMethod::Update => {
-                let answers = self.answers(task, owner, given)?;
+                let Taken { answers, all_fit } = self.answers(task, owner, given)?;
                 // Nothing to take in: the task was there a moment ago, which will do.
-                answers.is_empty() || tasks.store.answer(&id, owner, answers).await?
+                let there = answers.is_empty() || tasks.store.answer(&id, owner, answers).await?;
+                if there && !all_fit && wishes.settles {
+                    let time = self.limits().round_time / 2;
+                    let settled = self.at_rest(tasks, &id, caller);
+                    // It is acknowledged in any case.
+                    let _ = tokio::time::timeout(time, settled).await;
+                }
+                there
             }
             TaskMethod::Cancel => tasks.store.cancel(&id, owner).await?,
         };
         if !there {
             return Err(NotDone::Unknown);
         }
-        if shows {
+        if wishes.shows {
             let task = self.task(tasks, &id, caller).await?;
             return self.show(task, owner);
         }
@@ -162,17 +202,26 @@ impl Server {
         let (Some(id), Some(tasks)) = (id, &self.0.tasks) else {
             return Err(NotDone::Unknown);
         };
+        let task = self.at_rest(tasks, &id, caller).await?;
+        self.show(task, &caller.principal)
+    }
+
+    /// A task of the caller's as soon as it no longer works.
+    async fn at_rest(&self, tasks: &Tasks, id: &TaskId, caller: &Caller) -> Result<Task, NotDone> {
         let time = self.limits().round_time;
         let mut hints = Some(tasks.store.hints());
         loop {
-            let reading = self.task(tasks, &id, caller);
+            let reading = self.task(tasks, id, caller);
             let read = tokio::time::timeout(time, reading).await;
             let task = read.unwrap_or_else(|_| Err(slow(time)))?;
-            if task.status != TaskStatus::Working || self.is_draining() {
-                return self.show(task, &caller.principal);
+            if task.status != TaskStatus::Working {
+                return Ok(task);
+            }
+            if self.is_draining() {
+                return Err(NotDone::Stopping);
             }
             let news = async {
-                let other = |hint: Hint| hint.task != id;
+                let other = |hint: Hint| hint.task != *id;
                 while next_hint(&mut hints).await.is_some_and(other) {}
             };
             // A hint may be lost.
@@ -189,7 +238,7 @@ impl Server {
     ) -> Result<Task, NotDone> {
         let task = tasks.store.get(id, &caller.principal).await?;
         let task = task.ok_or(NotDone::Unknown)?;
-        let name = tasks.tool_of(&task.tool).ok_or(NotDone::Unknown)?;
+        let name = tasks.space.tool_of(&task.tool).ok_or(NotDone::Unknown)?;
         let catalog = self.catalog().clone();
         // A tool that is gone needs nothing any more.
         let tool = catalog.tools.get(name);
@@ -199,17 +248,12 @@ impl Server {
         Ok(task)
     }
 
-    /// Those of the answers that the task waits for, as they are stored. All of them are well formed, or none is taken.
-    fn answers(
-        &self,
-        task: Task,
-        owner: &Principal,
-        given: Given,
-    ) -> Result<Vec<(String, Vec<u8>)>, NotDone> {
+    /// Those of the answers that the task waits for. All of them are well formed, or none is taken.
+    fn answers(&self, task: Task, owner: &Principal, given: Given) -> Result<Taken, NotDone> {
         let id = task.id;
         let most = self.0.tasks.as_ref().map_or(0, |t| t.options.journal / 4);
         let mut open = task.asks;
-        let mut answers = Vec::new();
+        let (mut answers, mut all_fit) = (Vec::new(), true);
         for (key, answer) in given {
             let Some(at) = open.iter().position(|(asked, _)| *asked == key) else {
                 continue;
@@ -224,6 +268,7 @@ impl Server {
             check_answer_shape(kind, &answer).map_err(|reason| {
                 NotDone::Malformed(format!("inputResponses[{key:?}]: {reason}"))
             })?;
+            all_fit &= fits(&ask, &answer);
             let size = answer.get().len();
             if size > most {
                 return Err(NotDone::Malformed(format!(
@@ -233,7 +278,7 @@ impl Server {
             let answer = self.shut((&id, owner), Part::Answer(&key), answer.get().as_bytes());
             answers.push((key, answer));
         }
-        Ok(answers)
+        Ok(Taken { answers, all_fit })
     }
 
     /// A task as clients see it. `None` if what it holds does not open; the log says why.
@@ -288,6 +333,33 @@ impl Server {
             tracing::error!(task = ?whose.0, ?part, "what a task holds is not JSON");
         }
         json
+    }
+}
+
+/// Has what was filled in the schema of the form? All else that is well formed fits.
+fn fits(ask: &RawValue, answer: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Asked<'a> {
+        #[serde(borrow)]
+        params: Params<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow, rename = "requestedSchema")]
+        schema: &'a RawValue,
+    }
+    #[derive(Deserialize)]
+    struct Accepted {
+        content: serde_json::Value,
+    }
+    let Ok(asked) = serde_json::from_str::<Asked<'_>>(ask.get()) else {
+        return true;
+    };
+    let form = Form::parse(asked.params.schema);
+    let accepted = serde_json::from_str::<Accepted>(answer.get());
+    match (form, accepted) {
+        (Ok(form), Ok(accepted)) => form.check(&accepted.content).is_ok(),
+        _ => true,
     }
 }
 

@@ -61,7 +61,7 @@ impl Server {
             })
         };
         // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
-        let name = tasks.tool_of(&claimed.tool).unwrap_or_default();
+        let name = tasks.space.tool_of(&claimed.tool).unwrap_or_default();
         let Some(tool) = self.catalog().tools.get(name).cloned() else {
             return Err(put_back("no instance has the tool"));
         };

@@ -123,7 +123,7 @@ impl Server {
             catalog
                 .tools
                 .iter()
-                .map(|tool| tasks.stored_name(&tool.tool.info.name))
+                .map(|tool| tasks.space.stored_name(&tool.tool.info.name))
                 .collect()
         };
         let claim = Claim {
@@ -227,7 +227,8 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
         match tasks.store.sweep(tasks.options.keep, SWEPT).await {
             Ok(swept) => {
                 tracing::debug!(?swept, "what is over was thrown away");
-                let most = swept.tasks.max(swept.records).max(swept.tokens);
+                let most = [swept.tasks, swept.records, swept.tokens, swept.notes];
+                let most = most.into_iter().max().unwrap_or(0);
                 if most >= SWEPT as u64 {
                     // There is more, but others want the store too.
                     tokio::task::yield_now().await;

@@ -3,13 +3,15 @@
 use crate::support::{Request, Word, echo, greet, result, start, text};
 use refrain_core::{Cx, Result};
 use refrain_server::{
-    BuildError, Prompt, Resource, ResourceTemplate, Server, ServerBuilder, State, Tool,
+    BuildError, Prompt, Resource, ResourceTemplate, Server, ServerBuilder, ServerLimits, State,
+    Tool,
 };
 use refrain_wire::ToolAnnotations;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 #[derive(Debug, Default)]
 struct Counter(AtomicU32);
@@ -262,4 +264,45 @@ async fn an_empty_server_has_empty_lists_and_few_capabilities() {
         result(&reply)["capabilities"],
         json!({"logging": {}, "extensions": {"refrain/callId": {}}})
     );
+}
+
+#[test]
+fn limits_that_leave_nothing_are_refused() {
+    let usual = ServerLimits::default;
+    let (zero, half) = (Duration::ZERO, Duration::from_millis(500));
+    for (limit, limits) in [
+        (
+            "page_size",
+            ServerLimits {
+                page_size: 0,
+                ..usual()
+            },
+        ),
+        (
+            "keep_alive",
+            ServerLimits {
+                keep_alive: zero,
+                ..usual()
+            },
+        ),
+        (
+            "session_time",
+            ServerLimits {
+                session_time: zero,
+                ..usual()
+            },
+        ),
+        (
+            "session_time",
+            ServerLimits {
+                session_time: half,
+                ..usual()
+            },
+        ),
+    ] {
+        let refused = builder().limits(limits).build();
+        let refused = refused.err().map(|error| error.to_string());
+        let refused = refused.expect("an error");
+        assert!(refused.contains(limit), "{refused}");
+    }
 }

@@ -3,11 +3,12 @@
 use crate::support::older::{Session, call, filled_in, request};
 use crate::support::{Guard, Instance, Login, Signals, greet, names, signals, start, within};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
-use refrain_server::{Server, ServerBuilder, State, Tool};
+use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_store::MemoryStore;
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Asks a model and a person at once.
@@ -196,7 +197,8 @@ async fn answers_to_nothing_and_of_strangers_are_refused() {
     let asked = stream.next().await;
     // Another session cannot answer for this one.
     let stranger = Session::open(&instance).await;
-    assert_eq!(stranger.post(&filled_in(&asked, "Eve")).await.status, 202);
+    let refused = stranger.post(&filled_in(&asked, "Eve")).await;
+    names(&refused.error(400, -32600), &["nothing was asked"]);
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
 }
@@ -286,4 +288,44 @@ async fn the_end_of_a_session_ends_its_calls_everywhere() {
         .post(&request(2, "ping", json!({})))
         .await
         .error(404, -32600);
+}
+
+#[tokio::test]
+async fn live_calls_are_limited_in_number_and_in_time() {
+    let limits = ServerLimits {
+        live_calls: 1,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(&keys()).0.limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    let refused = session.post(&call(2, "greet", json!({}))).await;
+    names(&refused.error(503, -32603), &["live calls"]);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Hello, Ann!");
+    instance.at_rest().await;
+    let mut stream = session.stream(&call(3, "greet", json!({}))).await;
+    stream.next().await;
+
+    let limits = ServerLimits {
+        live_time: Duration::from_millis(50),
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(&keys()).0.limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    let rest = stream.rest().await;
+    let withdrawn = rest.first().expect("a word");
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+    let reply = rest.last().expect("the reply");
+    assert_eq!(
+        (&reply["id"], &reply["error"]["code"]),
+        (&json!(1), &json!(-32603))
+    );
+    // Its answer comes too late, which is no mistake.
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
 }

@@ -228,13 +228,14 @@ async fn a_session_ends_with_its_time() {
 }
 
 #[tokio::test]
-async fn the_version_header_must_be_one_of_sessions() {
+async fn the_version_header_must_be_that_of_the_session() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let ping = request(1, "ping", json!({}));
     let right = session.clone().header("MCP-Protocol-Version", "2025-11-25");
     assert_eq!(right.result(&ping).await, json!({}));
-    for wrong in ["2026-07-28", "1999-01-01", "latest"] {
+    // Another revision that has sessions is not the one that was agreed upon either.
+    for wrong in ["2026-07-28", "2025-06-18", "1999-01-01", "latest"] {
         let session = session.clone().header("MCP-Protocol-Version", wrong);
         names(
             &session.post(&ping).await.error(400, -32600),
@@ -358,6 +359,120 @@ async fn batches_are_for_the_one_revision_that_has_them() {
         &session.post(&json!(many)).await.error(400, -32600),
         &["at most 4"],
     );
+}
+
+#[tokio::test]
+async fn a_message_of_a_batch_that_cannot_be_taken_spoils_no_other() {
+    let instance = instance().await;
+    let session = Session::open_with(&instance, "2025-03-26", &json!({}), &[]).await;
+    let stray = json!({"jsonrpc": "2.0", "id": "x", "result": {}});
+    let batch = json!([
+        request(1, "ping", json!({})),
+        7,
+        stray,
+        call(2, "echo", json!({"text": "x"}))
+    ]);
+    let replies = session.stream(&batch).await.rest().await;
+    let of = |id: Value| replies.iter().filter(move |reply| reply["id"] == id);
+    assert_eq!(of(json!(1)).count(), 1);
+    let echoed = of(json!(2)).next().expect("a reply");
+    assert_eq!(echoed["result"]["content"][0]["text"], "Echo: x");
+    let errors: Vec<&Value> = of(Value::Null).map(|reply| &reply["error"]).collect();
+    assert_eq!(errors.len(), 2, "{replies:?}");
+    assert!(
+        errors.iter().all(|error| error["code"] == -32600),
+        "{errors:?}"
+    );
+    assert_eq!(replies.len(), 4);
+    let wrong = session.stream(&json!([1, 2])).await.rest().await;
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+}
+
+#[tokio::test]
+async fn a_session_subscribes_to_so_much_and_no_more() {
+    let limits = ServerLimits {
+        subscribed_resources: 2,
+        subscribed_bytes: 28,
+        ..ServerLimits::default()
+    };
+    let (ring, store) = (keys(), Arc::new(MemoryStore::new()));
+    let start = async || {
+        let builder = builder(&ring)
+            .limits(limits.clone())
+            .sessions(store.clone());
+        let builder = builder.resource(Resource::new("notes://a", "a", note));
+        start(builder.resource(Resource::new("notes://tomorrow", "b", note))).await
+    };
+    let (one, other) = (start().await, start().await);
+    let session = Session::open_with(&one, "2025-03-26", &json!({}), &[]).await;
+    let change = |id: u32, method: &str, uri: &str| {
+        request(
+            id,
+            &format!("resources/{method}"),
+            json!({"uri": format!("notes://{uri}")}),
+        )
+    };
+    let there = session.at(&other);
+    let unsubscribe = async || {
+        for uri in ["a", "today", "tomorrow"] {
+            let gone = there.result(&change(6, "unsubscribe", uri)).await;
+            assert_eq!(gone, json!({}));
+        }
+    };
+    // As if they came one after the other.
+    let batch = ["a", "today", "tomorrow"].map(|uri| change(1, "subscribe", uri));
+    let replies = session.stream(&json!(batch)).await.rest().await;
+    let errors = replies.iter().filter(|reply| reply.get("error").is_some());
+    assert_eq!(errors.count(), 1, "{replies:?}");
+    unsubscribe().await;
+    for uri in ["a", "today", "today"] {
+        let done = session.result(&change(2, "subscribe", uri)).await;
+        assert_eq!(done, json!({}));
+    }
+    let full = there.post(&change(5, "subscribe", "tomorrow")).await;
+    names(
+        &full.error(200, -32602),
+        &["2 resources", "28 bytes", "unsubscribe"],
+    );
+    unsubscribe().await;
+    // There is room for two, but not for the bytes of these.
+    assert_eq!(
+        session.result(&change(7, "subscribe", "tomorrow")).await,
+        json!({})
+    );
+    let full = session.post(&change(8, "subscribe", "today")).await;
+    names(&full.error(200, -32602), &["28 bytes"]);
+    let long = format!("notes://{}", "x".repeat(2000));
+    let long = session
+        .post(&request(9, "resources/subscribe", json!({"uri": long})))
+        .await;
+    long.error(200, -32002);
+}
+
+#[tokio::test]
+async fn whoever_may_not_call_may_not_answer_or_cancel_either() {
+    const MAY: &str = "may-0123456789abcdef";
+    const MAY_NOT: &str = "may-not-0123456789abcdef";
+    let tokens = BearerTokens::new()
+        .with_scopes("alice", MAY, ["use"])
+        .with("alice", MAY_NOT);
+    let instance = start(builder(&keys()).scopes(["use"]).authenticator(tokens)).await;
+    let authorization = format!("Bearer {MAY}");
+    let headers = [("Authorization", authorization.as_str())];
+    let session = Session::open_with(&instance, "2025-11-25", &json!({}), &headers).await;
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    assert_eq!(session.post(&cancel).await.status, 202);
+    let less = session.bearer(MAY_NOT);
+    for message in [
+        cancel,
+        json!({"jsonrpc": "2.0", "id": "x", "result": {}}),
+        request(1, "ping", json!({})),
+    ] {
+        let refused = less.post(&message).await;
+        refused.error(403, -32600);
+        assert!(refused.header("www-authenticate").is_some());
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,12 @@
 //! Older clients on a pair of streams: one session for the process.
 
 use crate::support::older::{call, filled_in, initialize, request};
-use crate::support::{Guard, Login, Request, Signals, echo, greet, names, signals, text, within};
+use crate::support::{
+    Clock, Guard, Login, Request, Signals, echo, greet, names, signals, text, within,
+};
 use refrain_core::{Cx, Result};
 use refrain_server::{Changes, Resource, Server, State, Tool, serve_stdio};
+use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::io::{
@@ -18,6 +21,11 @@ async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok(login.name)
 }
 
+async fn logs(cx: Cx) -> Result<String> {
+    cx.log(LogLevel::Info, "news");
+    Ok("logged".into())
+}
+
 async fn note(_: Cx) -> Result<String> {
     Ok("a note".into())
 }
@@ -30,10 +38,16 @@ struct Client {
 }
 
 fn client() -> Client {
+    client_at(Clock::new())
+}
+
+fn client_at(clock: Arc<Clock>) -> Client {
     let (signals, heard) = signals();
     let server = Server::builder("older", "1")
+        .source(clock)
         .state(signals)
         .tool(Tool::new("echo", echo))
+        .tool(Tool::new("logs", logs))
         .tool(Tool::new("greet", greet))
         .tool(Tool::new("guarded", guarded))
         .resource(Resource::new("notes://today", "today", note))
@@ -97,7 +111,7 @@ async fn a_session_is_opened_by_how_the_client_begins() {
     assert_eq!(early["error"]["code"], -32602, "{early}");
     client.open("2025-11-25").await;
     let listed = client.ask(&request(3, "tools/list", json!({}))).await;
-    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(3));
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(4));
     assert!(listed["result"].get("resultType").is_none(), "{listed}");
     let twice = client.ask(&initialize("2025-11-25", &json!({}))).await;
     assert_eq!(twice["error"]["code"], -32600);
@@ -156,6 +170,56 @@ async fn batches_are_taken_apart() {
     ];
     ids.sort_unstable();
     assert_eq!(ids, [Some(1), Some(2)]);
+    let empty = client.ask(&json!([])).await;
+    names(
+        empty["error"]["message"].as_str().expect("text"),
+        &["empty"],
+    );
+    let nested = json!([[request(3, "ping", json!({}))]]);
+    let nested = client.ask(&nested).await;
+    assert_eq!(nested["error"]["code"], -32600);
+    // One that cannot be taken spoils no other.
+    client
+        .send(&json!([7, request(3, "ping", json!({}))]))
+        .await;
+    let replies = [client.read().await, client.read().await];
+    assert!(replies.iter().any(|reply| reply["error"]["code"] == -32600));
+    assert!(replies.iter().any(|reply| reply["id"] == 3));
+}
+
+#[tokio::test]
+async fn the_session_of_a_process_lasts_as_long_as_it() {
+    let clock = Clock::new();
+    let mut client = client_at(clock.clone());
+    client.open("2025-11-25").await;
+    clock.forward(10 * 24 * 3600);
+    let set = request(1, "logging/setLevel", json!({"level": "error"}));
+    assert_eq!(client.ask(&set).await["result"], json!({}));
+    // Its one message is below that level.
+    let reply = client.ask(&call(2, "logs", json!({}))).await;
+    assert_eq!(reply["id"], 2, "{reply}");
+}
+
+#[tokio::test]
+async fn a_client_that_is_ready_twice_is_told_once() {
+    let mut client = client();
+    client.open("2025-11-25").await;
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    client.send(&ready).await;
+    assert_eq!(client.ask(&request(1, "ping", json!({}))).await["id"], 1);
+    let listening = async {
+        while client.server.subscriptions() == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    };
+    within("somebody to listen", listening).await;
+    let gone = Changes::new().remove_tool("greet");
+    client.server.change(gone).expect("a change");
+    let told = client.read().await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    // Nothing more is said of it.
+    assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);
+    assert_eq!(client.server.subscriptions(), 1);
 }
 
 #[tokio::test]

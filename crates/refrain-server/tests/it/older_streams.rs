@@ -149,7 +149,10 @@ async fn what_cannot_be_taken_up_again_is_said_to_be_lost() {
     let (_, rest) = begins.id.split_once('-').expect("an id of three parts");
     let elsewhere = resume(&format!("0123456789abcdef-{rest}"));
     let elsewhere = elsewhere.refused("GET").await;
-    names(&elsewhere.error(400, -32600), &["another instance"]);
+    names(
+        &elsewhere.error(503, -32603),
+        &["another instance", "try again"],
+    );
     let never = begins.id.replace("-0", "-99");
     resume(&never).refused("GET").await.error(400, -32600);
     let odd = resume("yesterday").refused("GET").await;
@@ -280,5 +283,142 @@ async fn news_that_were_missed_are_told_on_the_next_stream() {
     instance.server.change(more).expect("a change");
     let mut again = session.resume(&begins.id).await;
     let told = again.next().await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn a_stream_is_taken_up_again_where_it_is() {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let one = start(builder().0.keys(keys.clone())).await;
+    let other = start(builder().0.keys(keys)).await;
+    let session = Session::open(&one).await;
+    let mut stream = session.stream(&call(5, "greet", json!({}))).await;
+    let begins = stream.event().await.expect("where the stream begins");
+    let asked = stream.next().await;
+    drop(stream);
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    let there = session.at(&other).header("Last-Event-ID", &begins.id);
+    let refused = there.refused("GET").await;
+    names(
+        &refused.error(503, -32603),
+        &["another instance", "try again"],
+    );
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let rest = session.resume(&begins.id).await.rest().await;
+    let reply = rest.last().expect("the reply");
+    assert_eq!(reply["result"]["content"][0]["text"], "Hello, Ann!");
+}
+
+#[tokio::test]
+async fn what_a_call_says_does_not_put_its_reply_out_of_reach() {
+    let (builder, signals, mut heard) = builder();
+    let limits = ServerLimits {
+        resume_bytes: 150,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder.limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(5, "count", json!({}))).await;
+    let begins = stream.event().await.expect("where the stream begins");
+    assert_eq!(within("the count", heard.recv()).await, Some("counted"));
+    drop(stream);
+    signals.open();
+    assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
+    let rest = session.resume(&begins.id).await.rest().await;
+    assert!(data(&rest).len() < 3, "there was no room for all of it");
+    let reply = rest.last().expect("the reply");
+    assert_eq!(reply["result"]["content"][0]["text"], "four");
+}
+
+/// Waits until so many clients listen.
+async fn listening(instance: &Instance, wanted: usize) {
+    let listening = async {
+        while instance.server.subscriptions() != wanted {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within("streams to end", listening).await;
+}
+
+/// An instance on which streams are kept for longer than any test takes.
+async fn patient(tools: ServerBuilder) -> Instance {
+    let limits = ServerLimits {
+        resume_time: Duration::from_secs(3600),
+        subscriptions: 3,
+        ..ServerLimits::default()
+    };
+    start(tools.limits(limits)).await
+}
+
+#[tokio::test]
+async fn a_stream_that_another_takes_the_place_of_leaves_its_own() {
+    let instance = patient(builder().0).await;
+    let session = Session::open(&instance).await;
+    for _ in 0..10 {
+        let mut news = session.get().await;
+        news.event().await.expect("where the stream begins");
+        // The client breaks it off, and begins anew.
+        drop(news);
+        listening(&instance, 1).await;
+    }
+    let mut first = session.get().await;
+    let begins = first.event().await.expect("where the stream begins");
+    let _second = session.get().await;
+    assert!(first.rest().await.is_empty());
+    listening(&instance, 1).await;
+    // It is not kept either.
+    let resume = session.clone().header("Last-Event-ID", &begins.id);
+    resume.refused("GET").await.error(400, -32600);
+}
+
+#[tokio::test]
+async fn the_stream_of_a_session_that_ended_leaves_its_place() {
+    let store = Arc::new(MemoryStore::new());
+    let instance = patient(builder().0.sessions(store)).await;
+    let session = Session::open(&instance).await;
+    let mut news = session.get().await;
+    listening(&instance, 1).await;
+    assert_eq!(session.delete().await.status, 204);
+    assert!(news.rest().await.is_empty());
+    listening(&instance, 0).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_calls_that_were_answered_at_once() {
+    let instance = patient(builder().0.tool(Tool::new("echo", echo))).await;
+    let session = Session::open(&instance).await;
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let message = |id| call(id, "echo", json!({"text": "x"}));
+    session.result(&message(0)).await;
+    let before = tasks();
+    for id in 1..20 {
+        let echoed = session.result(&message(id)).await;
+        assert_eq!(echoed["content"][0]["text"], "Echo: x");
+    }
+    let gone = async {
+        while tasks() > before {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within("the calls to leave nothing behind", gone).await;
+}
+
+#[tokio::test]
+async fn a_session_without_an_end_listens() {
+    let limits = ServerLimits {
+        session_time: Duration::MAX,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder().0.limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut news = session.get().await;
+    listening(&instance, 1).await;
+    let more = Changes::new().tool(Tool::new("echo", echo));
+    instance.server.change(more).expect("a change");
+    let told = news.next().await;
     assert_eq!(told["method"], "notifications/tools/list_changed");
 }

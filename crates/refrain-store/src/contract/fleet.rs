@@ -2,7 +2,7 @@
 
 use super::support::{
     HOUR, alice, answer, assert_lost, claim, claim_for, commit, create, create_leased, flow, get,
-    new, next, pairs, publish,
+    new, new_note, next, pairs, publish,
 };
 use crate::{Commit, Keep, LogKey, Next, Recorded, Store, TaskStatus};
 use std::collections::HashSet;
@@ -85,9 +85,8 @@ pub(super) async fn the_log_is_one(one: Arc<dyn Store>, other: Arc<dyn Store>) {
 }
 
 pub(super) async fn what_one_notes_the_other_reads(one: Arc<dyn Store>, other: Arc<dyn Store>) {
-    one.note("s", "level", b"info".to_vec(), HOUR)
-        .await
-        .expect("the store answers");
+    let noted = one.note(new_note("s", "level", b"info", HOUR)).await;
+    assert_eq!(noted, Ok(true));
     let notes = vec![("level".to_owned(), b"info".to_vec())];
     assert_eq!(other.notes("s").await, Ok(notes));
     assert_eq!(other.take_note("s", "level").await, Ok(true));

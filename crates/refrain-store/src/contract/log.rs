@@ -133,9 +133,9 @@ pub(super) async fn a_sweep_takes_records_and_tokens_whose_time_is_over(store: A
     tokio::time::sleep(Duration::from_millis(2)).await;
     let sweep = async || store.sweep(HOUR, 2).await.expect("the store answers");
     let swept = |records, tokens| Swept {
-        tasks: 0,
         records,
         tokens,
+        ..Swept::default()
     };
     assert_eq!(sweep().await, swept(2, 2));
     assert_eq!(sweep().await, swept(1, 1));

@@ -1,13 +1,14 @@
 //! Notes about sessions.
 
-use super::support::{HOUR, wait_for_noted};
-use crate::Store;
+use super::support::{HOUR, new_note, wait_for_noted};
+use crate::{NewNote, Room, Store, Swept};
 use std::sync::Arc;
 use std::time::Duration;
 
-async fn note(store: &dyn Store, session: &str, name: &str, value: &[u8], keep: Duration) {
-    let noted = store.note(session, name, value.to_vec(), keep).await;
-    noted.expect("the store answers");
+async fn note(store: &dyn Store, place: &str, name: &str, value: &[u8], keep: Duration) {
+    let note = new_note(place, name, value, keep);
+    let noted = store.note(note).await;
+    assert_eq!(noted, Ok(true), "there is room");
 }
 
 async fn notes(store: &dyn Store, session: &str) -> Vec<(String, Vec<u8>)> {
@@ -87,4 +88,95 @@ pub(super) async fn it_is_told_that_something_was_noted(store: Arc<dyn Store>) {
     wait_for_noted(&mut noted, "s").await;
     assert_eq!(store.take_note("s", "level").await, Ok(true));
     wait_for_noted(&mut noted, "s").await;
+}
+
+async fn note_in(store: &dyn Store, name: &str, value: &[u8], room: Room<'_>) -> bool {
+    let note = NewNote {
+        room,
+        ..new_note("s", name, value, HOUR)
+    };
+    store.note(note).await.expect("the store answers")
+}
+
+pub(super) async fn names_are_read_without_their_values(store: Arc<dyn Store>) {
+    for (place, name) in [("s", "b"), ("s", "a \0"), ("r", "a"), ("q", "a")] {
+        note(&*store, place, name, b"value", HOUR).await;
+    }
+    note(&*store, "s", "over", b"value", Duration::ZERO).await;
+    let places = ["s", "r", "none"].map(str::to_owned);
+    let mut names = store.note_names(&places).await.expect("the store answers");
+    names.sort_unstable();
+    let name = |place: &str, name: &str| (place.to_owned(), name.to_owned());
+    let wanted = [name("r", "a"), name("s", "a \0"), name("s", "b")];
+    assert_eq!(names, wanted);
+    assert_eq!(store.note_names(&[]).await, Ok(Vec::new()));
+    let many: Vec<String> = (0..2000).map(|at| format!("place {at}")).collect();
+    assert_eq!(store.note_names(&many).await, Ok(Vec::new()));
+    let value = store.note_value("s", "a \0").await;
+    assert_eq!(value, Ok(Some(b"value".to_vec())));
+    for (place, name) in [("s", "over"), ("s", "c"), ("none", "a")] {
+        assert_eq!(store.note_value(place, name).await, Ok(None));
+    }
+}
+
+pub(super) async fn no_more_is_noted_than_there_is_room_for(store: Arc<dyn Store>) {
+    let room = Room {
+        prefix: "a/",
+        notes: 3,
+        bytes: 20,
+    };
+    note(&*store, "s", "b", &[0; 100], HOUR).await;
+    note(&*store, "r", "a/1", &[0; 100], HOUR).await;
+    note(&*store, "s", "a/over", &[0; 100], Duration::ZERO).await;
+    assert!(!note_in(&*store, "a/1", &[0; 20], room).await);
+    assert!(note_in(&*store, "a/1", &[0; 9], room).await);
+    assert!(note_in(&*store, "a/2", &[0; 8], room).await);
+    assert!(!note_in(&*store, "a/3", &[0], room).await, "no more bytes");
+    assert!(
+        note_in(&*store, "a/1", &[0; 10], room).await,
+        "in its place"
+    );
+    assert!(note_in(&*store, "a/1", b"", room).await, "in its place");
+    assert!(note_in(&*store, "a/\u{e4}", b"", room).await);
+    assert!(!note_in(&*store, "a/4", b"", room).await, "no more notes");
+    assert!(note_in(&*store, "a/4", b"", Room::ANY).await);
+    let names: Vec<String> = notes(&*store, "s")
+        .await
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(names, ["a/1", "a/2", "a/4", "a/\u{e4}", "b"]);
+}
+
+pub(super) async fn of_many_notes_at_once_there_is_room_for_some(store: Arc<dyn Store>) {
+    let noting = (0..16).map(|at| {
+        let store = store.clone();
+        let room = Room {
+            prefix: "",
+            notes: 4,
+            bytes: usize::MAX,
+        };
+        tokio::spawn(async move { note_in(&*store, &at.to_string(), b"1", room).await })
+    });
+    let noting: Vec<_> = noting.collect();
+    let mut kept = 0;
+    for noted in noting {
+        kept += usize::from(noted.await.expect("none panics"));
+    }
+    assert_eq!(kept, 4);
+    assert_eq!(notes(&*store, "s").await.len(), 4);
+}
+
+pub(super) async fn a_sweep_takes_notes_whose_time_is_over(store: Arc<dyn Store>) {
+    note(&*store, "s", "kept", b"1", HOUR).await;
+    note(&*store, "s", "over", b"1", Duration::ZERO).await;
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    for (most, notes) in [(0, 0), (2, 1), (2, 0)] {
+        let swept = Swept {
+            notes,
+            ..Swept::default()
+        };
+        assert_eq!(store.sweep(HOUR, most).await, Ok(swept));
+    }
+    assert_eq!(notes(&*store, "s").await, [pair("kept", b"1")]);
 }

@@ -1,6 +1,7 @@
 //! What operators do, and the sweep.
 
 use super::file::begin;
+use super::notes::forget_notes;
 use super::{SqliteStore, now, text};
 use crate::sql::{TaskRecord, most, open_asks, task_columns, tasks};
 use crate::store::StoreError;
@@ -107,11 +108,13 @@ impl SqliteStore {
         let log = log.execute(&mut *tx).await?;
         let tokens = sqlx::query(SWEEP_TOKENS).bind(now).bind(limit);
         let tokens = tokens.execute(&mut *tx).await?;
+        let notes = forget_notes(&mut tx, limit).await?;
         tx.commit().await?;
         Ok(Swept {
             tasks: tasks.rows_affected(),
             records: log.rows_affected(),
             tokens: tokens.rows_affected(),
+            notes,
         })
     }
 }

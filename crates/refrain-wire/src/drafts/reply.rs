@@ -4,9 +4,10 @@ use serde_json::value::RawValue;
 
 use super::object::{Object, Value, json, string};
 use super::request::related;
-use super::{Draft, DraftExchange, HANDSHAKE, Kind, RATIFIED, RELATED_TASK_KEY};
+use super::{Draft, DraftExchange, HANDSHAKE, Kind, Names, RATIFIED, RELATED_TASK_KEY};
 use crate::error::RpcError;
 use crate::meta::{PROTOCOL_VERSION, SERVER_INFO_KEY};
+use crate::older::LATER;
 use crate::tasks::error_at_rest;
 
 const RESULT_TYPE: &str = "resultType";
@@ -33,15 +34,14 @@ impl DraftExchange {
         Some(message.to_text().into_bytes())
     }
 
-    /// An error speaks of the draft's members by their own names.
+    /// An error that is about a member of the draft's own calls it by its name. What a handler says is its own affair.
     fn write_error(&self, error: Box<RawValue>) -> Value {
         let names = self.draft.names();
         let Ok(mut read) = Object::read(error.get()) else {
             return error.into();
         };
-        if let Some(message) = read.get("message").and_then(string) {
-            let message = message.replace(RATIFIED.answers, names.answers);
-            let message = message.replace(RATIFIED.state, names.state);
+        let message = read.get("message").and_then(string);
+        if let Some(message) = message.and_then(|message| in_words_of(&names, &message)) {
             read.set("message", message.as_str());
         }
         read.into()
@@ -58,7 +58,7 @@ impl DraftExchange {
                     created.set("task", self.draft.write_task(result));
                     message.set("result", created);
                 }
-                _ => message.set("result", result),
+                _ => message.set("result", without_later(result)),
             },
             Kind::Handshake => message.set("result", greeting(result, server)),
             Kind::TaskGet | Kind::TaskCancel => {
@@ -70,7 +70,7 @@ impl DraftExchange {
                 self.relate(&mut acknowledged);
                 message.set("result", acknowledged);
             }
-            Kind::Other => message.set("result", result),
+            Kind::Other => message.set("result", without_later(result)),
         }
     }
 
@@ -88,7 +88,7 @@ impl DraftExchange {
                 message.set("result", result);
             }
             "failed" => match task.take("error") {
-                Some(told) => message.set("error", self.write_error(told)),
+                Some(told) => message.set("error", told),
                 None => message.set("error", error("the task failed")),
             },
             "cancelled" => message.set("error", error("the task was cancelled; it has no result")),
@@ -131,23 +131,24 @@ impl DraftExchange {
     /// The reply to [`TASK_RESULT`](super::TASK_RESULT) is read as a task, with its status and what became of it. What is
     /// no message stays as it is.
     pub fn read_reply(&self, message: &str) -> String {
-        let mut message = match Object::read(message) {
-            Ok(read) if !read.has("method") && !read.has("error") => read,
-            _ => return message.to_owned(),
-        };
-        let mut result = match message.take("result") {
-            Some(result) => match Object::read(result.get()) {
-                Ok(result) => result,
-                Err(_) => {
-                    message.set("result", result);
-                    return message.to_text();
-                }
-            },
-            None => Object::default(),
-        };
+        self.read_ratified(message)
+            .unwrap_or_else(|| message.to_owned())
+    }
+
+    fn read_ratified(&self, message: &str) -> Option<String> {
+        let mut message = Object::read(message).ok()?;
+        if message.has("method") || message.has("error") {
+            return None;
+        }
+        let result = message.take("result");
+        let there = result.is_some();
+        let mut result = Object::read_member(result).ok()?;
         let incomplete = self.take_incomplete(&mut message, &mut result);
+        if !there && incomplete.is_none() {
+            return None;
+        }
         message.set("result", self.read_result(result, incomplete));
-        message.to_text()
+        Some(message.to_text())
     }
 
     /// The asks and the state of a reply that is not complete.
@@ -177,11 +178,11 @@ impl DraftExchange {
         let mut read = Object::default();
         let kind = match (&self.kind, &incomplete) {
             (Kind::Call, Some(_)) => "input_required",
-            (Kind::Call, None) if result.has("task") => "task",
+            (Kind::Call, None) if self.wants_task && has_task(&result) => "task",
             _ => "complete",
         };
         read.set(RESULT_TYPE, kind);
-        let rest = match (self.kind, incomplete) {
+        let mut rest = match (self.kind, incomplete) {
             (Kind::TaskResult, Some(mut incomplete)) => {
                 read.set("status", "input_required");
                 incomplete.take("_meta");
@@ -205,11 +206,49 @@ impl DraftExchange {
             (Kind::Handshake, None) => discovered(result),
             (Kind::Call | Kind::Other, None) => result,
         };
+        for name in [RESULT_TYPE, "status"] {
+            if read.has(name) {
+                rest.take(name);
+            }
+        }
         for (name, value) in rest.members() {
-            read.set(&name, value);
+            read.push(name, value);
         }
         read
     }
+}
+
+/// Is there a task in a result?
+fn has_task(result: &Object) -> bool {
+    let task = result.get("task").map(|task| Object::read(task.get()));
+    task.is_some_and(|task| task.is_ok_and(|task| task.has("taskId")))
+}
+
+/// A result without what the revision did not know whose lists and reads the drafts have.
+fn without_later(mut result: Object) -> Object {
+    for name in LATER {
+        result.take(name);
+    }
+    result
+}
+
+/// A message of ours that begins with the name of a member, with the draft's own name for it.
+fn in_words_of(names: &Names, message: &str) -> Option<String> {
+    let answers = message.strip_prefix(RATIFIED.answers);
+    if let Some(rest) = answers.filter(|rest| rest.starts_with(['[', ' '])) {
+        return Some(format!("{}{rest}", names.answers));
+    }
+    let (this, rest) = match message.strip_prefix("this ") {
+        Some(rest) => ("this ", rest),
+        None => ("", message),
+    };
+    let rest = rest.strip_prefix(RATIFIED.state)?;
+    let rest = rest.strip_prefix(' ')?;
+    let state = names.state;
+    Some(match rest.strip_suffix(RATIFIED.state) {
+        Some(rest) => format!("{this}{state} {rest}{state}"),
+        None => format!("{this}{state} {rest}"),
+    })
 }
 
 /// Takes the server's name and version out of a result's `_meta`; the drafts do not repeat them.

@@ -85,13 +85,17 @@ impl Draft {
                 }
             }
             Kind::TaskAnswers => {
-                let task = params.get("_meta").and_then(related_task);
-                if let Some(task) = task.filter(|_| !params.has("taskId")) {
+                if !params.has("taskId") {
+                    let task = params.get("_meta").and_then(related_task);
+                    let task = task.ok_or_else(|| no_task(method))?;
                     params.set("taskId", task.as_str());
                 }
+                needs(&params, RATIFIED.answers, method)?;
             }
             Kind::Handshake => params = Object::default(),
-            Kind::TaskGet | Kind::TaskResult | Kind::TaskCancel => {}
+            Kind::TaskGet | Kind::TaskResult | Kind::TaskCancel => {
+                needs(&params, "taskId", method)?;
+            }
             Kind::Other if ratified == "ping" => {
                 let id = id.as_json();
                 let known = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
@@ -109,6 +113,7 @@ impl Draft {
             draft: self,
             kind,
             task: params.get("taskId").and_then(string),
+            wants_task: wish.is_some(),
         };
         let message = request(id.as_json(), ratified, &params);
         Ok(DraftRequest::Request {
@@ -172,6 +177,7 @@ impl Draft {
             draft: self,
             kind,
             task: None,
+            wants_task: false,
         };
         let mut beside = Object::default();
         match kind {
@@ -181,6 +187,7 @@ impl Draft {
                     && method == CallKind::Tool.method()
                 {
                     params.set("task", wish.write());
+                    exchange.wants_task = true;
                 }
                 self.write_round(&mut params, &mut beside)?;
             }
@@ -299,9 +306,26 @@ impl<'a> Answers<'a> {
                 draft: Draft::First,
                 kind: Kind::TaskAnswers,
                 task: Some(task),
+                wants_task: false,
             },
         })
     }
+}
+
+/// A request of the draft's own that lacks something says so in the draft's own words.
+fn needs(params: &Object, name: &str, method: &str) -> Result<(), RpcError> {
+    if params.has(name) {
+        return Ok(());
+    }
+    let message = format!("{name} is missing; {method} needs it");
+    Err(RpcError::invalid_params(message))
+}
+
+/// Answers that are for no task.
+fn no_task(method: &str) -> RpcError {
+    RpcError::invalid_params(format!(
+        "_meta[{RELATED_TASK_KEY:?}] with a taskId in it is missing; {method} needs it"
+    ))
 }
 
 /// The id of a message, whatever else it is.

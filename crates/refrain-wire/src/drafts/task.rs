@@ -59,6 +59,7 @@ fn capitalised(status: &str) -> String {
     if status.contains('_') {
         return status.to_owned();
     }
-    let (first, rest) = status.split_at(status.len().min(1));
-    format!("{}{rest}", first.to_ascii_uppercase())
+    let mut chars = status.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
 }

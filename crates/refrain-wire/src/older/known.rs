@@ -13,10 +13,12 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Revision;
-use super::write::LATER;
 use crate::decode::Text;
 use crate::envelope::Members;
 use crate::write;
+
+/// Members of results that no earlier revision knows.
+pub(crate) const LATER: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
 /// A part of a result.
 #[derive(Clone, Copy, PartialEq)]

@@ -19,8 +19,6 @@ use crate::write;
 
 /// The number for a resource that is not there, which later became that of invalid parameters.
 const RESOURCE_NOT_FOUND: i32 = -32002;
-/// Members of results that these revisions do not know.
-pub(crate) const LATER: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
 /// What `initialize` returns.
 #[derive(Debug, Clone, Serialize)]

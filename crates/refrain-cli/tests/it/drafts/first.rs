@@ -1,11 +1,10 @@
 //! The first draft.
 
-use super::{Place, Speaker, assert_same, example};
+use super::{Place, Speaker, assert_same, example, posted};
 use refrain::Draft;
 use serde_json::{Value, json};
 
-#[tokio::test]
-async fn a_call_is_made_again_with_the_answer_and_the_state() {
+pub(super) async fn a_call_is_made_again_with_the_answer_and_the_state() {
     for place in Place::ALL {
         let mut speaker = Speaker::new(Draft::First, place).await;
         speaker.plays(1, 3, 4).await;
@@ -13,21 +12,19 @@ async fn a_call_is_made_again_with_the_answer_and_the_state() {
     }
 }
 
-#[tokio::test]
-async fn a_task_asks_and_is_answered_in_twelve_steps() {
+pub(super) async fn a_task_asks_and_is_answered_in_twelve_steps() {
     for place in Place::ALL {
         let mut speaker = Speaker::new(Draft::First, place).await;
         speaker.plays(1, 7, 8).await;
         speaker.polls(1, 9, 10).await;
         speaker.plays(1, 11, 12).await;
-        speaker.tell(&example(1, 13)).await;
+        speaker.tell(&posted(1, 13)).await;
         speaker.polls(1, 14, 15).await;
         speaker.plays(1, 16, 17).await;
     }
 }
 
-#[tokio::test]
-async fn two_kinds_of_asks_come_and_go_together() {
+pub(super) async fn two_kinds_of_asks_come_and_go_together() {
     for place in Place::ALL {
         let mut speaker = Speaker::new(Draft::First, place).await;
         let mut call = example(1, 3);
@@ -35,7 +32,7 @@ async fn two_kinds_of_asks_come_and_go_together() {
         let said = speaker.say(&call).await;
         assert_same(&example(1, 1), &only(&said, "input_requests"), (1, 1));
         call["request_state"] = said["request_state"].clone();
-        call["input_responses"] = example(1, 2)["input_responses"].clone();
+        call["input_responses"] = posted(1, 2)["input_responses"].clone();
         let said = speaker.say(&call).await;
         let text = said["result"]["content"][0]["text"].as_str();
         assert!(text.is_some_and(|text| text.ends_with("The capital of France is Paris.")));
@@ -58,6 +55,40 @@ async fn answers_that_are_for_no_task_are_refused() {
         answers.as_object_mut().expect("a message").remove("_meta");
         let said = speaker.say(&answers).await;
         assert_eq!(said["error"]["code"], -32600, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_left_as_it_is_by_answers_that_it_cannot_use() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::First, place).await;
+        speaker.plays(1, 7, 8).await;
+        speaker.polls(1, 9, 10).await;
+        let answers = example(1, 13);
+        let mut unasked = answers.clone();
+        let good = unasked["input_responses"]["echo_input"].take();
+        unasked["input_responses"] = json!({"other": good});
+        speaker.tell(&unasked).await;
+        speaker.plays(1, 9, 10).await;
+        speaker.plays(1, 11, 12).await;
+
+        let mut misfit = answers.clone();
+        misfit["input_responses"]["echo_input"]["result"]["content"] = json!({"other": "x"});
+        speaker.tell(&misfit).await;
+        if place == Place::Http {
+            // Its status is 202 when that is known.
+            speaker.plays(1, 9, 10).await;
+        }
+        speaker.polls(1, 9, 10).await;
+        let said = speaker.post(example(1, 11)).await;
+        let asks = said["input_requests"].as_object().expect("asks");
+        // A key of a task is used once.
+        let key = asks.keys().next().expect("an ask");
+        assert_ne!(key, "echo_input");
+        let mut again = answers;
+        again["input_responses"] = json!({key: good});
+        speaker.tell(&again).await;
+        speaker.plays(1, 16, 17).await;
     }
 }
 

@@ -6,15 +6,16 @@ use refrain_client::wire::{Draft, Revision, Root, SamplingAnswer};
 use refrain_client::{Answer, Call, Client, ClientBuilder, Dialect, ErrorKind, Outcome};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::process::Command;
+use tokio::sync::Barrier;
 
 /// One kind of tool.
 struct Kind {
     name: &'static str,
     tool: &'static str,
     arguments: fn() -> Value,
-    /// How the text that it ends with begins, and how often somebody is asked until then.
+    /// The text that it ends with, but for ids that were made for it; and how often somebody is asked until then.
     text: &'static str,
     asked: usize,
 }
@@ -24,7 +25,7 @@ const KINDS: [Kind; 7] = [
         name: "form",
         tool: "update_work_item",
         arguments: || json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}}),
-        text: "Bug #4522 resolved as Duplicate of Bug #4301.",
+        text: "Bug #4522 resolved as Duplicate of Bug #4301. State set to Resolved and duplicate link created.",
         asked: 2,
     },
     Kind {
@@ -52,14 +53,14 @@ const KINDS: [Kind; 7] = [
         name: "several at once",
         tool: "weather_and_capital",
         arguments: || json!({"location": "New York"}),
-        text: "Current weather in New York:",
+        text: "Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy\na model's words",
         asked: 2,
     },
     Kind {
         name: "steps",
         tool: "place_order",
         arguments: || json!({"item": "lamp"}),
-        text: "Ordered one lamp: reservation ",
+        text: "Ordered one lamp: reservation …, receipt ….",
         asked: 1,
     },
     Kind {
@@ -82,18 +83,48 @@ const DIALECTS: [(&str, Option<Dialect>); 7] = [
     ("sketch", Some(Dialect::Draft(Draft::Sketch))),
 ];
 
-/// A client that can answer everything, and counts what it is asked.
-fn client(asked: &Arc<AtomicUsize>) -> ClientBuilder {
-    let count = || {
-        let asked = Arc::clone(asked);
-        move || {
-            asked.fetch_add(1, Ordering::Relaxed);
+/// What a client is asked.
+struct Asked {
+    count: AtomicUsize,
+    /// Whether what is asked comes in one round: then nobody answers before both are asked.
+    at_once: AtomicBool,
+    both: Barrier,
+}
+
+impl Asked {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            count: AtomicUsize::new(0),
+            at_once: AtomicBool::new(false),
+            both: Barrier::new(2),
+        })
+    }
+
+    fn begin(&self, kind: &Kind) {
+        self.count.store(0, Ordering::Relaxed);
+        self.at_once
+            .store(kind.name == "several at once", Ordering::Relaxed);
+    }
+
+    /// Somebody is asked something.
+    async fn ask(self: Arc<Self>) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        if self.at_once.load(Ordering::Relaxed) {
+            in_time("the other question of the round", self.both.wait()).await;
         }
+    }
+}
+
+/// A client that can answer everything, and notes what it is asked.
+fn client(asked: &Arc<Asked>) -> ClientBuilder {
+    let is_asked = || {
+        let asked = Arc::clone(asked);
+        move || Arc::clone(&asked).ask()
     };
-    let (form, url, sampling, roots) = (count(), count(), count(), count());
+    let (form, url, sampling, roots) = (is_asked(), is_asked(), is_asked(), is_asked());
     Client::builder()
         .on_form(move |ask| {
-            form();
+            let asked = form();
             let content = match ask.key.as_str() {
                 _ if ask.message.contains("resolution") => json!({"resolution": "Duplicate"}),
                 _ if ask.message.contains("original") => json!({"duplicateOfId": 4301}),
@@ -101,23 +132,31 @@ fn client(asked: &Arc<AtomicUsize>) -> ClientBuilder {
                 _ if ask.message.contains("echo back") => json!({"input": "Hello World!"}),
                 _ => json!({"name": "octocat"}),
             };
-            async { Ok(Answer::accept(content)?) }
+            async {
+                asked.await;
+                Ok(Answer::accept(content)?)
+            }
         })
         .on_url(move |_| {
-            url();
-            async { Ok(Answer::visited()) }
+            let asked = url();
+            async {
+                asked.await;
+                Ok(Answer::visited())
+            }
         })
         .on_sampling(move |_| {
-            sampling();
+            let asked = sampling();
             async {
+                asked.await;
                 let answer = json!({"role": "assistant", "model": "a model",
                     "content": {"type": "text", "text": "a model's words"}});
                 Ok(serde_json::from_value::<SamplingAnswer>(answer)?)
             }
         })
         .on_roots(move |_| {
-            roots();
+            let asked = roots();
             async {
+                asked.await;
                 Ok(vec![Root {
                     uri: "file:///project".to_owned(),
                     name: None,
@@ -189,8 +228,8 @@ impl Servers {
 }
 
 /// What comes of a call, in the words of the table.
-async fn outcome(client: &Client, kind: &Kind, asked: &AtomicUsize) -> String {
-    asked.store(0, Ordering::Relaxed);
+async fn outcome(client: &Client, kind: &Kind, asked: &Asked) -> String {
+    asked.begin(kind);
     let Value::Object(arguments) = (kind.arguments)() else {
         panic!("arguments are an object");
     };
@@ -208,8 +247,9 @@ async fn outcome(client: &Client, kind: &Kind, asked: &AtomicUsize) -> String {
         Ok(result) => {
             assert_eq!(result["isError"], false, "{result}");
             let text = result["content"][0]["text"].as_str().expect("a text");
-            assert!(text.starts_with(kind.text), "{text}");
-            assert_eq!(asked.load(Ordering::Relaxed), kind.asked, "{}", kind.name);
+            assert_eq!(without_ids(text), kind.text);
+            let asked = asked.count.load(Ordering::Relaxed);
+            assert_eq!(asked, kind.asked, "{}", kind.name);
             match (kind.name, task) {
                 ("task", true) => "as a task",
                 ("task", false) => "inline",
@@ -219,12 +259,24 @@ async fn outcome(client: &Client, kind: &Kind, asked: &AtomicUsize) -> String {
         }
         Err(error) => match &error.kind {
             ErrorKind::Refused(refusal) => {
-                assert_eq!(asked.load(Ordering::Relaxed), 0, "{refusal}");
+                assert_eq!(asked.count.load(Ordering::Relaxed), 0, "{refusal}");
                 refusal.code.to_string()
             }
             _ => panic!("{}: {error}", kind.name),
         },
     }
+}
+
+/// A text with dots in place of each id.
+fn without_ids(text: &str) -> String {
+    let mut text = text.to_owned();
+    for before in ["reservation ", "receipt "] {
+        if let Some(at) = text.find(before) {
+            let from = at + before.len();
+            text.replace_range(from..from + 8, "…");
+        }
+    }
+    text
 }
 
 /// The table of the page: the row of each kind, with a cell for each dialect.
@@ -254,7 +306,7 @@ async fn every_kind_of_tool_through_every_dialect_and_both_transports() {
     let mut found = Vec::new();
     for (column, (name, dialect)) in DIALECTS.iter().enumerate() {
         for place in Place::ALL {
-            let asked = Arc::new(AtomicUsize::new(0));
+            let asked = Asked::new();
             let client = servers.connect(place, *dialect, client(&asked)).await;
             for (row, kind) in KINDS.iter().enumerate() {
                 let before = servers.effects();

@@ -6,14 +6,18 @@
 mod first;
 mod listed;
 mod matrix;
+mod paths;
 mod second;
 mod sketch;
 mod speaker;
+mod stories;
+mod upgrades;
 
 pub(crate) use speaker::{Place, Speaker};
 
 use serde_json::Value;
 use std::path::PathBuf;
+use stories::Use;
 
 /// Where the examples are.
 fn examples() -> PathBuf {
@@ -26,6 +30,12 @@ fn example(document: u8, number: u8) -> Value {
     let text = std::fs::read_to_string(&file);
     let text = text.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     serde_json::from_str(&text).expect("an example is JSON")
+}
+
+/// The same, to be posted.
+fn posted(document: u8, number: u8) -> Value {
+    stories::note(document, number, Use::Posted);
+    example(document, number)
 }
 
 /// What is not compared: ids of tasks, times and opaque strings.
@@ -72,6 +82,7 @@ fn assert_shown(document: u8, number: u8, said: &Value) {
 
 #[track_caller]
 fn assert_same(shown: &Value, said: &Value, which: (u8, u8)) {
+    stories::note(which.0, which.1, Use::Compared);
     let mut said = comparable(said.clone());
     let shown = comparable(shown.clone());
     // A state that the document leaves out may be there.

@@ -4,8 +4,7 @@ use super::{Place, Speaker, example};
 use refrain::Draft;
 use serde_json::json;
 
-#[tokio::test]
-async fn a_call_is_made_again_with_all_that_it_asked() {
+pub(super) async fn a_call_is_made_again_with_all_that_it_asked() {
     for place in Place::ALL {
         let mut speaker = Speaker::new(Draft::Sketch, place).await;
         speaker.plays(0, 1, 2).await;

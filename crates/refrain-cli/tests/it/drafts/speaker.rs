@@ -1,6 +1,6 @@
 //! A client that says what it is told to, over HTTP or over a pipe.
 
-use super::{assert_shown, example};
+use super::{assert_shown, example, posted};
 use crate::support::instance::Process;
 use crate::support::{Instance, PATIENCE, Serve, http, in_time, program};
 use bytes::Bytes;
@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use refrain::Draft;
 use serde_json::{Map, Value};
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -39,6 +40,8 @@ enum Line {
 pub(crate) struct Speaker {
     draft: Draft,
     line: Line,
+    /// The token of the one who calls, over HTTP.
+    bearer: Option<&'static str>,
     state: Option<Value>,
     task: Option<Value>,
 }
@@ -47,10 +50,7 @@ impl Speaker {
     /// Starts a server and speaks to it.
     pub(crate) async fn new(draft: Draft, place: Place) -> Self {
         let line = match place {
-            Place::Http => {
-                let instance = Serve::new().args(["--drafts"]).start().await;
-                Line::Http(instance, None)
-            }
+            Place::Http => return Self::to(draft, Serve::new()).await,
             Place::Stdio => {
                 let mut process = program()
                     .args(["serve", "--stdio", "--dialect", draft.name()])
@@ -72,8 +72,39 @@ impl Speaker {
         Self {
             draft,
             line,
+            bearer: None,
             state: None,
             task: None,
+        }
+    }
+
+    /// Starts a server in this way and speaks to it over HTTP.
+    pub(crate) async fn to(draft: Draft, serve: Serve) -> Self {
+        let instance = serve.args(["--drafts"]).start().await;
+        Self {
+            draft,
+            line: Line::Http(instance, None),
+            bearer: None,
+            state: None,
+            task: None,
+        }
+    }
+
+    /// Speaks for whoever has this token from here on.
+    pub(crate) fn turn_into(&mut self, bearer: &'static str) {
+        self.bearer = Some(bearer);
+    }
+
+    /// Speaks to another server from here on, of the same draft and about the same calls.
+    pub(crate) fn move_to(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.line, &mut other.line);
+    }
+
+    /// Where the server is, over HTTP.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match &self.line {
+            Line::Http(instance, _) => Some(instance.address),
+            Line::Stdio { .. } => None,
         }
     }
 
@@ -112,7 +143,8 @@ impl Speaker {
         let message = self.with_received(message.clone()).to_string();
         match &mut self.line {
             Line::Http(instance, session) => {
-                let (status, body) = post(instance, self.draft, session, message).await;
+                let (status, body) =
+                    post(instance, (self.draft, self.bearer), session, message).await;
                 assert_eq!((status, body.as_str()), (202, ""));
             }
             // That nothing comes back is seen by what comes next.
@@ -122,7 +154,10 @@ impl Speaker {
 
     async fn exchange(&mut self, message: String) -> Option<Value> {
         let answer = match &mut self.line {
-            Line::Http(instance, session) => post(instance, self.draft, session, message).await.1,
+            Line::Http(instance, session) => {
+                let who = (self.draft, self.bearer);
+                post(instance, who, session, message).await.1
+            }
             Line::Stdio { input, output, .. } => {
                 write(input, message).await;
                 let line = in_time("a response", output.next_line()).await;
@@ -159,7 +194,7 @@ impl Speaker {
 
     /// Posts one example of the draft's document, and compares what comes back with another.
     pub(crate) async fn plays(&mut self, document: u8, request: u8, response: u8) {
-        let said = self.post(example(document, request)).await;
+        let said = self.post(posted(document, request)).await;
         assert_shown(document, response, &said);
     }
 
@@ -168,7 +203,7 @@ impl Speaker {
         let status = example(document, response)["result"]["status"].clone();
         let begun = Instant::now();
         loop {
-            let said = self.post(example(document, request)).await;
+            let said = self.post(posted(document, request)).await;
             if said["result"]["status"] == status {
                 return assert_shown(document, response, &said);
             }
@@ -187,7 +222,7 @@ async fn write(input: &mut ChildStdin, message: String) {
 /// Posts a message, and gives the status and the body.
 async fn post(
     instance: &Instance,
-    draft: Draft,
+    (draft, bearer): (Draft, Option<&str>),
     session: &mut Option<String>,
     message: String,
 ) -> (u16, String) {
@@ -197,6 +232,9 @@ async fn post(
         .header("accept", "application/json, text/event-stream");
     if let Some(session) = &session {
         request = request.header("mcp-session-id", session);
+    }
+    if let Some(bearer) = bearer {
+        request = request.header("authorization", format!("Bearer {bearer}"));
     }
     let body = Full::new(Bytes::from(message));
     let request = request.body(body).expect("a plain request");

@@ -108,6 +108,11 @@ impl Instance {
         self.stop = None;
     }
 
+    /// Has it stopped?
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.serving.is_finished()
+    }
+
     /// Waits until it has stopped.
     pub(crate) async fn stopped(self) {
         let ended = within("the instance to stop", self.serving).await;

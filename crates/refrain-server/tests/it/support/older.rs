@@ -90,6 +90,12 @@ impl Session {
         self
     }
 
+    /// The same, for a caller with this token.
+    pub(crate) fn bearer(mut self, token: &str) -> Self {
+        self.headers.retain(|(name, _)| name != "Authorization");
+        self.header("Authorization", &format!("Bearer {token}"))
+    }
+
     async fn send(&self, method: &str, body: &[u8]) -> Connection {
         let mut connection = Connection::open(self.address).await;
         let mut head = format!("{method} /mcp HTTP/1.1\r\nHost: {}\r\n", self.address);

@@ -65,6 +65,11 @@ pub(crate) struct Work {
 
 /// Makes a task of the tool `work`.
 pub(crate) async fn create(store: Arc<dyn TaskStore>, owner: Principal) -> Work {
+    create_of("work", store, owner).await
+}
+
+/// Makes a task of the tool that has this name in the store.
+pub(crate) async fn create_of(tool: &str, store: Arc<dyn TaskStore>, owner: Principal) -> Work {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let mut random = [7; 24];
@@ -75,7 +80,7 @@ pub(crate) async fn create(store: Arc<dyn TaskStore>, owner: Principal) -> Work 
         id: TaskId::new(random),
         flow: FlowId::from_bytes(flow),
         owner,
-        tool: "work".into(),
+        tool: tool.into(),
         call: Vec::new(),
         journal: Vec::new(),
         status_message: None,

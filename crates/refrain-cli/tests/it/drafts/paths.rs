@@ -1,0 +1,288 @@
+//! Each path by itself: neither tasks nor states go from one to another, nor from one caller to another; and what all of
+//! them have in common.
+
+use super::{Place, Speaker, example};
+use crate::support::http::text_of;
+use crate::support::{Call, Client, Files, Reply, Serve};
+use refrain::Draft;
+use serde_json::{Value, json};
+
+const ALICE: &str = "alice-0123456789abcdef";
+const BOB: &str = "bob-0123456789abcdef";
+
+/// The drafts that have tasks.
+const WITH_TASKS: [Draft; 2] = [Draft::First, Draft::Second];
+
+/// Requests about a task, as a draft has them.
+fn about(draft: Draft, task: &Value) -> Vec<Value> {
+    let request = |method: &str| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {"taskId": task}});
+    let mut answers = if draft == Draft::First {
+        example(1, 13)
+    } else {
+        example(2, 20)
+    };
+    let related = "io.modelcontextprotocol/related-task";
+    let of_task = json!({related: {"taskId": task}});
+    if draft == Draft::First {
+        answers["_meta"] = of_task;
+    } else {
+        answers["params"]["_meta"] = of_task;
+    }
+    let mut all = ["tasks/get", "tasks/result", "tasks/cancel"]
+        .map(request)
+        .to_vec();
+    all.push(answers);
+    all
+}
+
+/// Makes a task on the path of a draft, and waits until it asks.
+async fn make_task(speaker: &mut Speaker, draft: Draft) -> Value {
+    speaker.turn_to(draft);
+    let (document, call, get) = if draft == Draft::First {
+        (1, 7, 9)
+    } else {
+        (2, 14, 16)
+    };
+    let said = speaker.say(&example(document, call)).await;
+    let task = said["result"]["task"]["taskId"].clone();
+    speaker.polls(document, get, get + 1).await;
+    task
+}
+
+async fn status(speaker: &mut Speaker, draft: Draft, task: &Value) -> Value {
+    speaker.turn_to(draft);
+    let said = speaker.say(&about(draft, task)[0]).await;
+    said["result"]["status"].clone()
+}
+
+#[tokio::test]
+async fn a_task_is_there_on_its_own_path_only() {
+    let files = Files::new();
+    let serve = Serve::new().keys(&files.keys("keys"));
+    let mut speaker = Speaker::to(Draft::Second, serve).await;
+    let client = Client::new(speaker.address().expect("HTTP")).with_tasks();
+    for home in WITH_TASKS {
+        let task = make_task(&mut speaker, home).await;
+        for other in WITH_TASKS.into_iter().filter(|other| *other != home) {
+            speaker.turn_to(other);
+            for request in about(other, &task) {
+                let said = speaker.say(&request).await;
+                assert_eq!(said["error"]["code"], -32602, "{request}: {said}");
+            }
+        }
+        let id = task.as_str().expect("an id");
+        for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+            let said = client.about_task(method, id, Some(&json!({}))).await;
+            let said = said.expect("a reply");
+            assert_eq!(said["error"]["code"], -32602, "{method}: {said}");
+        }
+        assert_eq!(status(&mut speaker, home, &task).await, "input_required");
+    }
+    // The same the other way round.
+    let id = client.create(Call::new("echo_task", json!({}))).await;
+    client.asked(&id, &["echo_input"]).await;
+    for draft in WITH_TASKS {
+        speaker.turn_to(draft);
+        for request in about(draft, &id.as_str().into()) {
+            let said = speaker.say(&request).await;
+            assert_eq!(said["error"]["code"], -32602, "{request}: {said}");
+        }
+    }
+    client.asked(&id, &["echo_input"]).await;
+}
+
+/// A call of a tool that is the same on all paths, with an answer and a state or without them.
+fn order(draft: Draft, answer: Option<(&str, &Value)>) -> Value {
+    let mut call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "place_order", "arguments": {"item": "lamp"}}});
+    let Some((key, state)) = answer else {
+        return call;
+    };
+    let given = json!({"action": "accept", "content": {"confirm": true}});
+    let (answers, named) = match draft {
+        Draft::Second => {
+            call["params"]["inputResponses"] = json!({key: given});
+            call["params"]["requestState"] = state.clone();
+            return call;
+        }
+        Draft::First => ("input_responses", "request_state"),
+        Draft::Sketch => ("dependent_responses", "request_state"),
+    };
+    call[answers] = json!({key: {"result": given}});
+    call[named] = state.clone();
+    call
+}
+
+/// The key of what is asked, and the state.
+fn asked(draft: Draft, said: &Value) -> (String, Value) {
+    let (asks, state) = match draft {
+        Draft::Second => (
+            &said["result"]["inputRequests"],
+            &said["result"]["requestState"],
+        ),
+        Draft::First => (&said["input_requests"], &said["request_state"]),
+        Draft::Sketch => (&said["dependent_requests"], &said["request_state"]),
+    };
+    let keys = asks.as_object().unwrap_or_else(|| panic!("{said}")).keys();
+    let keys: Vec<&String> = keys.collect();
+    let [key] = keys[..] else {
+        panic!("{said}");
+    };
+    (key.clone(), state.clone())
+}
+
+#[tokio::test]
+async fn a_state_is_good_on_its_own_path_only() {
+    let files = Files::new();
+    let serve = Serve::new().keys(&files.keys("keys"));
+    let mut speaker = Speaker::to(Draft::Second, serve).await;
+    let client = Client::new(speaker.address().expect("HTTP"));
+    for home in Draft::ALL {
+        speaker.turn_to(home);
+        let said = speaker.say(&order(home, None)).await;
+        let (key, state) = asked(home, &said);
+        for other in Draft::ALL.into_iter().filter(|other| *other != home) {
+            speaker.turn_to(other);
+            let said = speaker.say(&order(other, Some((&key, &state)))).await;
+            assert_eq!(said["error"]["code"], -32602, "{home} on {other}: {said}");
+            let message = said["error"]["message"].as_str().expect("a message");
+            let name = if other == Draft::Second {
+                "requestState"
+            } else {
+                "request_state"
+            };
+            assert!(message.starts_with(name), "{message}");
+        }
+        let mut call = Call::order("lamp");
+        call.token = Some(state.as_str().expect("a state").to_owned());
+        call.answer(&key, &json!({"confirm": true}));
+        let refused = client.round(&mut call).await;
+        assert!(
+            matches!(refused, Reply::Refused { code: -32602, .. }),
+            "{refused:?}"
+        );
+        speaker.turn_to(home);
+        let said = speaker.say(&order(home, Some((&key, &state)))).await;
+        assert_eq!(said["result"]["isError"], false, "{said}");
+    }
+    // The same the other way round.
+    let mut call = Call::order("lamp");
+    let Reply::Asked(keys) = client.round(&mut call).await else {
+        panic!("nothing is asked");
+    };
+    let key = keys.first().expect("a key");
+    let state: Value = call.token.clone().expect("a state").into();
+    for draft in Draft::ALL {
+        speaker.turn_to(draft);
+        let said = speaker.say(&order(draft, Some((key, &state)))).await;
+        assert_eq!(said["error"]["code"], -32602, "{draft}: {said}");
+    }
+    call.answer(key, &json!({"confirm": true}));
+    assert!(matches!(client.round(&mut call).await, Reply::Done(_)));
+}
+
+#[tokio::test]
+async fn tasks_and_states_of_somebody_else_are_not_there() {
+    let files = Files::new();
+    let callers = files.write("callers.txt", &format!("alice {ALICE}\nbob {BOB}\n"));
+    let serve = Serve::new().tokens(&callers);
+    let mut speaker = Speaker::to(Draft::Second, serve).await;
+    for draft in WITH_TASKS {
+        speaker.turn_into(ALICE);
+        let task = make_task(&mut speaker, draft).await;
+        let unknown: Value = task
+            .as_str()
+            .expect("an id")
+            .chars()
+            .rev()
+            .collect::<String>()
+            .into();
+        speaker.turn_into(BOB);
+        for (of_alice, of_nobody) in about(draft, &task).iter().zip(about(draft, &unknown)) {
+            let said = speaker.say(of_alice).await;
+            assert_eq!(said["error"]["code"], -32602, "{of_alice}: {said}");
+            assert_eq!(said, speaker.say(&of_nobody).await);
+        }
+        speaker.turn_into(ALICE);
+        assert_eq!(status(&mut speaker, draft, &task).await, "input_required");
+    }
+    for draft in Draft::ALL {
+        speaker.turn_to(draft);
+        speaker.turn_into(ALICE);
+        let said = speaker.say(&order(draft, None)).await;
+        let (key, state) = asked(draft, &said);
+        let again = order(draft, Some((&key, &state)));
+        speaker.turn_into(BOB);
+        let said = speaker.say(&again).await;
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+        speaker.turn_into(ALICE);
+        let said = speaker.say(&again).await;
+        assert_eq!(said["result"]["isError"], false, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_done_on_any_path_is_counted() {
+    let serve = Serve::new().args(["--metrics", "127.0.0.1:0"]);
+    let mut speaker = Speaker::to(Draft::Sketch, serve).await;
+    for draft in Draft::ALL {
+        speaker.turn_to(draft);
+        speaker.say(&order(draft, None)).await;
+    }
+    let log = &speaker.process().expect("a process").log;
+    let line = log.wait_for("metrics at http://", 1).await;
+    let (_, rest) = line.split_once("http://").expect("an address");
+    let (address, _) = rest.split_once("/metrics").expect("a path");
+    let text = text_of(address.parse().expect("an address"), "/metrics").await;
+    let line = "refrain_calls_total{method=\"tools/call\",target=\"place_order\"} 3";
+    assert!(text.lines().any(|l| l == line), "{text}");
+}
+
+/// Lists are those of 2025-11-25, whether the client greets or not.
+#[tokio::test]
+async fn lists_are_the_same_with_a_greeting_and_without() {
+    for draft in Draft::ALL {
+        for place in Place::ALL {
+            let mut speaker = Speaker::new(draft, place).await;
+            let list = |method: &str| json!({"jsonrpc": "2.0", "id": 3, "method": method});
+            let methods = [
+                "tools/list",
+                "prompts/list",
+                "resources/list",
+                "resources/templates/list",
+            ];
+            let mut without = Vec::new();
+            for method in methods {
+                without.push(speaker.say(&list(method)).await);
+            }
+            let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+                "protocolVersion": "2025-11-25", "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"}}});
+            let said = speaker.say(&hello).await;
+            let tasks = json!({"cancel": {}, "requests": {"tools": {"call": {}}}});
+            let tasks = draft.has_tasks().then_some(&tasks);
+            assert_eq!(said["result"]["capabilities"].get("tasks"), tasks, "{said}");
+            for (method, without) in methods.into_iter().zip(&without) {
+                assert_eq!(
+                    &speaker.say(&list(method)).await,
+                    without,
+                    "{draft}, {method}"
+                );
+            }
+            let result = without[0]["result"].as_object().expect("a result");
+            assert_eq!(result.keys().collect::<Vec<_>>(), ["tools"]);
+            assert_eq!(without[1]["result"], json!({"prompts": []}));
+            let tools = result["tools"].as_array().expect("tools");
+            let support = |name: &str| {
+                let tool = tools.iter().find(|tool| tool["name"] == name);
+                tool.expect("the tool").get("execution").cloned()
+            };
+            let optional = draft
+                .has_tasks()
+                .then(|| json!({"taskSupport": "optional"}));
+            assert_eq!(support("echo"), optional);
+            // It is kept in memory.
+            assert_eq!(support("change_seat"), None);
+        }
+    }
+}

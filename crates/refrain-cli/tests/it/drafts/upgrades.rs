@@ -1,0 +1,117 @@
+//! What the state of a call is for, in the words of the first draft: a rolling upgrade, and an instance that has too much
+//! to do.
+
+use super::Speaker;
+use crate::support::{Files, Serve};
+use refrain::Draft;
+use serde_json::{Value, json};
+
+fn call(tool: &str, arguments: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments}})
+}
+
+/// The part of a reply that is asks and state, and the state by itself.
+fn incomplete(draft: Draft, said: &Value) -> (Vec<String>, Value) {
+    let (place, asks, state) = match draft {
+        Draft::Sketch => (said, "dependent_requests", "request_state"),
+        Draft::First => (said, "input_requests", "request_state"),
+        Draft::Second => (&said["result"], "inputRequests", "requestState"),
+    };
+    assert!(place[state].is_string(), "{said}");
+    let asks = place[asks]
+        .as_object()
+        .map(|asks| asks.keys().cloned().collect());
+    (asks.unwrap_or_default(), place[state].clone())
+}
+
+/// The call again, with a form filled in for each key.
+fn again(draft: Draft, call: &Value, keys: &[&str], state: Value) -> Value {
+    let mut again = call.clone();
+    let form = |key: &str| json!({"action": "accept", "content": {"name": format!("my {key}")}});
+    let answers = |wrapped: bool| -> Value {
+        let answers = keys.iter().map(|key| {
+            let answer = form(key);
+            let answer = if wrapped {
+                json!({"result": answer})
+            } else {
+                answer
+            };
+            ((*key).to_owned(), answer)
+        });
+        Value::Object(answers.collect())
+    };
+    match draft {
+        Draft::Second => {
+            again["params"]["requestState"] = state;
+            if !keys.is_empty() {
+                again["params"]["inputResponses"] = answers(false);
+            }
+        }
+        Draft::First | Draft::Sketch => {
+            again["request_state"] = state;
+            let name = if draft == Draft::First {
+                "input_responses"
+            } else {
+                "dependent_responses"
+            };
+            if !keys.is_empty() {
+                again[name] = answers(true);
+            }
+        }
+    }
+    again
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_when_the_next_round_meets_another_version() {
+    let files = Files::new();
+    let keys = files.keys("keys");
+    for draft in Draft::ALL {
+        let version = |accounts: &str| Serve::new().keys(&keys).args(["--accounts", accounts]);
+        let mut speaker = Speaker::to(draft, version("1")).await;
+        let mut upgraded = Speaker::to(draft, version("2")).await;
+        let accounts = call("accounts", &json!({}));
+        let (asks, state) = incomplete(draft, &speaker.say(&accounts).await);
+        assert_eq!(asks, ["github_login", "google_login"]);
+        speaker.move_to(&mut upgraded);
+        let both = again(draft, &accounts, &["github_login", "google_login"], state);
+        let (asks, state) = incomplete(draft, &speaker.say(&both).await);
+        assert_eq!(asks, ["microsoft_login"]);
+        let said = speaker
+            .say(&again(draft, &accounts, &["microsoft_login"], state))
+            .await;
+        let text = said["result"]["content"][0]["text"].as_str();
+        let linked = "Linked GitHub my github_login and Microsoft my microsoft_login.";
+        assert_eq!(text, Some(linked), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_computation_is_handed_on_with_a_state_and_no_asks() {
+    let files = Files::new();
+    let config = files.write("config.toml", "[limits]\nshed_above = 0\nsheds = 2\n");
+    let (keys, ledger) = (files.keys("keys"), files.write("ledger", ""));
+    for draft in Draft::ALL {
+        let serve = || Serve::new().keys(&keys).config(&config).ledger(&ledger);
+        let mut speaker = Speaker::to(draft, serve()).await;
+        let mut other = Speaker::to(draft, serve()).await;
+        let sum = call("sum", &json!({"to": 8}));
+        let mut said = speaker.say(&sum).await;
+        for _ in 0..2 {
+            let (asks, state) = incomplete(draft, &said);
+            assert!(asks.is_empty(), "{asks:?}");
+            let members = said.as_object().expect("a message");
+            assert_eq!(
+                members.contains_key("result"),
+                draft == Draft::Second,
+                "{said}"
+            );
+            speaker.move_to(&mut other);
+            said = speaker.say(&again(draft, &sum, &[], state)).await;
+        }
+        let text = said["result"]["content"][0]["text"].as_str();
+        assert_eq!(text, Some("The sum of 1 to 8 is 36."), "{said}");
+    }
+    crate::support::Ledger::at(&ledger).assert_added_once(Draft::ALL.len(), 8);
+}

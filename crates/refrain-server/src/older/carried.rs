@@ -1,0 +1,151 @@
+//! What other instances note for the calls of this one, taken in.
+//!
+//! What always holds: an answer is taken back from the store only after its call has it, so that none is lost between the
+//! two; one that comes twice does no harm.
+
+use super::desk::{Answer, RequestId};
+use super::listening::LOOK;
+use super::notes::{CALLS, CANCEL, ENDED, opened};
+use crate::server::{Inner, Server};
+use std::collections::HashSet;
+use std::sync::Weak;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, MissedTickBehavior};
+
+/// Takes in what is noted for the calls of a server, while it has some. There is one of these for all of them.
+pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<String>) {
+    let _watching = Watching(server.clone());
+    let mut look = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut speaks = true;
+    loop {
+        // However many words come of other places, it is looked at everything now and then.
+        let said = tokio::select! {
+            said = noted.recv(), if speaks => Some(said),
+            _ = look.tick() => None,
+        };
+        let Some(server) = server.upgrade().map(Server) else {
+            return;
+        };
+        let places = match said {
+            Some(Ok(place)) => server.concerned(place, &mut noted),
+            Some(Err(RecvError::Closed)) => {
+                speaks = false;
+                continue;
+            }
+            None if server.0.older.desk.rest() => return,
+            None | Some(Err(RecvError::Lagged(_))) => server.places(),
+        };
+        if !places.is_empty() {
+            server.take_in(&places).await;
+        }
+    }
+}
+
+/// Should the store panic, the next call begins to watch anew.
+struct Watching(Weak<Inner>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(server) = self.0.upgrade()
+        {
+            server.older.desk.unwatched();
+        }
+    }
+}
+
+impl Server {
+    /// All places where something may be noted for the calls of this instance.
+    fn places(&self) -> Vec<String> {
+        let older = &self.0.older;
+        let sessions = older.desk.sessions();
+        let calls = sessions.iter().map(|session| format!("{CALLS}{session}"));
+        calls.chain([older.mailbox()]).collect()
+    }
+
+    /// Those among the places of which there was word that this instance has calls for.
+    fn concerned(&self, first: String, noted: &mut broadcast::Receiver<String>) -> Vec<String> {
+        let waiting = noted.len();
+        let more = (0..waiting).map_while(|_| noted.try_recv().ok());
+        let said: HashSet<String> = [first].into_iter().chain(more).collect();
+        let older = &self.0.older;
+        let mailbox = older.mailbox();
+        let concerns = |place: &String| match place.strip_prefix(CALLS) {
+            Some(session) => older.desk.has_calls(session),
+            None => *place == mailbox,
+        };
+        said.into_iter().filter(concerns).collect()
+    }
+
+    /// Takes in what is noted in these places.
+    async fn take_in(&self, places: &[String]) {
+        let older = &self.0.older;
+        let names = match older.notes.store.note_names(places).await {
+            Ok(names) => names,
+            Err(error) => {
+                tracing::warn!(%error, "what other instances have noted could not be looked up");
+                return;
+            }
+        };
+        let mut done = Vec::new();
+        for (place, name) in names {
+            let taken = match place.strip_prefix(CALLS) {
+                Some(session) => self.take_in_end(session, &name),
+                None => self.take_in_answer(&place, &name).await,
+            };
+            if taken {
+                done.push((place, name));
+            }
+        }
+        for (place, name) in done {
+            if let Err(error) = older.notes.store.take_note(&place, &name).await {
+                tracing::debug!(%error, "a note that was taken in stays until its time is over");
+            }
+        }
+    }
+
+    /// Ends the calls that a note is about. `true`: nobody else needs it.
+    fn take_in_end(&self, session: &str, name: &str) -> bool {
+        let desk = &self.0.older.desk;
+        if name == ENDED {
+            desk.end_session(session);
+            return false;
+        }
+        let call = name.strip_prefix(CANCEL).map(RequestId::of_text);
+        call.is_some_and(|call| desk.cancel(session, &call))
+    }
+
+    /// Gives an answer to the call that has asked. `true`: the note is no longer needed.
+    async fn take_in_answer(&self, place: &str, name: &str) -> bool {
+        let older = &self.0.older;
+        let Some((session, ask)) = name.split_once('/') else {
+            return false;
+        };
+        if !older.desk.is_open(session, ask) {
+            return true;
+        }
+        let sealed = match older.notes.store.note_value(place, name).await {
+            Ok(Some(sealed)) => sealed,
+            Ok(None) => return false,
+            Err(error) => {
+                tracing::warn!(%error, "an answer could not be taken in");
+                return false;
+            }
+        };
+        let answer: Option<Answer> = match opened(self, session, ask, sealed) {
+            Ok(answer) => answer,
+            Err(reason) => {
+                tracing::error!(%reason, "an answer that was carried here does not open");
+                return false;
+            }
+        };
+        if let Some(answer) = answer
+            && older.desk.answer(session, ask, answer).is_ok()
+        {
+            tracing::debug!(session, "an answer was carried here by the store");
+        }
+        true
+    }
+}

@@ -1,0 +1,96 @@
+//! What a call comes to, once its handler is done.
+
+use jsonschema::Validator;
+use refrain_core::{AskError, Error, ErrorKind, Event, Outcome};
+use refrain_wire::{CallKind, Reply, ResultBody, RpcError, ToolResult};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// What a call comes to, by the last event of its flow.
+pub(crate) fn outcome_of(event: Event, kind: CallKind, output: Option<&Validator>) -> Reply {
+    match event {
+        Event::Done(Ok(Outcome::Complete(body))) => complete(body, output),
+        Event::Done(Err(error)) => failed(&error, kind),
+        Event::Fault(fault) if fault.bad_answer => {
+            Reply::Error(RpcError::invalid_params(fault.message))
+        }
+        Event::Fault(fault) => {
+            tracing::error!(fault = %fault.message, "a handler made a mistake");
+            Reply::Error(RpcError::internal(fault.message))
+        }
+        Event::Panicked(message) => {
+            tracing::error!(panic = %message, "a handler panicked");
+            Reply::Error(RpcError::internal(
+                "the handler panicked; the server's log says where",
+            ))
+        }
+        Event::Done(Ok(Outcome::Incomplete(_)))
+        | Event::Cut(_)
+        | Event::Detach
+        | Event::Write(_)
+        | Event::Notes(_)
+        | Event::Settle
+        | Event::Crashed => Reply::Error(RpcError::internal("Internal error")),
+    }
+}
+
+/// A result leaves only if it fits what the tool promised.
+fn complete(body: ResultBody, output: Option<&Validator>) -> Reply {
+    let misfit = output.and_then(|output| misfit(output, &body).err());
+    let Some(reason) = misfit else {
+        return Reply::Complete(body);
+    };
+    tracing::error!(%reason, "a result does not fit the tool's output schema");
+    Reply::Error(RpcError::internal(format!(
+        "the tool's result does not fit its output schema: {reason}"
+    )))
+}
+
+fn failed(failed: &Error, kind: CallKind) -> Reply {
+    let rpc = match failed.kind() {
+        ErrorKind::Ask(AskError::Unsupported { capability, .. }) => {
+            RpcError::missing_capability(&[*capability])
+        }
+        ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
+        ErrorKind::Internal => {
+            tracing::error!(error = %failed, "a handler failed");
+            RpcError::internal("Internal error")
+        }
+        _ if kind == CallKind::Tool => {
+            return Reply::complete(ToolResult::error(failed.to_string()));
+        }
+        ErrorKind::Ask(_) => RpcError::invalid_params(failed.to_string()),
+        _ => RpcError::internal(failed.to_string()),
+    };
+    Reply::Error(rpc)
+}
+
+/// Does the structured content fit the schema? A failure needs none.
+fn misfit(output: &Validator, body: &ResultBody) -> Result<(), String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Structured {
+        #[serde(default, deserialize_with = "present")]
+        structured_content: Option<Value>,
+        #[serde(default)]
+        is_error: bool,
+    }
+    let result: Structured = serde_json::from_str(&format!("{{{}}}", body.members()))
+        .map_err(|error| error.to_string())?;
+    if result.is_error {
+        return Ok(());
+    }
+    let Some(content) = result.structured_content else {
+        return Err("it has no structuredContent".into());
+    };
+    output.validate(&content).map_err(|error| {
+        let at = error.instance_path().as_str().to_owned();
+        // Not the value itself: it may be long, or private.
+        format!("at {:?}: {}", at, error.masked())
+    })
+}
+
+/// Tells `null`, which is a value, from nothing.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,455 @@
+//! Live calls in a fleet: requests are handed to the instance that holds the call.
+
+use super::*;
+use crate::support::Response;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use refrain_server::HttpService;
+use refrain_wire::Draft;
+
+#[tokio::test]
+async fn unwrapped_and_live_each_mutation_is_made_once_over_two_peers() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instances = fleet(2, || builder(&ledger, &keys), true).await;
+    let balancer = Balancer::over(&instances).await;
+    for _ in 0..4 {
+        let asks = balancer.send(&first("inline")).await;
+        let token = token(&asks);
+        assert_eq!(asked(&asks), ["name"]);
+        let done = balancer.send(&second("inline", &token)).await;
+        assert_eq!(text(&done), "Done for Ada.");
+        // The turn of the instance that has just answered.
+        balancer.send(&first("wrapped")).await;
+    }
+    let lines = ledger.lines();
+    let count = |what| lines.iter().filter(|line| *line == what).count();
+    assert_eq!(
+        (count("mutation 1"), count("mutation 2")),
+        (8, 4),
+        "{lines:?}"
+    );
+    let told: String = instances.iter().map(|i| i.server.metrics_text()).collect();
+    let relayed = |line: &&str| line.starts_with("refrain_live_total{event=\"relayed\"}");
+    let relayed: u32 = told
+        .lines()
+        .filter(relayed)
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u32>().ok())
+        .sum();
+    assert_eq!(relayed, 4, "each second round began at the other instance");
+}
+
+#[tokio::test]
+async fn what_a_live_handler_says_goes_to_the_round_that_waits() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instances = fleet(2, || builder(&ledger, &keys), true).await;
+    let begun = first("twice").meta("progressToken", json!(1));
+    let events = instances[0].send(&begun).await.events();
+    assert_eq!(events[0]["params"]["message"], "begun");
+    let token_of = token(&events[1]);
+    // Handed on as it comes, by the instance that does not hold the call.
+    let answer = first("twice")
+        .again(&token_of, json!({"first": login("a")}))
+        .meta("progressToken", json!("second"));
+    let events = instances[1].send(&answer).await.events();
+    assert_eq!(events[0]["params"]["message"], "half");
+    assert_eq!(events[0]["params"]["progressToken"], "second");
+    assert_eq!(asked(&events[1]), ["second", "third"]);
+}
+
+#[tokio::test]
+async fn without_peers_another_instance_says_what_to_do_and_does_nothing() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instances = fleet(2, || builder(&ledger, &keys), false).await;
+    let asks = instances[0].send(&first("inline")).await.reply();
+    let token = token(&asks);
+    let refused = instances[1].send(&second("inline", &token)).await;
+    let message = refused.error(200, -32603);
+    names(
+        &message,
+        &["another instance", "peers", "steps", "call anew"],
+    );
+    assert_eq!(ledger.lines(), ["mutation 1"]);
+    // The holder still has it.
+    let done = instances[0].send(&second("inline", &token)).await.reply();
+    assert_eq!(text(&done), "Done for Ada.");
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
+
+#[tokio::test]
+async fn a_holder_that_is_gone_is_an_error_that_says_so() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        drain_grace: Duration::ZERO,
+        ..ServerLimits::default()
+    };
+    let build = || builder(&ledger, &keys).limits(limits.clone());
+    let mut instances = fleet(2, build, true).await;
+    let asks = instances[0].send(&first("waits")).await.reply();
+    let request = second("waits", &token(&asks));
+    let holder = instances.remove(0);
+    let address = holder.address;
+    holder.stopped_now().await;
+    // What waited there was ended, and not just forgotten.
+    ledger.has("dropped").await;
+    let message = instances[0].send(&request).await.error(200, -32603);
+    names(
+        &message,
+        &["does not answer", "nothing was done", "call anew", "steps"],
+    );
+    // Another one in its place, of the same name, knows nothing of the call.
+    let listener = TcpListener::bind(address).await.expect("the same port");
+    let again = builder(&ledger, &keys).peers(Peers::new("a"));
+    let again = start_on(listener, again, AllowedHosts::local());
+    for instance in [&instances[0], &again] {
+        let message = instance.send(&request).await.error(200, -32603);
+        names(&message, &["not held here any more", "call anew"]);
+    }
+    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+}
+
+#[tokio::test]
+async fn a_live_token_is_bound_as_any_other() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let clock = Clock::new();
+    let build = || {
+        let tokens = BearerTokens::new()
+            .with("ada", "secret-of-ada")
+            .with("bob", "secret-of-bob");
+        builder(&ledger, &keys)
+            .authenticator(tokens)
+            .source(clock.clone())
+    };
+    let instances = fleet(2, build, true).await;
+    let by = |request: Request, who: &str| {
+        request.header("Authorization", &format!("Bearer secret-of-{who}"))
+    };
+    let asks = instances[0].send(&by(first("waits"), "ada")).await.reply();
+    let token_of = token(&asks);
+    let request = second("waits", &token_of);
+    let stranger = instances[1].send(&by(request.clone(), "bob")).await;
+    names(&stranger.error(200, -32602), &["requestState is not valid"]);
+    let other = second("inline", &token_of);
+    instances[0]
+        .send(&by(other, "ada"))
+        .await
+        .error(200, -32602);
+    let mut changed = token_of.clone();
+    changed.replace_range(60..61, if &token_of[60..61] == "A" { "B" } else { "A" });
+    let changed = second("waits", &changed);
+    instances[0]
+        .send(&by(changed, "ada"))
+        .await
+        .error(200, -32602);
+    assert_eq!(instances[0].send(&request).await.status, 401);
+    // Relayed, the caller is the same: the token opens there too.
+    let done = instances[1].send(&by(request.clone(), "ada")).await.reply();
+    assert_eq!(text(&done), "Ada");
+    clock.forward(25 * 3600);
+    let late = instances[1].send(&by(request, "ada")).await;
+    names(&late.error(200, -32602), &["requestState is not valid"]);
+}
+
+#[tokio::test]
+async fn nobody_but_a_peer_can_say_who_is_calling() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instances = fleet(2, || builder(&ledger, &keys), true).await;
+    let lone = start(builder(&ledger, &keys)).await;
+    for (instance, header) in [
+        (&instances[0], "AAAA"),
+        (&instances[0], "?"),
+        (&lone, "AAAA"),
+    ] {
+        let forged = first("inline").header("Refrain-Relay", header);
+        let message = instance.send(&forged).await.error(403, -32600);
+        names(&message, &["Refrain-Relay", "leave it out"]);
+    }
+    assert_eq!(ledger.lines(), [""; 0]);
+}
+
+/// A request that is handed on to somebody who does not answer it, and its connection.
+async fn spied_on(spy: &TcpListener) -> (TcpStream, String) {
+    let (mut stream, _) = within("the relay", spy.accept()).await.expect("a relay");
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("requestState") {
+        let read = tokio::io::AsyncReadExt::read_buf(&mut stream, &mut seen);
+        assert!(within("the request", read).await.expect("a request") > 0);
+    }
+    (stream, String::from_utf8(seen).expect("text"))
+}
+
+#[tokio::test]
+async fn a_peer_is_sent_what_it_needs_and_no_secrets() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
+    let build = || {
+        let proxy = TrustedProxy::new("a long random secret").expect("a secret");
+        let proxy = proxy.user_header("x-user").expect("a header");
+        builder(&ledger, &keys).authenticator(proxy)
+    };
+    let holder = start(build().peers(Peers::new("spy"))).await;
+    let relaying = start(build().peers(Peers::new("a").peer("spy", url))).await;
+    let by_proxy = |request: Request| {
+        request
+            .header("X-Proxy-Secret", "a long random secret")
+            .header("X-User", "ada@example.com")
+            .header("X-Api-Key", "key-of-ada")
+            .header("Cookie", "cookie-of-ada")
+            .header("Mcp-Session-Id", "session-of-ada")
+            .header("Mcp-Param-Region", "north")
+            .header("Traceparent", "00-1-2-01")
+            .header("Baggage", "a=1")
+    };
+    let asks = holder.send(&by_proxy(first("waits"))).await.reply();
+    let mut connection = relaying.connect().await;
+    let request = by_proxy(second("waits", &token(&asks)));
+    connection.send(&request).await;
+    let (stream, seen) = spied_on(&spy).await;
+    drop(stream);
+    let seen = seen.to_lowercase();
+    for secret in ["secret", "ada@", "x-user", "key-of", "cookie", "session-of"] {
+        assert!(!seen.contains(secret), "{secret} in {seen}");
+    }
+    for needed in [
+        "content-type: application/json",
+        "accept: ",
+        "mcp-method: tools/call",
+        "mcp-name: waits",
+        "mcp-protocol-version: 2026-07-28",
+        "mcp-param-region: north",
+        "traceparent: 00-1-2-01",
+        "baggage: a=1",
+        "refrain-relay: ",
+    ] {
+        assert!(seen.contains(needed), "no {needed} in {seen}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_peer_said_is_good_for_one_request_to_one_peer() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    // A peer that only writes down what it is sent.
+    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = spy.local_addr().expect("an address");
+    let holder = start(builder(&ledger, &keys).peers(Peers::new("spy"))).await;
+    let other = start(builder(&ledger, &keys).peers(Peers::new("other"))).await;
+    let peers = Peers::new("a").peer("spy", format!("http://{address}/mcp"));
+    let relaying = start(builder(&ledger, &keys).peers(peers)).await;
+    let asks = holder.send(&first("waits")).await.reply();
+    let request = second("waits", &token(&asks)).header("Authorization", "Bearer x");
+    let (mut spied, header) = {
+        let mut connection = relaying.connect().await;
+        connection.send(&request).await;
+        let (stream, seen) = spied_on(&spy).await;
+        assert!(!seen.to_lowercase().contains("authorization"), "{seen}");
+        let line = seen
+            .lines()
+            .find_map(|line| line.strip_prefix("refrain-relay: "));
+        let header = line.expect("a sealed header").trim().to_owned();
+        drop(stream);
+        // The peer went away in the middle of it.
+        (connection.response().await, header)
+    };
+    let message = spied.error(200, -32603);
+    names(&message, &["does not answer", "not known"]);
+    // The same header with the same body is the same request; with another body, or elsewhere, it is nothing.
+    let stolen = first("inline").header("Refrain-Relay", &header);
+    spied = holder.send(&stolen).await;
+    names(&spied.error(403, -32600), &["Refrain-Relay"]);
+    let elsewhere = request.clone().header("Refrain-Relay", &header);
+    names(
+        &other.send(&elsewhere).await.error(403, -32600),
+        &["Refrain-Relay"],
+    );
+    assert_eq!(text(&holder.send(&elsewhere).await.reply()), "Ada");
+}
+
+#[tokio::test]
+async fn an_instance_of_another_name_does_not_take_what_is_handed_on() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    // Each takes the other for `c`, which holds the call.
+    let one = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let two = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = |of: &TcpListener| format!("http://{}/mcp", of.local_addr().expect("an address"));
+    let (to_one, to_two) = (url(&one), url(&two));
+    let holder = start(builder(&ledger, &keys).peers(Peers::new("c"))).await;
+    let build =
+        |name: &str, to: &str| builder(&ledger, &keys).peers(Peers::new(name).peer("c", to));
+    let one = start_on(one, build("a", &to_two), AllowedHosts::local());
+    let two = start_on(two, build("b", &to_one), AllowedHosts::local());
+    let asks = holder.send(&first("waits")).await.reply();
+    for instance in [&one, &two] {
+        // The other does not go by that name, and says so: to its peer, not to the client.
+        let refused = instance.send(&second("waits", &token(&asks))).await;
+        let message = refused.error(200, -32603);
+        names(
+            &message,
+            &["another instance", "does not take it", "nothing was done"],
+        );
+        assert!(!message.contains("Refrain-Relay"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_another_kind_with_the_same_keys_is_no_peer() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let other = Server::builder("another", "1")
+        .tool(Tool::new("waits", waits).live())
+        .state(ledger.clone())
+        .keys(keys.clone());
+    let other = start(other.peers(Peers::new("c"))).await;
+    let url = format!("http://{}/mcp", other.address);
+    let holder = start(builder(&ledger, &keys).peers(Peers::new("c"))).await;
+    let relaying = builder(&ledger, &keys).peers(Peers::new("a").peer("c", url));
+    let relaying = start(relaying).await;
+    let asks = holder.send(&first("waits")).await.reply();
+    let refused = relaying.send(&second("waits", &token(&asks))).await;
+    names(
+        &refused.error(200, -32603),
+        &["does not take it", "nothing was done"],
+    );
+}
+
+/// What a peer of the name `spy` is asked for is answered with these bytes.
+async fn answered_with(answer: &str) -> Response {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
+    let holder = start(builder(&ledger, &keys).peers(Peers::new("spy"))).await;
+    let peers = Peers::new("a").peer("spy", url);
+    let relaying = start(builder(&ledger, &keys).peers(peers)).await;
+    let asks = holder.send(&first("waits")).await.reply();
+    let mut connection = relaying.connect().await;
+    connection.send(&second("waits", &token(&asks))).await;
+    let (mut stream, _) = spied_on(&spy).await;
+    let written = tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes());
+    within("the answer", written).await.expect("an answer");
+    connection.response().await
+}
+
+fn http(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nRetry-After: 1\r\nSet-Cookie: a=1\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn only_what_an_instance_answers_is_handed_on() {
+    let error = |code: i32| {
+        json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}).to_string()
+    };
+    let busy = answered_with(&http("503 Busy", &error(-32603))).await;
+    assert_eq!(busy.error(503, -32603), "no");
+    assert_eq!(busy.header("retry-after"), Some("1"));
+    assert_eq!(busy.header("set-cookie"), None);
+    let lacking = answered_with(&http("400 Bad Request", &error(-32021))).await;
+    assert_eq!(lacking.error(400, -32021), "no");
+    for (answer, known) in [
+        (http("404 Not Found", &error(-32603)), "nothing was done"),
+        (http("403 Forbidden", &error(-32600)), "nothing was done"),
+        (http("401 Unauthorized", ""), "nothing was done"),
+        (http("400 Bad Request", "<html>"), "nothing was done"),
+        (http("302 Found", ""), "not known"),
+        (http("500 Oh", &error(-32603)), "not known"),
+        (http("503 Busy", "<html>"), "not known"),
+        (http("200 OK", "<html>"), "not known"),
+        (http("200 OK", "{}"), "not known"),
+    ] {
+        let message = answered_with(&answer).await.error(200, -32603);
+        names(&message, &["another instance", "does not take it", known]);
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
+    let holder = start(builder(&ledger, &keys).peers(Peers::new("spy"))).await;
+    let peers = Peers::new("a").peer("spy", url);
+    let relaying = start(builder(&ledger, &keys).peers(peers)).await;
+    let asks = holder.send(&first("waits")).await.reply();
+    for begins in [
+        "",
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n:\n\n",
+    ] {
+        let mut connection = relaying.connect().await;
+        connection.send(&second("waits", &token(&asks))).await;
+        let (mut stream, _) = spied_on(&spy).await;
+        let written = tokio::io::AsyncWriteExt::write_all(&mut stream, begins.as_bytes());
+        within("the beginning", written).await.expect("a beginning");
+        if !begins.is_empty() {
+            // It says something, and nothing more.
+            assert_eq!(connection.head().await.status, 200);
+            assert_eq!(connection.piece().await.as_deref(), Some(":"));
+        }
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(91)).await;
+        tokio::time::resume();
+        let message = if begins.is_empty() {
+            connection.response().await.error(200, -32603)
+        } else {
+            let data = loop {
+                // Whatever had begun is ended first.
+                let piece = connection.piece().await.expect("an event");
+                let mut lines = piece.lines();
+                if let Some(data) = lines.find_map(|line| line.strip_prefix("data: ")) {
+                    break data.to_owned();
+                }
+            };
+            let event: Value = serde_json::from_str(&data).expect("JSON");
+            event["error"]["message"]
+                .as_str()
+                .expect("a message")
+                .to_owned()
+        };
+        names(&message, &["does not answer", "not known", "again"]);
+    }
+}
+
+#[tokio::test]
+async fn the_server_of_a_draft_hands_nothing_on() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let known = [
+        ("a", "http://127.0.0.1:9/mcp"),
+        ("b", "http://127.0.0.1:9/mcp"),
+    ];
+    let server = |name: &str| {
+        let all = known.iter();
+        let peers = all.fold(Peers::new(name), |peers, (name, url)| {
+            peers.peer(*name, *url)
+        });
+        let server = builder(&ledger, &keys).peers(peers).build();
+        HttpService::of_draft(
+            Draft::Second,
+            server.expect("a server"),
+            AllowedHosts::local(),
+        )
+    };
+    let (holder, other) = (server("a"), server("b"));
+    let send = async |service: &HttpService, more: Value| {
+        let mut params = json!({"name": "waits", "arguments": {}});
+        for (name, value) in more.as_object().expect("an object") {
+            params[name] = value.clone();
+        }
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let request = http::Request::post(Draft::Second.path())
+            .header("Host", "localhost")
+            .header("Content-Type", "application/json")
+            .body(Full::<Bytes>::new(body.to_string().into()));
+        let response = service.handle(request.expect("a request")).await;
+        let body = response.into_body().collect().await.expect("a body");
+        serde_json::from_slice::<Value>(&body.to_bytes()).expect("JSON")
+    };
+    let asks = send(&holder, json!({})).await;
+    let state = &asks["result"]["requestState"];
+    let answers = json!({"requestState": state, "inputResponses": {"name": login("Ada")}});
+    let refused = send(&other, answers.clone()).await;
+    let message = refused["error"]["message"].as_str().expect("an error");
+    names(message, &["another instance", "not handed on", "call anew"]);
+    assert_eq!(ledger.lines(), ["begun"]);
+    let done = send(&holder, answers).await;
+    assert_eq!(done["result"]["content"][0]["text"], "Ada", "{done}");
+}

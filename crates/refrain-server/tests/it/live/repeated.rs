@@ -1,0 +1,198 @@
+//! Requests that come again: nothing is done twice.
+
+use super::*;
+use refrain_core::MemoryReplayLog;
+use std::time::Instant;
+
+#[tokio::test]
+async fn doubled_requests_of_a_round_have_one_effect_and_one_reply() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instances = fleet(2, || builder(&ledger, &keys), true).await;
+    let asks = instances[0].send(&first("inline")).await.reply();
+    let request = second("inline", &token(&asks));
+    let at = |at: usize| instances[at % 2].send(&request);
+    let all = tokio::join!(at(0), at(1), at(0), at(1), at(1), at(0));
+    let late = instances[1].send(&request).await;
+    for response in [all.0, all.1, all.2, all.3, all.4, all.5, late] {
+        assert_eq!(text(&response.reply()), "Done for Ada.");
+    }
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+    // A round that lies further back is not repeated.
+    let asks = instances[0].send(&first("twice")).await.reply();
+    let one = first("twice").again(&token(&asks), json!({"first": login("a")}));
+    let next = instances[0].send(&one).await.reply();
+    assert_eq!(
+        instances[1].send(&one).await.reply(),
+        next,
+        "the same reply"
+    );
+    let both = json!({"second": login("b"), "third": login("c")});
+    let last = first("twice").again(&token(&next), both);
+    assert_eq!(text(&instances[1].send(&last).await.reply()), "abc");
+    let message = instances[0].send(&one).await.error(200, -32602);
+    names(&message, &["used before", "last reply"]);
+    let firsts = ledger.lines().iter().filter(|l| *l == "first a").count();
+    assert_eq!(firsts, 1);
+}
+
+#[tokio::test]
+async fn a_first_request_that_comes_again_with_its_call_id_is_the_same_call() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instance = start(builder(&ledger, &keys)).await;
+    let request = first("inline").meta("refrain/callId", json!("c-1"));
+    let (one, two) = tokio::join!(instance.send(&request), instance.send(&request));
+    let late = instance.send(&request).await.reply();
+    let one = one.reply();
+    assert_eq!(one, two.reply());
+    assert_eq!(one, late);
+    let answer = second("inline", &token(&one)).meta("refrain/callId", json!("c-1"));
+    assert_eq!(text(&instance.send(&answer).await.reply()), "Done for Ada.");
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
+
+/// Three rounds and four mutations.
+async fn thrice(cx: Cx, ledger: Books) -> Result<String> {
+    ledger.write("begun");
+    for name in ["one", "two", "three"] {
+        let said: crate::support::Login = cx.elicit(name, "?").await?;
+        ledger.write(format!("{name} {}", said.name));
+    }
+    Ok("done".into())
+}
+
+#[tokio::test]
+async fn a_first_request_that_comes_late_neither_begins_the_call_anew_nor_ends_it() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instance = start(builder(&ledger, &keys).tool(Tool::new("thrice", thrice).live())).await;
+    let request = first("thrice").meta("refrain/callId", json!("c-1"));
+    let mut reply = instance.send(&request).await.reply();
+    assert_eq!(instance.send(&request).await.reply(), reply);
+    for name in ["one", "two", "three"] {
+        let answers = json!({ name: login("Ada") });
+        let answer = first("thrice").again(&token(&reply), answers);
+        reply = instance
+            .send(&answer.meta("refrain/callId", json!("c-1")))
+            .await
+            .reply();
+        // The first reply is not the last one any more: in the middle of the call, and after its end.
+        let refused = instance.send(&request).await;
+        names(&refused.error(200, -32602), &["call id", "gone on since"]);
+    }
+    assert_eq!(text(&reply), "done");
+    assert_eq!(
+        ledger.lines(),
+        ["begun", "one Ada", "two Ada", "three Ada"],
+        "each once"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn first_requests_that_come_at_once_are_one_call() {
+    const AT_ONCE: usize = 3;
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let arrived = Arc::new(AtomicUsize::new(0));
+    // What is done before there is a future is done by each of them: none goes on before all have come that far.
+    let tool = Tool::new("meets", {
+        let arrived = arrived.clone();
+        move |cx: Cx, ledger: Books| {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            let begun = Instant::now();
+            while !arrived.load(Ordering::SeqCst).is_multiple_of(AT_ONCE) {
+                assert!(begun.elapsed() < Duration::from_secs(20), "nobody came");
+                std::thread::yield_now();
+            }
+            inline(cx, ledger)
+        }
+    });
+    let instance = Arc::new(start(builder(&ledger, &keys).tool(tool.live())).await);
+    for call in 1..=20 {
+        let id = json!(format!("c-{call}"));
+        let request = first("meets").meta("refrain/callId", id.clone());
+        let mut sending = JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let (instance, request) = (instance.clone(), request.clone());
+            sending.spawn(async move { instance.send(&request).await.reply() });
+        }
+        let replies = within("the replies", sending.join_all()).await;
+        assert_eq!(arrived.load(Ordering::SeqCst), call * AT_ONCE);
+        let tokens: Vec<_> = replies.iter().map(token).collect();
+        assert!(tokens.iter().all(|token| *token == tokens[0]));
+        let answer = second("meets", &tokens[0]).meta("refrain/callId", id);
+        assert_eq!(text(&instance.send(&answer).await.reply()), "Done for Ada.");
+        assert_eq!(ledger.lines().len(), 2 * call, "{:?}", ledger.lines());
+    }
+}
+
+#[tokio::test]
+async fn with_a_log_that_is_shared_a_first_request_is_the_same_call_at_every_instance() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let log = Arc::new(MemoryReplayLog::new());
+    let build = || builder(&ledger, &keys).replay_log(log.clone());
+    let instances = fleet(2, build, true).await;
+    let request = first("inline").meta("refrain/callId", json!("c-1"));
+    let asks = instances[0].send(&request).await.reply();
+    for instance in &instances {
+        assert_eq!(instance.send(&request).await.reply(), asks);
+    }
+    let done = instances[1].send(&second("inline", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Done for Ada.");
+    // Late, and elsewhere: what was said first, and nothing is done.
+    assert_eq!(instances[1].send(&request).await.reply(), asks);
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
+
+#[tokio::test]
+async fn a_first_request_that_is_at_work_elsewhere_is_not_begun_here() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let log = Arc::new(MemoryReplayLog::new());
+    let build = || builder(&ledger, &keys).replay_log(log.clone());
+    let instances = fleet(2, build, true).await;
+    let request = first("works").meta("refrain/callId", json!("c-1"));
+    let mut connection = instances[0].connect().await;
+    connection.send(&request).await;
+    ledger.has("begun").await;
+    let message = instances[1].send(&request).await.error(200, -32603);
+    names(&message, &["begun before", "nothing was done", "again"]);
+    assert_eq!(ledger.lines(), ["begun"]);
+}
+
+#[tokio::test]
+async fn the_first_reply_is_recorded_when_its_client_has_gone() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let log = Arc::new(MemoryReplayLog::new());
+    let (signals, mut said) = signals();
+    let build = || {
+        let signals = signals.clone();
+        let slow = move |cx: Cx, ledger: Books| {
+            let signals = signals.clone();
+            async move {
+                signals.say("begun");
+                signals.pass().await;
+                inline(cx, ledger).await
+            }
+        };
+        let builder = builder(&ledger, &keys).replay_log(log.clone());
+        builder.tool(Tool::new("slow", slow).live())
+    };
+    let instances = fleet(2, build, true).await;
+    let request = first("slow").meta("refrain/callId", json!("c-1"));
+    let mut connection = instances[0].connect().await;
+    connection.send(&request).await;
+    within("the handler", said.recv()).await;
+    drop(connection);
+    instances[0].at_rest().await;
+    signals.open();
+    let again = async {
+        loop {
+            let again = instances[1].send(&request).await.reply();
+            if again.get("result").is_some() {
+                return again;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let asks = within("the reply", again).await;
+    let done = instances[1].send(&second("slow", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Done for Ada.");
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
