@@ -11,9 +11,9 @@ use refrain_wire::{
     Content, ElicitAnswer, Field, Form, Icon, Id, ListResult, Listed, LogLevel, PromptArgument,
     PromptInfo, PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo,
     ResourceLink, ResourceTemplateInfo, ResultBody, Revision, Role, Root, RootsAnswer, RpcError,
-    SamplingAnswer, SamplingParams, ToolAnnotations, ToolInfo, ToolResult, check_answer_shape,
-    decode_initialize, decode_older_call, parse_response, write_ask, write_older_error,
-    write_older_reply,
+    SamplingAnswer, SamplingParams, TaskSupport, ToolAnnotations, ToolExecution, ToolInfo,
+    ToolResult, check_answer_shape, decode_initialize, decode_older_call, parse_response,
+    write_ask, write_older_error, write_older_reply,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -210,28 +210,32 @@ fn tools(revision: Revision) -> impl Strategy<Value = ToolInfo> {
         since(revision, SECOND, texts()),
         option::of(texts()),
     );
+    let execution = Just(ToolExecution {
+        task_support: TaskSupport::Optional,
+    });
+    let run = (icons(revision), since(revision, THIRD, execution));
     let schemas = (objects(), since(revision, SECOND, output));
-    (
-        names,
-        schemas,
-        annotations,
-        icons(revision),
-        metas(revision),
+    (names, schemas, annotations, run, metas(revision)).prop_map(
+        |(
+            (name, title, description),
+            (input, output_schema),
+            annotations,
+            (icons, execution),
+            meta,
+        )| {
+            ToolInfo {
+                name,
+                title,
+                description,
+                input_schema: Value::Object(input),
+                output_schema,
+                annotations,
+                icons,
+                execution,
+                meta,
+            }
+        },
     )
-        .prop_map(
-            |((name, title, description), (input, output_schema), annotations, icons, meta)| {
-                ToolInfo {
-                    name,
-                    title,
-                    description,
-                    input_schema: Value::Object(input),
-                    output_schema,
-                    annotations,
-                    icons,
-                    meta,
-                }
-            },
-        )
 }
 
 fn prompts(revision: Revision) -> impl Strategy<Value = PromptInfo> {
@@ -680,6 +684,20 @@ fn lost_icons_before_the_third() {
         );
         let told = told(revision, &linked);
         assert_eq!(told["content"][0].get("icons").is_some(), has, "{told}");
+    }
+}
+
+#[test]
+fn lost_how_a_tool_may_be_run_before_the_third() {
+    let tool = ToolInfo {
+        execution: Some(ToolExecution {
+            task_support: TaskSupport::Required,
+        }),
+        ..ToolInfo::default()
+    };
+    for revision in Revision::ALL {
+        let told = listed(revision, from_ref(&tool));
+        assert_eq!(told[0].execution.is_some(), revision == THIRD);
     }
 }
 

@@ -3,7 +3,7 @@
 //! | what | does not know |
 //! | --- | --- |
 //! | 2025-11-25 | output schemas and structured content that are no objects |
-//! | 2025-06-18 | icons; description and website of the server |
+//! | 2025-06-18 | icons; how a tool may be run; description and website of the server |
 //! | 2025-03-26 | titles but a tool's, output schemas, structured content, `_meta` within results, times of change, links to resources |
 //!
 //! The title of a tool is among its annotations in 2025-03-26, and a link to a resource becomes a text.
@@ -162,6 +162,7 @@ fn is_known(part: Part, key: &str, value: &RawValue, revision: Revision) -> bool
     let since = match (part, key) {
         (Part::Tool, "outputSchema") if !describes_object(value) => return false,
         (Part::Server, "icons" | "description" | "websiteUrl") => Revision::V2025_11_25,
+        (Part::Tool, "execution") => Revision::V2025_11_25,
         (Part::Tool | Part::Prompt | Part::Resource | Part::Block, "icons") => {
             Revision::V2025_11_25
         }
