@@ -4,7 +4,7 @@
 
 use super::{Session, answered, refuse_stray, refused};
 use crate::ask::{Answer, Ask, Asker};
-use crate::client::{Inner, Request, back_off};
+use crate::client::{Inner, LONGEST_WISH, Request, back_off};
 use crate::error::{ErrorKind, Unanswered};
 use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
 use futures_util::StreamExt;
@@ -17,6 +17,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// What is no ask.
@@ -188,14 +189,19 @@ impl Inner {
         refused(id, code, why)
     }
 
-    /// Sends a response of ours, and again if it does not reach the server.
+    /// Sends a response of ours, and again if it does not reach the server, or the server cannot take it yet.
     async fn tell(&self, body: String, session: &Session) -> Result<(), LinkError> {
         let outgoing = Outgoing::unanswered(body, session.headers());
         for again in 1..=self.setup.limits.retries {
-            match self.link.tell(&outgoing).await {
-                Err(LinkError::NotSent(_)) => tokio::time::sleep(back_off(again)).await,
+            let pause = match self.link.tell(&outgoing).await {
+                Err(LinkError::NotSent(_)) => back_off(again),
+                Err(LinkError::Busy { retry_after, .. }) => {
+                    let wish = Duration::from_secs(retry_after.unwrap_or_default());
+                    back_off(again).max(wish.min(LONGEST_WISH))
+                }
                 outcome => return outcome,
-            }
+            };
+            tokio::time::sleep(pause).await;
         }
         self.link.tell(&outgoing).await
     }

@@ -117,13 +117,20 @@ impl HttpLink {
     /// Posts something that is not answered.
     pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
         let response = self.post(message, None).await?;
-        if response.status().is_success() {
+        let status = response.status();
+        if status.is_success() {
             return Ok(());
         }
-        Err(LinkError::Final(ErrorKind::Status {
-            status: response.status().as_u16(),
+        let kind = ErrorKind::Status {
+            status: status.as_u16(),
             body: String::new(),
-        }))
+        };
+        let retry_after = retry_after(&response);
+        // Only a server that says when to come again has not taken it.
+        if status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some() {
+            return Err(LinkError::Busy { kind, retry_after });
+        }
+        Err(LinkError::Final(kind))
     }
 
     /// Opens the stream of an older server that belongs to no request, or nothing if the server has none.

@@ -1,5 +1,5 @@
-//! A gateway before a server, on a real port. It cuts the first stream of a call after its first event, and hands whoever
-//! comes for the rest to instances that do not have it, before the one that has.
+//! A gateway before servers, on a real port, which hands each request to the next one. It cuts the first stream of a call
+//! after its first event, and may say something in place of the servers to whoever comes for the rest.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,15 @@ pub(crate) struct Gateway {
 }
 
 struct Road {
-    server: SocketAddr,
-    /// What the instances say that do not have the stream, in turn.
+    servers: Vec<SocketAddr>,
+    /// What is said in place of the servers, one time after the other.
     elsewhere: &'static [&'static str],
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    turn: usize,
     cut: bool,
     resumed: usize,
     listened: usize,
@@ -36,11 +37,14 @@ enum Way {
 }
 
 impl Gateway {
-    pub(crate) async fn start(server: SocketAddr, elsewhere: &'static [&'static str]) -> Self {
+    pub(crate) async fn start(
+        servers: Vec<SocketAddr>,
+        elsewhere: &'static [&'static str],
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let road = Arc::new(Road {
-            server,
+            servers,
             elsewhere,
             state: Mutex::default(),
         });
@@ -84,7 +88,7 @@ impl Road {
             let _ = client.write_all(response.as_bytes()).await;
             return;
         }
-        let server = TcpStream::connect(self.server).await;
+        let server = TcpStream::connect(self.next()).await;
         let mut server = server.expect("the server is there");
         server.write_all(&request).await.expect("it listens");
         if let Way::Through = way {
@@ -98,6 +102,12 @@ impl Road {
             assert_ne!(read, 0, "a stream of events is expected");
         }
         let _ = client.write_all(&response).await;
+    }
+
+    fn next(&self) -> SocketAddr {
+        let mut state = self.state.lock().expect("no panic");
+        state.turn += 1;
+        self.servers[state.turn % self.servers.len()]
     }
 
     fn way(&self, request: &[u8]) -> Way {

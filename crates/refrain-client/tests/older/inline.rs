@@ -1,6 +1,6 @@
 //! What an older server asks while a call is under way.
 
-use crate::support::{Told, Writer, called, form, spawn, until, within};
+use crate::support::{Say, Seen, Told, Writer, called, form, greet, spawn, until, within};
 use refrain_client::wire::{AskKind, CallKind, Root};
 use refrain_client::{Answer, Client, ErrorKind, Limits};
 use serde_json::json;
@@ -44,6 +44,34 @@ async fn a_form_comes_on_the_stream_of_its_call() {
     assert_eq!(answer.message["result"]["content"], json!({"b": "y"}));
     assert_eq!(answer.header("mcp-session-id"), Some("s1"));
     assert_eq!(answer.header("mcp-protocol-version"), Some("2025-11-25"));
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_taken_yet_is_sent_again() {
+    let server = Told::start(|seen, told| {
+        let is_answer = |seen: &Seen| seen.message["id"] == "q";
+        if is_answer(seen) {
+            return match told.seen(is_answer).len() {
+                1 => Say::Later(503),
+                _ => Say::Status(202),
+            };
+        }
+        greet(seen, "2025-11-25", "s1").unwrap_or_else(|| {
+            let (writer, say) = Writer::new();
+            writer.ask("q", "elicitation/create", &form("Which?"));
+            let (told, done) = (told.clone(), seen.text("done"));
+            tokio::spawn(async move {
+                until("two answers", || told.seen(is_answer).len() == 2).await;
+                writer.message(&done);
+            });
+            say
+        })
+    })
+    .await;
+    let client = filling().connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+    let answers = server.seen(|seen| seen.message["id"] == "q");
+    assert_eq!(answers[0].message, answers[1].message);
 }
 
 #[tokio::test]

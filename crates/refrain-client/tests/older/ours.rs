@@ -3,7 +3,7 @@
 use crate::gateway::Gateway;
 use crate::support::{called, until, within};
 use refrain::prelude::*;
-use refrain::{AllowedHosts, serve};
+use refrain::{AllowedHosts, KeyRing, SystemSource, serve};
 use refrain_client::wire::Revision;
 use refrain_client::{Answer, Client, ErrorKind};
 use serde_json::json;
@@ -11,6 +11,7 @@ use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -27,15 +28,37 @@ async fn pay(cx: Cx) -> Result<String> {
     Ok(format!("paid: {sure}"))
 }
 
-/// A server of ours. It stops when what it gives is dropped.
-async fn ours() -> (SocketAddr, JoinSet<std::io::Result<()>>) {
-    let server = Server::builder("shop", "1").tool(pay()).build();
-    let server = server.expect("a usable server");
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
+/// Tells something, and goes on for a while.
+#[tool]
+async fn count(cx: Cx) -> Result<String> {
+    for number in 1..=20 {
+        cx.progress(f64::from(number), Some(20.0), "counting");
+        cx.sleep(Duration::from_millis(50)).await;
+    }
+    Ok("counted".to_owned())
+}
+
+/// Servers of ours that share a key. They stop when what it gives is dropped.
+async fn fleet(size: usize) -> (Vec<SocketAddr>, JoinSet<std::io::Result<()>>) {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let mut addresses = Vec::new();
     let mut serving = JoinSet::new();
-    serving.spawn(serve(listener, server, AllowedHosts::local(), pending()));
-    (address, serving)
+    for _ in 0..size {
+        let server = Server::builder("shop", "1")
+            .keys(keys.clone())
+            .tool(pay())
+            .tool(count());
+        let server = server.build().expect("a usable server");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        addresses.push(listener.local_addr().expect("an address"));
+        serving.spawn(serve(listener, server, AllowedHosts::local(), pending()));
+    }
+    (addresses, serving)
+}
+
+/// One server of ours.
+async fn ours() -> (Vec<SocketAddr>, JoinSet<std::io::Result<()>>) {
+    fleet(1).await
 }
 
 /// A client of 2025-11-25 that says yes, and counts how often it does.
@@ -69,6 +92,16 @@ async fn a_stream_goes_on_though_other_instances_do_not_have_it() {
     assert_eq!(called(&client, "pay").await.unwrap(), "paid: true");
     assert_eq!(gateway.resumed(), 4);
     assert_eq!(asked.load(Ordering::SeqCst), 1, "nobody is asked twice");
+}
+
+#[tokio::test]
+async fn a_stream_is_found_at_the_instance_that_has_it() {
+    let (servers, _serving) = fleet(2).await;
+    let gateway = Gateway::start(servers, &[]).await;
+    let (client, _) = client(&gateway).await;
+    assert_eq!(called(&client, "count").await.unwrap(), "counted");
+    // The first one who was asked for the rest of it is the other one.
+    assert_eq!(gateway.resumed(), 2);
 }
 
 #[tokio::test]

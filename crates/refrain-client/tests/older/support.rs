@@ -110,6 +110,8 @@ impl Seen {
 pub(crate) enum Say {
     /// A status and nothing else.
     Status(u16),
+    /// A status, and that it is to be tried again at once.
+    Later(u16),
     /// A status and a text.
     Text(u16, &'static str),
     /// A message.
@@ -268,6 +270,10 @@ fn written(say: Say) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
     let json = "application/json";
     let (response, body) = match say {
         Say::Status(status) => (response.status(status), String::new()),
+        Say::Later(status) => (
+            response.status(status).header("retry-after", "0"),
+            String::new(),
+        ),
         Say::Text(status, text) => (
             response.status(status).header("content-type", "text/html"),
             text.to_owned(),
