@@ -215,17 +215,18 @@ impl Server {
     /// Begins a call whose token was fetched from where it waited.
     pub(crate) fn answer_fetched(
         &self,
-        mut call: Call<'_>,
+        request: Request<'_>,
         fetched: Result<String, RpcError>,
         caller: Caller,
         headers: Option<&HeaderMap>,
     ) -> Begin {
-        match fetched {
-            Ok(token) => {
+        match (request, fetched) {
+            (Request::Call(mut call), Ok(token)) => {
                 call.state = Some(token.into());
                 begin(self, &call, Token::Fetched, Home::Client, caller, headers)
             }
-            Err(error) => error.into(),
+            (_, Err(error)) => error.into(),
+            (request, Ok(_)) => self.answer(request, caller, headers),
         }
     }
 

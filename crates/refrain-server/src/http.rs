@@ -266,15 +266,12 @@ impl HttpService {
         let method = request.method();
         let server = &self.server;
         let mirrored = self.exchange.is_none().then_some(headers);
-        let begun = match request {
-            Request::Call(call) => match server.fetch(&call) {
-                Some(fetching) => {
-                    let fetched = fetching.await;
-                    server.answer_fetched(call, fetched, caller, mirrored)
-                }
-                None => server.answer(Request::Call(call), caller, mirrored),
-            },
-            request => server.answer(request, caller, mirrored),
+        let begun = match server.fetch(&request) {
+            Some(fetching) => {
+                let fetched = fetching.await;
+                server.answer_fetched(request, fetched, caller, mirrored)
+            }
+            None => server.answer(request, caller, mirrored),
         };
         match begun {
             Begin::Reply(reply) => self.reply(method, id, &reply, None),

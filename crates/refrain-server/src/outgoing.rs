@@ -135,14 +135,10 @@ impl Server {
                     request.suit(exchange);
                 }
                 outgoing.method = request.method();
-                match (request, fetched) {
-                    (Request::Call(call), Some(fetched)) => {
-                        self.answer_fetched(call, fetched, caller, None)
-                    }
-                    (request, _) => {
-                        if let Request::Call(call) = &request
-                            && let Some(fetching) = self.fetch(call)
-                        {
+                match fetched {
+                    Some(fetched) => self.answer_fetched(request, fetched, caller, None),
+                    None => {
+                        if let Some(fetching) = self.fetch(&request) {
                             let message = message.to_vec();
                             outgoing.work = Work::Fetch(fetching, message, caller);
                             return Some(outgoing);

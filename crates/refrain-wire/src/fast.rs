@@ -18,9 +18,13 @@ use crate::ratified::CallSeed;
 pub fn read_call(bytes: &[u8]) -> Option<(Id<'_>, Call<'_>)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let read = EnvelopeVisitor.deserialize(&mut deserializer).ok()?;
+    let mut call = None;
+    let into = &mut call;
+    let id = EnvelopeVisitor { into }
+        .deserialize(&mut deserializer)
+        .ok()?;
     deserializer.end().ok()?;
-    Some(read)
+    call.map(|call| (id, call))
 }
 
 #[derive(serde::Deserialize)]
@@ -32,17 +36,20 @@ enum Key {
     Params,
 }
 
-struct EnvelopeVisitor;
+/// Reads the envelope, and the call into its place.
+struct EnvelopeVisitor<'de, 'o> {
+    into: &'o mut Option<Call<'de>>,
+}
 
-impl<'de> DeserializeSeed<'de> for EnvelopeVisitor {
-    type Value = (Id<'de>, Call<'de>);
+impl<'de> DeserializeSeed<'de> for EnvelopeVisitor<'de, '_> {
+    type Value = Id<'de>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for EnvelopeVisitor {
-    type Value = (Id<'de>, Call<'de>);
+impl<'de> Visitor<'de> for EnvelopeVisitor<'de, '_> {
+    type Value = Id<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a call")
@@ -54,7 +61,7 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
         let mut version = false;
         let mut id: Option<Id<'de>> = None;
         let mut kind: Option<CallKind> = None;
-        let mut call: Option<Call<'de>> = None;
+        let call = self.into;
         while let Some(key) = map.next_key()? {
             match key {
                 Key::Jsonrpc if !version => {
@@ -74,13 +81,13 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                 }
                 Key::Params if call.is_none() => {
                     let kind = kind.ok_or_else(odd)?;
-                    call = Some(map.next_value_seed(CallSeed { kind })?);
+                    map.next_value_seed(CallSeed { kind, into: call })?;
                 }
                 _ => return Err(odd()),
             }
         }
-        match (version, id, call) {
-            (true, Some(id), Some(call)) => Ok((id, call)),
+        match id {
+            Some(id) if version && call.is_some() => Ok(id),
             _ => Err(odd()),
         }
     }

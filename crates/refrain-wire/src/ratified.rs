@@ -41,9 +41,12 @@ pub fn decode_call<'a>(kind: CallKind, params: Option<&'a RawValue>) -> Result<C
         return Err(RpcError::invalid_params("params must be an object"));
     }
     let mut deserializer = serde_json::Deserializer::from_str(raw.get());
-    CallSeed { kind }
+    let mut call = None;
+    let into = &mut call;
+    CallSeed { kind, into }
         .deserialize(&mut deserializer)
-        .map_err(|error| RpcError::invalid_params(reason(&error)))
+        .map_err(|error| RpcError::invalid_params(reason(&error)))?;
+    call.ok_or_else(|| RpcError::internal("Internal error"))
 }
 
 /// Reads the `_meta` out of the params of any other method.
@@ -91,25 +94,27 @@ enum CallKey {
 }
 
 /// Reads the params of a call of this kind.
-pub(crate) struct CallSeed {
+pub(crate) struct CallSeed<'de, 'o> {
     pub(crate) kind: CallKind,
+    /// Where the call is put: it is large, and would be moved by each layer that it is returned through.
+    pub(crate) into: &'o mut Option<Call<'de>>,
 }
 
-impl<'de> DeserializeSeed<'de> for CallSeed {
-    type Value = Call<'de>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Call<'de>, D::Error> {
+impl<'de> DeserializeSeed<'de> for CallSeed<'de, '_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for CallSeed {
-    type Value = Call<'de>;
+impl<'de> Visitor<'de> for CallSeed<'de, '_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("params as an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Call<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let kind = self.kind;
         let by_uri = kind == CallKind::Resource;
         let mut target: Option<Text<'de>> = None;
@@ -134,7 +139,7 @@ impl<'de> Visitor<'de> for CallSeed {
             }
         }
 
-        Ok(Call {
+        *self.into = Some(Call {
             kind,
             meta: meta.ok_or_else(missing_meta)?,
             target: target
@@ -146,7 +151,8 @@ impl<'de> Visitor<'de> for CallSeed {
             arguments: arguments.map(|raw| raw.0),
             answers,
             state: state.map(|text| text.0),
-        })
+        });
+        Ok(())
     }
 }
 

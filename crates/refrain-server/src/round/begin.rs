@@ -171,7 +171,7 @@ fn try_begin(
     }
     let span = span::open(server, call, target.uri(), &mut start);
     let number = start.round();
-    let keep = Keep::for_flow(server.0.source.unix_seconds(), start.deadline());
+    let deadline = start.deadline();
     // The first round of a live tool cannot be repeated elsewhere: where there is a log, that is noted.
     let noted = parks && call.meta.call_id.is_some() && server.0.replay_log.is_some();
     let single_use = (single_use || noted).then(|| LogKey::round(start.flow(), number));
@@ -228,6 +228,7 @@ fn try_begin(
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
             let (key, log) = (key.clone(), log.clone());
+            let keep = Keep::for_flow(server.0.source.unix_seconds(), deadline);
             Stage::Claim(Box::pin(async move { log.begin(&key, keep).await }))
         }
         _ => Stage::Run,

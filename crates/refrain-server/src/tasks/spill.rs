@@ -2,10 +2,11 @@
 //!
 //! What is stored is the sealed token itself, bound as ever to its caller and call. Whoever has only its name has nothing.
 
+use crate::dispatch::Request;
 use crate::server::Server;
 use refrain_core::{Binding, SealError, Snapshot};
 use refrain_store::{StoreError, TaskId};
-use refrain_wire::{Call, RpcError};
+use refrain_wire::RpcError;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -45,7 +46,10 @@ impl Server {
     }
 
     /// Begins to fetch the token of a call, if what travelled only names it.
-    pub(crate) fn fetch(&self, call: &Call<'_>) -> Option<Fetching> {
+    pub(crate) fn fetch(&self, request: &Request<'_>) -> Option<Fetching> {
+        let Request::Call(call) = request else {
+            return None;
+        };
         let id = call.state.as_deref()?.strip_prefix(PREFIX)?;
         let id = TaskId::parse(id)?.to_string();
         let store = self.0.tasks.as_ref()?.store.clone();
