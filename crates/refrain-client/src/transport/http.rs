@@ -193,12 +193,14 @@ impl HttpLink {
             .await
     }
 
-    /// Gets a stream of events, if there is one. A server that fails, or asks to come again, may have it later.
+    /// Gets a stream of events, if there is one. A server that fails, or asks to come again, may have it later; one that
+    /// does not know how (501) has none.
     async fn get(&self, mut headers: HeaderMap) -> Result<Option<reqwest::Response>, LinkError> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         let response = self.send(Method::GET, headers, String::new(), None).await?;
         let status = response.status();
-        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        let fails = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+        if fails || status == StatusCode::TOO_MANY_REQUESTS {
             return Err(LinkError::Busy {
                 kind: ErrorKind::Status {
                     status: status.as_u16(),
