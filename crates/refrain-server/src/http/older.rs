@@ -188,17 +188,14 @@ impl HttpService {
         }
         let session = talk.session().clone();
         let stream = self.begin_stream(&session);
-        let mut reader = stream.read();
+        let reader = stream.read();
         tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
-        match tokio::time::timeout(PROMPT, reader.next()).await {
+        match tokio::time::timeout(PROMPT, reader.peek()).await {
             Ok(Some((Sent::Reply, reply))) => {
                 self.server.0.older.streams.forget(&stream);
                 json(reply)
             }
-            _ => {
-                reader.rewind();
-                self.stream_older(reader, session.revision, busy)
-            }
+            _ => self.stream_older(reader, session.revision, busy),
         }
     }
 

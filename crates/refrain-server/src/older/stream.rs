@@ -9,9 +9,10 @@ use crate::server::Server;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -214,7 +215,7 @@ struct State {
     last: u64,
     /// The place of the last event that was thrown away, notes aside.
     lost: u64,
-    /// The place of the last event that a reader took.
+    /// The place of the last event that the present reader took, or had before it came back.
     taken: u64,
     over: bool,
     /// Can nobody come back to it?
@@ -314,23 +315,22 @@ impl Stream {
 
     /// Reads from the beginning.
     pub(crate) fn read(self: &Arc<Self>) -> Reader {
-        self.attach(0)
+        self.attach(self.lock(), 0)
     }
 
     fn read_after(self: &Arc<Self>, place: u64) -> Result<Reader, Lost> {
         let state = self.lock();
-        let lost = state.lost > place || place > state.last;
-        drop(state);
-        match lost {
+        match state.lost > place || place > state.last {
             true => Err(Lost::Gone),
-            false => Ok(self.attach(place)),
+            false => Ok(self.attach(state, place)),
         }
     }
 
-    fn attach(self: &Arc<Self>, place: u64) -> Reader {
-        let mut state = self.lock();
+    fn attach(self: &Arc<Self>, mut state: MutexGuard<'_, State>, place: u64) -> Reader {
         state.readers += 1;
         state.attached = true;
+        // Whatever another has read before, this one has not been given what comes after.
+        state.taken = place;
         let number = state.readers;
         // The reader before this one finds that it is no longer the one.
         wake(state);
@@ -413,17 +413,24 @@ impl Reader {
     /// The next message, and what it is. `None`: there is no more, or another reads now.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Sent, Bytes)>> {
         let mut state = self.stream.lock();
-        if state.readers != self.number {
+        let next = ready!(self.poll_in(&mut state, cx));
+        Poll::Ready(next.map(|(place, sent, message)| {
+            self.place = place;
+            state.taken = place;
+            drop(state);
+            self.stream.changed.notify_waiters();
+            (sent, message)
+        }))
+    }
+
+    fn poll_in(&self, state: &mut State, cx: &mut Context<'_>) -> Poll<Option<(u64, Sent, Bytes)>> {
+        // A stream with a hole in it ends, so that its client comes back and is told so.
+        if state.readers != self.number || state.lost > self.place {
             return Poll::Ready(None);
         }
         let next = state.events.iter().find(|event| event.place > self.place);
-        let next = next.map(|event| (event.place, event.sent, event.message.clone()));
-        if let Some((place, sent, message)) = next {
-            self.place = place;
-            state.taken = state.taken.max(place);
-            drop(state);
-            self.stream.changed.notify_waiters();
-            return Poll::Ready(Some((sent, message)));
+        if let Some(event) = next {
+            return Poll::Ready(Some((event.place, event.sent, event.message.clone())));
         }
         if state.over {
             return Poll::Ready(None);
@@ -432,14 +439,10 @@ impl Reader {
         Poll::Pending
     }
 
-    /// The next message, and what it is.
-    pub(crate) async fn next(&mut self) -> Option<(Sent, Bytes)> {
-        std::future::poll_fn(|cx| self.poll_next(cx)).await
-    }
-
-    /// Begins again from the first message.
-    pub(crate) fn rewind(&mut self) {
-        self.place = 0;
+    /// The next message, and what it is. It stays the next one.
+    pub(crate) async fn peek(&self) -> Option<(Sent, Bytes)> {
+        let next = poll_fn(|cx| self.poll_in(&mut self.stream.lock(), cx)).await;
+        next.map(|(_, sent, message)| (sent, message))
     }
 }
 
@@ -526,6 +529,53 @@ mod tests {
             .resume(&session, &after(&stream, 22))
             .expect("it is there");
         assert_eq!(read_all(reader), [(Sent::Note, 250)]);
+    }
+
+    #[tokio::test]
+    async fn what_was_only_looked_at_is_not_thrown_away() {
+        // Without room for the stream, and without room for all of them.
+        for (room, all) in [(0, usize::MAX), (usize::MAX, 0)] {
+            let limits = ServerLimits {
+                resume_bytes_all: all,
+                ..ServerLimits::default()
+            };
+            let server = server(limits);
+            let (streams, session) = (&server.0.older.streams, session(&server));
+            let stream = streams.begin(&session, room);
+            let reader = stream.read();
+            streams.push(&stream, Sent::Ask, vec![0; 10]);
+            let first = reader.peek().await.expect("an ask");
+            assert_eq!((first.0, first.1.len()), (Sent::Ask, 10));
+            streams.push(&stream, Sent::Ask, vec![0; 20]);
+            streams.push(&stream, Sent::Reply, vec![0; 30]);
+            let read = [(Sent::Ask, 10), (Sent::Ask, 20), (Sent::Reply, 30)];
+            assert_eq!(read_all(reader), read);
+        }
+    }
+
+    #[test]
+    fn whoever_comes_back_is_given_all_that_another_had_read() {
+        let asks: Vec<(Sent, usize)> = (1..=900).map(|bytes| (Sent::Ask, bytes)).collect();
+        // More events than are kept, and more bytes.
+        for (room, size, more) in [(usize::MAX, 1, EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
+            let server = server(ServerLimits::default());
+            let (streams, session) = (&server.0.older.streams, session(&server));
+            let stream = streams.begin(&session, room);
+            for (sent, bytes) in &asks {
+                streams.push(&stream, *sent, vec![0; *bytes]);
+            }
+            assert_eq!(read_all(stream.read()), asks);
+            let again = streams.resume(&session, &after(&stream, 3));
+            let again = again.expect("it is there");
+            for _ in 0..more {
+                streams.push(&stream, Sent::Note, vec![0; size]);
+            }
+            streams.push(&stream, Sent::Reply, vec![0; 50]);
+            let mut read = read_all(again);
+            read.retain(|(sent, _)| *sent != Sent::Note);
+            assert_eq!(read.pop(), Some((Sent::Reply, 50)));
+            assert_eq!(read, asks[3..]);
+        }
     }
 
     #[test]
