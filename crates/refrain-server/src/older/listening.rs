@@ -43,7 +43,7 @@ impl Listening {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self {
             // Before the notes are looked at again, so that no word is missed.
-            noted: server.0.older.notes.changed(),
+            noted: server.0.older.notes.changed_with(session),
             subscription: subscribe(server, &known.uris, &caller)?,
             uris: known.uris.clone(),
             before: None,

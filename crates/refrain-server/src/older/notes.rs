@@ -10,7 +10,7 @@
 //! | an instance | `session/ask` | an answer to what it has asked, sealed |
 //!
 //! Where a store is shared, any instance reads those of a session with every request, so that none of them knows more than
-//! the others. They are few and small; what is for the instance that has a call is elsewhere, and read only there.
+//! the others. Those of a process stay in its memory. They are few and small; what is for the instance that has a call is elsewhere, and read only there.
 
 use super::desk::Answer;
 use super::{RequestId, Session};
@@ -75,12 +75,26 @@ impl Notes {
 
     /// What is noted of a session.
     pub(crate) async fn read(&self, session: &Session) -> Result<Known, StoreError> {
-        self.store.notes(&session.key).await.map(Known::read)
+        let store = self.store_of(session);
+        store.notes(&session.key).await.map(Known::read)
     }
 
-    /// Places where something was noted, or taken back.
-    pub(crate) fn changed(&self) -> broadcast::Receiver<String> {
+    /// Where a session has its notes.
+    fn store_of<'a>(&'a self, session: &'a Session) -> &'a dyn SessionStore {
+        match &session.own {
+            Some(own) => own,
+            None => &*self.store,
+        }
+    }
+
+    /// Places where something was noted for calls, or taken back.
+    pub(super) fn changed(&self) -> broadcast::Receiver<String> {
         self.store.noted()
+    }
+
+    /// Places where something was noted of sessions, this one among them.
+    pub(super) fn changed_with(&self, session: &Session) -> broadcast::Receiver<String> {
+        self.store_of(session).noted()
     }
 }
 
@@ -101,7 +115,7 @@ impl Server {
             keep: session.left(self),
             room,
         };
-        self.0.older.notes.store.note(note).await
+        self.0.older.notes.store_of(session).note(note).await
     }
 
     pub(crate) async fn note_level(
@@ -125,7 +139,7 @@ impl Server {
     }
 
     pub(crate) async fn forget_uri(&self, session: &Session, uri: &str) -> Result<(), StoreError> {
-        let store = &self.0.older.notes.store;
+        let store = self.0.older.notes.store_of(session);
         let name = format!("{URI}{uri}");
         store.take_note(&session.key, &name).await.map(|_| ())
     }
