@@ -1,13 +1,15 @@
 //! What other instances note for the calls of this one, taken in.
 //!
 //! What always holds: an answer is taken back from the store only after its call has it, so that none is lost between the
-//! two; one that comes twice does no harm.
+//! two; one that comes twice does no harm. A store that does not answer holds up nobody for longer than the time of a round.
 
 use super::desk::{Answer, RequestId};
 use super::listening::LOOK;
 use super::notes::{CALLS, CANCEL, ENDED, opened};
 use crate::server::{Inner, Server};
+use refrain_store::StoreError;
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::Weak;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -82,7 +84,7 @@ impl Server {
     /// Takes in what is noted in these places.
     async fn take_in(&self, places: &[String]) {
         let older = &self.0.older;
-        let names = match older.notes.store.note_names(places).await {
+        let names = match self.in_time(older.notes.store.note_names(places)).await {
             Ok(names) => names,
             Err(error) => {
                 tracing::warn!(%error, "what other instances have noted could not be looked up");
@@ -99,11 +101,30 @@ impl Server {
                 done.push((place, name));
             }
         }
-        for (place, name) in done {
-            if let Err(error) = older.notes.store.take_note(&place, &name).await {
-                tracing::debug!(%error, "a note that was taken in stays until its time is over");
+        let taking_back = async {
+            for (place, name) in done {
+                if let Err(error) = older.notes.store.take_note(&place, &name).await {
+                    tracing::debug!(%error, "a note that was taken in stays until its time is over");
+                }
             }
+            Ok(())
+        };
+        if let Err(error) = self.in_time(taking_back).await {
+            tracing::warn!(%error, "notes that were taken in stay until they are looked at again");
         }
+    }
+
+    /// What the store says, if it says so within the time of a round.
+    async fn in_time<T>(
+        &self,
+        doing: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let time = self.0.limits.round_time;
+        let done = tokio::time::timeout(time, doing).await;
+        done.unwrap_or_else(|_| {
+            let late = format!("it did not answer within {time:?}");
+            Err(StoreError::Unavailable(late))
+        })
     }
 
     /// Ends the calls that a note is about. `true`: nobody else needs it.
@@ -126,7 +147,8 @@ impl Server {
         if !older.desk.is_open(session, ask) {
             return true;
         }
-        let sealed = match older.notes.store.note_value(place, name).await {
+        let reading = older.notes.store.note_value(place, name);
+        let sealed = match self.in_time(reading).await {
             Ok(Some(sealed)) => sealed,
             Ok(None) => return false,
             Err(error) => {
