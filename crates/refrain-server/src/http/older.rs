@@ -207,18 +207,13 @@ impl HttpService {
         caller: Caller,
         busy: Busy,
     ) -> Response<Body> {
-        let most = self.server.0.limits.batch;
-        let wrong = if session.revision != Revision::V2025_03_26 {
-            Some("batches are not supported in this session; send one message at a time".to_owned())
-        } else if batch.is_empty() {
-            Some("the batch is empty; send at least one message".to_owned())
-        } else if batch.len() > most {
-            Some(format!("a batch may have at most {most} messages"))
-        } else {
-            None
+        let taken = match session.revision {
+            Revision::V2025_03_26 => self.server.check_batch(batch.len()),
+            _ => Err(RpcError::invalid_request(
+                "batches are not supported in this session; send one message at a time",
+            )),
         };
-        if let Some(wrong) = wrong {
-            let error = RpcError::invalid_request(wrong);
+        if let Err(error) = taken {
             let status = StatusCode::BAD_REQUEST;
             return self.refuse(Refusal::InvalidRequest, status, None, &error);
         }

@@ -199,6 +199,26 @@ async fn batches_are_taken_apart() {
     let nested = json!([[request(3, "ping", json!({}))]]);
     let nested = client.ask(&nested).await;
     assert_eq!(nested["error"]["code"], -32600);
+    let ping = |id| request(id, "ping", json!({}));
+    client
+        .send(&json!([
+            ping(4),
+            [ping(5)],
+            call(6, "echo", json!({"text": "x"}))
+        ]))
+        .await;
+    let mut replies = Vec::new();
+    for _ in 0..3 {
+        replies.push(client.read().await);
+    }
+    let answered = |id: u64| replies.iter().any(|reply| reply["id"] == id);
+    assert_eq!([4, 5, 6].map(answered), [true, false, true]);
+    let nested = |reply: &Value| reply["error"]["message"].as_str().map(str::to_owned);
+    let nested = replies.iter().find_map(nested).expect("an error");
+    names(&nested, &["no other batches"]);
+    let many = Value::from(vec![ping(7); 101]);
+    let many = client.ask(&many).await;
+    names(many["error"]["message"].as_str().expect("text"), &["100"]);
     // One that cannot be taken spoils no other.
     client
         .send(&json!([7, request(3, "ping", json!({}))]))
