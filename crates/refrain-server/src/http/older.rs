@@ -329,7 +329,8 @@ impl HttpService {
         let why = match resumed {
             Some(Ok(reader)) => return self.stream_older(reader, session.revision, busy),
             Some(Err(Lost::Elsewhere)) => {
-                let why = "another instance has the stream of this event; try again";
+                let why = "another instance has the stream of this event, or had it before it was restarted; try again, and \
+                           call again if that does not help";
                 self.server.0.metrics.request_refused(Refusal::Busy);
                 return self.busy(None, &RpcError::internal(why));
             }

@@ -70,7 +70,7 @@ impl fmt::Display for EventId {
 /// Why a stream cannot be taken up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// Another instance has it.
+    /// Another instance has it, or had it: an instance that is restarted is another.
     Elsewhere,
     /// It is over, or never was, or what came after this event is no longer there.
     Gone,
