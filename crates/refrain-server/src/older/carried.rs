@@ -10,14 +10,13 @@ use crate::server::{Inner, Server};
 use refrain_store::StoreError;
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// Takes in what is noted for the calls of a server, while it has some. There is one of these for all of them.
-pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<String>) {
-    let _watching = Watching(server.clone());
+pub(super) async fn watch(mut watching: Watching, mut noted: broadcast::Receiver<String>) {
     let mut look = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut speaks = true;
@@ -27,7 +26,7 @@ pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<St
             said = noted.recv(), if speaks => Some(said),
             _ = look.tick() => None,
         };
-        let Some(server) = server.upgrade().map(Server) else {
+        let Some(server) = watching.server.upgrade().map(Server) else {
             return;
         };
         let places = match said {
@@ -36,7 +35,10 @@ pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<St
                 speaks = false;
                 continue;
             }
-            None if server.0.older.desk.rest() => return,
+            None if server.0.older.desk.rest() => {
+                watching.rested = true;
+                return;
+            }
             None | Some(Err(RecvError::Lagged(_))) => server.places(),
         };
         if !places.is_empty() {
@@ -45,13 +47,26 @@ pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<St
     }
 }
 
-/// Should the store panic, the next call begins to watch anew.
-struct Watching(Weak<Inner>);
+/// Should the store panic, or the runtime end before the server, the next call begins to watch anew.
+pub(super) struct Watching {
+    server: Weak<Inner>,
+    /// Does it end because there are no calls? Then another may have begun already.
+    rested: bool,
+}
+
+impl Watching {
+    pub(super) fn new(server: &Server) -> Self {
+        Self {
+            server: Arc::downgrade(&server.0),
+            rested: false,
+        }
+    }
+}
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        if std::thread::panicking()
-            && let Some(server) = self.0.upgrade()
+        if !self.rested
+            && let Some(server) = self.server.upgrade()
         {
             server.older.desk.unwatched();
         }
@@ -67,11 +82,16 @@ impl Server {
         calls.chain([older.mailbox()]).collect()
     }
 
-    /// Those among the places of which there was word that this instance has calls for.
+    /// Those among the places of which there was word that this instance has calls for; all, if a word was missed.
     fn concerned(&self, first: String, noted: &mut broadcast::Receiver<String>) -> Vec<String> {
-        let waiting = noted.len();
-        let more = (0..waiting).map_while(|_| noted.try_recv().ok());
-        let said: HashSet<String> = [first].into_iter().chain(more).collect();
+        let mut said = HashSet::from([first]);
+        for _ in 0..noted.len() {
+            match noted.try_recv() {
+                Ok(place) => said.insert(place),
+                Err(TryRecvError::Lagged(_)) => return self.places(),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            };
+        }
         let older = &self.0.older;
         let mailbox = older.mailbox();
         let concerns = |place: &String| match place.strip_prefix(CALLS) {
@@ -169,5 +189,27 @@ impl Server {
             tracing::debug!(session, "an answer was carried here by the store");
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refrain_store::MemoryStore;
+
+    #[test]
+    fn whoever_missed_a_word_looks_everywhere() {
+        let builder = Server::builder("older", "1").sessions(Arc::new(MemoryStore::new()));
+        let server = builder.build().expect("a usable server");
+        let (said, mut noted) = broadcast::channel(4);
+        let mut concerned = |words: usize| {
+            for word in 0..words {
+                said.send(format!("of another {word}"))
+                    .expect("it is heard");
+            }
+            server.concerned("of another".to_owned(), &mut noted)
+        };
+        assert!(concerned(4).is_empty());
+        assert_eq!(concerned(5), server.places());
     }
 }

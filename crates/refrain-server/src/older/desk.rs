@@ -1,7 +1,7 @@
 //! The calls that are live here, and where their answers go.
 
 use super::Session;
-use super::carried::watch;
+use super::carried::{Watching, watch};
 use crate::live::LiveAnswer;
 use crate::server::Server;
 use std::collections::HashMap;
@@ -206,13 +206,13 @@ impl Server {
         let mut open = older.desk.lock();
         let calls = open.calls.entry(session.key.clone()).or_default();
         calls.insert(id.clone(), cancelled.clone());
+        // Before this or another call has asked anything, so that no word is missed.
         let begin = older.notes.shared && !open.watched;
+        let noted = begin.then(|| older.notes.changed());
         open.watched |= begin;
         drop(open);
-        if begin {
-            // Before the call has asked anything, so that no word is missed.
-            let noted = older.notes.changed();
-            tokio::spawn(watch(Arc::downgrade(&self.0), noted));
+        if let Some(noted) = noted {
+            tokio::spawn(watch(Watching::new(self), noted));
         }
         Call {
             server: self.clone(),
@@ -247,7 +247,88 @@ impl Drop for Call {
 
 #[cfg(test)]
 mod tests {
-    use super::RequestId;
+    use super::*;
+    use refrain_core::Principal;
+    use refrain_store::{MemoryStore, NewNote, SessionStore, StoreFuture};
+    use refrain_wire::decode_initialize;
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+    use std::sync::OnceLock;
+    use tokio::runtime::Runtime;
+    use tokio::sync::broadcast;
+
+    /// A store that knows who listens.
+    struct Heard {
+        store: MemoryStore,
+        said: broadcast::Sender<String>,
+        server: OnceLock<Server>,
+        /// Was each who listens there before another call could begin?
+        before: Mutex<Vec<bool>>,
+    }
+
+    impl SessionStore for Heard {
+        fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool> {
+            self.store.note(note)
+        }
+
+        fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
+            self.store.take_note(place, name)
+        }
+
+        fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+            self.store.notes(place)
+        }
+
+        fn note_names<'a>(
+            &'a self,
+            places: &'a [String],
+        ) -> StoreFuture<'a, Vec<(String, String)>> {
+            self.store.note_names(places)
+        }
+
+        fn note_value<'a>(
+            &'a self,
+            place: &'a str,
+            name: &'a str,
+        ) -> StoreFuture<'a, Option<Vec<u8>>> {
+            self.store.note_value(place, name)
+        }
+
+        fn noted(&self) -> broadcast::Receiver<String> {
+            let server = self.server.get().expect("a server");
+            let held = server.0.older.desk.open.try_lock().is_err();
+            self.before.lock().expect("a lock").push(held);
+            self.said.subscribe()
+        }
+    }
+
+    #[test]
+    fn a_server_listens_for_its_calls_on_every_runtime_it_is_on() {
+        let store = Arc::new(Heard {
+            store: MemoryStore::new(),
+            said: broadcast::Sender::new(4),
+            server: OnceLock::new(),
+            before: Mutex::default(),
+        });
+        let builder = Server::builder("older", "1").sessions(store.clone());
+        let server = builder.build().expect("a usable server");
+        assert!(store.server.set(server.clone()).is_ok());
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+        let params = to_raw_value(&params).expect("JSON");
+        let initialize = decode_initialize(Some(&params)).expect("a greeting");
+        let (session, _) = server.open_session(&initialize, &Principal::anonymous());
+        for _ in 0..3 {
+            let runtime = Runtime::new().expect("a runtime");
+            runtime.block_on(async {
+                let calls = ["1", "2"].map(|id| server.begin_call(&session, RequestId::read(id)));
+                assert_eq!(store.said.receiver_count(), 1);
+                drop(calls);
+            });
+            drop(runtime);
+            assert_eq!(store.said.receiver_count(), 0);
+        }
+        assert_eq!(*store.before.lock().expect("a lock"), [true; 3]);
+    }
 
     #[test]
     fn an_id_is_a_text_or_a_number() {
