@@ -5,7 +5,7 @@
 
 use super::desk::{Answer, RequestId};
 use super::listening::LOOK;
-use super::notes::{CALLS, CANCEL, ENDED, opened};
+use super::notes::{CALLS, CANCEL, ENDED, came, opened};
 use crate::server::{Inner, Server};
 use refrain_store::StoreError;
 use std::collections::HashSet;
@@ -114,7 +114,7 @@ impl Server {
         let mut done = Vec::new();
         for (place, name) in names {
             let taken = match place.strip_prefix(CALLS) {
-                Some(session) => self.take_in_end(session, &name),
+                Some(session) => self.take_in_end(&place, session, &name).await,
                 None => self.take_in_answer(&place, &name).await,
             };
             if taken {
@@ -148,14 +148,31 @@ impl Server {
     }
 
     /// Ends the calls that a note is about. `true`: nobody else needs it.
-    fn take_in_end(&self, session: &str, name: &str) -> bool {
-        let desk = &self.0.older.desk;
+    async fn take_in_end(&self, place: &str, session: &str, name: &str) -> bool {
+        let older = &self.0.older;
         if name == ENDED {
-            desk.end_session(session);
+            older.desk.end_session(session);
             return false;
         }
-        let call = name.strip_prefix(CANCEL).map(RequestId::of_text);
-        call.is_some_and(|call| desk.cancel(session, &call))
+        let Some(call) = name.strip_prefix(CANCEL).map(RequestId::of_text) else {
+            return false;
+        };
+        if !older.desk.has_call(session, &call) {
+            return false;
+        }
+        // The call it was meant for may be long over, and this be another with its id.
+        let reading = older.notes.store.note_value(place, name);
+        match self.in_time(reading).await {
+            Ok(Some(value)) => {
+                let by = came(&value).unwrap_or(u64::MAX);
+                older.desk.cancel_begun(session, &call, by)
+            }
+            Ok(None) => false,
+            Err(error) => {
+                tracing::warn!(%error, "a cancellation could not be taken in");
+                false
+            }
+        }
     }
 
     /// Gives an answer to the call that has asked. `true`: the note is no longer needed.

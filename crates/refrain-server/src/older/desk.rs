@@ -66,9 +66,15 @@ struct Open {
     /// What is asked, by the id of the request that asks it.
     asks: HashMap<String, Asked>,
     /// By session and by the id of their request.
-    calls: HashMap<Arc<str>, HashMap<RequestId, Arc<Notify>>>,
+    calls: HashMap<Arc<str>, HashMap<RequestId, Live>>,
     /// Does somebody take in what other instances note for these calls?
     watched: bool,
+}
+
+struct Live {
+    cancelled: Arc<Notify>,
+    /// When, in microseconds since 1970.
+    began: u64,
 }
 
 struct Asked {
@@ -146,22 +152,38 @@ impl Desk {
         self.lock().calls.contains_key(session)
     }
 
+    /// Has this session such a call here?
+    pub(super) fn has_call(&self, session: &str, id: &RequestId) -> bool {
+        let open = self.lock();
+        let calls = open.calls.get(session);
+        calls.is_some_and(|calls| calls.contains_key(id))
+    }
+
     /// Ends a call. `false`: there is no such call here.
     pub(super) fn cancel(&self, session: &str, id: &RequestId) -> bool {
+        self.cancel_begun(session, id, u64::MAX)
+    }
+
+    /// Ends a call that began by then; a later one only has its id. `false`: there is no such call here.
+    pub(super) fn cancel_begun(&self, session: &str, id: &RequestId, by: u64) -> bool {
         let mut open = self.lock();
         let call = open.calls.get(session).and_then(|calls| calls.get(id));
-        let call = call.cloned();
-        if let Some(call) = &call {
-            open.forget(session, id, call);
+        let Some(call) = call else {
+            return false;
+        };
+        if call.began <= by {
+            let cancelled = call.cancelled.clone();
+            open.forget(session, id, &cancelled);
+            drop(open);
+            cancelled.notify_one();
         }
-        drop(open);
-        call.inspect(|call| call.notify_one()).is_some()
+        true
     }
 
     /// Ends all calls of a session.
     pub(super) fn end_session(&self, session: &str) {
         let calls = self.lock().calls.remove(session).unwrap_or_default();
-        calls.values().for_each(|call| call.notify_one());
+        calls.values().for_each(|call| call.cancelled.notify_one());
     }
 
     /// Nobody takes in any longer what is noted for these calls, if there are none. `false`: there are some.
@@ -189,7 +211,8 @@ impl Open {
         let Some(calls) = self.calls.get_mut(session) else {
             return;
         };
-        if calls.get(id).is_some_and(|known| Arc::ptr_eq(known, call)) {
+        let same = |known: &Live| Arc::ptr_eq(&known.cancelled, call);
+        if calls.get(id).is_some_and(same) {
             calls.remove(id);
         }
         if calls.is_empty() {
@@ -203,9 +226,13 @@ impl Server {
     pub(crate) fn begin_call(&self, session: &Session, id: RequestId) -> Call {
         let older = &self.0.older;
         let cancelled = Arc::new(Notify::new());
+        let live = Live {
+            cancelled: cancelled.clone(),
+            began: self.micros(),
+        };
         let mut open = older.desk.lock();
         let calls = open.calls.entry(session.key.clone()).or_default();
-        calls.insert(id.clone(), cancelled.clone());
+        calls.insert(id.clone(), live);
         // Before this or another call has asked anything, so that no word is missed.
         let begin = older.notes.shared && !open.watched;
         let noted = begin.then(|| older.notes.changed());

@@ -6,7 +6,7 @@
 //! | | `level` | which log messages it wants |
 //! | | `uri/…` | a resource whose changes it wants to hear of |
 //! | the calls of a session | `ended` | the same, for the instances that have them |
-//! | | `cancel/…` | a call that the client no longer wants |
+//! | | `cancel/…` | a call that the client no longer wants, and since when |
 //! | an instance | `session/ask` | an answer to what it has asked, sealed |
 //!
 //! Where a store is shared, any instance reads those of a session with every request, so that none of them knows more than
@@ -19,7 +19,7 @@ use refrain_core::OpenError;
 use refrain_store::{NewNote, Room, SessionStore, StoreError};
 use refrain_wire::LogLevel;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::broadcast;
 
 pub(super) const ENDED: &str = "ended";
@@ -213,12 +213,24 @@ impl Server {
         };
         let place = format!("{CALLS}{}", session.key);
         let name = format!("{CANCEL}{id}");
-        self.carry(&place, &name, Vec::new(), room).await
+        let came = self.micros().to_be_bytes().to_vec();
+        self.carry(&place, &name, came, room).await
+    }
+
+    /// The time now, in microseconds since 1970.
+    pub(super) fn micros(&self) -> u64 {
+        let since = self.0.source.now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| since.as_micros() as u64)
     }
 }
 
 const RESULT: u8 = 0;
 const ERROR: u8 = 1;
+
+/// When a cancellation came that was carried here. `None`: whoever carried it has not said so.
+pub(super) fn came(value: &[u8]) -> Option<u64> {
+    value.try_into().ok().map(u64::from_be_bytes)
+}
 
 /// An answer that was carried here. `None`: what was sealed is none.
 pub(super) fn opened(
