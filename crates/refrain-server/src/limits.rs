@@ -53,7 +53,7 @@ pub struct ServerLimits {
     /// Bytes of such a stream that are kept. Default 1 MiB.
     pub resume_bytes: usize,
     /// Bytes of all such streams that are kept. Where there are more, those that ended go first, the oldest before the
-    /// others. Default 64 MiB.
+    /// others; what a slow client still reads of one that is gone is not counted. Default 64 MiB.
     pub resume_bytes_all: usize,
     /// Bytes of the answers of one session that wait to be carried to one other instance. Default 8 MiB.
     pub carried_bytes: usize,

@@ -188,17 +188,14 @@ impl HttpService {
         }
         let session = talk.session().clone();
         let stream = self.begin_stream(&session);
-        let mut reader = stream.read();
+        let reader = stream.read();
         tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
-        match tokio::time::timeout(PROMPT, reader.next()).await {
+        match tokio::time::timeout(PROMPT, reader.peek()).await {
             Ok(Some((Sent::Reply, reply))) => {
                 self.server.0.older.streams.forget(&stream);
                 json(reply)
             }
-            _ => {
-                reader.rewind();
-                self.stream_older(reader, session.revision, busy)
-            }
+            _ => self.stream_older(reader, session.revision, busy),
         }
     }
 
@@ -210,18 +207,13 @@ impl HttpService {
         caller: Caller,
         busy: Busy,
     ) -> Response<Body> {
-        let most = self.server.0.limits.batch;
-        let wrong = if session.revision != Revision::V2025_03_26 {
-            Some("batches are not supported in this session; send one message at a time".to_owned())
-        } else if batch.is_empty() {
-            Some("the batch is empty; send at least one message".to_owned())
-        } else if batch.len() > most {
-            Some(format!("a batch may have at most {most} messages"))
-        } else {
-            None
+        let taken = match session.revision {
+            Revision::V2025_03_26 => self.server.check_batch(batch.len()),
+            _ => Err(RpcError::invalid_request(
+                "batches are not supported in this session; send one message at a time",
+            )),
         };
-        if let Some(wrong) = wrong {
-            let error = RpcError::invalid_request(wrong);
+        if let Err(error) = taken {
             let status = StatusCode::BAD_REQUEST;
             return self.refuse(Refusal::InvalidRequest, status, None, &error);
         }
@@ -337,7 +329,8 @@ impl HttpService {
         let why = match resumed {
             Some(Ok(reader)) => return self.stream_older(reader, session.revision, busy),
             Some(Err(Lost::Elsewhere)) => {
-                let why = "another instance has the stream of this event; try again";
+                let why = "another instance has the stream of this event, or had it before it was restarted; try again, and \
+                           call again if that does not help";
                 self.server.0.metrics.request_refused(Refusal::Busy);
                 return self.busy(None, &RpcError::internal(why));
             }

@@ -1,21 +1,22 @@
 //! What other instances note for the calls of this one, taken in.
 //!
 //! What always holds: an answer is taken back from the store only after its call has it, so that none is lost between the
-//! two; one that comes twice does no harm.
+//! two; one that comes twice does no harm. A store that does not answer holds up nobody for longer than the time of a round.
 
 use super::desk::{Answer, RequestId};
 use super::listening::LOOK;
-use super::notes::{CALLS, CANCEL, ENDED, opened};
+use super::notes::{CALLS, CANCEL, ENDED, came, opened};
 use crate::server::{Inner, Server};
+use refrain_store::StoreError;
 use std::collections::HashSet;
-use std::sync::Weak;
+use std::future::Future;
+use std::sync::{Arc, Weak};
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// Takes in what is noted for the calls of a server, while it has some. There is one of these for all of them.
-pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<String>) {
-    let _watching = Watching(server.clone());
+pub(super) async fn watch(mut watching: Watching, mut noted: broadcast::Receiver<String>) {
     let mut look = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut speaks = true;
@@ -25,7 +26,7 @@ pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<St
             said = noted.recv(), if speaks => Some(said),
             _ = look.tick() => None,
         };
-        let Some(server) = server.upgrade().map(Server) else {
+        let Some(server) = watching.server.upgrade().map(Server) else {
             return;
         };
         let places = match said {
@@ -34,7 +35,10 @@ pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<St
                 speaks = false;
                 continue;
             }
-            None if server.0.older.desk.rest() => return,
+            None if server.0.older.desk.rest() => {
+                watching.rested = true;
+                return;
+            }
             None | Some(Err(RecvError::Lagged(_))) => server.places(),
         };
         if !places.is_empty() {
@@ -43,13 +47,26 @@ pub(super) async fn watch(server: Weak<Inner>, mut noted: broadcast::Receiver<St
     }
 }
 
-/// Should the store panic, the next call begins to watch anew.
-struct Watching(Weak<Inner>);
+/// Should the store panic, or the runtime end before the server, the next call begins to watch anew.
+pub(super) struct Watching {
+    server: Weak<Inner>,
+    /// Does it end because there are no calls? Then another may have begun already.
+    rested: bool,
+}
+
+impl Watching {
+    pub(super) fn new(server: &Server) -> Self {
+        Self {
+            server: Arc::downgrade(&server.0),
+            rested: false,
+        }
+    }
+}
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        if std::thread::panicking()
-            && let Some(server) = self.0.upgrade()
+        if !self.rested
+            && let Some(server) = self.server.upgrade()
         {
             server.older.desk.unwatched();
         }
@@ -65,11 +82,16 @@ impl Server {
         calls.chain([older.mailbox()]).collect()
     }
 
-    /// Those among the places of which there was word that this instance has calls for.
+    /// Those among the places of which there was word that this instance has calls for; all, if a word was missed.
     fn concerned(&self, first: String, noted: &mut broadcast::Receiver<String>) -> Vec<String> {
-        let waiting = noted.len();
-        let more = (0..waiting).map_while(|_| noted.try_recv().ok());
-        let said: HashSet<String> = [first].into_iter().chain(more).collect();
+        let mut said = HashSet::from([first]);
+        for _ in 0..noted.len() {
+            match noted.try_recv() {
+                Ok(place) => said.insert(place),
+                Err(TryRecvError::Lagged(_)) => return self.places(),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            };
+        }
         let older = &self.0.older;
         let mailbox = older.mailbox();
         let concerns = |place: &String| match place.strip_prefix(CALLS) {
@@ -82,7 +104,7 @@ impl Server {
     /// Takes in what is noted in these places.
     async fn take_in(&self, places: &[String]) {
         let older = &self.0.older;
-        let names = match older.notes.store.note_names(places).await {
+        let names = match self.in_time(older.notes.store.note_names(places)).await {
             Ok(names) => names,
             Err(error) => {
                 tracing::warn!(%error, "what other instances have noted could not be looked up");
@@ -92,29 +114,65 @@ impl Server {
         let mut done = Vec::new();
         for (place, name) in names {
             let taken = match place.strip_prefix(CALLS) {
-                Some(session) => self.take_in_end(session, &name),
+                Some(session) => self.take_in_end(&place, session, &name).await,
                 None => self.take_in_answer(&place, &name).await,
             };
             if taken {
                 done.push((place, name));
             }
         }
-        for (place, name) in done {
-            if let Err(error) = older.notes.store.take_note(&place, &name).await {
-                tracing::debug!(%error, "a note that was taken in stays until its time is over");
+        let taking_back = async {
+            for (place, name) in done {
+                if let Err(error) = older.notes.store.take_note(&place, &name).await {
+                    tracing::debug!(%error, "a note that was taken in stays until its time is over");
+                }
             }
+            Ok(())
+        };
+        if let Err(error) = self.in_time(taking_back).await {
+            tracing::warn!(%error, "notes that were taken in stay until they are looked at again");
         }
     }
 
+    /// What the store says, if it says so within the time of a round.
+    async fn in_time<T>(
+        &self,
+        doing: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let time = self.0.limits.round_time;
+        let done = tokio::time::timeout(time, doing).await;
+        done.unwrap_or_else(|_| {
+            let late = format!("it did not answer within {time:?}");
+            Err(StoreError::Unavailable(late))
+        })
+    }
+
     /// Ends the calls that a note is about. `true`: nobody else needs it.
-    fn take_in_end(&self, session: &str, name: &str) -> bool {
-        let desk = &self.0.older.desk;
+    async fn take_in_end(&self, place: &str, session: &str, name: &str) -> bool {
+        let older = &self.0.older;
         if name == ENDED {
-            desk.end_session(session);
+            older.desk.end_session(session);
             return false;
         }
-        let call = name.strip_prefix(CANCEL).map(RequestId::of_text);
-        call.is_some_and(|call| desk.cancel(session, &call))
+        let Some(call) = name.strip_prefix(CANCEL).map(RequestId::of_text) else {
+            return false;
+        };
+        if !older.desk.has_call(session, &call) {
+            return false;
+        }
+        // The call it was meant for may be long over, and this be another with its id.
+        let reading = older.notes.store.note_value(place, name);
+        match self.in_time(reading).await {
+            Ok(Some(value)) => {
+                let by = came(&value).unwrap_or(u64::MAX);
+                older.desk.cancel_begun(session, &call, by)
+            }
+            Ok(None) => false,
+            Err(error) => {
+                tracing::warn!(%error, "a cancellation could not be taken in");
+                false
+            }
+        }
     }
 
     /// Gives an answer to the call that has asked. `true`: the note is no longer needed.
@@ -126,7 +184,8 @@ impl Server {
         if !older.desk.is_open(session, ask) {
             return true;
         }
-        let sealed = match older.notes.store.note_value(place, name).await {
+        let reading = older.notes.store.note_value(place, name);
+        let sealed = match self.in_time(reading).await {
             Ok(Some(sealed)) => sealed,
             Ok(None) => return false,
             Err(error) => {
@@ -147,5 +206,27 @@ impl Server {
             tracing::debug!(session, "an answer was carried here by the store");
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refrain_store::MemoryStore;
+
+    #[test]
+    fn whoever_missed_a_word_looks_everywhere() {
+        let builder = Server::builder("older", "1").sessions(Arc::new(MemoryStore::new()));
+        let server = builder.build().expect("a usable server");
+        let (said, mut noted) = broadcast::channel(4);
+        let mut concerned = |words: usize| {
+            for word in 0..words {
+                said.send(format!("of another {word}"))
+                    .expect("it is heard");
+            }
+            server.concerned("of another".to_owned(), &mut noted)
+        };
+        assert!(concerned(4).is_empty());
+        assert_eq!(concerned(5), server.places());
     }
 }

@@ -1,7 +1,7 @@
 //! The calls that are live here, and where their answers go.
 
 use super::Session;
-use super::carried::watch;
+use super::carried::{Watching, watch};
 use crate::live::LiveAnswer;
 use crate::server::Server;
 use std::collections::HashMap;
@@ -66,9 +66,15 @@ struct Open {
     /// What is asked, by the id of the request that asks it.
     asks: HashMap<String, Asked>,
     /// By session and by the id of their request.
-    calls: HashMap<Arc<str>, HashMap<RequestId, Arc<Notify>>>,
+    calls: HashMap<Arc<str>, HashMap<RequestId, Live>>,
     /// Does somebody take in what other instances note for these calls?
     watched: bool,
+}
+
+struct Live {
+    cancelled: Arc<Notify>,
+    /// When, in microseconds since 1970.
+    began: u64,
 }
 
 struct Asked {
@@ -146,22 +152,38 @@ impl Desk {
         self.lock().calls.contains_key(session)
     }
 
+    /// Has this session such a call here?
+    pub(super) fn has_call(&self, session: &str, id: &RequestId) -> bool {
+        let open = self.lock();
+        let calls = open.calls.get(session);
+        calls.is_some_and(|calls| calls.contains_key(id))
+    }
+
     /// Ends a call. `false`: there is no such call here.
     pub(super) fn cancel(&self, session: &str, id: &RequestId) -> bool {
+        self.cancel_begun(session, id, u64::MAX)
+    }
+
+    /// Ends a call that began by then; a later one only has its id. `false`: there is no such call here.
+    pub(super) fn cancel_begun(&self, session: &str, id: &RequestId, by: u64) -> bool {
         let mut open = self.lock();
         let call = open.calls.get(session).and_then(|calls| calls.get(id));
-        let call = call.cloned();
-        if let Some(call) = &call {
-            open.forget(session, id, call);
+        let Some(call) = call else {
+            return false;
+        };
+        if call.began <= by {
+            let cancelled = call.cancelled.clone();
+            open.forget(session, id, &cancelled);
+            drop(open);
+            cancelled.notify_one();
         }
-        drop(open);
-        call.inspect(|call| call.notify_one()).is_some()
+        true
     }
 
     /// Ends all calls of a session.
     pub(super) fn end_session(&self, session: &str) {
         let calls = self.lock().calls.remove(session).unwrap_or_default();
-        calls.values().for_each(|call| call.notify_one());
+        calls.values().for_each(|call| call.cancelled.notify_one());
     }
 
     /// Nobody takes in any longer what is noted for these calls, if there are none. `false`: there are some.
@@ -189,7 +211,8 @@ impl Open {
         let Some(calls) = self.calls.get_mut(session) else {
             return;
         };
-        if calls.get(id).is_some_and(|known| Arc::ptr_eq(known, call)) {
+        let same = |known: &Live| Arc::ptr_eq(&known.cancelled, call);
+        if calls.get(id).is_some_and(same) {
             calls.remove(id);
         }
         if calls.is_empty() {
@@ -203,16 +226,20 @@ impl Server {
     pub(crate) fn begin_call(&self, session: &Session, id: RequestId) -> Call {
         let older = &self.0.older;
         let cancelled = Arc::new(Notify::new());
+        let live = Live {
+            cancelled: cancelled.clone(),
+            began: self.micros(),
+        };
         let mut open = older.desk.lock();
         let calls = open.calls.entry(session.key.clone()).or_default();
-        calls.insert(id.clone(), cancelled.clone());
+        calls.insert(id.clone(), live);
+        // Before this or another call has asked anything, so that no word is missed.
         let begin = older.notes.shared && !open.watched;
+        let noted = begin.then(|| older.notes.changed());
         open.watched |= begin;
         drop(open);
-        if begin {
-            // Before the call has asked anything, so that no word is missed.
-            let noted = older.notes.changed();
-            tokio::spawn(watch(Arc::downgrade(&self.0), noted));
+        if let Some(noted) = noted {
+            tokio::spawn(watch(Watching::new(self), noted));
         }
         Call {
             server: self.clone(),
@@ -247,7 +274,88 @@ impl Drop for Call {
 
 #[cfg(test)]
 mod tests {
-    use super::RequestId;
+    use super::*;
+    use refrain_core::Principal;
+    use refrain_store::{MemoryStore, NewNote, SessionStore, StoreFuture};
+    use refrain_wire::decode_initialize;
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+    use std::sync::OnceLock;
+    use tokio::runtime::Runtime;
+    use tokio::sync::broadcast;
+
+    /// A store that knows who listens.
+    struct Heard {
+        store: MemoryStore,
+        said: broadcast::Sender<String>,
+        server: OnceLock<Server>,
+        /// Was each who listens there before another call could begin?
+        before: Mutex<Vec<bool>>,
+    }
+
+    impl SessionStore for Heard {
+        fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool> {
+            self.store.note(note)
+        }
+
+        fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
+            self.store.take_note(place, name)
+        }
+
+        fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+            self.store.notes(place)
+        }
+
+        fn note_names<'a>(
+            &'a self,
+            places: &'a [String],
+        ) -> StoreFuture<'a, Vec<(String, String)>> {
+            self.store.note_names(places)
+        }
+
+        fn note_value<'a>(
+            &'a self,
+            place: &'a str,
+            name: &'a str,
+        ) -> StoreFuture<'a, Option<Vec<u8>>> {
+            self.store.note_value(place, name)
+        }
+
+        fn noted(&self) -> broadcast::Receiver<String> {
+            let server = self.server.get().expect("a server");
+            let held = server.0.older.desk.open.try_lock().is_err();
+            self.before.lock().expect("a lock").push(held);
+            self.said.subscribe()
+        }
+    }
+
+    #[test]
+    fn a_server_listens_for_its_calls_on_every_runtime_it_is_on() {
+        let store = Arc::new(Heard {
+            store: MemoryStore::new(),
+            said: broadcast::Sender::new(4),
+            server: OnceLock::new(),
+            before: Mutex::default(),
+        });
+        let builder = Server::builder("older", "1").sessions(store.clone());
+        let server = builder.build().expect("a usable server");
+        assert!(store.server.set(server.clone()).is_ok());
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+        let params = to_raw_value(&params).expect("JSON");
+        let initialize = decode_initialize(Some(&params)).expect("a greeting");
+        let (session, _) = server.open_session(&initialize, &Principal::anonymous());
+        for _ in 0..3 {
+            let runtime = Runtime::new().expect("a runtime");
+            runtime.block_on(async {
+                let calls = ["1", "2"].map(|id| server.begin_call(&session, RequestId::read(id)));
+                assert_eq!(store.said.receiver_count(), 1);
+                drop(calls);
+            });
+            drop(runtime);
+            assert_eq!(store.said.receiver_count(), 0);
+        }
+        assert_eq!(*store.before.lock().expect("a lock"), [true; 3]);
+    }
 
     #[test]
     fn an_id_is_a_text_or_a_number() {

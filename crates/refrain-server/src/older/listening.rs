@@ -23,6 +23,8 @@ pub(crate) struct Listening {
     subscription: Subscription,
     /// What the subscription before it had not told yet.
     before: Option<Subscription>,
+    /// Does it wait for a place to listen for what the session wants to hear now?
+    waits: bool,
     noted: broadcast::Receiver<String>,
     look: Interval,
     /// `None`: it does not end by itself.
@@ -43,10 +45,11 @@ impl Listening {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self {
             // Before the notes are looked at again, so that no word is missed.
-            noted: server.0.older.notes.changed(),
+            noted: server.0.older.notes.changed_with(session),
             subscription: subscribe(server, &known.uris, &caller)?,
             uris: known.uris.clone(),
             before: None,
+            waits: false,
             look,
             ends: Instant::now().checked_add(session.left(server)),
             speaks: true,
@@ -101,8 +104,14 @@ impl Listening {
             Ok(new) => {
                 self.before = Some(std::mem::replace(&mut self.subscription, new));
                 self.uris = known.uris;
+                self.waits = false;
             }
-            Err(_) => tracing::warn!("a session wants to hear of more, and there is no place"),
+            // It is tried again with every look.
+            Err(_) if self.waits => {}
+            Err(_) => {
+                tracing::warn!("a session wants to hear of something else, and waits for a place");
+                self.waits = true;
+            }
         }
         Some(())
     }
@@ -142,4 +151,74 @@ fn older(change: refrain_wire::Change<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     write_older_change(&mut out, change);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Scopes;
+    use crate::limits::ServerLimits;
+    use refrain_core::Principal;
+    use refrain_wire::decode_initialize;
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tracing::{Event, Level, Subscriber};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+    /// Counts warnings.
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl<S: Subscriber> Layer<S> for Warnings {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            if *event.metadata().level() == Level::WARN {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_a_place_is_named_once_and_gets_it() {
+        let limits = ServerLimits {
+            subscriptions: 2,
+            ..ServerLimits::default()
+        };
+        let builder = Server::builder("older", "1").limits(limits);
+        let server = builder.build().expect("a usable server");
+        let warnings = Warnings::default();
+        let registry = tracing_subscriber::registry().with(warnings.clone());
+        let _guard = tracing::subscriber::set_default(registry);
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+        let params = to_raw_value(&params).expect("JSON");
+        let initialize = decode_initialize(Some(&params)).expect("a greeting");
+        let (session, _) = server.open_session(&initialize, &Principal::anonymous());
+        let caller = Caller {
+            principal: Principal::anonymous(),
+            scopes: Scopes::everything(),
+            expires: None,
+        };
+        let known = Known::default();
+        let mut listening =
+            Listening::new(&server, &session, &known, caller.clone()).expect("a place");
+        let stranger = subscribe(&server, &[], &caller).expect("a place");
+        assert!(
+            server
+                .note_uri(&session, "notes://today")
+                .await
+                .expect("a store")
+        );
+        // It is looked many times; the time is not real.
+        let looked = tokio::time::timeout(10 * LOOK, listening.next()).await;
+        assert!(looked.is_err(), "there is nothing to tell");
+        assert_eq!(warnings.0.load(Ordering::Relaxed), 1);
+        drop(stranger);
+        let looked = tokio::time::timeout(2 * LOOK, listening.next()).await;
+        assert!(looked.is_err(), "there is nothing to tell");
+        server.resource_updated("notes://today");
+        let told = tokio::time::timeout(LOOK, listening.next()).await;
+        let told = told.expect("it listens").expect("news");
+        assert!(String::from_utf8_lossy(&told).contains("notes://today"));
+    }
 }

@@ -6,11 +6,11 @@
 //! | | `level` | which log messages it wants |
 //! | | `uri/…` | a resource whose changes it wants to hear of |
 //! | the calls of a session | `ended` | the same, for the instances that have them |
-//! | | `cancel/…` | a call that the client no longer wants |
+//! | | `cancel/…` | a call that the client no longer wants, and since when |
 //! | an instance | `session/ask` | an answer to what it has asked, sealed |
 //!
 //! Where a store is shared, any instance reads those of a session with every request, so that none of them knows more than
-//! the others. They are few and small; what is for the instance that has a call is elsewhere, and read only there.
+//! the others. Those of a process stay in its memory. They are few and small; what is for the instance that has a call is elsewhere, and read only there.
 
 use super::desk::Answer;
 use super::{RequestId, Session};
@@ -19,7 +19,7 @@ use refrain_core::OpenError;
 use refrain_store::{NewNote, Room, SessionStore, StoreError};
 use refrain_wire::LogLevel;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::broadcast;
 
 pub(super) const ENDED: &str = "ended";
@@ -75,12 +75,26 @@ impl Notes {
 
     /// What is noted of a session.
     pub(crate) async fn read(&self, session: &Session) -> Result<Known, StoreError> {
-        self.store.notes(&session.key).await.map(Known::read)
+        let store = self.store_of(session);
+        store.notes(&session.key).await.map(Known::read)
     }
 
-    /// Places where something was noted, or taken back.
-    pub(crate) fn changed(&self) -> broadcast::Receiver<String> {
+    /// Where a session has its notes.
+    fn store_of<'a>(&'a self, session: &'a Session) -> &'a dyn SessionStore {
+        match &session.own {
+            Some(own) => own,
+            None => &*self.store,
+        }
+    }
+
+    /// Places where something was noted for calls, or taken back.
+    pub(super) fn changed(&self) -> broadcast::Receiver<String> {
         self.store.noted()
+    }
+
+    /// Places where something was noted of sessions, this one among them.
+    pub(super) fn changed_with(&self, session: &Session) -> broadcast::Receiver<String> {
+        self.store_of(session).noted()
     }
 }
 
@@ -101,7 +115,7 @@ impl Server {
             keep: session.left(self),
             room,
         };
-        self.0.older.notes.store.note(note).await
+        self.0.older.notes.store_of(session).note(note).await
     }
 
     pub(crate) async fn note_level(
@@ -125,7 +139,7 @@ impl Server {
     }
 
     pub(crate) async fn forget_uri(&self, session: &Session, uri: &str) -> Result<(), StoreError> {
-        let store = &self.0.older.notes.store;
+        let store = self.0.older.notes.store_of(session);
         let name = format!("{URI}{uri}");
         store.take_note(&session.key, &name).await.map(|_| ())
     }
@@ -199,12 +213,24 @@ impl Server {
         };
         let place = format!("{CALLS}{}", session.key);
         let name = format!("{CANCEL}{id}");
-        self.carry(&place, &name, Vec::new(), room).await
+        let came = self.micros().to_be_bytes().to_vec();
+        self.carry(&place, &name, came, room).await
+    }
+
+    /// The time now, in microseconds since 1970.
+    pub(super) fn micros(&self) -> u64 {
+        let since = self.0.source.now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| since.as_micros() as u64)
     }
 }
 
 const RESULT: u8 = 0;
 const ERROR: u8 = 1;
+
+/// When a cancellation came that was carried here. `None`: whoever carried it has not said so.
+pub(super) fn came(value: &[u8]) -> Option<u64> {
+    value.try_into().ok().map(u64::from_be_bytes)
+}
 
 /// An answer that was carried here. `None`: what was sealed is none.
 pub(super) fn opened(

@@ -105,6 +105,20 @@ impl Server {
         }
     }
 
+    /// May a batch have so many messages?
+    pub(crate) fn check_batch(&self, messages: usize) -> Result<(), RpcError> {
+        let most = self.0.limits.batch;
+        if messages == 0 {
+            let empty = "the batch is empty; send at least one message";
+            return Err(RpcError::invalid_request(empty));
+        }
+        if messages > most {
+            let many = format!("a batch may have at most {most} messages");
+            return Err(RpcError::invalid_request(many));
+        }
+        Ok(())
+    }
+
     /// Takes in an answer, or has it carried to where it belongs.
     async fn answered_older(&self, session: &Session, response: Response<'_>) -> Received<'static> {
         let RequestId::Text(ask) = RequestId::read(response.id.as_json()) else {

@@ -10,6 +10,7 @@ use crate::server::Server;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use refrain_core::{OpenError, Principal};
+use refrain_store::MemoryStore;
 use refrain_wire::{Agreed, Capabilities, Initialize, LogLevel, Revision};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const LONGEST: usize = 256;
 const LEVEL: LogLevel = LogLevel::Info;
 
 /// A session of an older client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Session {
     /// What it is called in stores and in memory. It says nothing about the id.
     pub(crate) key: Arc<str>,
@@ -30,6 +31,8 @@ pub(crate) struct Session {
     capabilities: Capabilities,
     /// When it ends, in seconds since 1970. That of a process ends with it.
     expires: u64,
+    /// Where that of a process has what is noted of it: nobody else can speak in it, and nothing is left of it at its end.
+    pub(super) own: Option<MemoryStore>,
 }
 
 impl Session {
@@ -79,6 +82,7 @@ impl Session {
                 tasks: false,
             },
             expires: u64::from_be_bytes(content[3..11].try_into().ok()?),
+            own: None,
         })
     }
 }
@@ -115,7 +119,11 @@ impl Server {
 
     /// Opens the session of a process, which lasts as long as that does.
     pub(crate) fn open_process_session(&self, initialize: &Initialize) -> Session {
-        self.new_session(initialize, u64::MAX).0
+        let own = MemoryStore::with_source(self.0.source.clone());
+        Session {
+            own: Some(own),
+            ..self.new_session(initialize, u64::MAX).0
+        }
     }
 
     fn new_session(&self, initialize: &Initialize, expires: u64) -> (Session, [u8; 16]) {
@@ -126,6 +134,7 @@ impl Server {
             revision: initialize.revision,
             capabilities: initialize.capabilities,
             expires,
+            own: None,
         };
         (session, key)
     }
@@ -184,10 +193,13 @@ mod tests {
                     tasks: false,
                 },
                 expires: 1_234_567_890_123,
+                own: None,
             };
             let encoded = session.encode(key);
-            assert_eq!(Session::decode(&encoded), Some(session));
-            assert_eq!(Session::decode(&encoded[1..]), None);
+            let decoded = Session::decode(&encoded).expect("a session");
+            let parts = |s: Session| (s.key, s.revision, s.capabilities, s.expires);
+            assert_eq!(parts(decoded), parts(session));
+            assert!(Session::decode(&encoded[1..]).is_none());
         }
     }
 

@@ -9,9 +9,10 @@ use crate::server::Server;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -69,7 +70,7 @@ impl fmt::Display for EventId {
 /// Why a stream cannot be taken up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// Another instance has it.
+    /// Another instance has it, or had it: an instance that is restarted is another.
     Elsewhere,
     /// It is over, or never was, or what came after this event is no longer there.
     Gone,
@@ -214,7 +215,7 @@ struct State {
     last: u64,
     /// The place of the last event that was thrown away, notes aside.
     lost: u64,
-    /// The place of the last event that a reader took.
+    /// The place of the last event that the present reader took, or had before it came back.
     taken: u64,
     over: bool,
     /// Can nobody come back to it?
@@ -314,23 +315,22 @@ impl Stream {
 
     /// Reads from the beginning.
     pub(crate) fn read(self: &Arc<Self>) -> Reader {
-        self.attach(0)
+        self.attach(self.lock(), 0)
     }
 
     fn read_after(self: &Arc<Self>, place: u64) -> Result<Reader, Lost> {
         let state = self.lock();
-        let lost = state.lost > place || place > state.last;
-        drop(state);
-        match lost {
+        match state.lost > place || place > state.last {
             true => Err(Lost::Gone),
-            false => Ok(self.attach(place)),
+            false => Ok(self.attach(state, place)),
         }
     }
 
-    fn attach(self: &Arc<Self>, place: u64) -> Reader {
-        let mut state = self.lock();
+    fn attach(self: &Arc<Self>, mut state: MutexGuard<'_, State>, place: u64) -> Reader {
         state.readers += 1;
         state.attached = true;
+        // Whatever another has read before, this one has not been given what comes after.
+        state.taken = place;
         let number = state.readers;
         // The reader before this one finds that it is no longer the one.
         wake(state);
@@ -413,17 +413,24 @@ impl Reader {
     /// The next message, and what it is. `None`: there is no more, or another reads now.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Sent, Bytes)>> {
         let mut state = self.stream.lock();
-        if state.readers != self.number {
+        let next = ready!(self.poll_in(&mut state, cx));
+        Poll::Ready(next.map(|(place, sent, message)| {
+            self.place = place;
+            state.taken = place;
+            drop(state);
+            self.stream.changed.notify_waiters();
+            (sent, message)
+        }))
+    }
+
+    fn poll_in(&self, state: &mut State, cx: &mut Context<'_>) -> Poll<Option<(u64, Sent, Bytes)>> {
+        // A stream with a hole in it ends, so that its client comes back and is told so.
+        if state.readers != self.number || state.lost > self.place {
             return Poll::Ready(None);
         }
         let next = state.events.iter().find(|event| event.place > self.place);
-        let next = next.map(|event| (event.place, event.sent, event.message.clone()));
-        if let Some((place, sent, message)) = next {
-            self.place = place;
-            state.taken = state.taken.max(place);
-            drop(state);
-            self.stream.changed.notify_waiters();
-            return Poll::Ready(Some((sent, message)));
+        if let Some(event) = next {
+            return Poll::Ready(Some((event.place, event.sent, event.message.clone())));
         }
         if state.over {
             return Poll::Ready(None);
@@ -432,14 +439,10 @@ impl Reader {
         Poll::Pending
     }
 
-    /// The next message, and what it is.
-    pub(crate) async fn next(&mut self) -> Option<(Sent, Bytes)> {
-        std::future::poll_fn(|cx| self.poll_next(cx)).await
-    }
-
-    /// Begins again from the first message.
-    pub(crate) fn rewind(&mut self) {
-        self.place = 0;
+    /// The next message, and what it is. It stays the next one.
+    pub(crate) async fn peek(&self) -> Option<(Sent, Bytes)> {
+        let next = poll_fn(|cx| self.poll_in(&mut self.stream.lock(), cx)).await;
+        next.map(|(_, sent, message)| (sent, message))
     }
 }
 
@@ -455,154 +458,4 @@ impl Drop for Reader {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limits::ServerLimits;
-    use refrain_core::Principal;
-    use refrain_wire::decode_initialize;
-    use serde_json::json;
-    use serde_json::value::to_raw_value;
-
-    fn session(server: &Server) -> Session {
-        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
-        let params = to_raw_value(&params).expect("JSON");
-        let initialize = decode_initialize(Some(&params)).expect("a greeting");
-        server.open_session(&initialize, &Principal::anonymous()).0
-    }
-
-    fn server(limits: ServerLimits) -> Server {
-        let builder = Server::builder("older", "1").limits(limits);
-        builder.build().expect("a usable server")
-    }
-
-    fn read_all(mut reader: Reader) -> Vec<(Sent, usize)> {
-        let mut cx = Context::from_waker(Waker::noop());
-        let next = || match reader.poll_next(&mut cx) {
-            Poll::Ready(next) => next.map(|(sent, message)| (sent, message.len())),
-            Poll::Pending => None,
-        };
-        std::iter::from_fn(next).collect()
-    }
-
-    fn after(stream: &Stream, place: u64) -> EventId {
-        EventId {
-            instance: stream.instance.clone(),
-            stream: stream.number,
-            place,
-        }
-    }
-
-    #[test]
-    fn a_talkative_call_keeps_its_reply_within_reach() {
-        let server = server(ServerLimits::default());
-        let (streams, session) = (&server.0.older.streams, session(&server));
-        let stream = streams.begin(&session, 300);
-        streams.push(&stream, Sent::Ask, vec![0; 10]);
-        for _ in 0..20 {
-            streams.push(&stream, Sent::Note, vec![0; 100]);
-        }
-        streams.push(&stream, Sent::Reply, vec![0; 50]);
-        // Nobody has read any of it.
-        let reader = streams
-            .resume(&session, &after(&stream, 0))
-            .expect("it is there");
-        let read = [
-            (Sent::Ask, 10),
-            (Sent::Note, 100),
-            (Sent::Note, 100),
-            (Sent::Reply, 50),
-        ];
-        assert_eq!(read_all(reader), read);
-        // What was read is thrown away first, and an ask that is no longer there is lost.
-        streams.push(&stream, Sent::Note, vec![0; 250]);
-        assert_eq!(
-            streams
-                .resume(&session, &after(&stream, 0))
-                .map(read_all)
-                .err(),
-            Some(Lost::Gone)
-        );
-        let reader = streams
-            .resume(&session, &after(&stream, 22))
-            .expect("it is there");
-        assert_eq!(read_all(reader), [(Sent::Note, 250)]);
-    }
-
-    #[test]
-    fn the_oldest_streams_that_are_over_make_room_for_others() {
-        let limits = ServerLimits {
-            resume_bytes_all: 1000,
-            ..ServerLimits::default()
-        };
-        let server = server(limits);
-        let (streams, session) = (&server.0.older.streams, session(&server));
-        let begin = || {
-            let stream = streams.begin(&session, usize::MAX);
-            streams.push(&stream, Sent::Reply, vec![0; 300]);
-            stream
-        };
-        let all = [begin(), begin(), begin()];
-        streams.finish(&all[1]);
-        streams.finish(&all[0]);
-        let reads = |stream: &Stream| streams.resume(&session, &after(stream, 0)).is_ok();
-        assert_eq!(all.each_ref().map(|stream| reads(stream)), [true; 3]);
-        let more = begin();
-        assert_eq!(
-            all.each_ref().map(|stream| reads(stream)),
-            [false, true, true]
-        );
-        // Of those that go on, the one that says more does without its notes.
-        streams.push(&more, Sent::Note, vec![0; 500]);
-        assert_eq!(
-            all.each_ref().map(|stream| reads(stream)),
-            [false, false, true]
-        );
-        let reader = streams
-            .resume(&session, &after(&more, 0))
-            .expect("it is there");
-        assert_eq!(read_all(reader), [(Sent::Reply, 300)]);
-        for stream in [&all[2], &more] {
-            streams.forget(stream);
-        }
-        assert_eq!(streams.kept.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn there_are_only_so_many_streams() {
-        let server = server(ServerLimits::default());
-        let (streams, session) = (&server.0.older.streams, session(&server));
-        let all: Vec<_> = (0..STREAMS + 2)
-            .map(|_| streams.begin(&session, 1))
-            .collect();
-        for stream in &all {
-            streams.finish(stream);
-        }
-        let there = streams.lock().streams.len();
-        assert_eq!(there, STREAMS);
-        assert!(streams.resume(&session, &after(&all[1], 0)).is_err());
-        assert!(streams.resume(&session, &after(&all[2], 0)).is_ok());
-    }
-
-    #[tokio::test]
-    async fn nothing_is_left_of_a_stream_that_is_forgotten() {
-        let limits = ServerLimits {
-            resume_time: Duration::from_secs(3600),
-            ..ServerLimits::default()
-        };
-        let server = server(limits);
-        let session = session(&server);
-        let stream = server.0.older.streams.begin(&session, 100);
-        let left = Arc::downgrade(&stream);
-        let ending = {
-            let (server, stream) = (server.clone(), stream.clone());
-            tokio::spawn(async move { server.end_stream(&stream).await })
-        };
-        tokio::task::yield_now().await;
-        assert!(!ending.is_finished());
-        server.0.older.streams.forget(&stream);
-        drop(stream);
-        let ended = tokio::time::timeout(Duration::from_secs(60), ending).await;
-        ended.expect("it ends at once").expect("it does not panic");
-        assert!(left.upgrade().is_none());
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ use refrain_wire::{
     Draft, Empty, Id, Message, Reply, Revision, RpcError, decode_initialize, is_modern, parse,
     split_batch, write_older_error, write_older_reply,
 };
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 /// What became of a line.
@@ -106,21 +107,11 @@ impl Opened {
         out: &Out,
     ) -> Line {
         let batch = split_batch(bytes).filter(|_| session.revision == Revision::V2025_03_26);
-        let most = server.limits().batch;
         let error = match batch {
-            Some(batch) if batch.is_empty() => {
-                RpcError::invalid_request("the batch is empty; send at least one message")
-            }
-            Some(batch) if batch.len() > most => {
-                RpcError::invalid_request(format!("a batch may have at most {most} messages"))
-            }
-            Some(batch) if batch.iter().any(|raw| raw.get().starts_with('[')) => {
-                RpcError::invalid_request("a batch has messages in it, and no other batches")
-            }
-            Some(batch) => {
-                let messages = batch.iter().map(|raw| raw.get().as_bytes().to_vec());
-                return Line::Batch(messages.collect());
-            }
+            Some(batch) => match server.check_batch(batch.len()) {
+                Ok(()) => return take_apart(session, &batch, out).await,
+                Err(error) => error,
+            },
             None => {
                 let (known, caller) = (Known::default(), everything());
                 let received = server.receive_older(session, &known, bytes, caller).await;
@@ -130,12 +121,31 @@ impl Opened {
                 }
             }
         };
-        let mut message = Vec::new();
-        write_older_error(&mut message, None, &error);
-        record::sent_older(session.revision, "", &message);
-        out.send(message).await;
+        refuse(session, &error, out).await;
         Line::Done
     }
+}
+
+/// Takes a batch apart. What is itself one is refused, and spoils no other.
+async fn take_apart(session: &Session, batch: &[&RawValue], out: &Out) -> Line {
+    let mut messages = Vec::with_capacity(batch.len());
+    for message in batch {
+        if message.get().starts_with('[') {
+            let nested = "a batch has messages in it, and no other batches";
+            refuse(session, &RpcError::invalid_request(nested), out).await;
+        } else {
+            messages.push(message.get().as_bytes().to_vec());
+        }
+    }
+    Line::Batch(messages)
+}
+
+/// Says what is wrong with a message that has no id to name it by.
+async fn refuse(session: &Session, error: &RpcError, out: &Out) {
+    let mut message = Vec::new();
+    write_older_error(&mut message, None, error);
+    record::sent_older(session.revision, "", &message);
+    out.send(message).await;
 }
 
 /// What is noted of a session.

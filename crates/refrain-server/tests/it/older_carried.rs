@@ -1,7 +1,7 @@
 //! What one instance carries to another for older clients, by the store that they share.
 
 use crate::support::older::{Session, call, filled_in, request};
-use crate::support::{Instance, Request, greet, names, start, within};
+use crate::support::{Clock, Instance, Request, greet, names, start, within};
 use refrain_core::{KeyRing, SystemSource};
 use refrain_server::{Server, ServerLimits, Tool};
 use refrain_store::{MemoryStore, NewNote, SessionStore, StoreError, StoreFuture};
@@ -158,8 +158,15 @@ async fn words_of_other_sessions_hold_nothing_up() {
 async fn an_answer_has_arrived_before_its_note_is_taken_back() {
     for taking in [Taking::Fails, Taking::Hangs] {
         let store = Odd::silent(taking);
-        let [one, other] = two(&store, &ServerLimits::default()).await;
-        answered_elsewhere(&one, &other).await;
+        let limits = ServerLimits {
+            round_time: Duration::from_secs(1),
+            ..ServerLimits::default()
+        };
+        let [one, other] = two(&store, &limits).await;
+        // The second arrives, whatever became of the first one's note.
+        for _ in 0..2 {
+            answered_elsewhere(&one, &other).await;
+        }
     }
 }
 
@@ -324,6 +331,38 @@ async fn only_calls_that_can_be_are_cancelled_elsewhere() {
     assert_eq!(store.kept(), before);
     assert_eq!(session.post(&cancel(json!("x"))).await.status, 202);
     assert_eq!(store.kept(), before + 1);
+}
+
+#[tokio::test]
+async fn a_call_outlives_the_cancellation_of_one_before_that_had_its_id() {
+    let store = Arc::new(MemoryStore::new());
+    let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
+    let builder = || {
+        let builder = Server::builder("older", "1").keys(keys.clone());
+        let builder = builder.source(clock.clone()).sessions(store.clone());
+        builder.tool(Tool::new("greet", greet))
+    };
+    let (one, other) = (start(builder()).await, start(builder()).await);
+    let session = Session::open(&one).await;
+    let cancel = |id: u32| {
+        let params = json!({"requestId": id});
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+    };
+    for instance in [&one, &other] {
+        let cancelled = session.at(instance).post(&cancel(1)).await;
+        assert_eq!(cancelled.status, 202);
+    }
+    clock.forward(1);
+    let mut first = session.stream(&call(1, "greet", json!({}))).await;
+    let asked = first.next().await;
+    let mut second = session.stream(&call(2, "greet", json!({}))).await;
+    second.next().await;
+    assert_eq!(session.at(&other).post(&cancel(2)).await.status, 202);
+    // What was noted of the first has been looked at by then.
+    assert!(second.rest().await.is_empty());
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    let reply = first.next().await;
+    assert_eq!(reply["result"]["content"][0]["text"], "Hello, Ann!");
 }
 
 #[tokio::test]

@@ -5,10 +5,13 @@ use crate::support::{
     Clock, Guard, Login, Request, Signals, echo, greet, names, signals, text, within,
 };
 use refrain_core::{Cx, Result};
-use refrain_server::{Changes, Resource, Server, State, Tool, serve_stdio};
+use refrain_server::{Changes, Resource, Server, ServerBuilder, State, Tool, serve_stdio};
+use refrain_store::{NewNote, Room, SessionStore, SqliteStore};
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{
     AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf, duplex,
     split,
@@ -42,9 +45,12 @@ fn client() -> Client {
 }
 
 fn client_at(clock: Arc<Clock>) -> Client {
+    client_of(Server::builder("older", "1").source(clock))
+}
+
+fn client_of(builder: ServerBuilder) -> Client {
     let (signals, heard) = signals();
-    let server = Server::builder("older", "1")
-        .source(clock)
+    let server = builder
         .state(signals)
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("logs", logs))
@@ -87,6 +93,21 @@ impl Client {
     async fn ask(&mut self, message: &Value) -> Value {
         self.send(message).await;
         self.read().await
+    }
+
+    /// What is said once this resource has changed, and the server knows that it is to say so.
+    async fn updated(&mut self, uri: &str) -> Value {
+        let told = async {
+            loop {
+                self.server.resource_updated(uri);
+                tokio::select! {
+                    line = self.output.next_line() => return line,
+                    () = tokio::time::sleep(Duration::from_millis(20)) => {}
+                }
+            }
+        };
+        let line = within("the news", told).await.expect("a line");
+        serde_json::from_str(&line.expect("news")).expect("JSON")
     }
 
     async fn open(&mut self, revision: &str) {
@@ -178,6 +199,26 @@ async fn batches_are_taken_apart() {
     let nested = json!([[request(3, "ping", json!({}))]]);
     let nested = client.ask(&nested).await;
     assert_eq!(nested["error"]["code"], -32600);
+    let ping = |id| request(id, "ping", json!({}));
+    client
+        .send(&json!([
+            ping(4),
+            [ping(5)],
+            call(6, "echo", json!({"text": "x"}))
+        ]))
+        .await;
+    let mut replies = Vec::new();
+    for _ in 0..3 {
+        replies.push(client.read().await);
+    }
+    let answered = |id: u64| replies.iter().any(|reply| reply["id"] == id);
+    assert_eq!([4, 5, 6].map(answered), [true, false, true]);
+    let nested = |reply: &Value| reply["error"]["message"].as_str().map(str::to_owned);
+    let nested = replies.iter().find_map(nested).expect("an error");
+    names(&nested, &["no other batches"]);
+    let many = Value::from(vec![ping(7); 101]);
+    let many = client.ask(&many).await;
+    names(many["error"]["message"].as_str().expect("text"), &["100"]);
     // One that cannot be taken spoils no other.
     client
         .send(&json!([7, request(3, "ping", json!({}))]))
@@ -200,6 +241,47 @@ async fn the_session_of_a_process_lasts_as_long_as_it() {
     assert_eq!(reply["id"], 2, "{reply}");
 }
 
+/// Is this text in one of the files of a directory?
+fn written(directory: &Path, text: &str) -> bool {
+    let files = std::fs::read_dir(directory).expect("a directory");
+    let mut files = files.map(|file| std::fs::read(file.expect("a file").path()).expect("bytes"));
+    files.any(|bytes| {
+        bytes
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn nothing_is_left_in_the_store_of_the_session_of_a_process() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = SqliteStore::open(directory.path().join("store.db")).await;
+    let store = Arc::new(store.expect("a store"));
+    let builder = Server::builder("older", "1").source(Clock::new());
+    let mut client = client_of(builder.sessions(store.clone()));
+    client.open("2025-11-25").await;
+    let set = request(1, "logging/setLevel", json!({"level": "error"}));
+    assert_eq!(client.ask(&set).await["result"], json!({}));
+    let subscribe = request(2, "resources/subscribe", json!({"uri": "notes://today"}));
+    assert_eq!(client.ask(&subscribe).await["result"], json!({}));
+    // Both hold.
+    let reply = client.ask(&call(3, "logs", json!({}))).await;
+    assert_eq!(reply["id"], 3, "{reply}");
+    let told = client.updated("notes://today").await;
+    assert_eq!(told["params"], json!({"uri": "notes://today"}));
+    // One that is noted there is found.
+    let note = NewNote {
+        place: "elsewhere",
+        name: "uri/notes://other",
+        value: Vec::new(),
+        keep: Duration::from_secs(3600),
+        room: Room::ANY,
+    };
+    assert!(store.note(note).await.expect("a note is kept"));
+    assert!(written(directory.path(), "uri/notes://other"));
+    assert!(!written(directory.path(), "uri/notes://today"));
+}
+
 #[tokio::test]
 async fn a_client_that_is_ready_twice_is_told_once() {
     let mut client = client();
@@ -209,7 +291,7 @@ async fn a_client_that_is_ready_twice_is_told_once() {
     assert_eq!(client.ask(&request(1, "ping", json!({}))).await["id"], 1);
     let listening = async {
         while client.server.subscriptions() == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
     within("somebody to listen", listening).await;
@@ -228,20 +310,7 @@ async fn a_session_is_told_of_changes() {
     client.open("2025-11-25").await;
     let subscribe = request(1, "resources/subscribe", json!({"uri": "notes://today"}));
     assert_eq!(client.ask(&subscribe).await["result"], json!({}));
-    let told = async {
-        loop {
-            client.server.resource_updated("notes://today");
-            tokio::select! {
-                line = client.output.next_line() => return line,
-                () = tokio::time::sleep(std::time::Duration::from_millis(20)) => {}
-            }
-        }
-    };
-    let line = within("the news", told)
-        .await
-        .expect("a line")
-        .expect("news");
-    let told: Value = serde_json::from_str(&line).expect("JSON");
+    let told = client.updated("notes://today").await;
     assert_eq!(told["params"], json!({"uri": "notes://today"}));
     let gone = Changes::new().remove_tool("greet");
     client.server.change(gone).expect("a change");

@@ -301,7 +301,7 @@ async fn a_stream_is_taken_up_again_where_it_is() {
     let refused = there.refused("GET").await;
     names(
         &refused.error(503, -32603),
-        &["another instance", "try again"],
+        &["another instance", "restarted", "try again"],
     );
     assert_eq!(refused.header("retry-after"), Some("1"));
     let rest = session.resume(&begins.id).await.rest().await;

@@ -1,0 +1,196 @@
+use super::*;
+use crate::limits::ServerLimits;
+use refrain_core::Principal;
+use refrain_wire::decode_initialize;
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
+fn session(server: &Server) -> Session {
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+    let params = to_raw_value(&params).expect("JSON");
+    let initialize = decode_initialize(Some(&params)).expect("a greeting");
+    server.open_session(&initialize, &Principal::anonymous()).0
+}
+
+fn server(limits: ServerLimits) -> Server {
+    let builder = Server::builder("older", "1").limits(limits);
+    builder.build().expect("a usable server")
+}
+
+fn read_all(mut reader: Reader) -> Vec<(Sent, usize)> {
+    let mut cx = Context::from_waker(Waker::noop());
+    let next = || match reader.poll_next(&mut cx) {
+        Poll::Ready(next) => next.map(|(sent, message)| (sent, message.len())),
+        Poll::Pending => None,
+    };
+    std::iter::from_fn(next).collect()
+}
+
+fn after(stream: &Stream, place: u64) -> EventId {
+    EventId {
+        instance: stream.instance.clone(),
+        stream: stream.number,
+        place,
+    }
+}
+
+#[test]
+fn a_talkative_call_keeps_its_reply_within_reach() {
+    let server = server(ServerLimits::default());
+    let (streams, session) = (&server.0.older.streams, session(&server));
+    let stream = streams.begin(&session, 300);
+    streams.push(&stream, Sent::Ask, vec![0; 10]);
+    for _ in 0..20 {
+        streams.push(&stream, Sent::Note, vec![0; 100]);
+    }
+    streams.push(&stream, Sent::Reply, vec![0; 50]);
+    // Nobody has read any of it.
+    let reader = streams
+        .resume(&session, &after(&stream, 0))
+        .expect("it is there");
+    let read = [
+        (Sent::Ask, 10),
+        (Sent::Note, 100),
+        (Sent::Note, 100),
+        (Sent::Reply, 50),
+    ];
+    assert_eq!(read_all(reader), read);
+    // What was read is thrown away first, and an ask that is no longer there is lost.
+    streams.push(&stream, Sent::Note, vec![0; 250]);
+    assert_eq!(
+        streams
+            .resume(&session, &after(&stream, 0))
+            .map(read_all)
+            .err(),
+        Some(Lost::Gone)
+    );
+    let reader = streams
+        .resume(&session, &after(&stream, 22))
+        .expect("it is there");
+    assert_eq!(read_all(reader), [(Sent::Note, 250)]);
+}
+
+#[tokio::test]
+async fn what_was_only_looked_at_is_not_thrown_away() {
+    // Without room for the stream, and without room for all of them.
+    for (room, all) in [(0, usize::MAX), (usize::MAX, 0)] {
+        let limits = ServerLimits {
+            resume_bytes_all: all,
+            ..ServerLimits::default()
+        };
+        let server = server(limits);
+        let (streams, session) = (&server.0.older.streams, session(&server));
+        let stream = streams.begin(&session, room);
+        let reader = stream.read();
+        streams.push(&stream, Sent::Ask, vec![0; 10]);
+        let first = reader.peek().await.expect("an ask");
+        assert_eq!((first.0, first.1.len()), (Sent::Ask, 10));
+        streams.push(&stream, Sent::Ask, vec![0; 20]);
+        streams.push(&stream, Sent::Reply, vec![0; 30]);
+        let read = [(Sent::Ask, 10), (Sent::Ask, 20), (Sent::Reply, 30)];
+        assert_eq!(read_all(reader), read);
+    }
+}
+
+#[test]
+fn whoever_comes_back_is_given_all_that_another_had_read() {
+    let asks: Vec<(Sent, usize)> = (1..=900).map(|bytes| (Sent::Ask, bytes)).collect();
+    // More events than are kept, and more bytes.
+    for (room, size, more) in [(usize::MAX, 1, EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
+        let server = server(ServerLimits::default());
+        let (streams, session) = (&server.0.older.streams, session(&server));
+        let stream = streams.begin(&session, room);
+        for (sent, bytes) in &asks {
+            streams.push(&stream, *sent, vec![0; *bytes]);
+        }
+        assert_eq!(read_all(stream.read()), asks);
+        let again = streams.resume(&session, &after(&stream, 3));
+        let again = again.expect("it is there");
+        for _ in 0..more {
+            streams.push(&stream, Sent::Note, vec![0; size]);
+        }
+        streams.push(&stream, Sent::Reply, vec![0; 50]);
+        let mut read = read_all(again);
+        read.retain(|(sent, _)| *sent != Sent::Note);
+        assert_eq!(read.pop(), Some((Sent::Reply, 50)));
+        assert_eq!(read, asks[3..]);
+    }
+}
+
+#[test]
+fn the_oldest_streams_that_are_over_make_room_for_others() {
+    let limits = ServerLimits {
+        resume_bytes_all: 1000,
+        ..ServerLimits::default()
+    };
+    let server = server(limits);
+    let (streams, session) = (&server.0.older.streams, session(&server));
+    let begin = || {
+        let stream = streams.begin(&session, usize::MAX);
+        streams.push(&stream, Sent::Reply, vec![0; 300]);
+        stream
+    };
+    let all = [begin(), begin(), begin()];
+    streams.finish(&all[1]);
+    streams.finish(&all[0]);
+    let reads = |stream: &Stream| streams.resume(&session, &after(stream, 0)).is_ok();
+    assert_eq!(all.each_ref().map(|stream| reads(stream)), [true; 3]);
+    let more = begin();
+    assert_eq!(
+        all.each_ref().map(|stream| reads(stream)),
+        [false, true, true]
+    );
+    // Of those that go on, the one that says more does without its notes.
+    streams.push(&more, Sent::Note, vec![0; 500]);
+    assert_eq!(
+        all.each_ref().map(|stream| reads(stream)),
+        [false, false, true]
+    );
+    let reader = streams
+        .resume(&session, &after(&more, 0))
+        .expect("it is there");
+    assert_eq!(read_all(reader), [(Sent::Reply, 300)]);
+    for stream in [&all[2], &more] {
+        streams.forget(stream);
+    }
+    assert_eq!(streams.kept.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn there_are_only_so_many_streams() {
+    let server = server(ServerLimits::default());
+    let (streams, session) = (&server.0.older.streams, session(&server));
+    let all: Vec<_> = (0..STREAMS + 2)
+        .map(|_| streams.begin(&session, 1))
+        .collect();
+    for stream in &all {
+        streams.finish(stream);
+    }
+    let there = streams.lock().streams.len();
+    assert_eq!(there, STREAMS);
+    assert!(streams.resume(&session, &after(&all[1], 0)).is_err());
+    assert!(streams.resume(&session, &after(&all[2], 0)).is_ok());
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_stream_that_is_forgotten() {
+    let limits = ServerLimits {
+        resume_time: Duration::from_secs(3600),
+        ..ServerLimits::default()
+    };
+    let server = server(limits);
+    let session = session(&server);
+    let stream = server.0.older.streams.begin(&session, 100);
+    let left = Arc::downgrade(&stream);
+    let ending = {
+        let (server, stream) = (server.clone(), stream.clone());
+        tokio::spawn(async move { server.end_stream(&stream).await })
+    };
+    tokio::task::yield_now().await;
+    assert!(!ending.is_finished());
+    server.0.older.streams.forget(&stream);
+    drop(stream);
+    let ended = tokio::time::timeout(Duration::from_secs(60), ending).await;
+    ended.expect("it ends at once").expect("it does not panic");
+    assert!(left.upgrade().is_none());
+}
