@@ -2,6 +2,7 @@
 
 use super::parks::Parks;
 use super::resumed::Resumed;
+use super::single_use::Claim;
 use super::target::{Target, find};
 use super::{Round, Stage, Tally, span};
 use crate::auth::Caller;
@@ -226,10 +227,7 @@ fn try_begin(
         (Some(flow), None, Some(place))
     };
     let stage = match (&single_use, &server.0.replay_log) {
-        (Some(key), Some(log)) => {
-            let (key, log) = (key.clone(), log.clone());
-            Stage::Claim(Box::pin(async move { log.begin(&key, keep).await }))
-        }
+        (Some(key), Some(log)) => Stage::Claim(Claim::new(log, key, keep)),
         _ => Stage::Run,
     };
     let claims = matches!(stage, Stage::Claim(_));

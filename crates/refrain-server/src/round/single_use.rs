@@ -2,15 +2,62 @@
 
 use super::Round;
 use crate::server::Server;
-use refrain_core::{LogError, LogKey, Recorded};
+use refrain_core::{Keep, LogError, LogKey, Recorded, ReplayLog};
 use refrain_wire::{ErrorCode, Reply, RpcError, record_reply};
-use std::future::Future;
+use std::future::{Future, pending};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::runtime::Handle;
 
-/// Asks the replay log whether a round was run before.
-pub(super) type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
+type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
 /// Records a reply.
 pub(super) type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Asks the replay log whether a round was run before. One that is dropped before it knows is waited for all the same: what
+/// it began is taken back, because nothing was run.
+pub(super) struct Claim {
+    log: Arc<dyn ReplayLog>,
+    key: LogKey,
+    claimed: Claimed,
+    is_known: bool,
+}
+
+impl Claim {
+    pub(super) fn new(log: &Arc<dyn ReplayLog>, key: &LogKey, keep: Keep) -> Self {
+        let (begins, begun) = (log.clone(), key.clone());
+        Self {
+            log: log.clone(),
+            key: key.clone(),
+            claimed: Box::pin(async move { begins.begin(&begun, keep).await }),
+            is_known: false,
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Recorded, LogError>> {
+        let claimed = self.claimed.as_mut().poll(cx);
+        self.is_known = claimed.is_ready();
+        claimed
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Without a runtime there is nobody left to wait.
+        if !self.is_known
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let claimed = std::mem::replace(&mut self.claimed, Box::pin(pending()));
+            let (log, key) = (self.log.clone(), self.key.clone());
+            runtime.spawn(async move {
+                // What another request began is not touched.
+                if let Ok(Recorded::Fresh) = claimed.await {
+                    forget(&*log, &key).await;
+                }
+            });
+        }
+    }
+}
 
 impl Round {
     /// Records the reply of a token that may be used once.
@@ -36,11 +83,7 @@ impl Server {
             ..
         }) = reply
         {
-            return Some(Box::pin(async move {
-                if let Err(error) = log.forget(&key).await {
-                    tracing::error!(%error, "a beginning could not be taken back");
-                }
-            }));
+            return Some(Box::pin(async move { forget(&*log, &key).await }));
         }
         let recorded = record_reply(reply, &self.0.info);
         Some(Box::pin(async move {
@@ -48,6 +91,22 @@ impl Server {
                 tracing::error!(%error, "a reply could not be recorded");
             }
         }))
+    }
+
+    /// Takes the beginning of a round back that was not run. That is done whether it is waited for or not.
+    pub(super) fn take_back(&self, key: LogKey) -> Option<Kept> {
+        let log = self.0.replay_log.clone()?;
+        let forgetting = tokio::spawn(async move { forget(&*log, &key).await });
+        Some(Box::pin(async move {
+            // An error is a panic of the log, which is reported where it happens.
+            let _ = forgetting.await;
+        }))
+    }
+}
+
+async fn forget(log: &dyn ReplayLog, key: &LogKey) {
+    if let Err(error) = log.forget(key).await {
+        tracing::error!(%error, "a beginning could not be taken back");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Live tools: the handler waits in memory, and a ledger shows that nothing is done twice.
 
+mod claims;
 mod ends;
 mod limits;
 mod peers;

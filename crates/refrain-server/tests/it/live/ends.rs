@@ -243,7 +243,14 @@ async fn the_last_reply_is_kept_for_a_minute() {
 }
 
 /// A clock that can be broken.
-struct Breaking(AtomicBool);
+#[derive(Default)]
+pub(super) struct Breaking(AtomicBool);
+
+impl Breaking {
+    pub(super) fn set(&self, broken: bool) {
+        self.0.store(broken, Ordering::SeqCst);
+    }
+}
 
 impl Source for Breaking {
     fn now(&self) -> SystemTime {
@@ -259,12 +266,12 @@ impl Source for Breaking {
 #[tokio::test]
 async fn whatever_breaks_while_a_handler_is_driven_ends_the_call() {
     let ledger = Arc::<Ledger>::default();
-    let clock = Arc::new(Breaking(AtomicBool::new(false)));
+    let clock = Arc::new(Breaking::default());
     let breaks = {
         let clock = clock.clone();
         move |cx: Cx, ledger: Books| {
             // Nothing can be sealed any more, once.
-            clock.0.store(ledger.lines().is_empty(), Ordering::SeqCst);
+            clock.set(ledger.lines().is_empty());
             waits(cx, ledger)
         }
     };
@@ -273,7 +280,7 @@ async fn whatever_breaks_while_a_handler_is_driven_ends_the_call() {
     let request = first("breaks").meta("refrain/callId", json!("c-1"));
     let message = instance.send(&request).await.error(200, -32603);
     names(&message, &["Internal error"]);
-    clock.0.store(false, Ordering::SeqCst);
+    clock.set(false);
     // Nothing of it is left.
     let asks = instance.send(&request).await.reply();
     let done = instance.send(&second("breaks", &token(&asks))).await;
