@@ -79,15 +79,20 @@ async fn with_gate(ledger: &Arc<Ledger>) -> (Instance, Arc<Signals>) {
     (start(builder.limits(limits)).await, signals)
 }
 
-/// Has an instance stop that has a call at work which nobody waits for.
-async fn waits_for_the_call(mut instance: Instance, ledger: &Ledger, signals: &Signals) {
-    instance.stop();
+/// Waits until the port of an instance that stops is closed.
+async fn closed(instance: &Instance) {
     let closed = async {
         while TcpStream::connect(instance.address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
     within("the port to be closed", closed).await;
+}
+
+/// Has an instance stop that has a call at work which nobody waits for.
+async fn waits_for_the_call(mut instance: Instance, ledger: &Ledger, signals: &Signals) {
+    instance.stop();
+    closed(&instance).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!instance.has_stopped(), "there is a handler at work");
     signals.open();
@@ -117,6 +122,48 @@ async fn a_call_of_an_older_client_is_waited_for_when_its_stream_broke() {
     ledger.has("begun").await;
     drop(stream);
     waits_for_the_call(instance, &ledger, &signals).await;
+}
+
+/// Looks again and again whether it may end.
+async fn polls(cx: Cx, ledger: Books, may_end: State<Arc<AtomicBool>>) -> Result<String> {
+    ledger.write("begun");
+    while !may_end.load(Ordering::SeqCst) {
+        cx.sleep(Duration::from_millis(5)).await;
+        ledger.write("slept");
+    }
+    Ok("done".into())
+}
+
+#[tokio::test]
+async fn a_call_that_only_sleeps_has_the_drain_time() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let may_end = Arc::new(AtomicBool::new(false));
+    let limits = ServerLimits {
+        drain_grace: Duration::ZERO,
+        ..ServerLimits::default()
+    };
+    let builder = builder(&ledger, &keys)
+        .limits(limits)
+        .state(may_end.clone());
+    let mut instance = start(builder.tool(Tool::new("polls", polls).live())).await;
+    let session = Session::open(&instance).await;
+    let mut older = session.stream(&call(1, "polls", json!({}))).await;
+    ledger.has("begun").await;
+    ledger.clear();
+    let mut modern = instance.connect().await;
+    modern.send(&first("polls")).await;
+    ledger.has("begun").await;
+    instance.stop();
+    closed(&instance).await;
+    for _ in 0..10 {
+        ledger.clear();
+        ledger.has("slept").await;
+    }
+    may_end.store(true, Ordering::SeqCst);
+    let done = older.next().await;
+    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
+    assert_eq!(text(&modern.response().await.reply()), "done");
+    instance.stopped().await;
 }
 
 #[tokio::test]

@@ -126,6 +126,26 @@ async fn a_handler_at_work_is_not_cut_by_the_time_that_a_call_may_wait() {
     }
 }
 
+/// Sleeps for longer than anybody waits.
+async fn sleeps(cx: Cx) -> Result<String> {
+    cx.sleep(Duration::from_secs(3600)).await;
+    Ok("slept".into())
+}
+
+#[tokio::test]
+async fn a_call_that_sleeps_for_longer_than_it_may_is_told_so() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        live_time: Duration::from_millis(30),
+        ..ServerLimits::default()
+    };
+    let builder = builder(&ledger, &keys).tool(Tool::new("sleeps", sleeps).live());
+    let instance = start(builder.limits(limits)).await;
+    let message = instance.send(&first("sleeps")).await.error(200, -32603);
+    names(&message, &["not done within the limit", "call again"]);
+    assert!(!message.contains("answer"), "nothing was asked: {message}");
+}
+
 /// Says something whenever it is asked to go on, and does nothing else.
 async fn chats(cx: Cx, ledger: Books) -> Result<String> {
     let _dropped = Dropped(Arc::clone(&ledger));
