@@ -11,6 +11,7 @@ mod target;
 
 pub(crate) use begin::{Home, Token, begin, run_handler};
 pub(crate) use outcome::outcome_of;
+pub(crate) use single_use::lacks_capability;
 pub(crate) use span::RoundHook;
 pub(crate) use target::Target;
 

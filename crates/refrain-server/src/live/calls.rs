@@ -2,6 +2,7 @@
 
 use super::flow::LiveFlow;
 use super::parked::{Attached, KEPT, Parked, Sealing, broken};
+use crate::round::lacks_capability;
 use crate::server::Server;
 use refrain_core::{FlowId, LogKey, Source};
 use refrain_wire::{Answers, RpcError};
@@ -161,10 +162,17 @@ impl Server {
         };
         let work = async move {
             let (server, parked) = (&held.server, &held.parked);
-            parked.drive(server, live, &sealing).await;
+            let (reply, stats) = parked.drive(server, live, &sealing).await;
             // The last reply is kept as long as there are not too many of them.
             let most = server.0.limits.live_calls.saturating_mul(2);
-            if parked.can_be_asked_again(has_call_id) && server.0.live.lock().len() <= most {
+            let keeps = parked.can_be_asked_again(has_call_id)
+                && !lacks_capability(&reply)
+                && server.0.live.lock().len() <= most;
+            if !keeps {
+                server.0.live.forget(held.flow, parked);
+            }
+            parked.end(reply, stats);
+            if keeps {
                 tokio::time::sleep(KEPT).await;
             }
         };

@@ -180,8 +180,13 @@ impl Parked {
         self.lock().record = None;
     }
 
-    /// Drives the handler to its end.
-    pub(super) async fn drive(&self, server: &Server, mut live: LiveFlow, sealing: &Sealing) {
+    /// Drives the handler to its end, and gives the last reply.
+    pub(super) async fn drive(
+        &self,
+        server: &Server,
+        mut live: LiveFlow,
+        sealing: &Sealing,
+    ) -> (Reply, Stats) {
         // When somebody must have come for the last reply.
         let mut read_by = None;
         loop {
@@ -208,8 +213,7 @@ impl Parked {
                     // Its destructors are part of the call.
                     drop(live);
                     self.record(server, &reply).await;
-                    self.end(reply, stats);
-                    return;
+                    return (reply, stats);
                 }
             }
         }
@@ -223,8 +227,7 @@ impl Parked {
 
     /// Can a client come back for the last reply, by a token or a call id?
     pub(super) fn can_be_asked_again(&self, has_call_id: bool) -> bool {
-        // The round after the last one.
-        has_call_id || self.lock().round > 2
+        has_call_id || self.lock().round > 1
     }
 
     /// The handler is driven no more: whoever waits is told, unless it came to its end.
@@ -238,7 +241,8 @@ impl Parked {
         }
     }
 
-    fn end(&self, reply: Reply, stats: Stats) {
+    /// The handler is done with, and this is its last reply.
+    pub(super) fn end(&self, reply: Reply, stats: Stats) {
         self.lock().over = true;
         self.reply(reply, stats);
     }

@@ -74,15 +74,10 @@ impl Server {
         }
     }
 
-    /// The same, to be waited for. A client that lacks a capability has not used the round: it may come again with one that
-    /// has it.
+    /// The same, to be waited for.
     fn keep(&self, key: LogKey, reply: &Reply) -> Option<Kept> {
         let log = self.0.replay_log.clone()?;
-        if let Reply::Error(RpcError {
-            code: ErrorCode::MissingCapability,
-            ..
-        }) = reply
-        {
+        if lacks_capability(reply) {
             return Some(Box::pin(async move { forget(&*log, &key).await }));
         }
         let recorded = record_reply(reply, &self.0.info);
@@ -108,6 +103,11 @@ async fn forget(log: &dyn ReplayLog, key: &LogKey) {
     if let Err(error) = log.forget(key).await {
         tracing::error!(%error, "a beginning could not be taken back");
     }
+}
+
+/// Is this what a client is told that lacks a capability? It has not used the round: it may come again with one that has it.
+pub(crate) fn lacks_capability(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(error) if error.code == ErrorCode::MissingCapability)
 }
 
 pub(super) fn used_up() -> RpcError {
