@@ -198,12 +198,14 @@ async fn what_waits_at_the_server_of_a_draft_is_given_up_too() {
     assert_eq!(ledger.lines(), ["begun", "dropped"]);
 }
 
-/// Has a minute and a little more go by.
-async fn a_minute() {
+/// Has this time and a little more go by.
+pub(super) async fn has_gone_by(time: Duration) {
     tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::advance(time + Duration::from_secs(1)).await;
     tokio::time::resume();
 }
+
+const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// Waits until the metrics have this line.
 async fn counted(instance: &Instance, line: &str) {
@@ -238,7 +240,7 @@ async fn a_call_whose_reply_nobody_comes_for_is_given_up() {
     signals.open();
     counted(&instance, "refrain_live_total{event=\"parked\"} 1").await;
     assert_eq!(ledger.lines(), ["begun", "ended", "begun"]);
-    a_minute().await;
+    has_gone_by(A_MINUTE).await;
     ledger.has("dropped").await;
     // Whoever comes after all is told.
     let message = instance.send(&request).await.error(200, -32602);
@@ -251,7 +253,7 @@ async fn a_call_whose_reply_was_read_waits_for_as_long_as_it_may() {
     let ledger = Arc::<Ledger>::default();
     let instance = start(builder(&ledger, &keys())).await;
     let asks = instance.send(&first("waits")).await.reply();
-    a_minute().await;
+    has_gone_by(A_MINUTE).await;
     let done = instance.send(&second("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
 }
@@ -268,7 +270,7 @@ async fn the_last_reply_is_kept_for_a_minute() {
             "Done for Ada."
         );
     }
-    a_minute().await;
+    has_gone_by(A_MINUTE).await;
     let late = async {
         loop {
             let late = instance.send(&request).await;

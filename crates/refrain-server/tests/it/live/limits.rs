@@ -1,13 +1,13 @@
 //! Live calls are limited in number and time.
 
+use super::ends::has_gone_by;
 use super::*;
 
 #[tokio::test]
-async fn live_calls_are_limited_in_number_and_in_time() {
+async fn live_calls_are_limited_in_number() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         live_calls: 2,
-        live_time: Duration::from_millis(300),
         ..ServerLimits::default()
     };
     let instance = start(builder(&ledger, &keys).limits(limits)).await;
@@ -18,9 +18,30 @@ async fn live_calls_are_limited_in_number_and_in_time() {
     assert_eq!(ledger.lines(), ["begun", "begun"], "it did not even begin");
     // A pending dialogue is no running call.
     instance.at_rest().await;
+    let done = instance.send(&second("waits", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Ada");
+    begins_again(&instance).await;
+}
+
+#[tokio::test]
+async fn live_calls_are_limited_in_time() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        live_calls: 1,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(&ledger, &keys).limits(limits.clone())).await;
+    let asks = instance.send(&first("waits")).await.reply();
+    has_gone_by(limits.live_time).await;
     ledger.has("dropped").await;
     let late = instance.send(&second("waits", &token(&asks))).await;
-    names(&late.error(200, -32603), &["given up", "call again"]);
+    let message = late.error(200, -32603);
+    names(&message, &["given up", "no answer", "call again"]);
+    begins_again(&instance).await;
+}
+
+/// Waits until there is a place for another call.
+async fn begins_again(instance: &Instance) {
     let free = async {
         while instance.send(&first("waits")).await.status == 503 {
             tokio::time::sleep(Duration::from_millis(5)).await;
