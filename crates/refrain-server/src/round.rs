@@ -203,11 +203,14 @@ impl Round {
                 Stage::Claim(claim) => {
                     let claimed = ready!(claim.poll(cx));
                     match claimed {
-                        Ok(Recorded::Fresh) => self.start(),
-                        Ok(Recorded::Done(reply)) => {
+                        Ok((Recorded::Fresh, beginning)) => {
+                            self.start();
+                            drop(beginning);
+                        }
+                        Ok((Recorded::Done(reply), _)) => {
                             return Poll::Ready(RoundEvent::Reply(Reply::Recorded(reply)));
                         }
-                        Ok(Recorded::Begun) => match self.parks {
+                        Ok((Recorded::Begun, _)) => match self.parks {
                             None => return Poll::Ready(error(used_up())),
                             Some(parks) => self.attach_again(parks),
                         },

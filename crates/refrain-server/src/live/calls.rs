@@ -1,5 +1,6 @@
 //! The parked handlers of one instance.
 
+use super::beginnings::Beginnings;
 use super::flow::LiveFlow;
 use super::parked::{Attached, KEPT, Parked, Sealing, broken};
 use crate::round::lacks_capability;
@@ -20,6 +21,7 @@ pub(crate) struct LiveCalls {
     /// The name under which tokens say that a call is held here.
     name: String,
     parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
+    beginnings: Beginnings,
     /// The instance is on its way out.
     closed: watch::Sender<bool>,
 }
@@ -63,6 +65,7 @@ impl LiveCalls {
         Self {
             name,
             parked: Mutex::default(),
+            beginnings: Beginnings::default(),
             closed: watch::Sender::new(false),
         }
     }
@@ -70,6 +73,11 @@ impl LiveCalls {
     /// The name under which tokens say that a call is held here.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// First requests that are about to begin a call here.
+    pub(super) fn beginnings(&self) -> &Beginnings {
+        &self.beginnings
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Parked>>> {

@@ -227,7 +227,10 @@ fn try_begin(
         (Some(flow), None, Some(place))
     };
     let stage = match (&single_use, &server.0.replay_log) {
-        (Some(key), Some(log)) => Stage::Claim(Claim::new(log, key, keep)),
+        (Some(key), Some(log)) => Stage::Claim(match parks {
+            Some(_) => Claim::parking(server, log, key, keep),
+            None => Claim::new(log, key, keep),
+        }),
         _ => Stage::Run,
     };
     let claims = matches!(stage, Stage::Claim(_));

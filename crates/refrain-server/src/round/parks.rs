@@ -69,7 +69,7 @@ impl Round {
 
 fn begun_before() -> RpcError {
     RpcError::internal(
-        "this call was begun before, at another instance, and has no reply yet: nothing was done by this request. Send it again \
+        "this call was begun before, is not held here, and has no reply yet: nothing was done by this request. Send it again \
          in a moment; if that goes on, the call was interrupted: look what it did before you call anew",
     )
 }

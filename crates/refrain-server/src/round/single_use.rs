@@ -1,6 +1,7 @@
 //! Rounds that may be run once: what they reply is recorded, and given again to whoever asks again.
 
 use super::Round;
+use crate::live::Beginning;
 use crate::server::Server;
 use refrain_core::{Keep, LogError, LogKey, Recorded, ReplayLog};
 use refrain_wire::{ErrorCode, Reply, RpcError, record_reply};
@@ -10,7 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 
-type Claimed = Pin<Box<dyn Future<Output = Result<Recorded, LogError>> + Send>>;
+/// What the log knows; and, where the call is to be parked, what has others of the same call wait until it is.
+type Known = (Recorded, Option<Beginning>);
+type Claimed = Pin<Box<dyn Future<Output = Result<Known, LogError>> + Send>>;
 /// Records a reply.
 pub(super) type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -26,15 +29,44 @@ pub(super) struct Claim {
 impl Claim {
     pub(super) fn new(log: &Arc<dyn ReplayLog>, key: &LogKey, keep: Keep) -> Self {
         let (begins, begun) = (log.clone(), key.clone());
+        let claimed = async move { Ok((begins.begin(&begun, keep).await?, None)) };
+        Self::of(log, key, Box::pin(claimed))
+    }
+
+    /// The same for a call that is to be parked here.
+    pub(super) fn parking(
+        server: &Server,
+        log: &Arc<dyn ReplayLog>,
+        key: &LogKey,
+        keep: Keep,
+    ) -> Self {
+        let (server, begins, begun) = (server.clone(), log.clone(), key.clone());
+        let claimed = async move {
+            let mut beginning = Beginning::new(&server, begun.flow());
+            let mut recorded = begins.begin(&begun, keep).await?;
+            if recorded == Recorded::Begun {
+                if !beginning.leave_to_others().await {
+                    return Ok((recorded, None));
+                }
+                // One of them has parked it by now, or has taken its beginning back.
+                beginning = Beginning::new(&server, begun.flow());
+                recorded = begins.begin(&begun, keep).await?;
+            }
+            Ok((recorded, Some(beginning)))
+        };
+        Self::of(log, key, Box::pin(claimed))
+    }
+
+    fn of(log: &Arc<dyn ReplayLog>, key: &LogKey, claimed: Claimed) -> Self {
         Self {
             log: log.clone(),
             key: key.clone(),
-            claimed: Box::pin(async move { begins.begin(&begun, keep).await }),
+            claimed,
             is_known: false,
         }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Recorded, LogError>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Known, LogError>> {
         let claimed = self.claimed.as_mut().poll(cx);
         self.is_known = claimed.is_ready();
         claimed
@@ -51,7 +83,7 @@ impl Drop for Claim {
             let (log, key) = (self.log.clone(), self.key.clone());
             runtime.spawn(async move {
                 // What another request began is not touched.
-                if let Ok(Recorded::Fresh) = claimed.await {
+                if let Ok((Recorded::Fresh, _beginning)) = claimed.await {
                     forget(&*log, &key).await;
                 }
             });

@@ -14,9 +14,12 @@ impl ReplayLog for Slow {
     fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
         Box::pin(async move {
             let recorded = self.log.begin(key, keep).await?;
-            if recorded == Recorded::Fresh {
-                self.signals.say("recorded");
-                self.signals.pass().await;
+            match recorded {
+                Recorded::Fresh => {
+                    self.signals.say("recorded");
+                    self.signals.pass().await;
+                }
+                _ => self.signals.say("known"),
             }
             Ok(recorded)
         })
@@ -76,12 +79,14 @@ async fn a_client_that_goes_away_before_the_call_is_begun_can_begin_it_later() {
     drop(connection);
     instance.at_rest().await;
     // Another request of the same call, which did not begin it, takes nothing back.
-    let message = instance
-        .send(&identified("inline"))
-        .await
-        .error(200, -32603);
-    names(&message, &["begun before"]);
+    let mut connection = instance.connect().await;
+    connection.send(&identified("inline")).await;
+    assert_eq!(within("the log", said.recv()).await, Some("known"));
+    drop(connection);
+    instance.at_rest().await;
     assert_eq!(log.len(), 1);
+    signals.open();
+    assert_eq!(within("the log", said.recv()).await, Some("recorded"));
     signals.open();
     let taken_back = async {
         while !log.is_empty() {
@@ -95,6 +100,47 @@ async fn a_client_that_goes_away_before_the_call_is_begun_can_begin_it_later() {
     let done = instance.send(&second("inline", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
+
+#[tokio::test]
+async fn a_request_that_comes_while_its_call_is_about_to_begin_waits_for_it() {
+    for goes_away in [false, true] {
+        let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+        let (signals, mut said) = signals();
+        let slow = Slow {
+            log: MemoryReplayLog::new(),
+            signals: signals.clone(),
+        };
+        let instance = start(builder(&ledger, &keys).replay_log(Arc::new(slow))).await;
+        let mut one = Some(instance.connect().await);
+        let mut other = instance.connect().await;
+        for (connection, says) in [
+            (one.as_mut().expect("a connection"), "recorded"),
+            (&mut other, "known"),
+        ] {
+            connection.send(&identified("inline")).await;
+            assert_eq!(within("the log", said.recv()).await, Some(says));
+        }
+        one.take_if(|_| goes_away);
+        let seen = async {
+            while goes_away && instance.server.running() > 1 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within("the client to be missed", seen).await;
+        signals.open();
+        let again = within("the log", said.recv()).await;
+        // It begins the call itself, if nobody else does.
+        assert_eq!(again, Some(if goes_away { "recorded" } else { "known" }));
+        signals.open();
+        let asks = other.response().await.reply();
+        if let Some(mut one) = one {
+            assert_eq!(one.response().await.reply(), asks);
+        }
+        let done = instance.send(&second("inline", &token(&asks))).await;
+        assert_eq!(text(&done.reply()), "Done for Ada.");
+        assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+    }
 }
 
 #[tokio::test]
