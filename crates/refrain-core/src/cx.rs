@@ -261,6 +261,9 @@ impl Cx {
 
     /// Sleeps. When it ends is journaled: in a task the handler leaves memory meanwhile, and is taken up again by
     /// whichever instance is alive.
+    ///
+    /// It is part of the call. A task that the handler spawned, and that sleeps when the call is over, is ended: what comes after
+    /// the sleep is not done. What is to outlive the call sleeps by the runtime's own clock.
     #[track_caller]
     pub fn sleep(&self, time: Duration) -> SleepFuture<'_> {
         SleepFuture::new(self, time)

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 use support::{Book, Num, Switch, World, handler, num};
+use tokio::task::JoinHandle;
 
 /// A flow in memory, from its beginning.
 fn begin(world: &World, handler: &impl Fn(Cx) -> HandlerFuture) -> Flow {
@@ -328,9 +329,47 @@ async fn all_refused(cx: &Cx) {
     assert!(step.unwrap_err().to_string().contains("over"));
     assert!(cx.checkpoint("c", &1).await.is_err());
     assert!(cx.detach().await.is_err());
-    // There is nobody to be woken by.
-    cx.sleep(Duration::from_secs(3600)).await;
     cx.cancelled().await;
+    // There is nobody to be woken by, and nothing that could be said: whoever sleeps is ended.
+    let cx = cx.clone();
+    let slept = tokio::spawn(async move { cx.sleep(Duration::from_secs(3600)).await });
+    assert!(slept.await.unwrap_err().is_panic());
+}
+
+#[tokio::test]
+async fn a_task_that_sleeps_when_the_call_is_over_does_not_go_on() {
+    let world = World::new();
+    for in_memory in [false, true] {
+        let (book, kept) = (
+            Book::default(),
+            Arc::<Mutex<Vec<JoinHandle<()>>>>::default(),
+        );
+        let (writes, keep) = (book.clone(), kept.clone());
+        let reminds = handler(move |cx| {
+            let (writes, keep) = (writes.clone(), keep.clone());
+            async move {
+                let reminder = tokio::spawn(async move {
+                    writes.write("asleep");
+                    cx.sleep(Duration::from_secs(3600)).await;
+                    writes.write("reminded");
+                });
+                keep.lock().unwrap().push(reminder);
+                tokio::task::yield_now().await;
+                ok(0)
+            }
+        });
+        let mut flow = if in_memory {
+            begin(&world, &reminds)
+        } else {
+            let sealer = world.sealer();
+            let first = sealer.first(&world.binding(&sealer), None);
+            Flow::new(world.env(), Start::first(first, None), &reminds)
+        };
+        out(&mut flow).await;
+        let reminder = kept.lock().unwrap().pop().unwrap();
+        assert!(reminder.await.unwrap_err().is_panic());
+        assert_eq!(book.lines(), ["asleep"]);
+    }
 }
 
 #[tokio::test]

@@ -9,9 +9,11 @@
 //! | `places` | how many of them an instance keeps |
 //! | `parked` | a handler that waits for its next round, and the requests that wait for it |
 //! | `calls` | the parked handlers of one instance |
+//! | `beginnings` | first requests that are about to begin a call |
 //! | `peers` | the other instances of the fleet |
 //! | `relay` | a request handed to the instance that holds its call |
 
+mod beginnings;
 mod calls;
 mod flow;
 mod parked;
@@ -19,6 +21,7 @@ mod peers;
 mod places;
 mod relay;
 
+pub(crate) use beginnings::Beginning;
 pub(crate) use calls::{LiveCalls, Missed, Parking};
 pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow, Recipe};
 pub(crate) use parked::{Attached, AttachedEvent, Sealing, Wishes};

@@ -11,6 +11,7 @@ mod target;
 
 pub(crate) use begin::{Home, Token, begin, run_handler};
 pub(crate) use outcome::outcome_of;
+pub(crate) use single_use::lacks_capability;
 pub(crate) use span::RoundHook;
 pub(crate) use target::Target;
 
@@ -26,7 +27,7 @@ use refrain_core::{Binding, Cut, Error, Event, Flow, LogKey, Note, Recorded, Sta
 use refrain_store::StoreError;
 use refrain_wire::{Ask, CallKind, Id, Incomplete, Reply, RpcError};
 use serde_json::value::RawValue;
-use single_use::{Claimed, Kept, used_up};
+use single_use::{Claim, Kept, used_up};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tally::Tally;
@@ -67,7 +68,7 @@ pub struct Round {
 
 enum Stage {
     /// Asks the replay log whether this token was used before.
-    Claim(Claimed),
+    Claim(Claim),
     Run,
     /// The handler is parked here, and this round's reply is awaited.
     Attached(Box<Attached>),
@@ -200,13 +201,16 @@ impl Round {
         loop {
             match &mut self.stage {
                 Stage::Claim(claim) => {
-                    let claimed = ready!(claim.as_mut().poll(cx));
+                    let claimed = ready!(claim.poll(cx));
                     match claimed {
-                        Ok(Recorded::Fresh) => self.start(),
-                        Ok(Recorded::Done(reply)) => {
+                        Ok((Recorded::Fresh, beginning)) => {
+                            self.start();
+                            drop(beginning);
+                        }
+                        Ok((Recorded::Done(reply), _)) => {
                             return Poll::Ready(RoundEvent::Reply(Reply::Recorded(reply)));
                         }
-                        Ok(Recorded::Begun) => match self.parks {
+                        Ok((Recorded::Begun, _)) => match self.parks {
                             None => return Poll::Ready(error(used_up())),
                             Some(parks) => self.attach_again(parks),
                         },

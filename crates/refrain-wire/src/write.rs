@@ -31,13 +31,26 @@ pub(crate) fn text(out: &mut Vec<u8>, value: &str) {
 
 /// Is there anything to escape?
 fn is_odd(value: &[u8]) -> bool {
-    // Looks at every byte rather than stopping at the first odd one: that can be done eight at a time.
-    let odd = |any: bool, byte: &u8| any | (*byte < 0x20 || *byte == b'"' || *byte == b'\\');
-    let (eights, rest) = value.as_chunks::<8>();
-    let any = eights
-        .iter()
-        .fold(false, |any, eight| any | eight.iter().fold(false, odd));
-    rest.iter().fold(any, odd)
+    // Looks at every byte rather than stopping at the first odd one: that can be done sixteen at a time.
+    let odd = |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
+    let odd_of = |sixteen: &[u8; 16]| {
+        let mut any = 0;
+        for byte in sixteen {
+            any |= odd(*byte);
+        }
+        any
+    };
+    let (sixteens, rest) = value.as_chunks::<16>();
+    let mut any = 0;
+    for sixteen in sixteens {
+        any |= odd_of(sixteen);
+    }
+    any |= match value.last_chunk::<16>() {
+        // What is left, together with some that were looked at.
+        Some(last) => odd_of(last),
+        None => rest.iter().fold(0, |any, byte| any | odd(*byte)),
+    };
+    any != 0
 }
 
 /// Appends a number, whole ones without a fraction; what is not finite becomes 0.

@@ -120,12 +120,12 @@ async fn the_session_is_listened_to_again_though_other_instances_are_busy() {
     let gateway = Gateway::start(server, &["503 Service Unavailable", "500 No"]).await;
     let (_client, _) = client(&gateway).await;
     until("it listens", || gateway.listened() == 3).await;
-    for refusal in ["405 Method Not Allowed", "501 Not Implemented"] {
+    for refusal in [&["405 Method Not Allowed"], &["501 Not Implemented"]] {
         let (server, _serving) = ours().await;
-        let gateway = Gateway::start(server, &[refusal]).await;
+        let gateway = Gateway::start(server, refusal).await;
         let (client, _) = client(&gateway).await;
         within("a list", client.tools()).await.unwrap();
         within("the end", client.close()).await;
-        assert_eq!(gateway.listened(), 1, "it has no such stream: {refusal}");
+        assert_eq!(gateway.listened(), 1, "it has no such stream: {refusal:?}");
     }
 }

@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A sleep. When it ends was settled when it was made, once and for all; where its call is over, it ends at once.
+/// A sleep. When it ends was settled when it was made, once and for all. It is part of its call: a spawned task that sleeps
+/// when the call is over is ended, as by a panic without a message. In the handler of another call it ends at once.
 #[must_use = "a sleep does nothing until it is awaited"]
 pub struct SleepFuture<'a> {
     cx: &'a Cx,
@@ -90,10 +91,10 @@ impl Future for SleepFuture<'_> {
         let mut state = shared.lock();
         if !state.may_go_on() {
             drop(state);
-            if !shared.is_over() {
+            if !shared.is_over_in_another_call() {
                 return Poll::Pending;
             }
-            // It ends at once, but a task that does nothing but sleep does not have the thread for itself.
+            // It ends at once, but a handler that does nothing but sleep does not have the thread for itself.
             if std::mem::replace(&mut self.yielded, true) {
                 return Poll::Ready(());
             }

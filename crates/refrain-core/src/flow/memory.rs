@@ -56,6 +56,11 @@ impl Flow {
         self.shared.lock().ended
     }
 
+    /// Is something asked that has no answer yet?
+    pub fn asks(&self) -> bool {
+        self.shared.lock().open_asks() > 0
+    }
+
     /// The client cannot answer what was published under this key, for this reason.
     pub fn fail(&mut self, wire_key: &str, reason: &str) {
         let held = |asked: &Asked| {

@@ -206,6 +206,19 @@ impl Shared {
         false
     }
 
+    /// The same for an operation that has no way to say that its call is over: its task is ended for that too. `true`: it is
+    /// in the handler of another call, which is not.
+    pub(crate) fn is_over_in_another_call(self: &Arc<Self>) -> bool {
+        if !self.is_over() {
+            return false;
+        }
+        if !is_driving_any() {
+            end_quietly(self);
+            return false;
+        }
+        true
+    }
+
     /// Has the driver look again, after a change made from another task.
     pub(crate) fn kick(self: &Arc<Self>) {
         if !is_driving(self) {

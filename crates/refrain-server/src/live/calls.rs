@@ -1,7 +1,9 @@
 //! The parked handlers of one instance.
 
+use super::beginnings::Beginnings;
 use super::flow::LiveFlow;
-use super::parked::{Attached, KEPT, Parked, Sealing};
+use super::parked::{Attached, KEPT, Parked, Sealing, broken};
+use crate::round::lacks_capability;
 use crate::server::Server;
 use refrain_core::{FlowId, LogKey, Source};
 use refrain_wire::{Answers, RpcError};
@@ -10,6 +12,7 @@ use std::collections::hash_map::Entry;
 use std::fmt::Write;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
 
@@ -18,6 +21,7 @@ pub(crate) struct LiveCalls {
     /// The name under which tokens say that a call is held here.
     name: String,
     parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
+    beginnings: Beginnings,
     /// The instance is on its way out.
     closed: watch::Sender<bool>,
 }
@@ -34,13 +38,13 @@ pub(crate) enum Missed {
 }
 
 /// A call that is about to be parked.
-pub(crate) struct Parking {
+pub(crate) struct Parking<'a> {
     pub(crate) live: LiveFlow,
     pub(crate) sealing: Sealing,
     /// Can the client come back for the first reply, if it is lost?
     pub(crate) has_call_id: bool,
-    /// What the first reply is recorded under.
-    pub(crate) record: Option<LogKey>,
+    /// What the first reply is recorded under. Left where it is if the call is not parked.
+    pub(crate) record: &'a mut Option<LogKey>,
 }
 
 impl LiveCalls {
@@ -61,6 +65,7 @@ impl LiveCalls {
         Self {
             name,
             parked: Mutex::default(),
+            beginnings: Beginnings::default(),
             closed: watch::Sender::new(false),
         }
     }
@@ -68,6 +73,11 @@ impl LiveCalls {
     /// The name under which tokens say that a call is held here.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// First requests that are about to begin a call here.
+    pub(super) fn beginnings(&self) -> &Beginnings {
+        &self.beginnings
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Parked>>> {
@@ -124,7 +134,7 @@ impl LiveCalls {
 impl Server {
     /// Parks a call whose first round begins, and has its request wait for the reply. Where the same call is parked already,
     /// the request waits for that one, and this flow is dropped before it did anything.
-    pub(crate) fn park(&self, parking: Parking) -> Result<Attached, RpcError> {
+    pub(crate) fn park(&self, parking: Parking<'_>) -> Result<Attached, RpcError> {
         let Parking {
             mut live,
             sealing,
@@ -133,10 +143,12 @@ impl Server {
         } = parking;
         let (sender, answers) = mpsc::channel(self.0.limits.flow.asks.max(1));
         live.answers_from(answers);
-        let parked = Parked::new(sender);
         if self.0.live.is_closed() {
-            return Err(stopping());
+            return Err(RpcError::internal(
+                "this instance is stopping, and takes no live calls on; nothing was done by this request; call again",
+            ));
         }
+        let parked = Parked::new(sender);
         let held = match self.0.live.lock().entry(sealing.flow) {
             Entry::Occupied(held) => Some(held.get().clone()),
             Entry::Vacant(place) => {
@@ -147,6 +159,7 @@ impl Server {
         if let Some(held) = held {
             return attach_again(&held);
         }
+        parked.records(record.take());
         let mut attached = parked.attach(1, None)?;
         attached.ends_call = !has_call_id;
         let span = tracing::debug_span!("live", flow = %sealing.flow);
@@ -157,10 +170,17 @@ impl Server {
         };
         let work = async move {
             let (server, parked) = (&held.server, &held.parked);
-            parked.drive(server, live, &sealing, record).await;
+            let (reply, stats) = parked.drive(server, live, &sealing).await;
             // The last reply is kept as long as there are not too many of them.
             let most = server.0.limits.live_calls.saturating_mul(2);
-            if parked.can_be_asked_again(has_call_id) && server.0.live.lock().len() <= most {
+            let keeps = parked.can_be_asked_again(has_call_id)
+                && !lacks_capability(&reply)
+                && server.0.live.lock().len() <= most;
+            if !keeps {
+                server.0.live.forget(held.flow, parked);
+            }
+            parked.end(reply, stats);
+            if keeps {
                 tokio::time::sleep(KEPT).await;
             }
         };
@@ -178,6 +198,16 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if let (Some(key), Ok(runtime)) = (self.parked.unrecorded(), Handle::try_current()) {
+            let held = Self {
+                server: self.server.clone(),
+                flow: self.flow,
+                parked: self.parked.clone(),
+            };
+            // The end is recorded before anybody is given it.
+            runtime.spawn(async move { held.server.record(Some(key), &broken()).await });
+            return;
+        }
         self.parked.let_go();
         self.server.0.live.forget(self.flow, &self.parked);
     }

@@ -5,7 +5,7 @@
 //! | works | `round_time`, anew after each answer | yes |
 //! | rests: nothing but asks and sleeps is left | `live_time`, since the call began | no |
 //!
-//! One that rests is given up when the instance is on its way out.
+//! One that waits for an answer is given up when the instance is on its way out. One that only sleeps goes on by itself.
 //!
 //! A handler in the explicit style, which replies that it is incomplete, is run again once all that it asked is answered.
 
@@ -96,7 +96,7 @@ pub(crate) struct LiveFlow {
     alarm: Alarm,
     /// When the call is given up, if it rests.
     ends: Option<Instant>,
-    /// Tells a call that rests when the instance is on its way out.
+    /// Tells a call that waits for an answer when the instance is on its way out.
     closed: Option<Closed>,
     /// When the handler must be at rest again.
     works_until: Option<Instant>,
@@ -292,8 +292,12 @@ impl LiveFlow {
 
     /// Why a call that rests is not waited for any longer.
     fn is_given_up(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<RpcError> {
+        let asks = self.explicit.is_some() || self.flow.asks();
         if self.ends.is_some_and(|at| at <= now) {
-            return Some(took_too_long(self.server.0.limits.live_time));
+            return Some(took_too_long(self.server.0.limits.live_time, asks));
+        }
+        if !asks {
+            return None;
         }
         let live = &self.server.0.live;
         let closed = self.closed.get_or_insert_with(|| live.closed());
@@ -314,10 +318,14 @@ impl LiveFlow {
     }
 }
 
-fn took_too_long(limit: Duration) -> RpcError {
+fn took_too_long(limit: Duration, asks: bool) -> RpcError {
+    let why = if asks {
+        "had no answer"
+    } else {
+        "was not done"
+    };
     RpcError::internal(format!(
-        "the call was given up: it had no answer within the limit of {} seconds for live calls; what it did so far is done; \
-         call again",
+        "the call was given up: it {why} within the limit of {} seconds for live calls; what it did so far is done; call again",
         limit.as_secs()
     ))
 }

@@ -61,6 +61,8 @@ struct State {
     waiting: Vec<(u64, Waker)>,
     requests: u64,
     notes: Option<mpsc::Sender<Vec<Note>>>,
+    /// What the first reply is recorded under, until that is done.
+    record: Option<LogKey>,
 }
 
 #[derive(Clone)]
@@ -103,6 +105,7 @@ impl Parked {
                 waiting: Vec::new(),
                 requests: 0,
                 notes: None,
+                record: None,
             }),
             look: Notify::new(),
             answers,
@@ -161,14 +164,29 @@ impl Parked {
         self.look.notify_one();
     }
 
-    /// Drives the handler to its end. The first reply is recorded under this key, before anybody is given it.
+    /// Has the first reply recorded under this key, before anybody is given it.
+    pub(super) fn records(&self, record: Option<LogKey>) {
+        self.lock().record = record;
+    }
+
+    /// What the first reply would have been recorded under, if there was none.
+    pub(super) fn unrecorded(&self) -> Option<LogKey> {
+        self.lock().record.take()
+    }
+
+    async fn record(&self, server: &Server, reply: &Reply) {
+        let key = self.lock().record.clone();
+        server.record(key, reply).await;
+        self.lock().record = None;
+    }
+
+    /// Drives the handler to its end, and gives the last reply.
     pub(super) async fn drive(
         &self,
         server: &Server,
         mut live: LiveFlow,
         sealing: &Sealing,
-        mut record: Option<LogKey>,
-    ) {
+    ) -> (Reply, Stats) {
         // When somebody must have come for the last reply.
         let mut read_by = None;
         loop {
@@ -186,7 +204,7 @@ impl Parked {
             };
             match said {
                 Said::Asks(reply) => {
-                    server.record(record.take(), &reply).await;
+                    self.record(server, &reply).await;
                     self.reply(reply, live.stats());
                     read_by = Instant::now().checked_add(KEPT);
                 }
@@ -194,9 +212,8 @@ impl Parked {
                     let stats = live.stats();
                     // Its destructors are part of the call.
                     drop(live);
-                    server.record(record.take(), &reply).await;
-                    self.end(reply, stats);
-                    return;
+                    self.record(server, &reply).await;
+                    return (reply, stats);
                 }
             }
         }
@@ -210,8 +227,7 @@ impl Parked {
 
     /// Can a client come back for the last reply, by a token or a call id?
     pub(super) fn can_be_asked_again(&self, has_call_id: bool) -> bool {
-        // The round after the last one.
-        has_call_id || self.lock().round > 2
+        has_call_id || self.lock().round > 1
     }
 
     /// The handler is driven no more: whoever waits is told, unless it came to its end.
@@ -221,11 +237,12 @@ impl Parked {
             (state.over, state.counted)
         };
         if !over {
-            self.end(Reply::Error(RpcError::internal("Internal error")), stats);
+            self.end(broken(), stats);
         }
     }
 
-    fn end(&self, reply: Reply, stats: Stats) {
+    /// The handler is done with, and this is its last reply.
+    pub(super) fn end(&self, reply: Reply, stats: Stats) {
         self.lock().over = true;
         self.reply(reply, stats);
     }
@@ -472,6 +489,11 @@ fn fitting(
         });
     }
     Ok(given)
+}
+
+/// What a call is told whose driver came to grief.
+pub(super) fn broken() -> Reply {
+    Reply::Error(RpcError::internal("Internal error"))
 }
 
 fn forgotten() -> RpcError {

@@ -2,6 +2,7 @@
 
 use super::parks::Parks;
 use super::resumed::Resumed;
+use super::single_use::Claim;
 use super::target::{Target, find};
 use super::{Round, Stage, Tally, span};
 use crate::auth::Caller;
@@ -227,9 +228,11 @@ fn try_begin(
     };
     let stage = match (&single_use, &server.0.replay_log) {
         (Some(key), Some(log)) => {
-            let (key, log) = (key.clone(), log.clone());
             let keep = Keep::for_flow(server.0.source.unix_seconds(), deadline);
-            Stage::Claim(Box::pin(async move { log.begin(&key, keep).await }))
+            Stage::Claim(match parks {
+                Some(_) => Claim::parking(server, log, key, keep),
+                None => Claim::new(log, key, keep),
+            })
         }
         _ => Stage::Run,
     };

@@ -1,9 +1,11 @@
 //! A round whose handler is to be parked, and waits for it.
 
+use super::single_use::Kept;
 use super::{Round, Stage};
 use crate::live::{Attached, Parking, Sealing, Wishes};
 use refrain_core::FlowId;
 use refrain_wire::{Reply, RpcError};
+use std::future::ready;
 
 /// What is known of a flow that is to be parked.
 #[derive(Clone, Copy)]
@@ -36,9 +38,12 @@ impl Round {
             },
             has_call_id: parks.has_call_id,
             // A client that goes away takes this round with it, but not the call.
-            record: self.single_use.take(),
+            record: &mut self.single_use,
         });
-        self.attach(parked, parks.wishes);
+        // What was not parked did nothing.
+        let unused = self.single_use.take();
+        let back = unused.and_then(|key| self.server.take_back(key));
+        self.attach(parked, parks.wishes, back);
     }
 
     /// A first request that came before: waits for its reply if the call is held here.
@@ -47,20 +52,24 @@ impl Round {
         let attached = again.and_then(|attached| attached.ok_or_else(begun_before));
         self.live = None;
         self.single_use = None;
-        self.attach(attached, parks.wishes);
+        self.attach(attached, parks.wishes, None);
     }
 
-    fn attach(&mut self, attached: Result<Attached, RpcError>, wishes: Wishes) {
+    /// Waits for the reply, or says why there is none, once what was begun is taken back.
+    fn attach(&mut self, attached: Result<Attached, RpcError>, wishes: Wishes, back: Option<Kept>) {
         self.stage = match attached {
             Ok(attached) => Stage::Attached(Box::new(attached.with(wishes))),
-            Err(error) => Stage::Keep(Box::pin(std::future::ready(())), Some(Reply::Error(error))),
+            Err(error) => {
+                let back = back.unwrap_or_else(|| Box::pin(ready(())));
+                Stage::Keep(back, Some(Reply::Error(error)))
+            }
         };
     }
 }
 
 fn begun_before() -> RpcError {
     RpcError::internal(
-        "this call was begun before, at another instance, and has no reply yet: nothing was done by this request. Send it again \
+        "this call was begun before, is not held here, and has no reply yet: nothing was done by this request. Send it again \
          in a moment; if that goes on, the call was interrupted: look what it did before you call anew",
     )
 }

@@ -9,7 +9,6 @@ use refrain_wire::Draft;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -95,18 +94,14 @@ fn request(method: &str, params: Value) -> Value {
     request
 }
 
-/// Waits until so many wait for the result of a task: another finds no place.
-async fn until_full(spoken: &Spoken, result: &Value) -> Response {
-    let full = async {
-        loop {
-            let mut connection = spoken.begin(result).await;
-            let response = tokio::time::timeout(Duration::from_millis(50), connection.response());
-            if let Ok(response) = response.await {
-                return response;
-            }
-        }
-    };
-    within("all places to be taken", full).await
+/// Has two wait for the result of a task, where there is one place: one is refused, whichever it is, and the other waits.
+async fn one_of_two(spoken: &Spoken, result: &Value) -> (Response, Connection) {
+    let mut one = spoken.begin(result).await;
+    let mut other = spoken.begin(result).await;
+    tokio::select! {
+        refused = one.response() => (refused, other),
+        refused = other.response() => (refused, one),
+    }
 }
 
 #[tokio::test]
@@ -122,8 +117,7 @@ async fn who_waits_for_a_task_takes_no_place_of_a_call_and_is_told_when_the_inst
         let tool = format!("{draft}:work");
         let task = create_of(&tool, shared, Principal::anonymous()).await;
         let result = request("tasks/result", json!({"taskId": task.id()}));
-        let mut waiting = spoken.begin(&result).await;
-        let refused = until_full(&spoken, &result).await;
+        let (refused, mut waiting) = one_of_two(&spoken, &result).await;
         let why = refused.error(503, -32603);
         assert!(why.contains("limit of 1 clients that wait"), "{why}");
         assert_eq!(refused.header("retry-after"), Some("1"));

@@ -79,15 +79,20 @@ async fn with_gate(ledger: &Arc<Ledger>) -> (Instance, Arc<Signals>) {
     (start(builder.limits(limits)).await, signals)
 }
 
-/// Has an instance stop that has a call at work which nobody waits for.
-async fn waits_for_the_call(mut instance: Instance, ledger: &Ledger, signals: &Signals) {
-    instance.stop();
+/// Waits until the port of an instance that stops is closed.
+async fn closed(instance: &Instance) {
     let closed = async {
         while TcpStream::connect(instance.address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
     within("the port to be closed", closed).await;
+}
+
+/// Has an instance stop that has a call at work which nobody waits for.
+async fn waits_for_the_call(mut instance: Instance, ledger: &Ledger, signals: &Signals) {
+    instance.stop();
+    closed(&instance).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!instance.has_stopped(), "there is a handler at work");
     signals.open();
@@ -117,6 +122,48 @@ async fn a_call_of_an_older_client_is_waited_for_when_its_stream_broke() {
     ledger.has("begun").await;
     drop(stream);
     waits_for_the_call(instance, &ledger, &signals).await;
+}
+
+/// Looks again and again whether it may end.
+async fn polls(cx: Cx, ledger: Books, may_end: State<Arc<AtomicBool>>) -> Result<String> {
+    ledger.write("begun");
+    while !may_end.load(Ordering::SeqCst) {
+        cx.sleep(Duration::from_millis(5)).await;
+        ledger.write("slept");
+    }
+    Ok("done".into())
+}
+
+#[tokio::test]
+async fn a_call_that_only_sleeps_has_the_drain_time() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let may_end = Arc::new(AtomicBool::new(false));
+    let limits = ServerLimits {
+        drain_grace: Duration::ZERO,
+        ..ServerLimits::default()
+    };
+    let builder = builder(&ledger, &keys)
+        .limits(limits)
+        .state(may_end.clone());
+    let mut instance = start(builder.tool(Tool::new("polls", polls).live())).await;
+    let session = Session::open(&instance).await;
+    let mut older = session.stream(&call(1, "polls", json!({}))).await;
+    ledger.has("begun").await;
+    ledger.clear();
+    let mut modern = instance.connect().await;
+    modern.send(&first("polls")).await;
+    ledger.has("begun").await;
+    instance.stop();
+    closed(&instance).await;
+    for _ in 0..10 {
+        ledger.clear();
+        ledger.has("slept").await;
+    }
+    may_end.store(true, Ordering::SeqCst);
+    let done = older.next().await;
+    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
+    assert_eq!(text(&modern.response().await.reply()), "done");
+    instance.stopped().await;
 }
 
 #[tokio::test]
@@ -151,12 +198,14 @@ async fn what_waits_at_the_server_of_a_draft_is_given_up_too() {
     assert_eq!(ledger.lines(), ["begun", "dropped"]);
 }
 
-/// Has a minute and a little more go by.
-async fn a_minute() {
+/// Has this time and a little more go by.
+pub(super) async fn has_gone_by(time: Duration) {
     tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::advance(time + Duration::from_secs(1)).await;
     tokio::time::resume();
 }
+
+const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// Waits until the metrics have this line.
 async fn counted(instance: &Instance, line: &str) {
@@ -191,7 +240,7 @@ async fn a_call_whose_reply_nobody_comes_for_is_given_up() {
     signals.open();
     counted(&instance, "refrain_live_total{event=\"parked\"} 1").await;
     assert_eq!(ledger.lines(), ["begun", "ended", "begun"]);
-    a_minute().await;
+    has_gone_by(A_MINUTE).await;
     ledger.has("dropped").await;
     // Whoever comes after all is told.
     let message = instance.send(&request).await.error(200, -32602);
@@ -204,7 +253,7 @@ async fn a_call_whose_reply_was_read_waits_for_as_long_as_it_may() {
     let ledger = Arc::<Ledger>::default();
     let instance = start(builder(&ledger, &keys())).await;
     let asks = instance.send(&first("waits")).await.reply();
-    a_minute().await;
+    has_gone_by(A_MINUTE).await;
     let done = instance.send(&second("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
 }
@@ -221,7 +270,7 @@ async fn the_last_reply_is_kept_for_a_minute() {
             "Done for Ada."
         );
     }
-    a_minute().await;
+    has_gone_by(A_MINUTE).await;
     let late = async {
         loop {
             let late = instance.send(&request).await;
@@ -243,7 +292,14 @@ async fn the_last_reply_is_kept_for_a_minute() {
 }
 
 /// A clock that can be broken.
-struct Breaking(AtomicBool);
+#[derive(Default)]
+pub(super) struct Breaking(AtomicBool);
+
+impl Breaking {
+    pub(super) fn set(&self, broken: bool) {
+        self.0.store(broken, Ordering::SeqCst);
+    }
+}
 
 impl Source for Breaking {
     fn now(&self) -> SystemTime {
@@ -259,12 +315,12 @@ impl Source for Breaking {
 #[tokio::test]
 async fn whatever_breaks_while_a_handler_is_driven_ends_the_call() {
     let ledger = Arc::<Ledger>::default();
-    let clock = Arc::new(Breaking(AtomicBool::new(false)));
+    let clock = Arc::new(Breaking::default());
     let breaks = {
         let clock = clock.clone();
         move |cx: Cx, ledger: Books| {
             // Nothing can be sealed any more, once.
-            clock.0.store(ledger.lines().is_empty(), Ordering::SeqCst);
+            clock.set(ledger.lines().is_empty());
             waits(cx, ledger)
         }
     };
@@ -273,7 +329,7 @@ async fn whatever_breaks_while_a_handler_is_driven_ends_the_call() {
     let request = first("breaks").meta("refrain/callId", json!("c-1"));
     let message = instance.send(&request).await.error(200, -32603);
     names(&message, &["Internal error"]);
-    clock.0.store(false, Ordering::SeqCst);
+    clock.set(false);
     // Nothing of it is left.
     let asks = instance.send(&request).await.reply();
     let done = instance.send(&second("breaks", &token(&asks))).await;

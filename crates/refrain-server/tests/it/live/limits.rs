@@ -1,13 +1,13 @@
 //! Live calls are limited in number and time.
 
+use super::ends::has_gone_by;
 use super::*;
 
 #[tokio::test]
-async fn live_calls_are_limited_in_number_and_in_time() {
+async fn live_calls_are_limited_in_number() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         live_calls: 2,
-        live_time: Duration::from_millis(300),
         ..ServerLimits::default()
     };
     let instance = start(builder(&ledger, &keys).limits(limits)).await;
@@ -18,9 +18,30 @@ async fn live_calls_are_limited_in_number_and_in_time() {
     assert_eq!(ledger.lines(), ["begun", "begun"], "it did not even begin");
     // A pending dialogue is no running call.
     instance.at_rest().await;
+    let done = instance.send(&second("waits", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Ada");
+    begins_again(&instance).await;
+}
+
+#[tokio::test]
+async fn live_calls_are_limited_in_time() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        live_calls: 1,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(&ledger, &keys).limits(limits.clone())).await;
+    let asks = instance.send(&first("waits")).await.reply();
+    has_gone_by(limits.live_time).await;
     ledger.has("dropped").await;
     let late = instance.send(&second("waits", &token(&asks))).await;
-    names(&late.error(200, -32603), &["given up", "call again"]);
+    let message = late.error(200, -32603);
+    names(&message, &["given up", "no answer", "call again"]);
+    begins_again(&instance).await;
+}
+
+/// Waits until there is a place for another call.
+async fn begins_again(instance: &Instance) {
     let free = async {
         while instance.send(&first("waits")).await.status == 503 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -124,6 +145,26 @@ async fn a_handler_at_work_is_not_cut_by_the_time_that_a_call_may_wait() {
         assert_eq!(ledger.lines(), ["begun", "ended"]);
         ledger.clear();
     }
+}
+
+/// Sleeps for longer than anybody waits.
+async fn sleeps(cx: Cx) -> Result<String> {
+    cx.sleep(Duration::from_secs(3600)).await;
+    Ok("slept".into())
+}
+
+#[tokio::test]
+async fn a_call_that_sleeps_for_longer_than_it_may_is_told_so() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        live_time: Duration::from_millis(30),
+        ..ServerLimits::default()
+    };
+    let builder = builder(&ledger, &keys).tool(Tool::new("sleeps", sleeps).live());
+    let instance = start(builder.limits(limits)).await;
+    let message = instance.send(&first("sleeps")).await.error(200, -32603);
+    names(&message, &["not done within the limit", "call again"]);
+    assert!(!message.contains("answer"), "nothing was asked: {message}");
 }
 
 /// Says something whenever it is asked to go on, and does nothing else.

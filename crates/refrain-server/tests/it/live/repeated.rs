@@ -156,6 +156,27 @@ async fn a_first_request_that_is_at_work_elsewhere_is_not_begun_here() {
     assert_eq!(ledger.lines(), ["begun"]);
 }
 
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+#[tokio::test]
+async fn a_client_that_comes_back_with_what_it_lacked_is_served() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let build = || builder(&ledger, &keys);
+    let log = Arc::new(MemoryReplayLog::new());
+    for builder in [build(), build().replay_log(log)] {
+        let instance = start(builder).await;
+        let request = first("waits").meta("refrain/callId", json!("c-1"));
+        let without = request.clone().meta(CAPABILITIES, json!({}));
+        for _ in 0..2 {
+            let refused = instance.send(&without).await;
+            assert_eq!(refused.json()["error"]["code"], -32021, "{refused:?}");
+        }
+        let asks = instance.send(&request).await.reply();
+        let done = instance.send(&second("waits", &token(&asks))).await;
+        assert_eq!(text(&done.reply()), "Ada");
+    }
+}
+
 #[tokio::test]
 async fn the_first_reply_is_recorded_when_its_client_has_gone() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
