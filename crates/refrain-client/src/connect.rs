@@ -201,10 +201,17 @@ impl Inner {
                 },
                 Err(refusal) => judge_refusal(refusal),
             },
-            Err(ErrorKind::BadAnswer(why)) => Err(ErrorKind::NotMcp {
-                address: self.link.address().to_owned(),
-                why,
-            }),
+            Err(ErrorKind::BadAnswer(why)) => {
+                let error = ErrorKind::NotMcp {
+                    address: self.link.address().to_owned(),
+                    why,
+                };
+                match self.link {
+                    Link::Http(_) => Err(error),
+                    // It may only not know how to refuse what it does not know.
+                    Link::Pipe(_) => Ok(Verdict::Perhaps(error)),
+                }
+            }
             // Some end when they hear anything else before a greeting.
             Err(error @ ErrorKind::Exited { .. }) => Ok(Verdict::Perhaps(error)),
             Err(error) if is_refusal(&error) => Ok(Verdict::Perhaps(error)),

@@ -7,6 +7,10 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
+/// Why an answer cannot be read that asks as another dialect than the one that is spoken does.
+pub(crate) const ASKS_IN_A_DRAFT: &str = "it asks for input in the shape of a draft (if the server speaks one, say which \
+     with --dialect or `ClientBuilder::dialect`)";
+
 /// Why a call has no result, and the call itself where it can be taken up again.
 #[derive(Debug)]
 pub struct Error {

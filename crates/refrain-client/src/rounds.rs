@@ -6,7 +6,7 @@
 use crate::ask::{Answer, Ask};
 use crate::call::Call;
 use crate::client::{Client, Inner, Request, back_off, over};
-use crate::error::{Error, ErrorKind, Unanswered};
+use crate::error::{ASKS_IN_A_DRAFT, Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
 use crate::limits::Limits;
 use crate::older;
@@ -273,7 +273,8 @@ impl Inner {
             }
             sent => sent?,
         };
-        match Reply::read(&raw, &self.setup.limits)? {
+        let is_draft = self.setup.draft().is_some();
+        match Reply::read(&raw, is_draft, &self.setup.limits)? {
             Reply::Complete(result) => {
                 if may_keep {
                     self.keep(authorization, kind.method(), &params, &result);
@@ -362,7 +363,8 @@ enum Reply {
 }
 
 impl Reply {
-    fn read(raw: &RawValue, limits: &Limits) -> Result<Self, ErrorKind> {
+    /// A draft's results have no type but the one that its translation gives them.
+    fn read(raw: &RawValue, is_draft: bool, limits: &Limits) -> Result<Self, ErrorKind> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Incomplete {
@@ -376,8 +378,15 @@ impl Reply {
             task_id: String,
         }
 
-        match result_type(raw)?.as_deref() {
-            None | Some("complete") => Ok(Self::Complete(object_of(raw)?)),
+        let kind = result_type(raw)?;
+        match kind.as_deref() {
+            None | Some("complete") => {
+                let result = object_of(raw)?;
+                if kind.is_none() || is_draft {
+                    check_asks_nothing(&result)?;
+                }
+                Ok(Self::Complete(result))
+            }
             Some("input_required") => {
                 let read: Incomplete = read(raw)?;
                 let (asks, state) = (read.input_requests, read.request_state);
@@ -421,6 +430,14 @@ pub(crate) fn check_complete(raw: &RawValue) -> Result<(), ErrorKind> {
         None | Some("complete") => Ok(()),
         Some(other) => Err(ErrorKind::UnknownResultType(other.to_owned())),
     }
+}
+
+/// Whether a result that does not say of what type it is asks nothing. The second draft asks in such results.
+pub(crate) fn check_asks_nothing(result: &Value) -> Result<(), ErrorKind> {
+    if result.get("inputRequests").is_some() || result.get("requestState").is_some() {
+        return Err(ErrorKind::BadAnswer(ASKS_IN_A_DRAFT.to_owned()));
+    }
+    Ok(())
 }
 
 /// Of what type a result is. Servers of earlier revisions do not say, and mean a complete one.

@@ -10,7 +10,7 @@ use crate::handlers::NoAnswer;
 use crate::listen::{Change, Listening};
 use crate::ordered::Ordered;
 use crate::pending::PendingCall;
-use crate::rounds::check_complete;
+use crate::rounds::{check_asks_nothing, check_complete};
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -152,10 +152,14 @@ type Answering<'a> = FuturesUnordered<
 impl Inner {
     async fn task(&self, id: &str) -> Result<Task, ErrorKind> {
         let task = self.task_as_it_stands(id).await?;
-        match self.setup.draft() {
-            None => Task::read(&task),
-            Some(_) => Task::read(&self.with_what_became(id, task).await?),
+        if self.setup.draft().is_none() {
+            return Task::read(&task);
         }
+        let task = Task::read(&self.with_what_became(id, task).await?)?;
+        if let TaskStatus::Completed(result) = &task.status {
+            check_asks_nothing(result)?;
+        }
+        Ok(task)
     }
 
     async fn task_as_it_stands(&self, id: &str) -> Result<Box<RawValue>, ErrorKind> {

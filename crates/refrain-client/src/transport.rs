@@ -11,10 +11,11 @@ pub(crate) use http::{HttpExchange, HttpLink};
 pub(crate) use pipe::PipeLink;
 
 use crate::auth::AuthError;
-use crate::error::{ErrorKind, RpcFailure};
+use crate::error::{ASKS_IN_A_DRAFT, ErrorKind, RpcFailure};
 use ::http::{HeaderMap, HeaderValue};
 use refrain_wire::DraftExchange;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::fmt;
@@ -310,7 +311,7 @@ impl fmt::Debug for Watcher {
     }
 }
 
-/// Any JSON-RPC message.
+/// Any JSON-RPC message, and what drafts ask beside its id.
 #[derive(Deserialize)]
 struct Message {
     id: Option<Value>,
@@ -318,6 +319,18 @@ struct Message {
     params: Option<Box<RawValue>>,
     result: Option<Box<RawValue>>,
     error: Option<RpcFailure>,
+    input_requests: Option<IgnoredAny>,
+    dependent_requests: Option<IgnoredAny>,
+    request_state: Option<IgnoredAny>,
+}
+
+impl Message {
+    /// Whether it asks as a draft does that is not spoken: what the draft asks that is spoken is in the result by now.
+    fn asks_in_a_draft(&self) -> bool {
+        let is_open = self.result.is_none() && self.request_state.is_some();
+        let asks = is_open || self.input_requests.is_some() || self.dependent_requests.is_some();
+        asks && self.method.is_none() && self.error.is_none()
+    }
 }
 
 /// The messages of a text. Servers of 2025-03-26 may put several into an array.
@@ -344,12 +357,16 @@ pub(crate) fn read_message(
         let start: String = text.chars().take(200).collect();
         format!("{error} in {start:?}")
     })?;
+    if message.asks_in_a_draft() {
+        return Err(ASKS_IN_A_DRAFT.to_owned());
+    }
     let Message {
         id,
         method,
         params,
         result,
         error,
+        ..
     } = message;
     let outcome = match (method, id, result, error) {
         (Some(method), None, ..) => return Ok((None, Incoming::Notification { method, params })),

@@ -339,6 +339,7 @@ impl Shared {
         let draft = lock(&self.routes).draft_of(line);
         match read_message(line, None, draft.as_deref()) {
             Ok((id, message)) => self.route(id.as_ref(), message),
+            Err(why) if lock(&self.routes).fail_answered(line, &why) => {}
             // Servers greet, or are started by tools that do. What matters is that their messages are whole.
             Err(why) => {
                 let noise: String = line.chars().take(SHOWN).collect();

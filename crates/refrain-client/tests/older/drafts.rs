@@ -1,7 +1,7 @@
 //! Servers that speak a draft.
 
-use crate::support::{Say, Seen, Told, called, python_of, until, within};
-use refrain_client::wire::Draft;
+use crate::support::{Say, Seen, Told, called, greet, python_of, until, within};
+use refrain_client::wire::{Draft, Revision};
 use refrain_client::{Answer, Client, ClientBuilder, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -209,4 +209,75 @@ async fn a_server_that_does_not_speak_the_draft_is_no_server_of_it() {
         panic!("{error}");
     };
     assert!(why.contains("no such method"), "{why}");
+}
+
+/// Servers that ask in each draft, and do not say in which.
+async fn asking_in(draft: Draft) -> Told {
+    Told::start(move |seen, _| {
+        if let Some(said) = greet(seen, "2025-11-25", "s1") {
+            return said;
+        }
+        let asked = match draft {
+            Draft::Sketch => json!({"dependent_requests": asks(), "request_state": "s"}),
+            Draft::First => json!({"input_requests": asks(), "request_state": "s"}),
+            Draft::Second => json!({"result": {"inputRequests": asks(), "requestState": "s"}}),
+        };
+        let mut reply = json!({"jsonrpc": "2.0", "id": seen.message["id"]});
+        let members = reply.as_object_mut().expect("an object");
+        members.extend(asked.as_object().expect("an object").clone());
+        Say::Json(200, reply)
+    })
+    .await
+}
+
+async fn is_told_of_drafts(builder: ClientBuilder, server: &Told) {
+    let client = builder.connect(&server.url).await.expect("a connection");
+    let called = within("a call", client.call_tool("t", json!({}))).await;
+    let error = called.expect_err("it is not done");
+    assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+    assert!(error.to_string().contains("--dialect"), "{error}");
+    assert!(error.pending.is_some(), "the call is not lost");
+    let calls = server.seen(|seen| seen.method() == "tools/call");
+    assert_eq!(calls.len(), 1);
+}
+
+#[tokio::test]
+async fn what_asks_in_another_dialect_is_no_result() {
+    for draft in Draft::ALL {
+        is_told_of_drafts(Client::builder(), &asking_in(draft).await).await;
+        let older = Client::builder().dialect(Revision::V2025_11_25);
+        is_told_of_drafts(older, &asking_in(draft).await).await;
+        for spoken in Draft::ALL.into_iter().filter(|spoken| *spoken != draft) {
+            is_told_of_drafts(speaking(spoken), &asking_in(draft).await).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_asks_without_a_type_is_no_result_of_the_present_revision() {
+    for asked in [
+        json!({"inputRequests": asks()}),
+        json!({"requestState": "s"}),
+    ] {
+        let server = Told::start(move |seen, _| match seen.method() {
+            "server/discover" => {
+                let said = json!({"resultType": "complete", "capabilities": {"tools": {}},
+                    "supportedVersions": ["2026-07-28"]});
+                Say::Json(200, seen.result(&said))
+            }
+            _ => Say::Json(200, seen.result(&asked)),
+        })
+        .await;
+        is_told_of_drafts(Client::builder(), &server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_asks_in_another_draft_is_not_done() {
+    let server = tasks(|seen, _| match seen.method() {
+        "tasks/get" => Say::Json(200, seen.result(&task("input_required"))),
+        _ => Say::Json(200, seen.result(&json!({"inputRequests": asks()}))),
+    })
+    .await;
+    is_told_of_drafts(speaking(Draft::First), &server).await;
 }

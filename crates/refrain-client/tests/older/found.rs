@@ -184,3 +184,9 @@ async fn who_is_not_let_in_does_not_greet() {
         assert!(greetings(&server).is_empty(), "{status}");
     }
 }
+
+#[tokio::test]
+async fn a_process_that_cannot_refuse_is_greeted() {
+    let client = spawn(Client::builder(), &["2025-06-18", "odd"]).await;
+    assert_eq!(client.unwrap().server().version, "2025-06-18");
+}

@@ -269,3 +269,16 @@ async fn the_address_is_the_command() {
     assert!(client.address().starts_with("python3 "));
     assert!(client.address().ends_with("server.py 2025-06-18"));
 }
+
+#[tokio::test]
+async fn a_line_that_answers_a_call_and_cannot_be_read_ends_it() {
+    let client = spawn(Client::builder(), &[]).await.unwrap();
+    for (tool, word) in [("beside", "--dialect"), ("bare", "no JSON-RPC message")] {
+        let error = called(&client, tool).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+        assert!(error.to_string().contains(word), "{error}");
+        assert!(error.pending.is_some(), "the call is not lost");
+    }
+    let noise = called(&client, "noise").await.unwrap();
+    assert_eq!(noise, "after the noise");
+}

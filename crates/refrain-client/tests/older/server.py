@@ -1,7 +1,7 @@
 """A server of an earlier revision on standard input and output, as small as the tests need it.
 
 Usage: server.py [VERSION [PROBE [stubborn]]], where PROBE says what becomes of a server/discover:
-an error of that code, or `silent`, or `late` (a proper answer, once the next message is there), or `exit`.
+an error of that code, or `silent`, or `odd` (an answer that cannot be read), or `late` (a proper answer, once the next message is there), or `exit`.
 A stubborn server does not end when it should.
 """
 
@@ -159,6 +159,8 @@ def handle(message):
             sys.exit("expected to be greeted")
         if PROBE == "late":
             late.append(message["id"])
+        elif PROBE == "odd":
+            write({"id": message["id"], "error": "what is that?"})
         elif PROBE != "silent":
             write({"id": message["id"], "error": {"code": int(PROBE), "message": "what is that?"}})
         return
@@ -184,6 +186,13 @@ def handle(message):
             asked = form("of the call that is held")
             write({"id": message["id"], "result": text("crossed")})
             write({"id": held.pop(), "result": text(answer_to(asked)[0])})
+            return
+        elif method == "tools/call" and params["name"] == "beside":
+            # The first draft asks like this.
+            write({"id": message["id"], "input_requests": {"which": {"method": "roots/list"}}})
+            return
+        elif method == "tools/call" and params["name"] == "bare":
+            write({"id": message["id"]})
             return
         elif method == "tools/call":
             result = call(params["name"], params)

@@ -7,6 +7,7 @@ use crate::error::ErrorKind;
 use crate::transport::{Incoming, LinkError, Outgoing};
 use refrain_wire::{DraftExchange, SUBSCRIPTION_ID_KEY};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, VecDeque};
@@ -120,6 +121,24 @@ impl Routes {
         if let Some(route) = self.by_id.get_mut(&id) {
             route.fail(why);
         }
+    }
+
+    /// The request gets no answer that this line answers, though it cannot be read. Gives whether there is one.
+    pub(super) fn fail_answered(&mut self, line: &str, why: &str) -> bool {
+        #[derive(Deserialize)]
+        struct Answer {
+            id: u64,
+            method: Option<IgnoredAny>,
+        }
+        let route = match serde_json::from_str(line) {
+            Ok(Answer { id, method: None }) => self.by_id.get_mut(&id),
+            _ => None,
+        };
+        let Some(route) = route else {
+            return false;
+        };
+        route.fail(ErrorKind::BadAnswer(why.to_owned()));
+        true
     }
 
     /// Something that the server asked has its answer, or wants none any more.
