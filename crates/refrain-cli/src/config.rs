@@ -150,6 +150,15 @@ impl Loaded {
         }
     }
 
+    /// Takes this for the file of a whole fleet, if no instance is named in it: each is, where it is started.
+    fn of_any_peer(&mut self) {
+        let peers = &mut self.config.peers;
+        if peers.name.is_none() {
+            let names = peers.urls.iter().flatten().map(|(name, _)| name);
+            peers.name = names.min().cloned();
+        }
+    }
+
     /// The configuration, if all of it can be used. All that is wrong with it is told at once, in its order.
     pub(crate) fn ready(mut self) -> Result<Ready, Mistakes> {
         let together = read::check(&self.config, &self.from);

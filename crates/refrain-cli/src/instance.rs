@@ -131,7 +131,15 @@ impl Common {
             )
             .into());
         }
-        let url = StoreUrl::chosen(ready.config.store.take())?;
+        let named = StoreUrl::named(ready.config.store.take())?;
+        let unnamed = named.is_none();
+        let url = named.unwrap_or_default();
+        if unnamed && ready.keys.is_some() {
+            tracing::warn!(
+                "no store is named, so that it is {url} in the working directory: instances that share these keys have to \
+                 share a store as well, for older clients and tasks; name it with --store"
+            );
+        }
         let store = Opened {
             store: url.open().await?,
             shared: url.is_shared(),

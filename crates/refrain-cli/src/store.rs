@@ -19,10 +19,15 @@ pub(crate) struct StoreUrl(String);
 impl StoreUrl {
     /// What a flag or the file says, else the environment, else a file in the working directory.
     pub(crate) fn chosen(given: Option<Self>) -> Result<Self, Failure> {
+        Ok(Self::named(given)?.unwrap_or_default())
+    }
+
+    /// The same, if one is named anywhere.
+    pub(crate) fn named(given: Option<Self>) -> Result<Option<Self>, Failure> {
         match (given, std::env::var(STORE)) {
-            (Some(given), _) => Ok(given),
-            (None, Ok(url)) => Ok(Self(url)),
-            (None, Err(VarError::NotPresent)) => Ok(Self(DEFAULT.to_owned())),
+            (Some(given), _) => Ok(Some(given)),
+            (None, Ok(url)) => Ok(Some(Self(url))),
+            (None, Err(VarError::NotPresent)) => Ok(None),
             (None, Err(VarError::NotUnicode(_))) => Err(format!("${STORE} is not UTF-8").into()),
         }
     }
@@ -59,6 +64,12 @@ impl StoreUrl {
     fn file(&self) -> Option<&str> {
         let rest = self.0.strip_prefix("sqlite:")?;
         Some(rest.strip_prefix("//").unwrap_or(rest))
+    }
+}
+
+impl Default for StoreUrl {
+    fn default() -> Self {
+        Self(DEFAULT.to_owned())
     }
 }
 

@@ -36,7 +36,8 @@ use http_body_util::BodyExt;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
 use refrain_wire::{
-    Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, parse, read_call, write_reply,
+    Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, is_modern, parse, read_call,
+    write_reply,
 };
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -184,7 +185,12 @@ impl HttpService {
             if older::is_about_session(parts) {
                 return Ok(());
             }
-            let error = RpcError::invalid_request("the MCP endpoint takes POST requests");
+            let mut reason = "the MCP endpoint takes POST requests".to_owned();
+            if older::is_for_sessions(&parts.method) {
+                reason += ", and GET and DELETE in a session of an older client: ";
+                reason += older::NO_SESSION_ID;
+            }
+            let error = RpcError::invalid_request(reason);
             let status = StatusCode::METHOD_NOT_ALLOWED;
             let mut response = self.refuse(Refusal::HttpMethod, status, None, &error);
             let post = HeaderValue::from_static("POST");
@@ -324,12 +330,18 @@ impl HttpService {
             None => match parse(bytes) {
                 Ok(Message::Request { id, method, params }) => {
                     let request = Request::decode(&self.server, &method, params);
+                    if request.is_err() && !is_modern(params) && self.lacks_session(headers) {
+                        return Err(self.no_session_id(Some(id)).into());
+                    }
                     (id, method, request)
                 }
                 Ok(Message::Notification { .. }) => return Err(accepted().into()),
                 Err(rejection) => {
                     let id = rejection.id.as_deref().and_then(Id::from_raw);
                     let (error, status) = (&rejection.error, StatusCode::BAD_REQUEST);
+                    if error.code == ErrorCode::InvalidRequest && self.lacks_session(headers) {
+                        return Err(self.no_session_id(id).into());
+                    }
                     let response = self.refuse(Refusal::error(error.code), status, id, error);
                     return Err(response.into());
                 }

@@ -96,7 +96,7 @@ impl Line {
 }
 
 /// Everything that `serve` would check, and what it would start with.
-fn checked(loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
+fn checked(mut loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
     let lines = SETTINGS
         .iter()
         .map(|setting| {
@@ -108,6 +108,7 @@ fn checked(loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
             }
         })
         .collect();
+    loaded.of_any_peer();
     loaded.ready()?;
     Ok(lines)
 }

@@ -1,6 +1,6 @@
 //! A live tool on two instances: what it does is done once, wherever its rounds come in.
 
-use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve};
+use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve, refrain};
 use serde_json::json;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -134,6 +134,28 @@ async fn without_peers_the_call_stays_where_it_is() {
     assert_eq!(fleet.lines(), ["seat given back"]);
     assert_eq!(at_a.round(&mut answered(call)).await, done());
     assert_eq!(fleet.lines(), ["seat given back", "seat 12A taken"]);
+}
+
+/// The instances share one file; each is named where it is started.
+#[test]
+fn a_file_that_names_no_instance_is_good_for_all() {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let check = |urls: &str| {
+        let text = format!("keys = {keys:?}\n\n[peers]\nurls = {urls}\n");
+        let file = files.write("fleet.toml", &text);
+        refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()])
+    };
+    let good = check("{ a = \"http://127.0.0.1:1/mcp\", b = \"http://127.0.0.1:2/mcp\" }");
+    assert!(good.ok, "{good:?}");
+    let name = good.out.lines().find(|line| line.starts_with("peers.name"));
+    assert!(
+        name.is_some_and(|name| name.contains("not set")),
+        "{good:?}"
+    );
+    let bad = check("{ a = \"http://127.0.0.1:1/mcp\", b = \"10.0.0.8\" }");
+    assert!(!bad.ok, "{bad:?}");
+    assert!(bad.err.contains("the peer \"b\" cannot be used"), "{bad:?}");
 }
 
 #[tokio::test]

@@ -50,6 +50,27 @@ async fn without_a_word_it_is_a_file_in_the_working_directory() {
     assert_eq!(listed[0]["status"], "completed", "{listed}");
 }
 
+#[tokio::test]
+async fn shared_keys_without_a_word_of_the_store_are_warned_of() {
+    let files = Files::new();
+    let (dir, keys) = (files.path("."), files.keys("fleet.keys"));
+    let here = || Serve::new().in_directory(&dir);
+    let config = files.write("config.toml", "store = \"sqlite:refrain.db\"\n");
+    for (serve, warnings) in [
+        (here().keys(&keys), 1),
+        (here(), 0),
+        (here().keys(&keys).store(&files.path("fleet.db")), 0),
+        (here().keys(&keys).config(&config), 0),
+        (Serve::new().keys(&keys), 0),
+    ] {
+        let instance = serve.start().await;
+        let log = &instance.log;
+        let said = log.count("have to share a store as well, for older clients and tasks");
+        assert_eq!(said, warnings, "{log:?}");
+        assert_eq!(log.count("name it with --store"), warnings, "{log:?}");
+    }
+}
+
 /// What is said when a session of an older client is ended.
 async fn end_of_a_session(serve: Serve) -> u16 {
     let instance = serve.start().await;

@@ -34,6 +34,9 @@ use tokio::task::JoinSet;
 
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// What to do where the id of a session is missing.
+pub(super) const NO_SESSION_ID: &str =
+    "there is no Mcp-Session-Id header; open a session with initialize";
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// A call that is done by then is answered with one object; else the client is given a stream that it can come back to.
 const PROMPT: Duration = Duration::from_millis(500);
@@ -50,8 +53,12 @@ pub(super) fn is_older(headers: &HeaderMap, bytes: &[u8]) -> bool {
 
 /// Is a request with another method than POST one about a session?
 pub(super) fn is_about_session(parts: &Parts) -> bool {
-    let known = parts.method == Method::GET || parts.method == Method::DELETE;
-    known && parts.headers.contains_key(SESSION)
+    is_for_sessions(&parts.method) && parts.headers.contains_key(SESSION)
+}
+
+/// Do older clients use this method, in a session?
+pub(super) fn is_for_sessions(method: &Method) -> bool {
+    method == Method::GET || method == Method::DELETE
 }
 
 type Refused = Box<Response<Body>>;
@@ -171,6 +178,19 @@ impl HttpService {
             Ok(known) => Ok((session, known)),
             Err(error) => Err(Box::new(self.busy(None, &store_failed(&error)))),
         }
+    }
+
+    /// Has an older client forgotten its session? Asked only of a POST that is no request of 2026-07-28.
+    pub(super) fn lacks_session(&self, headers: &HeaderMap) -> bool {
+        let version = headers.get(VERSION).and_then(|value| value.to_str().ok());
+        let is_older = version.and_then(Revision::parse).is_some();
+        is_older && !headers.contains_key(SESSION) && self.exchange.is_none()
+    }
+
+    /// The answer to a POST without the id of its session.
+    pub(super) fn no_session_id(&self, id: Option<Id<'_>>) -> Response<Body> {
+        let error = RpcError::invalid_request(NO_SESSION_ID);
+        self.refuse(Refusal::Session, StatusCode::BAD_REQUEST, id, &error)
     }
 
     fn no_session(&self) -> Response<Body> {

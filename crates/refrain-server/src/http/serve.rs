@@ -25,6 +25,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Interval;
 
+/// What is said at the path of a draft where none is spoken.
+const NO_DRAFTS: &str = "the MCP endpoint is /mcp; drafts are off here: \
+                         `refrain serve --drafts` or `serve_with_drafts` has them\n";
+
 /// Serves until `shutdown` is done, then drains: `/readyz` says no and flows are handed on at their checkpoints; after
 /// the grace no connection is accepted; running calls are waited for, up to the drain time.
 pub async fn serve(
@@ -269,6 +273,9 @@ async fn route(
             }
             match MetadataService::new(&service.server) {
                 Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
+                _ if drafts.is_empty() && path.starts_with("/drafts/") => {
+                    plain(StatusCode::NOT_FOUND, NO_DRAFTS)
+                }
                 _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
             }
         }

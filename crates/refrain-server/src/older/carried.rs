@@ -4,16 +4,19 @@
 //! two; one that comes twice does no harm. A store that does not answer holds up nobody for longer than the time of a round.
 
 use super::desk::{Answer, RequestId};
-use super::listening::LOOK;
 use super::notes::{CALLS, CANCEL, ENDED, came, opened};
 use crate::server::{Inner, Server};
 use refrain_store::StoreError;
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
+
+/// How often it is looked what is noted, whatever words come of it: a person waits for what becomes of an answer.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Takes in what is noted for the calls of a server, while it has some. There is one of these for all of them.
 pub(super) async fn watch(mut watching: Watching, mut noted: broadcast::Receiver<String>) {

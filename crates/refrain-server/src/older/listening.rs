@@ -12,7 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 /// How often the notes of a session are looked at, should a word of the store be lost.
-pub(super) const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(5);
 
 /// A session that listens.
 pub(crate) struct Listening {

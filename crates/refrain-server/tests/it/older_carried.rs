@@ -139,6 +139,23 @@ async fn an_answer_is_found_without_a_word_of_it() {
     answered_elsewhere(&one, &other).await;
 }
 
+/// One look in several seconds would take longer than is waited for here.
+#[tokio::test]
+async fn it_is_looked_often_while_a_call_waits() {
+    let store = Odd::silent(Taking::Works);
+    let all = store.looks.available_permits();
+    let [one, _other] = two(&store, &ServerLimits::default()).await;
+    let session = Session::open(&one).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    stream.next().await;
+    let looked = async {
+        while all - store.looks.available_permits() < 8 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("many looks", looked).await;
+}
+
 #[tokio::test]
 async fn words_of_other_sessions_hold_nothing_up() {
     let store = Odd::silent(Taking::Works);

@@ -315,12 +315,46 @@ async fn without_a_session_only_posts_are_taken() {
     let session = Session::open(&instance).await;
     let mut nobody = session.clone();
     nobody.id.clear();
-    for method in ["GET", "DELETE", "PUT"] {
+    for (method, words) in [
+        ("GET", &["POST", "no Mcp-Session-Id", "initialize"][..]),
+        ("DELETE", &["POST", "no Mcp-Session-Id", "initialize"]),
+        ("PUT", &["POST"]),
+    ] {
         let refused = nobody.refused(method).await;
-        refused.error(405, -32600);
+        names(&refused.error(405, -32600), words);
         assert_eq!(refused.header("allow"), Some("POST"));
     }
     session.refused("PUT").await.error(405, -32600);
+}
+
+#[tokio::test]
+async fn whoever_forgot_the_id_of_the_session_is_told_so() {
+    let instance = instance().await;
+    let mut nobody = Session::open(&instance).await;
+    nobody.id.clear();
+    let missing = ["no Mcp-Session-Id header", "initialize"];
+    for revision in ["2025-11-25", "2025-06-18", "2025-03-26"] {
+        let nobody = nobody.clone().header("MCP-Protocol-Version", revision);
+        for message in [
+            json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+            request(2, "tools/list", json!({})),
+            call(3, "echo", json!({"text": "x"})),
+            request(4, "ping", json!({})),
+            json!({"jsonrpc": "2.0", "id": "a-1-b", "result": {}}),
+            json!([request(5, "ping", json!({}))]),
+        ] {
+            let refused = nobody.post(&message).await;
+            names(&refused.error(400, -32600), &missing);
+        }
+    }
+    // Others are told what is wrong with what they sent.
+    for version in ["2026-07-28", "2024-11-05"] {
+        let nobody = nobody.clone().header("MCP-Protocol-Version", version);
+        let refused = nobody.post(&request(1, "tools/list", json!({}))).await;
+        names(&refused.error(400, -32602), &["_meta"]);
+    }
+    let broken = Request::bytes("{").header("MCP-Protocol-Version", "2025-11-25");
+    instance.send(&broken).await.error(400, -32700);
 }
 
 #[tokio::test]
