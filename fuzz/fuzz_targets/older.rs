@@ -68,7 +68,11 @@ fn refused(id: Id<'_>, error: &RpcError) {
 
 /// The params as a result, and as the schema of a form.
 fn sent(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
-    let Some(params) = params else { return };
+    // Raw text may have half a surrogate pair in it, which goes out as it came in and which nobody can read.
+    let readable = |params: &&RawValue| serde_json::from_str::<Value>(params.get()).is_ok();
+    let Some(params) = params.filter(readable) else {
+        return;
+    };
     if let Ok(body) = ResultBody::from_members(params) {
         let mut out = Vec::new();
         write_older_reply(&mut out, id, &Reply::Complete(body), revision);
