@@ -5,11 +5,14 @@ use super::{Out, RequestId, Running, cancel, everything};
 use crate::older::Session;
 use crate::server::Server;
 use refrain_wire::{Draft, Message, parse};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use tokio::task::JoinSet;
 
-/// Takes one message. A request is answered beside the others.
+/// Takes one message. A request is answered beside the others; answers that have no method are taken in before the next
+/// message is read, since nothing tells the client that they were.
 pub(super) async fn take(
     server: Server,
     spoken: (Draft, Option<Session>),
@@ -24,9 +27,9 @@ pub(super) async fn take(
         }
         return;
     }
-    let (id, silent) = (id(&bytes), out.silent.clone());
+    let (request, silent) = (request_id(&bytes), out.silent.clone());
     let answering = answer(server, spoken, bytes, out);
-    match id {
+    match request {
         Some(id) => {
             let handle = running.spawn(answering);
             by_id.insert(id, Running { handle, silent });
@@ -53,13 +56,15 @@ async fn answer(
     }
 }
 
-/// The id of a message that can be cancelled, whether it has a method or not.
-fn id(bytes: &[u8]) -> Option<RequestId> {
-    #[derive(serde::Deserialize)]
-    struct Message<'a> {
+/// The id of a request, whatever else of it is a draft's own.
+fn request_id(bytes: &[u8]) -> Option<RequestId> {
+    #[derive(Deserialize)]
+    struct Request<'a> {
         #[serde(borrow)]
         id: &'a RawValue,
+        #[serde(rename = "method")]
+        _method: IgnoredAny,
     }
-    let message: Message<'_> = serde_json::from_slice(bytes).ok()?;
-    Some(RequestId::read(message.id.get()))
+    let request: Request<'_> = serde_json::from_slice(bytes).ok()?;
+    Some(RequestId::read(request.id.get()))
 }
