@@ -13,6 +13,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
+/// Bytes of events that are gathered at most before they are sent, beside the last one.
+const PIECE: usize = 64 << 10;
+
 /// The body of a response.
 #[derive(Debug)]
 pub struct Body(Inner);
@@ -100,10 +103,13 @@ impl EventStream {
         }
     }
 
-    /// All messages that are ready, or a sign of life when there was none for a while.
+    /// The messages that are ready, or a sign of life when there was none for a while.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
         let over = loop {
+            if out.len() >= PIECE {
+                break false;
+            }
             match self.outgoing.poll_next(cx) {
                 Poll::Ready(Some(message)) => event(&mut out, &message),
                 Poll::Ready(None) => break true,
@@ -134,13 +140,16 @@ impl ReplayedStream {
         }
     }
 
-    /// All messages that are ready, or a sign of life when there was none for a while.
+    /// The messages that are ready, or a sign of life when there was none for a while.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
         if std::mem::take(&mut self.greets) {
             out.extend_from_slice(format!("id: {}\ndata:\n\n", self.reader.id()).as_bytes());
         }
         let over = loop {
+            if out.len() >= PIECE {
+                break false;
+            }
             match self.reader.poll_next(cx) {
                 Poll::Ready(Some((_, message))) => {
                     out.extend_from_slice(format!("id: {}\n", self.reader.id()).as_bytes());
