@@ -284,14 +284,25 @@ fn responses_are_told_from_everything_else() {
     let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no \"one\""}}"#;
     let refused = parse_response(refused).unwrap();
     assert_eq!(refused.outcome.unwrap_err(), "no \"one\"");
+    for (members, why) in [
+        (r#""result":7"#, "not an object"),
+        (r#""result":null"#, "not an object"),
+        (r#""error":{"code":1}"#, "without a message"),
+        (r#""error":"no""#, "without a message"),
+        (r#""error":null"#, "without a message"),
+        (r#""result":{},"error":{"code":1,"message":"no"}"#, "both"),
+    ] {
+        let message = format!(r#"{{"jsonrpc":"2.0","id":1,{members}}}"#);
+        let response = parse_response(message.as_bytes()).unwrap();
+        let told = response.outcome.unwrap_err();
+        assert!(told.contains(why), "{members}: {told}");
+    }
     for other in [
         &br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#[..],
         br#"{"jsonrpc":"2.0","id":1}"#,
         br#"{"jsonrpc":"2.0","result":{}}"#,
         br#"{"jsonrpc":"1.0","id":1,"result":{}}"#,
         br#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
-        br#"{"jsonrpc":"2.0","id":1,"result":7}"#,
-        br#"{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}"#,
         br#"{"jsonrpc":"2.0","id":1,"result":{},"method":"ping"}"#,
         b"[]",
         b"nothing",

@@ -4,6 +4,8 @@ use super::Session;
 use super::carried::{Watching, watch};
 use crate::live::LiveAnswer;
 use crate::server::Server;
+use refrain_wire::{AskKind, check_answer_shape};
+use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,6 +82,7 @@ struct Live {
 struct Asked {
     session: Arc<str>,
     key: String,
+    kind: AskKind,
     answers: mpsc::Sender<LiveAnswer>,
 }
 
@@ -101,12 +104,13 @@ impl Desk {
         &self,
         session: &Session,
         id: String,
-        key: &str,
+        (key, kind): (&str, AskKind),
         answers: &mpsc::Sender<LiveAnswer>,
     ) {
         let asked = Asked {
             session: session.key.clone(),
             key: key.to_owned(),
+            kind,
             answers: answers.clone(),
         };
         self.lock().asks.insert(id, asked);
@@ -124,7 +128,8 @@ impl Desk {
         asked.is_some_and(|asked| *asked.session == *session)
     }
 
-    /// Takes in what a client answers in this session. Gives it back where nothing is asked so here.
+    /// Takes in what a client answers in this session. Gives it back where nothing is asked so here. An answer that is
+    /// none ends the ask like an error of the client's: its request gets no other.
     pub(super) fn answer(&self, session: &str, ask: &str, answer: Answer) -> Result<(), Answer> {
         let asked = {
             let mut open = self.lock();
@@ -137,6 +142,11 @@ impl Desk {
             return Err(answer);
         };
         let key = asked.key;
+        let answer = answer.and_then(|json| {
+            let raw: &RawValue = serde_json::from_str(&json).map_err(|error| error.to_string())?;
+            check_answer_shape(asked.kind, raw)?;
+            Ok(json)
+        });
         // There is room for as many answers as there are asks; an error means that the call is over.
         let _ = asked.answers.try_send(LiveAnswer { key, answer });
         Ok(())

@@ -168,7 +168,7 @@ impl Talk {
         };
         let id = self.server.new_ask(&self.session);
         let desk = &self.server.0.older.desk;
-        desk.ask(&self.session, id.clone(), &key, &answers);
+        desk.ask(&self.session, id.clone(), (&key, ask.kind()), &answers);
         let mut out = Vec::with_capacity(512);
         write_ask(&mut out, &id, ask, self.session.revision);
         self.ready.push_back((Sent::Ask, out));

@@ -40,6 +40,11 @@ async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok(login.name)
 }
 
+async fn poem(cx: Cx) -> Result<String> {
+    let said = cx.sample("poem", SamplingParams::new(10).user("A poem!"));
+    Ok(said.await?.text().to_owned())
+}
+
 async fn roots(cx: Cx) -> Result<String> {
     Ok(cx.roots("roots").await?.len().to_string())
 }
@@ -55,6 +60,7 @@ fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, Heard) {
         .tool(Tool::new("both", both))
         .tool(Tool::new("impatient", impatient))
         .tool(Tool::new("guarded", guarded))
+        .tool(Tool::new("poem", poem))
         .tool(Tool::new("roots", roots));
     (builder, signals, heard)
 }
@@ -180,6 +186,38 @@ async fn a_client_may_refuse_or_answer_wrongly() {
     assert_ne!(again["id"], asked["id"], "asked again, by another request");
     assert_eq!(session.post(&filled_in(&again, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_ends_its_ask_with_the_reason() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let bare = json!({"role": "assistant", "content": {"type": "text", "text": "me"}});
+    let malformed = [
+        ("greet", json!({"result": {}}), "action"),
+        ("greet", json!({"result": {"action": "perhaps"}}), "perhaps"),
+        (
+            "greet",
+            json!({"result": {"action": "accept", "content": 7}}),
+            "content must be an object",
+        ),
+        ("greet", json!({"result": 7}), "not an object"),
+        ("greet", json!({"error": {"code": 1}}), "without a message"),
+        ("greet", json!({"result": {}, "error": {}}), "both"),
+        ("poem", json!({"result": bare}), "model"),
+        ("roots", json!({"result": {"roots": [{}]}}), "uri"),
+    ];
+    for (tool, mut answer, why) in malformed {
+        let mut stream = session.stream(&call(1, tool, json!({}))).await;
+        answer["jsonrpc"] = "2.0".into();
+        answer["id"] = stream.next().await["id"].clone();
+        assert_eq!(session.post(&answer).await.status, 202);
+        let replies = stream.rest().await;
+        assert_eq!(replies.len(), 1, "{answer}: asked again");
+        assert_eq!(replies[0]["result"]["isError"], true, "{}", replies[0]);
+        let told = text(&replies[0]).as_str().expect("text");
+        names(told, &["the client could not answer", why]);
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{Agreed, Revision};
@@ -29,7 +29,8 @@ pub struct Initialize {
 pub struct Response<'a> {
     /// The id of the request.
     pub id: Id<'a>,
-    /// The text of the result, or the message of the error.
+    /// The text of the result, which is an object, or the message of the error. A response that is neither says why in
+    /// place of one: its request will get no other.
     pub outcome: Result<&'a RawValue, Cow<'a, str>>,
 }
 
@@ -237,10 +238,10 @@ pub fn parse_response(bytes: &[u8]) -> Option<Response<'_>> {
         jsonrpc: Text<'a>,
         #[serde(borrow)]
         id: &'a RawValue,
-        #[serde(borrow)]
+        #[serde(borrow, default, deserialize_with = "present")]
         result: Option<&'a RawValue>,
-        #[serde(borrow)]
-        error: Option<Failure<'a>>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        error: Option<&'a RawValue>,
         #[serde(borrow)]
         method: Option<Text<'a>>,
     }
@@ -252,12 +253,22 @@ pub fn parse_response(bytes: &[u8]) -> Option<Response<'_>> {
     let wire: Wire<'_> = serde_json::from_slice(bytes).ok()?;
     let outcome = match (wire.result, wire.error) {
         (Some(result), None) if is_object(result) => Ok(result),
-        (None, Some(failure)) => Err(failure.message.0),
-        _ => return None,
+        (Some(_), None) => Err("its result is not an object".into()),
+        (Some(_), Some(_)) => Err("it sent both a result and an error".into()),
+        (None, Some(error)) => Err(match serde_json::from_str(error.get()) {
+            Ok(Failure { message }) => message.0,
+            Err(_) => "it sent an error without a message".into(),
+        }),
+        (None, None) => return None,
     };
     let sound = wire.jsonrpc.0 == "2.0" && wire.method.is_none();
     let id = Id::from_raw(wire.id).filter(|_| sound)?;
     Some(Response { id, outcome })
+}
+
+/// A member that is there, be it null.
+fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(value).map(Some)
 }
 
 /// The messages of a batch. `None`: the bytes are no array, or no JSON.
