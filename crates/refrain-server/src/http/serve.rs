@@ -79,7 +79,8 @@ pub async fn serve_with_drafts(
     // Nobody can come back for what waits here.
     servers.iter().for_each(Server::close_live);
     let mut stopping = JoinSet::new();
-    for server in servers.iter().cloned() {
+    for server in &servers {
+        let server = server.clone();
         stopping.spawn(async move { server.leave().await });
     }
     // Whoever is at work is waited for; the others would only wait for requests.
