@@ -9,6 +9,7 @@
 //! | `ask` | the ids of what is asked |
 //! | `carried` | what other instances note for the calls of this one |
 //! | `notes` | what is kept of sessions beside their ids |
+//! | `presence` | which instances are there to take in answers |
 //! | `request` | a message of a session read, and answered or begun |
 //! | `talk` | what goes out in response to one request |
 //! | `desk` | the calls that are live here, and where their answers go |
@@ -20,6 +21,7 @@ mod carried;
 mod desk;
 mod listening;
 mod notes;
+mod presence;
 mod request;
 mod session;
 mod stream;
@@ -34,6 +36,7 @@ pub(crate) use stream::{EventId, Lost, Reader, Stream, Streams};
 pub(crate) use talk::{Sent, Talk};
 
 use crate::limits::ServerLimits;
+use presence::Presence;
 use refrain_core::Source;
 use refrain_store::{MemoryStore, SessionStore};
 use std::sync::Arc;
@@ -45,6 +48,7 @@ pub(crate) struct Older {
     pub(crate) notes: Notes,
     pub(crate) desk: Desk,
     pub(crate) streams: Streams,
+    presence: Presence,
 }
 
 impl Older {
@@ -63,6 +67,7 @@ impl Older {
             notes: Notes::new(store, shared),
             desk: Desk::new(),
             streams: Streams::new(&instance, limits.resume_bytes_all),
+            presence: Presence::default(),
             instance,
         }
     }

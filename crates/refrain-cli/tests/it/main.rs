@@ -11,6 +11,7 @@ mod limits;
 mod logs;
 mod metrics;
 mod older_clients;
+mod older_fleet;
 mod older_ours;
 mod peers;
 mod postgres;

@@ -103,6 +103,9 @@ impl HttpService {
                 let refusal = Refusal::error(error.code);
                 self.refuse(refusal, StatusCode::BAD_REQUEST, None, &error)
             }
+            Received::Elsewhere(error) => {
+                self.refuse(Refusal::Elsewhere, StatusCode::BAD_REQUEST, None, &error)
+            }
             Received::Forbidden(Some(id), missing) => self.forbid(id, missing),
             Received::Forbidden(None, missing) => self.forbid_session(missing),
             Received::Busy(id, error) => self.busy(id, &error),
@@ -273,8 +276,12 @@ impl HttpService {
 
     /// What is said to a message of a batch that was not taken.
     fn refuse_in_batch(&self, session: &Session, received: Received<'_>) -> Option<Vec<u8>> {
+        let elsewhere = matches!(received, Received::Elsewhere(_));
         let (id, error) = received.refusal()?;
-        let refusal = Refusal::error(error.code);
+        let refusal = match elsewhere {
+            true => Refusal::Elsewhere,
+            false => Refusal::error(error.code),
+        };
         self.server.0.metrics.request_refused(refusal);
         let mut message = Vec::with_capacity(256);
         write_older_error(&mut message, id.as_ref().map(Id::as_json), &error);
@@ -433,6 +440,10 @@ async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
     let call = server.begin_call(talk.session(), talk.request_id());
     let talking = async {
         while let Some((sent, message)) = talk.next().await {
+            // Before anybody can answer it, at whatever instance.
+            if sent == Sent::Ask {
+                server.be_here().await;
+            }
             server.0.older.streams.push(&stream, sent, message);
         }
     };

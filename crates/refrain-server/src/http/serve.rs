@@ -78,6 +78,11 @@ pub async fn serve_with_drafts(
     drop(listener);
     // Nobody can come back for what waits here.
     servers.iter().for_each(Server::close_live);
+    let mut stopping = JoinSet::new();
+    for server in &servers {
+        let server = server.clone();
+        stopping.spawn(async move { server.leave().await });
+    }
     // Whoever is at work is waited for; the others would only wait for requests.
     for connection in &connections.open {
         connection.pulse.finish();
@@ -95,7 +100,6 @@ pub async fn serve_with_drafts(
         tracing::warn!(running, "the drain time is over: running calls are dropped");
     }
     let patience = server.limits().drain_time;
-    let mut stopping = JoinSet::new();
     for worker in workers {
         stopping.spawn(worker.stopped(patience));
     }

@@ -260,6 +260,8 @@ pub(crate) enum Refusal {
     Busy,
     /// The session is not one, or is over (404).
     Session,
+    /// An answer for an instance that cannot be reached from this one (400).
+    Elsewhere,
 }
 
 impl Refusal {
@@ -297,6 +299,7 @@ impl Label for Refusal {
         Self::UnsupportedVersion,
         Self::Busy,
         Self::Session,
+        Self::Elsewhere,
     ];
 
     fn index(self) -> usize {
@@ -322,6 +325,7 @@ impl Label for Refusal {
             Self::UnsupportedVersion => "unsupported_version",
             Self::Busy => "busy",
             Self::Session => "session",
+            Self::Elsewhere => "elsewhere",
         }
     }
 }

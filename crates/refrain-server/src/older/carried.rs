@@ -5,6 +5,7 @@
 
 use super::desk::{Answer, RequestId};
 use super::notes::{CALLS, CANCEL, ENDED, came, opened};
+use super::presence::stay;
 use crate::server::{Inner, Server};
 use refrain_store::StoreError;
 use std::collections::HashSet;
@@ -18,8 +19,18 @@ use tokio::time::{Instant, MissedTickBehavior};
 /// How often it is looked what is noted, whatever words come of it: a person waits for what becomes of an answer.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Takes in what is noted for the calls of a server, while it has some. There is one of these for all of them.
-pub(super) async fn watch(mut watching: Watching, mut noted: broadcast::Receiver<String>) {
+/// Takes in what is noted for the calls of a server, while it has some, and has others know that it does. There is one of
+/// these for all of them.
+pub(super) async fn watch(watching: Watching, noted: broadcast::Receiver<String>) {
+    // However long it takes to take something in.
+    let staying = stay(watching.server.clone());
+    tokio::select! {
+        () = take_in_all(watching, noted) => {}
+        () = staying => {}
+    }
+}
+
+async fn take_in_all(mut watching: Watching, mut noted: broadcast::Receiver<String>) {
     let mut look = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut speaks = true;

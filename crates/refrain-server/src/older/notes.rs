@@ -8,6 +8,7 @@
 //! | the calls of a session | `ended` | the same, for the instances that have them |
 //! | | `cancel/…` | a call that the client no longer wants, and since when |
 //! | an instance | `session/ask` | an answer to what it has asked, sealed |
+//! | its presence | `here` | it takes in such answers |
 //!
 //! Where a store is shared, any instance reads those of a session with every request, so that none of them knows more than
 //! the others. Those of a process stay in its memory. They are few and small; what is for the instance that has a call is elsewhere, and read only there.
@@ -255,6 +256,11 @@ pub(super) fn opened(
 /// Where the answers for an instance are.
 pub(super) fn mailbox(instance: &str) -> String {
     format!("to-{instance}")
+}
+
+/// Where an instance notes that it is there.
+pub(super) fn presence(instance: &str) -> String {
+    format!("here-{instance}")
 }
 
 /// What an answer is sealed for.

@@ -29,6 +29,8 @@ pub(crate) enum Received<'a> {
     Talk(Box<Talk>),
     /// It is no message, or one that cannot be taken.
     Refused(RpcError),
+    /// It is an answer for an instance that cannot be reached from here.
+    Elsewhere(RpcError),
     /// The caller lacks a scope.
     Forbidden(Option<Id<'a>>, MissingScopes),
     /// All places are taken, or the store is not there.
@@ -40,7 +42,7 @@ impl<'a> Received<'a> {
     pub(crate) fn refusal(self) -> Option<(Option<Id<'a>>, RpcError)> {
         match self {
             Self::Accepted | Self::Talk(_) => None,
-            Self::Refused(error) => Some((None, error)),
+            Self::Refused(error) | Self::Elsewhere(error) => Some((None, error)),
             Self::Forbidden(id, missing) => Some((id, missing.into())),
             Self::Busy(id, error) => Some((id, error)),
         }
@@ -140,12 +142,28 @@ impl Server {
             return Received::Accepted;
         }
         if !older.notes.shared {
-            tracing::warn!(
-                "an answer for another instance came here: a fleet that serves older clients needs a shared store"
-            );
-            return Received::Refused(RpcError::invalid_request(
+            if older.presence.logs_refusal() {
+                tracing::warn!(
+                    "an answer for another instance came here: a fleet that serves older clients needs a shared store"
+                );
+            }
+            return Received::Elsewhere(RpcError::invalid_request(
                 "this was asked by another instance, and they share no store that would carry the answer there",
             ));
+        }
+        match self.is_here(instance).await {
+            Ok(true) => {}
+            Ok(false) => {
+                if older.presence.logs_refusal() {
+                    tracing::warn!(
+                        instance,
+                        "an answer came here for an instance that is not in this store: it has ended, or it has the same \
+                         keys and another store; others like it are counted, and not logged for a minute"
+                    );
+                }
+                return Received::Elsewhere(not_here());
+            }
+            Err(error) => return Received::Busy(None, store_failed(&error)),
         }
         match self.carry_answer(session, (instance, &ask), &answer).await {
             Ok(true) => Received::Accepted,
@@ -363,6 +381,14 @@ pub(crate) fn no_room() -> RpcError {
 pub(crate) fn store_failed(error: &StoreError) -> RpcError {
     tracing::error!(%error, "the store of sessions failed");
     RpcError::internal("the session cannot be looked up at present; try again")
+}
+
+/// What a client is told whose answer nobody would find.
+fn not_here() -> RpcError {
+    RpcError::invalid_request(
+        "the answer was not taken: the store of this instance does not know the one that asked, which has ended, has waited \
+         for no answer of late, or has another store; send the answer again to the one that asked, or, if it has ended, call again",
+    )
 }
 
 fn nothing_asked() -> RpcError {

@@ -22,6 +22,7 @@ mod metrics;
 mod mounted;
 mod older_asks;
 mod older_carried;
+mod older_presence;
 mod older_sessions;
 mod older_stdio;
 mod older_streams;

@@ -1,0 +1,139 @@
+//! Which instances are there to take in answers.
+//!
+//! An instance notes in the store that it is there before it asks anything, and takes the note back when it stops. So
+//! whoever is sent an answer for another one knows whether that finds it, and acknowledges no other: it may have ended, or
+//! have another store.
+//!
+//! What always holds: nothing that other instances may be sent the answer to is asked before that is noted, or could not be.
+//! In the latter case it is tried again while calls go on, and answers that come here are taken in as ever.
+
+use super::notes::presence;
+use crate::server::{Inner, Server};
+use refrain_store::{NewNote, Room, StoreError};
+use std::future::Future;
+use std::sync::{Mutex as SyncMutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// What is noted.
+const HERE: &str = "here";
+/// How long it is noted for. An instance that was killed is taken to be there until then.
+const KEPT: Duration = Duration::from_secs(60);
+/// When it is noted anew: so early that the store may fail, or this process be held up, for most of that time.
+const ANEW: Duration = Duration::from_secs(10);
+/// When it is tried again after the store has failed.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long the store may take: somebody waits to be asked.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often at most it is logged that answers are refused: whoever has been asked something may answer it often.
+const LOGGED: Duration = Duration::from_secs(60);
+
+/// What is known of the presence of this instance.
+#[derive(Default)]
+pub(super) struct Presence {
+    /// When it is noted next. `None`: nothing was asked yet.
+    next: Mutex<Option<Instant>>,
+    logged: SyncMutex<Option<Instant>>,
+}
+
+impl Presence {
+    /// Is it to be logged that an answer was refused? Once in a while it is.
+    pub(super) fn logs_refusal(&self) -> bool {
+        let logged = self.logged.lock();
+        let mut logged = logged.unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let logs = logged.is_none_or(|last| now.duration_since(last) >= LOGGED);
+        if logs {
+            *logged = Some(now);
+        }
+        logs
+    }
+}
+
+/// Has an instance that has asked something stay there, while it has calls.
+pub(super) async fn stay(server: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(AGAIN).await;
+        let Some(server) = server.upgrade().map(Server) else {
+            return;
+        };
+        if server.0.live.is_closed() {
+            server.leave().await;
+        } else if server.0.older.presence.next.lock().await.is_some() {
+            server.be_here().await;
+        }
+    }
+}
+
+impl Server {
+    /// Notes that this instance is there, unless it has done so of late. To be done before anything is asked.
+    pub(crate) async fn be_here(&self) {
+        let older = &self.0.older;
+        if !older.notes.shared {
+            return;
+        }
+        // Others who ask at the same time wait for the same note.
+        let mut next = older.presence.next.lock().await;
+        let now = Instant::now();
+        // Whoever stops asks nothing any more.
+        if next.is_some_and(|next| now < next) || self.0.live.is_closed() {
+            return;
+        }
+        // Should this be dropped before it is done: it may be noted, and has to be noted again.
+        *next = Some(now);
+        let note = NewNote {
+            place: &presence(&older.instance),
+            name: HERE,
+            value: Vec::new(),
+            keep: KEPT,
+            room: Room::ANY,
+        };
+        let noted = patiently(older.notes.store.note(note)).await;
+        let reason = match noted {
+            Ok(true) => {
+                *next = Some(now + ANEW);
+                return;
+            }
+            Ok(false) => "it has no room".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        *next = Some(Instant::now() + AGAIN);
+        tracing::warn!(
+            reason,
+            "the store does not know that this instance is here: answers that come to others are refused there"
+        );
+    }
+
+    /// Is this instance there, as far as the store knows?
+    pub(super) async fn is_here(&self, instance: &str) -> Result<bool, StoreError> {
+        let store = &self.0.older.notes.store;
+        let noted = store.note_value(&presence(instance), HERE).await?;
+        Ok(noted.is_some())
+    }
+
+    /// Takes back that this instance is there. To be done once nothing is asked any more.
+    pub(crate) async fn leave(&self) {
+        let older = &self.0.older;
+        let mut next = older.presence.next.lock().await;
+        if next.take().is_none() {
+            return;
+        }
+        let place = presence(&older.instance);
+        if let Err(error) = patiently(older.notes.store.take_note(&place, HERE)).await {
+            tracing::warn!(%error, "the store does not know that this instance has left, for up to {KEPT:?}");
+        }
+    }
+}
+
+/// What the store says, if it says so in time.
+async fn patiently<T>(doing: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let done = tokio::time::timeout(PATIENCE, doing).await;
+    done.unwrap_or_else(|_| {
+        let late = format!("it did not answer within {PATIENCE:?}");
+        Err(StoreError::Unavailable(late))
+    })
+}
+
+#[cfg(test)]
+mod tests;
