@@ -1,7 +1,7 @@
 //! Calls that wait in a file.
 
 use super::{assert_says, json};
-use crate::support::{Files, Ledger, Said, Serve, in_time, program, run};
+use crate::support::{Files, Ledger, Said, Serve, in_time, program, run, said};
 use refrain::prelude::*;
 use refrain::{AllowedHosts, serve};
 use refrain_client::PendingCall;
@@ -515,8 +515,7 @@ async fn commands_do_not_get_the_token() {
     command.args(["call", "--stdio", "analyze_data", "data=1"]);
     command.args(["--sampler", sampler, "--", "sh", "-c", &serve]);
     command.env("REFRAIN_TOKEN", "of-mine");
-    let output = in_time("it ends", command.output()).await;
-    let said = Said::from(output.expect("it ends"));
+    let said = said(command).await;
     assert_eq!((said.code, &*said.out), (0, "token:.\n"), "{said:?}");
     let seen = std::fs::read_to_string(seen).expect("the server was started");
     assert_eq!(seen, "token:.\n");
