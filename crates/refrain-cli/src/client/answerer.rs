@@ -76,6 +76,11 @@ impl Answerer {
         answer
     }
 
+    /// What was given beforehand to answer this.
+    pub(super) fn given(&self, ask: &Ask) -> Option<Result<Answer, String>> {
+        self.given.take(ask)
+    }
+
     /// Keys that answers were given for, and that nothing asked.
     pub(super) fn left(&self) -> Vec<String> {
         self.given.left()

@@ -13,8 +13,8 @@ use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Asker, Bearer, Call, Client, ClientBuilder, Dialect, Error, ErrorKind, Limits, LogMessage,
-    PendingCall, RpcFailure,
+    Ask, Asker, Bearer, Call, Client, ClientBuilder, Dialect, Error, ErrorKind, Limits, LogMessage,
+    PendingCall, RpcFailure, Unanswered,
 };
 use refrain_wire::{CallKind, ErrorCode, Implementation};
 use serde::Serialize;
@@ -179,8 +179,39 @@ impl Caller {
     }
 
     /// Takes up a call, until it is done or stops.
-    pub(super) async fn finish(self, pending: PendingCall) -> Result<Code, Stop> {
+    pub(super) async fn finish(self, mut pending: PendingCall) -> Result<Code, Stop> {
+        if let Err(stop) = self.answer_anew(&mut pending) {
+            self.close().await;
+            return Err(stop);
+        }
         self.until_done(pending, true).await
+    }
+
+    /// What was answered by an earlier command is answered anew, if an answer to it was given to this one.
+    fn answer_anew(&self, pending: &mut PendingCall) -> Result<(), Stop> {
+        let (Some(answerer), Some(keep)) = (&self.answerer, &self.keep) else {
+            return Ok(());
+        };
+        let open = pending.unanswered();
+        let is_answered = |ask: &Ask| open.iter().all(|other| other.key() != ask.key());
+        for ask in pending.asks().into_iter().filter(is_answered) {
+            let key = ask.key().to_owned();
+            let Some(given) = answerer.given(&ask) else {
+                continue;
+            };
+            let taken = given.and_then(|answer| {
+                let taken = pending.answer(&key, answer);
+                taken.map_err(|error| error.to_string())
+            });
+            if let Err(why) = taken {
+                let unanswered = vec![Unanswered { key, why }];
+                let stop = Stop::from(Error::from(ErrorKind::Unanswered(unanswered.clone())));
+                let asked = asked(vec![ask], Vec::new(), &unanswered);
+                return Err(self.unanswered(stop, pending, &asked, &GoOn::File(keep.file())));
+            }
+            keep.replace(pending)?;
+        }
+        Ok(())
     }
 
     /// Looks after a task until it is done. It goes on when nobody does.

@@ -209,6 +209,35 @@ async fn what_was_answered_stays_answered() {
 }
 
 #[tokio::test]
+async fn what_was_answered_can_be_answered_anew() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let file = files.path("accounts.json");
+    let name = file.display().to_string();
+    let github = ["--answer", r#"github_login={"name": "Ada"}"#];
+    let call = ["call", &instance.url(), "accounts", "--save", &name];
+    assert_eq!(run([&call[..], &github].concat()).await.code, 3);
+
+    // One that does not fit leaves the earlier one as it is.
+    let before = std::fs::read(&file).expect("the call is kept");
+    let unfit = ["--answer", r#"github_login={"name": 1}"#];
+    let said = run([&["resume", &name][..], &unfit].concat()).await;
+    assert_says(&said, 3, &["github_login  form", "must be a string"]);
+    assert_eq!(std::fs::read(&file).expect("the call is kept"), before);
+
+    let grace = ["--answer", r#"github_login={"name": "Grace"}"#];
+    let said = run([&["resume", &name][..], &grace].concat()).await;
+    assert_says(&said, 3, &["google_login"]);
+    assert!(!said.err.contains("nothing asked for"), "{said:?}");
+    let google = ["--answer", r#"google_login={"name": "ada"}"#];
+    let said = run([&["resume", &name][..], &google].concat()).await;
+    assert_eq!(
+        said.out, "Linked GitHub Grace and Google ada.\n",
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_file_that_is_there_is_not_touched() {
     let files = Files::new();
     let instance = Serve::new().start().await;
