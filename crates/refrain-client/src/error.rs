@@ -192,6 +192,13 @@ pub struct RpcFailure {
     pub data: Value,
 }
 
+impl RpcFailure {
+    /// Whether the server says that the call is over, so that no request can go on with it. Refrain's servers do.
+    pub fn is_call_over(&self) -> bool {
+        self.data["callOver"] == true
+    }
+}
+
 impl fmt::Display for RpcFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.message, self.code)

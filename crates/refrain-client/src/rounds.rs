@@ -495,6 +495,9 @@ fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
 /// What happened, with the call unless the server has refused it as a whole. A server that did not go on with it is not
 /// where it is.
 fn failed(kind: ErrorKind, mut pending: PendingCall, former: Former) -> Error {
+    if matches!(&kind, ErrorKind::Refused(refusal) if refusal.is_call_over()) {
+        return kind.into();
+    }
     let is_refused = (pending.round() == 0 || pending.not_visited().is_some())
         && matches!(
             kind,

@@ -273,6 +273,7 @@ impl Caller {
         self.tell_left();
         let kept = match (&self.keep, &error.pending) {
             (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
+            (Some(keep), None) if is_over(&error.kind) => keep.remove().map(|()| None),
             (Some(keep), None) => keep.refused(),
             (None, _) => Ok(None),
         };
@@ -308,18 +309,23 @@ impl Caller {
             let asked = asked(pending.asks(), self.open(), unanswered);
             return self.unanswered(stop, pending, &asked, &go_on);
         }
-        if is_foreign_state(&error.kind, pending) {
+        let mut flags = "";
+        if is_foreign_state(&error.kind, pending) && !matches!(go_on, GoOn::Task(_)) {
             stop = stop.and(
-                "this server may not have the keys of the one that asked, or the call has waited for too long: go on at \
-                 the right server with --url, or call anew",
+                "this server may not have the keys or the store of the one that asked, or the call has waited for too \
+                 long: go on at the right server, or call anew",
             );
+            // A command is named in any case.
+            if let Place::Url(_) = self.place {
+                flags = " --url URL";
+            }
         }
         match go_on {
             GoOn::Task(_) if matches!(error.kind, ErrorKind::Refused(_)) => stop,
             GoOn::File(file) => stop.and(&format!(
                 "the call is kept in {}; go on with\n  {}",
                 file.display(),
-                self.resume(file, "")
+                self.resume(file, flags)
             )),
             GoOn::Task(id) if is_own && matches!(error.kind, ErrorKind::Stopped) => {
                 self.call_off(stop, id).await
@@ -510,10 +516,14 @@ async fn in_time(
     connected.unwrap_or_else(|_| Err(ErrorKind::Late(limit).into()))
 }
 
-/// The server was given a state, and does not know what to do with it.
+/// The server has given the call up, whoever sent it.
+fn is_over(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Refused(refusal) if refusal.is_call_over())
+}
+
+/// The server was given a state or the id of a task, and does not know what to do with it.
 fn is_foreign_state(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
     matches!(kind, ErrorKind::Refused(refusal) if refusal.code == invalid_params)
         && pending.round() > 0
-        && pending.task_id().is_none()
 }

@@ -288,6 +288,59 @@ async fn nothing_is_left_of_a_call_that_is_over() {
     assert_eq!((said.code, file.exists()), (1, false), "{said:?}");
 }
 
+/// The instance that held the call has its name again, but not the call.
+#[tokio::test]
+async fn a_call_that_the_server_has_given_up_is_not_to_be_taken_up() {
+    let files = Files::new();
+    let (keys, free) = (files.keys("fleet.keys"), TcpListener::bind("127.0.0.1:0"));
+    let address = free.await.and_then(|free| free.local_addr());
+    let address = address.expect("a port").to_string();
+    let peers = format!("[peers]\nurls = {{ a = \"http://{address}/mcp\" }}\n");
+    let peers = files.write("fleet.toml", &peers);
+    let serve = || {
+        let named = ["--listen", &address, "--peer-name", "a"];
+        let serve = Serve::without_address().args(named);
+        serve.keys(&keys).config(&peers)
+    };
+    let file = files.path("seat.json");
+    let name = file.display().to_string();
+    let mut instance = serve().start().await;
+    let said = run(["call", &instance.url(), "change_seat", "--save", &name]).await;
+    assert_says(&said, 3, &["the call is kept in", "refrain resume"]);
+    instance.kill().await;
+    let instance = serve().start().await;
+    let answer = ["--answer", r#"seat={"seat": "12A"}"#];
+    let said = run([&["resume", &name][..], &answer].concat()).await;
+    assert_says(
+        &said,
+        1,
+        &["not held here any more", "look before you call"],
+    );
+    assert!(!said.err.contains("refrain resume"), "{said:?}");
+    assert!(!file.exists(), "there is nothing to take up");
+    drop(instance);
+}
+
+#[tokio::test]
+async fn a_server_without_the_keys_is_not_to_be_asked_again() {
+    let files = Files::new();
+    let (here, there) = (Serve::new().start().await, Serve::new().start().await);
+    for (tool, arguments, key) in [
+        ("place_order", r#"{"item": "lamp"}"#, "confirm_order"),
+        ("echo_task", "{}", "echo_input"),
+    ] {
+        let file = files.path(tool);
+        let name = file.display().to_string();
+        let call = ["call", &here.url(), tool, arguments, "--save", &name];
+        assert_says(&run(call).await, 3, &[key]);
+        let answer = format!("{key}=decline");
+        let said = run(["resume", &name, "--url", &there.url(), "--answer", &answer]).await;
+        let again = format!("refrain resume {name} --url URL");
+        assert_says(&said, 1, &["the keys or the store", "call anew", &again]);
+        assert!(file.exists(), "it may go on elsewhere");
+    }
+}
+
 /// How many handlers run, and how many were dropped before their end.
 #[derive(Default)]
 struct Handlers {
