@@ -4,7 +4,7 @@ use crate::builder::ClientBuilder;
 use crate::cache::Cache;
 use crate::error::{ErrorKind, RpcFailure};
 use crate::mirror::{Mirrors, encode};
-use crate::older::{Older, Session, is_not_found, said_why, secret, take_stray};
+use crate::older::{Older, PING, Session, is_not_found, said_why, secret, take_stray};
 use crate::random;
 use crate::server::Server;
 use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response, in_time};
@@ -331,11 +331,16 @@ impl Inner {
                 }
                 message => message,
             };
+            let is_ask = matches!(&message, Incoming::Request { method, .. } if method != PING);
             if let Some(answer) = take_stray(message, &self.setup.news) {
                 let answer = Outgoing::unanswered(answer, headers.clone());
                 if let Err(error) = self.in_time(self.link.tell(&answer)).await {
                     tracing::debug!(?error, "the server was not told");
                 }
+            }
+            // Drafts ask in replies.
+            if let Some(draft) = self.setup.draft().filter(|_| is_ask) {
+                return Err(LinkError::Final(self.not_spoken(draft)));
             }
         }
     }

@@ -162,7 +162,7 @@ pub enum ErrorKind {
     /// An argument that has to go into a header cannot.
     #[error("{0}")]
     BadArgument(String),
-    /// Something that the draft which is spoken has not.
+    /// Something that the draft which is spoken has not, or a server that does not speak it.
     #[error("{0}")]
     Draft(String),
     /// A pending call that this client cannot take up.

@@ -501,7 +501,10 @@ fn failed(kind: ErrorKind, mut pending: PendingCall, former: Former) -> Error {
     let is_refused = (pending.round() == 0 || pending.not_visited().is_some())
         && matches!(
             kind,
-            ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
+            ErrorKind::Refused(_)
+                | ErrorKind::BadTool { .. }
+                | ErrorKind::BadArgument(_)
+                | ErrorKind::Draft(_)
         );
     if is_refused || pending.is_over() {
         return kind.into();

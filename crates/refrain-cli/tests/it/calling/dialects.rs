@@ -39,6 +39,29 @@ async fn a_call_that_is_kept_goes_on_in_its_dialect() {
 }
 
 #[tokio::test]
+async fn a_draft_at_the_path_of_other_dialects_is_told() {
+    let files = Files::new();
+    let instance = Serve::new().args(["--drafts"]).start().await;
+    let file = files.path("call");
+    let name = file.display().to_string();
+    for draft in Draft::ALL {
+        let url = instance.url();
+        let call = ["call", "--dialect", draft.name(), &url, "get_weather"];
+        let said = run([&call[..], &["location=Paris", "--save", &name]].concat()).await;
+        let not_spoken = format!("{url} does not speak {}", draft.name());
+        assert_says(&said, 4, &[&not_spoken, "--drafts", draft.path()]);
+        for misleading in ["says that it failed", "refrain resume"] {
+            assert!(!said.err.contains(misleading), "{said:?}");
+        }
+        assert_eq!((&*said.out, file.exists()), ("", false));
+    }
+    let serve = ["--", env!("CARGO_BIN_EXE_refrain"), "serve", "--stdio"];
+    let call = ["call", "--stdio", "--dialect", "draft-2", "get_weather"];
+    let said = run([&call[..], &["location=Paris"], &serve].concat()).await;
+    assert_says(&said, 4, &["--stdio --dialect draft-2"]);
+}
+
+#[tokio::test]
 async fn a_call_of_an_earlier_version_has_no_dialect() {
     let files = Files::new();
     let instance = Serve::new().start().await;
