@@ -103,6 +103,8 @@ impl Inner {
         told.map_err(LinkError::into_kind)?;
         Ok(Server {
             version: draft.name().to_owned(),
+            // A draft's greeting says nothing of revisions.
+            versions: Vec::new(),
             ..server
         })
     }

@@ -3,7 +3,8 @@
 use super::{assert_says, json};
 use crate::support::{Files, Serve, run};
 use refrain_client::{Dialect, PendingCall};
-use refrain_wire::Draft;
+use refrain_wire::{Draft, Revision};
+use serde_json::json;
 use std::path::Path;
 
 fn kept(file: &Path) -> PendingCall {
@@ -59,6 +60,28 @@ async fn a_draft_at_the_path_of_other_dialects_is_told() {
     let call = ["call", "--stdio", "--dialect", "draft-2", "get_weather"];
     let said = run([&call[..], &["location=Paris"], &serve].concat()).await;
     assert_says(&said, 4, &["--stdio --dialect draft-2"]);
+}
+
+#[tokio::test]
+async fn what_is_shown_of_a_server_is_what_was_spoken() {
+    let instance = Serve::new().args(["--drafts"]).start().await;
+    let drafts = Draft::ALL.map(|draft| (Dialect::Draft(draft), draft.path(), json!([])));
+    let older = Revision::ALL.iter().map(|revision| {
+        let dialect = Dialect::Revision(*revision);
+        (dialect, "/mcp", json!([dialect.name()]))
+    });
+    for (dialect, path, versions) in older.chain(drafts) {
+        let url = format!("http://{}{path}", instance.address);
+        let discover = ["discover", "--dialect", dialect.name(), &url];
+        let said = run(discover).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        let revision = format!("revision      {}\n", dialect.name());
+        assert!(said.out.contains(&revision), "{said:?}");
+        assert!(!said.out.contains("2026-07-28"), "{said:?}");
+        let said = run([&discover[..], &["--json"]].concat()).await;
+        assert_eq!(json(&said)["version"], dialect.name());
+        assert_eq!(json(&said)["supportedVersions"], versions);
+    }
 }
 
 #[tokio::test]
