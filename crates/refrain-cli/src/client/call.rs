@@ -166,7 +166,11 @@ pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, Stop> {
         Some(keep),
         rounds,
     );
-    let stays = |stop: Stop| stop.and(&format!("the call stays in {}", options.file.display()));
+    let stays = |stop: Stop| {
+        let file = options.file.display().to_string();
+        stop.and(&format!("the call stays in {file}"))
+            .with("saved", file)
+    };
     let done = match caller.await {
         Ok(caller) => caller.finish(pending).await,
         Err(stop) => Err(stays(stop)),

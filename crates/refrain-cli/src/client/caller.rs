@@ -14,11 +14,11 @@ use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
     Ask, Asker, Bearer, Call, Client, ClientBuilder, Dialect, Error, ErrorKind, Limits, LogMessage,
-    PendingCall, RpcFailure, Unanswered,
+    PendingCall, Unanswered,
 };
 use refrain_wire::{CallKind, ErrorCode, Implementation};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -247,19 +247,22 @@ impl Caller {
             Err(error) => return Err(self.stopped(error, is_own).await),
         };
         output::result(kind, &result, self.json)?;
+        self.done(kind, &asker, &result).map_err(Stop::told)
+    }
+
+    /// The result is told. What else there is to say is for people.
+    fn done(&self, kind: CallKind, asker: &Asker, result: &Value) -> Result<Code, Stop> {
         if let Some(keep) = &self.keep {
             keep.remove()?;
         }
         let open = self.open();
         if !open.is_empty() {
-            self.show_asks(&asker, "asked, and went on without an answer", &open);
+            self.show_asks(asker, "asked, and went on without an answer", &open);
         }
         self.tell_left();
-        if kind == CallKind::Tool && output::is_error(&result) {
-            return Err(Stop {
-                code: Code::Refused,
-                message: format!("{} says that it failed", asker.target),
-            });
+        if kind == CallKind::Tool && output::is_error(result) {
+            let message = format!("{} says that it failed", asker.target);
+            return Err(Stop::new(Code::Refused, message));
         }
         Ok(Code::Done)
     }
@@ -284,11 +287,8 @@ impl Caller {
                 None
             }
         };
-        if let ErrorKind::Refused(failure) = &error.kind
-            && self.json
-            && let Err(unsaid) = output::print_json(&failed(failure))
-        {
-            stop = stop.and(&unsaid.message);
+        if let Some(file) = file {
+            stop = stop.with("saved", file.display().to_string());
         }
         let Some(pending) = &error.pending else {
             return match file {
@@ -300,6 +300,9 @@ impl Caller {
                 None => stop,
             };
         };
+        if let Some(id) = pending.task_id() {
+            stop = stop.with("taskId", id);
+        }
         let go_on = match (file, pending.task_id()) {
             (Some(file), _) => GoOn::File(file),
             (None, Some(id)) => GoOn::Task(id),
@@ -360,6 +363,7 @@ impl Caller {
             if let Err(unsaid) = output::print_json(&waiting) {
                 stop = stop.and(&unsaid.message);
             }
+            stop = stop.told();
         } else {
             self.show_asks(&pending.asker(), "asks", asked);
         }
@@ -480,15 +484,6 @@ fn command(words: &[OsString]) -> Command {
     let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
     command.args(words).process_group(0).env_remove(TOKEN);
     command
-}
-
-/// An error of the server's, for programs.
-fn failed(failure: &RpcFailure) -> Value {
-    let mut error = json!({"code": failure.code, "message": failure.message});
-    if !failure.data.is_null() {
-        error["data"] = failure.data.clone();
-    }
-    json!({"error": error})
 }
 
 /// What a call logged, in one line.
