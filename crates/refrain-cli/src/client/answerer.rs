@@ -81,6 +81,11 @@ impl Answerer {
         self.given.take(ask)
     }
 
+    /// Whether answers were given beforehand.
+    pub(super) fn has_given(&self) -> bool {
+        !self.given.is_empty()
+    }
+
     /// Keys that answers were given for, and that nothing asked.
     pub(super) fn left(&self) -> Vec<String> {
         self.given.left()
@@ -99,7 +104,7 @@ impl Answerer {
                 let _hold = self.screen.hold();
                 person.url(ask).await
             }
-            _ => Err("no answer was given".into()),
+            (_, ask) => Err(self.given.none(ask.key()).into()),
         }
     }
 
@@ -117,7 +122,10 @@ impl Answerer {
                 let _hold = self.screen.hold();
                 person.sampling(*ask).await
             }
-            _ => Err("no answer was given, and there is no --sampler".into()),
+            (_, _, ask) => {
+                let none = self.given.none(ask.key());
+                Err(format!("{none}, and there is no --sampler").into())
+            }
         }
     }
 

@@ -377,10 +377,19 @@ impl Caller {
                 "not everything was answered; the task goes on. Answer with\n  {}",
                 self.watch_command(id, &examples)
             ),
-            GoOn::Again => format!(
-                "not everything was answered. Call again with\n {examples}\nor with --save FILE, and go on with \
-                 `refrain resume FILE --answer KEY=JSON` whenever you like"
-            ),
+            GoOn::Again => {
+                let answerer = self.answerer.as_ref();
+                let has_given = answerer.is_some_and(|answerer| answerer.has_given());
+                let given = if has_given {
+                    " the answers that were given and"
+                } else {
+                    ""
+                };
+                format!(
+                    "not everything was answered. Call again with{given}\n {examples}\nor with --save FILE, and go on \
+                     with `refrain resume FILE --answer KEY=JSON` whenever you like"
+                )
+            }
         };
         stop
     }

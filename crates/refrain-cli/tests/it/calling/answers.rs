@@ -241,7 +241,26 @@ async fn a_visit_is_agreed_to_and_the_url_is_shown_whole() {
             "--answer connect=accept",
         ],
     );
-    // The service is sure at the second look.
+    // The service is sure at the second look. What is asked again has a key of its own, and an answer each.
+    for once in [
+        &["--answer", "connect=accept"][..],
+        &["--answer", "connect=accept"].repeat(2),
+    ] {
+        let said = run([&call[..], once].concat()).await;
+        assert_says(
+            &said,
+            3,
+            &[
+                "connect#2  url",
+                r#"the one for "connect" is for the first time"#,
+                "Call again with the answers that were given and\n  --answer 'connect#2=accept'\n",
+            ],
+        );
+        let left = r#"nothing asked for the answer "connect""#;
+        assert_eq!(said.err.contains(left), once.len() > 2, "{said:?}");
+        let said = run([&call[..], once, &["--json"]].concat()).await;
+        assert_eq!(json(&said)["asked"][0]["key"], "connect#2");
+    }
     let both = ["--answer", "connect=accept", "--answer", "connect#2=accept"];
     let said = run([&call[..], &both].concat()).await;
     assert_eq!(
