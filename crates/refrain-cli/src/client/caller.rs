@@ -458,14 +458,16 @@ impl Caller {
         }
     }
 
+    /// Says something that is no reason to stop.
+    pub(super) fn say(&self, text: &str) {
+        self.screen.say(&format!("refrain: {}", one_line(text)));
+    }
+
     /// An answer that nothing asked for may have been meant for something else.
     fn tell_left(&self) {
         let left = self.answerer.as_ref().map(|answerer| answerer.left());
         for key in left.unwrap_or_default() {
-            self.screen.say(&format!(
-                "refrain: nothing asked for the answer {:?}",
-                one_line(&key)
-            ));
+            self.say(&format!("nothing asked for the answer {key:?}"));
         }
     }
 }

@@ -73,6 +73,23 @@ async fn arguments_are_pairs_an_object_or_on_standard_input() {
 }
 
 #[tokio::test]
+async fn an_argument_that_the_tool_does_not_list_is_told() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    for typo in ["txet=hello", r#"{"txet": "hello"}"#, "txet=1"] {
+        let said = run(["call", &url, "echo", typo, "--answer", "echo_input=decline"]).await;
+        let told = r#"refrain: the tool lists no argument "txet"; did you mean "text"?"#;
+        assert_says(&said, 1, &[told, "echo says that it failed"]);
+    }
+    let other = run(["call", &url, "echo", "text=hello", "volume=11"]).await;
+    let told = "refrain: the tool lists no argument \"volume\"; it lists \"text\"\n";
+    assert_eq!(
+        (other.code, &*other.out, &*other.err),
+        (0, "Echo: hello\n", told)
+    );
+}
+
+#[tokio::test]
 async fn forms_are_answered_in_every_way() {
     let files = Files::new();
     let instance = Serve::new().start().await;
