@@ -69,10 +69,28 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     // What still reads standard input cannot be ended, and is not waited for.
     runtime.shutdown_background();
     let code = done.unwrap_or_else(|stop| {
+        let stop = tell(stop);
         anstream::eprintln!("refrain: {stop}");
         stop.code
     });
     Ok(code.into())
+}
+
+/// Tells programs why any command ends, if one reads what it prints.
+pub(crate) fn tell_programs(why: &str) {
+    tell(Stop::usage(why));
+}
+
+/// The same for a command of the client, of which there may be more to tell.
+fn tell(stop: Stop) -> Stop {
+    let mut words = std::env::args_os().take_while(|word| word != "--");
+    if words.any(|word| word == "--json")
+        && let Some(told) = stop.to_json()
+        && let Err(untold) = output::print_json(&told)
+    {
+        return stop.and(&untold.message);
+    }
+    stop
 }
 
 /// There is one word too many.

@@ -159,6 +159,11 @@ impl Loaded {
         }
     }
 
+    /// Takes this for the file of a process that serves nobody: no peer hands a request to it, and it needs no name.
+    pub(crate) fn without_peers(&mut self) {
+        self.config.peers = PeersConfig::default();
+    }
+
     /// The configuration, if all of it can be used. All that is wrong with it is told at once, in its order.
     pub(crate) fn ready(mut self) -> Result<Ready, Mistakes> {
         let together = read::check(&self.config, &self.from);

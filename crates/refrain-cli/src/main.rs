@@ -46,7 +46,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        if error.use_stderr() {
+            client::tell_programs(error.to_string().trim_end());
+        }
+        error.exit()
+    });
+    let done = match cli.command {
         Command::Serve(options) => serve::run(&options),
         Command::Worker(options) => worker::run(&options),
         Command::Tasks(options) => tasks::run(&options),
@@ -56,6 +62,7 @@ fn main() -> ExitCode {
         Command::Client(command) => client::run(command),
     };
     done.unwrap_or_else(|error| {
+        client::tell_programs(&error.to_string());
         anstream::eprintln!("refrain: {error}");
         ExitCode::FAILURE
     })

@@ -13,7 +13,8 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
-    let loaded = options.common.load()?;
+    let mut loaded = options.common.load()?;
+    loaded.without_peers();
     options.common.run(
         loaded,
         None,

@@ -103,8 +103,25 @@ impl Inner {
         told.map_err(LinkError::into_kind)?;
         Ok(Server {
             version: draft.name().to_owned(),
+            // A draft's greeting says nothing of revisions.
+            versions: Vec::new(),
             ..server
         })
+    }
+
+    /// The server was greeted in a draft, as servers of earlier revisions are too, and asks as those do.
+    pub(crate) fn not_spoken(&self, draft: Draft) -> ErrorKind {
+        let elsewhere = match &self.link {
+            Link::Http(_) => format!(
+                "with `refrain serve --drafts`, the path of that draft is {}",
+                draft.path()
+            ),
+            Link::Pipe(_) => format!("`refrain serve --stdio --dialect {draft}` does"),
+        };
+        ErrorKind::Draft(format!(
+            "{} does not speak {draft}: it asks as servers of earlier revisions do; {elsewhere}",
+            self.link.address()
+        ))
     }
 
     async fn find_out(&self) -> Result<Found, ErrorKind> {

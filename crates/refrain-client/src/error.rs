@@ -81,7 +81,7 @@ pub enum ErrorKind {
     BadAnswer(String),
     /// The call is done, but its result is not of the form that was expected.
     #[error(
-        "the call is done, but its result cannot be read: {why}; it is in the error, and `Client::call` gives it as it is"
+        "the call is done, but its result is not as it should be: {why}; it is in the error, and `Client::call` gives it as it is"
     )]
     BadResult {
         /// What is wrong with it.
@@ -162,7 +162,7 @@ pub enum ErrorKind {
     /// An argument that has to go into a header cannot.
     #[error("{0}")]
     BadArgument(String),
-    /// Something that the draft which is spoken has not.
+    /// Something that the draft which is spoken has not, or a server that does not speak it.
     #[error("{0}")]
     Draft(String),
     /// A pending call that this client cannot take up.
@@ -190,6 +190,13 @@ pub struct RpcFailure {
     /// Further facts.
     #[serde(default)]
     pub data: Value,
+}
+
+impl RpcFailure {
+    /// Whether the server says that the call is over, so that no request can go on with it. Refrain's servers do.
+    pub fn is_call_over(&self) -> bool {
+        self.data["callOver"] == true
+    }
 }
 
 impl fmt::Display for RpcFailure {

@@ -7,7 +7,7 @@ mod beside;
 mod inline;
 mod keeper;
 
-pub(crate) use inline::said_why;
+pub(crate) use inline::{PING, said_why};
 
 pub(crate) use beside::Beside;
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 pub struct Server {
     /// Its name and version, if it gave them.
     pub info: Option<Implementation>,
-    /// The revision that is spoken with it.
+    /// The revision that is spoken with it, or the name of the draft.
     pub version: String,
     /// All revisions it speaks, as far as is known.
     pub versions: Vec<String>,

@@ -124,6 +124,16 @@ impl RpcError {
         Self::new(ErrorCode::Internal, message)
     }
 
+    /// The server has given a call up, and no request goes on with it, which the data says to programs.
+    pub fn call_over(message: impl Into<Cow<'static, str>>) -> Self {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Data {
+            call_over: bool,
+        }
+        Self::internal(message).with_data(&Data { call_over: true })
+    }
+
     /// A header says something else than the body.
     pub fn header_mismatch(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorCode::HeaderMismatch, message)

@@ -76,6 +76,16 @@ impl Answerer {
         answer
     }
 
+    /// What was given beforehand to answer this.
+    pub(super) fn given(&self, ask: &Ask) -> Option<Result<Answer, String>> {
+        self.given.take(ask)
+    }
+
+    /// Whether answers were given beforehand.
+    pub(super) fn has_given(&self) -> bool {
+        !self.given.is_empty()
+    }
+
     /// Keys that answers were given for, and that nothing asked.
     pub(super) fn left(&self) -> Vec<String> {
         self.given.left()
@@ -94,7 +104,7 @@ impl Answerer {
                 let _hold = self.screen.hold();
                 person.url(ask).await
             }
-            _ => Err("no answer was given".into()),
+            (_, ask) => Err(self.given.none(ask.key()).into()),
         }
     }
 
@@ -112,7 +122,10 @@ impl Answerer {
                 let _hold = self.screen.hold();
                 person.sampling(*ask).await
             }
-            _ => Err("no answer was given, and there is no --sampler".into()),
+            (_, _, ask) => {
+                let none = self.given.none(ask.key());
+                Err(format!("{none}, and there is no --sampler").into())
+            }
         }
     }
 

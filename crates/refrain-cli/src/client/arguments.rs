@@ -7,6 +7,11 @@ use std::io::Read;
 /// The most that is read from standard input.
 const INPUT_MAX: u64 = 16 * 1024 * 1024;
 
+/// How much a name must look like another to be taken for it.
+const ALIKE: f64 = 0.8;
+/// How many names an unknown one may be taken for.
+const NEAR: usize = 3;
+
 /// Arguments that were read as far as that is possible without the tool's schema.
 #[derive(Debug, PartialEq)]
 pub(super) enum Arguments {
@@ -37,6 +42,27 @@ impl Arguments {
             [word] if word.trim_start().starts_with('{') => object("after the name", word),
             words => pairs(words),
         }
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Object(object) => object.is_empty(),
+            Self::Pairs(pairs) => pairs.is_empty(),
+        }
+    }
+
+    /// What to say about each argument that a tool with this schema does not list. It may take it all the same.
+    pub(super) fn unlisted(&self, schema: &Value) -> Vec<String> {
+        let Some(listed) = listed(schema) else {
+            return Vec::new();
+        };
+        let names: Vec<&str> = match self {
+            Self::Object(object) => object.keys().map(String::as_str).collect(),
+            Self::Pairs(pairs) => pairs.iter().map(|(name, _)| name.as_str()).collect(),
+        };
+        let unlisted = names.into_iter().filter(|name| !listed.contains(name));
+        unlisted.map(|name| strange(name, &listed)).collect()
     }
 
     /// Whether it takes the tool's schema to know what is meant.
@@ -107,6 +133,46 @@ fn as_json(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
+/// The arguments that a schema lists, unless it leaves room for others.
+fn listed(schema: &Value) -> Option<Vec<&str>> {
+    const ELSEWHERE: [&str; 9] = [
+        "$ref",
+        "$dynamicRef",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "if",
+        "dependentSchemas",
+        "patternProperties",
+        "unevaluatedProperties",
+    ];
+    let is_open = match &schema["additionalProperties"] {
+        Value::Null | Value::Bool(false) => ELSEWHERE.iter().any(|word| schema.get(word).is_some()),
+        _ => true,
+    };
+    let properties = schema["properties"].as_object().filter(|_| !is_open)?;
+    Some(properties.keys().map(String::as_str).collect())
+}
+
+/// What to say about an argument that is not among those that are listed: the nearest of them, or all.
+fn strange(name: &str, listed: &[&str]) -> String {
+    let likeness = |known: &&str| strsim::jaro_winkler(known, name);
+    let mut near: Vec<&str> = listed.to_vec();
+    near.retain(|known| likeness(known) >= ALIKE);
+    near.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
+    near.truncate(NEAR);
+    let quoted = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+        names.join(", ")
+    };
+    let known = match (near.as_slice(), listed) {
+        ([], []) => "it lists none".to_owned(),
+        ([], all) => format!("it lists {}", quoted(all)),
+        (near, _) => format!("did you mean {}?", quoted(near)),
+    };
+    format!("the tool lists no argument {name:?}; {known}")
+}
+
 /// The types that a schema names, itself or in what it offers to choose from.
 fn types(schema: &Value) -> Vec<&str> {
     let own = match &schema["type"] {
@@ -172,6 +238,36 @@ mod tests {
         assert!(!read(&["text=Paris"]).expect("arguments").need_schema());
         let prompt = read(&["n=5"]).expect("arguments").of_prompt();
         assert_eq!(Value::Object(prompt), json!({"n": "5"}));
+    }
+
+    #[test]
+    fn what_is_not_listed_is_told_with_what_is_near() {
+        let schema = json!({"properties": {"location": {}, "locale": {}, "days": {}}});
+        let unlisted = |words: &[&str], schema: &Value| read(words).unwrap().unlisted(schema);
+        assert_eq!(unlisted(&["location=x", "days=1"], &schema), [""; 0]);
+        assert_eq!(
+            unlisted(&["locat=x", "weight=1"], &schema),
+            [
+                r#"the tool lists no argument "locat"; did you mean "location", "locale"?"#,
+                r#"the tool lists no argument "weight"; it lists "days", "locale", "location""#,
+            ]
+        );
+        assert_eq!(unlisted(&[r#"{"locat": 1}"#], &schema).len(), 1);
+        let none = json!({"properties": {}});
+        assert!(unlisted(&["a=1"], &none)[0].ends_with("it lists none"));
+        for (room, is_told) in [
+            (json!({"additionalProperties": false}), true),
+            (json!({"additionalProperties": true}), false),
+            (json!({"additionalProperties": {"type": "string"}}), false),
+            (json!({"patternProperties": {"^x": {}}}), false),
+            (json!({"allOf": [{"properties": {"a": {}}}]}), false),
+        ] {
+            let mut schema = room;
+            schema["properties"] = json!({"b": {}});
+            assert_eq!(unlisted(&["a=1"], &schema).len(), usize::from(is_told));
+        }
+        assert_eq!(unlisted(&["a=1"], &json!({"type": "object"})), [""; 0]);
+        assert_eq!(unlisted(&["a=1"], &Value::Null), [""; 0]);
     }
 
     #[test]

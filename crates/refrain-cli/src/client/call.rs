@@ -108,11 +108,19 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
     let name = words.next().ok_or_else(|| missing("tool", "tools"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
     let mut caller = making.caller(place).await?;
-    let schema = if arguments.need_schema() {
-        schema(&mut caller, &name).await?
-    } else {
-        Value::Null
+    let schema = match arguments.is_empty() {
+        true => Value::Null,
+        false => match schema(&mut caller, &name).await {
+            Err(stop) if arguments.need_schema() || stop.code == Code::Interrupted => {
+                return Err(stop);
+            }
+            // What is wrong with the server is told by the call itself.
+            listed => listed.unwrap_or_default(),
+        },
     };
+    for strange in arguments.unlisted(&schema) {
+        caller.say(&strange);
+    }
     let call = Call::tool(name).with_arguments(arguments.of_tool(&schema));
     caller.make(call).await
 }
@@ -166,7 +174,11 @@ pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, Stop> {
         Some(keep),
         rounds,
     );
-    let stays = |stop: Stop| stop.and(&format!("the call stays in {}", options.file.display()));
+    let stays = |stop: Stop| {
+        let file = options.file.display().to_string();
+        stop.and(&format!("the call stays in {file}"))
+            .with("saved", file)
+    };
     let done = match caller.await {
         Ok(caller) => caller.finish(pending).await,
         Err(stop) => Err(stays(stop)),

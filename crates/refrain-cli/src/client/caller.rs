@@ -13,12 +13,12 @@ use super::text::one_line;
 use super::trace::Trace;
 use anstyle::Style;
 use refrain_client::{
-    Asker, Bearer, Call, Client, ClientBuilder, Dialect, Error, ErrorKind, Limits, LogMessage,
-    PendingCall, RpcFailure,
+    Ask, Asker, Bearer, Call, Client, ClientBuilder, Dialect, Error, ErrorKind, Limits, LogMessage,
+    PendingCall, Unanswered,
 };
 use refrain_wire::{CallKind, ErrorCode, Implementation};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -179,8 +179,39 @@ impl Caller {
     }
 
     /// Takes up a call, until it is done or stops.
-    pub(super) async fn finish(self, pending: PendingCall) -> Result<Code, Stop> {
+    pub(super) async fn finish(self, mut pending: PendingCall) -> Result<Code, Stop> {
+        if let Err(stop) = self.answer_anew(&mut pending) {
+            self.close().await;
+            return Err(stop);
+        }
         self.until_done(pending, true).await
+    }
+
+    /// What was answered by an earlier command is answered anew, if an answer to it was given to this one.
+    fn answer_anew(&self, pending: &mut PendingCall) -> Result<(), Stop> {
+        let (Some(answerer), Some(keep)) = (&self.answerer, &self.keep) else {
+            return Ok(());
+        };
+        let open = pending.unanswered();
+        let is_answered = |ask: &Ask| open.iter().all(|other| other.key() != ask.key());
+        for ask in pending.asks().into_iter().filter(is_answered) {
+            let key = ask.key().to_owned();
+            let Some(given) = answerer.given(&ask) else {
+                continue;
+            };
+            let taken = given.and_then(|answer| {
+                let taken = pending.answer(&key, answer);
+                taken.map_err(|error| error.to_string())
+            });
+            if let Err(why) = taken {
+                let unanswered = vec![Unanswered { key, why }];
+                let stop = Stop::from(Error::from(ErrorKind::Unanswered(unanswered.clone())));
+                let asked = asked(vec![ask], Vec::new(), &unanswered);
+                return Err(self.unanswered(stop, pending, &asked, &GoOn::File(keep.file())));
+            }
+            keep.replace(pending)?;
+        }
+        Ok(())
     }
 
     /// Looks after a task until it is done. It goes on when nobody does.
@@ -216,19 +247,25 @@ impl Caller {
             Err(error) => return Err(self.stopped(error, is_own).await),
         };
         output::result(kind, &result, self.json)?;
+        self.done(kind, &asker, &result).map_err(Stop::told)
+    }
+
+    /// The result is told. What else there is to say is for people.
+    fn done(&self, kind: CallKind, asker: &Asker, result: &Value) -> Result<Code, Stop> {
         if let Some(keep) = &self.keep {
             keep.remove()?;
         }
         let open = self.open();
         if !open.is_empty() {
-            self.show_asks(&asker, "asked, and went on without an answer", &open);
+            self.show_asks(asker, "asked, and went on without an answer", &open);
+        }
+        if let Some(why) = self.client.broken_promise(&asker.target, result) {
+            self.say(&format!("the result is not as it should be: {why}"));
         }
         self.tell_left();
-        if kind == CallKind::Tool && output::is_error(&result) {
-            return Err(Stop {
-                code: Code::Refused,
-                message: format!("{} says that it failed", asker.target),
-            });
+        if kind == CallKind::Tool && output::is_error(result) {
+            let message = format!("{} says that it failed", asker.target);
+            return Err(Stop::new(Code::Refused, message));
         }
         Ok(Code::Done)
     }
@@ -242,6 +279,7 @@ impl Caller {
         self.tell_left();
         let kept = match (&self.keep, &error.pending) {
             (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
+            (Some(keep), None) if is_over(&error.kind) => keep.remove().map(|()| None),
             (Some(keep), None) => keep.refused(),
             (None, _) => Ok(None),
         };
@@ -252,11 +290,8 @@ impl Caller {
                 None
             }
         };
-        if let ErrorKind::Refused(failure) = &error.kind
-            && self.json
-            && let Err(unsaid) = output::print_json(&failed(failure))
-        {
-            stop = stop.and(&unsaid.message);
+        if let Some(file) = file {
+            stop = stop.with("saved", file.display().to_string());
         }
         let Some(pending) = &error.pending else {
             return match file {
@@ -268,6 +303,9 @@ impl Caller {
                 None => stop,
             };
         };
+        if let Some(id) = pending.task_id() {
+            stop = stop.with("taskId", id);
+        }
         let go_on = match (file, pending.task_id()) {
             (Some(file), _) => GoOn::File(file),
             (None, Some(id)) => GoOn::Task(id),
@@ -277,18 +315,23 @@ impl Caller {
             let asked = asked(pending.asks(), self.open(), unanswered);
             return self.unanswered(stop, pending, &asked, &go_on);
         }
-        if is_foreign_state(&error.kind, pending) {
+        let mut flags = "";
+        if is_foreign_state(&error.kind, pending) && !matches!(go_on, GoOn::Task(_)) {
             stop = stop.and(
-                "this server may not have the keys of the one that asked, or the call has waited for too long: go on at \
-                 the right server with --url, or call anew",
+                "this server may not have the keys or the store of the one that asked, or the call has waited for too \
+                 long: go on at the right server, or call anew",
             );
+            // A command is named in any case.
+            if let Place::Url(_) = self.place {
+                flags = " --url URL";
+            }
         }
         match go_on {
             GoOn::Task(_) if matches!(error.kind, ErrorKind::Refused(_)) => stop,
             GoOn::File(file) => stop.and(&format!(
                 "the call is kept in {}; go on with\n  {}",
                 file.display(),
-                self.resume(file, "")
+                self.resume(file, flags)
             )),
             GoOn::Task(id) if is_own && matches!(error.kind, ErrorKind::Stopped) => {
                 self.call_off(stop, id).await
@@ -323,6 +366,7 @@ impl Caller {
             if let Err(unsaid) = output::print_json(&waiting) {
                 stop = stop.and(&unsaid.message);
             }
+            stop = stop.told();
         } else {
             self.show_asks(&pending.asker(), "asks", asked);
         }
@@ -336,10 +380,19 @@ impl Caller {
                 "not everything was answered; the task goes on. Answer with\n  {}",
                 self.watch_command(id, &examples)
             ),
-            GoOn::Again => format!(
-                "not everything was answered. Call again with\n {examples}\nor with --save FILE, and go on with \
-                 `refrain resume FILE --answer KEY=JSON` whenever you like"
-            ),
+            GoOn::Again => {
+                let answerer = self.answerer.as_ref();
+                let has_given = answerer.is_some_and(|answerer| answerer.has_given());
+                let given = if has_given {
+                    " the answers that were given and"
+                } else {
+                    ""
+                };
+                format!(
+                    "not everything was answered. Call again with{given}\n {examples}\nor with --save FILE, and go on \
+                     with `refrain resume FILE --answer KEY=JSON` whenever you like"
+                )
+            }
         };
         stop
     }
@@ -408,14 +461,16 @@ impl Caller {
         }
     }
 
+    /// Says something that is no reason to stop.
+    pub(super) fn say(&self, text: &str) {
+        self.screen.say(&format!("refrain: {}", one_line(text)));
+    }
+
     /// An answer that nothing asked for may have been meant for something else.
     fn tell_left(&self) {
         let left = self.answerer.as_ref().map(|answerer| answerer.left());
         for key in left.unwrap_or_default() {
-            self.screen.say(&format!(
-                "refrain: nothing asked for the answer {:?}",
-                one_line(&key)
-            ));
+            self.say(&format!("nothing asked for the answer {key:?}"));
         }
     }
 }
@@ -445,15 +500,6 @@ fn command(words: &[OsString]) -> Command {
     command
 }
 
-/// An error of the server's, for programs.
-fn failed(failure: &RpcFailure) -> Value {
-    let mut error = json!({"code": failure.code, "message": failure.message});
-    if !failure.data.is_null() {
-        error["data"] = failure.data.clone();
-    }
-    json!({"error": error})
-}
-
 /// What a call logged, in one line.
 fn logged(message: &LogMessage) -> String {
     let logger = message.logger.as_deref().map(one_line);
@@ -479,10 +525,14 @@ async fn in_time(
     connected.unwrap_or_else(|_| Err(ErrorKind::Late(limit).into()))
 }
 
-/// The server was given a state, and does not know what to do with it.
+/// The server has given the call up, whoever sent it.
+fn is_over(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Refused(refusal) if refusal.is_call_over())
+}
+
+/// The server was given a state or the id of a task, and does not know what to do with it.
 fn is_foreign_state(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
     matches!(kind, ErrorKind::Refused(refusal) if refusal.code == invalid_params)
         && pending.round() > 0
-        && pending.task_id().is_none()
 }

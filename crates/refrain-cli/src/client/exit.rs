@@ -1,7 +1,8 @@
 //! How a command ends.
 
 use super::text::harmless;
-use refrain_client::{AuthError, Error, ErrorKind};
+use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
+use serde_json::{Map, Value, json};
 use std::fmt;
 use std::process::ExitCode;
 
@@ -47,24 +48,52 @@ impl From<Code> for ExitCode {
 pub(super) struct Stop {
     pub(super) code: Code,
     pub(super) message: String,
+    /// What programs are told.
+    facts: Map<String, Value>,
+    /// Programs were told already, or have the result.
+    is_told: bool,
 }
 
 impl Stop {
-    pub(super) fn usage(message: impl Into<String>) -> Self {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let error = json!({"message": message});
         Self {
-            code: Code::Usage,
-            message: message.into(),
+            code,
+            message,
+            facts: Map::from_iter([("error".to_owned(), error)]),
+            is_told: false,
         }
+    }
+
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Code::Usage, message)
     }
 
     pub(super) fn interrupted() -> Self {
+        Self::new(Code::Interrupted, "interrupted")
+    }
+
+    /// The same, of which programs are told one thing more.
+    pub(super) fn with(mut self, name: &str, fact: impl Into<Value>) -> Self {
+        self.facts.insert(name.to_owned(), fact.into());
+        self
+    }
+
+    /// The same, of which programs need not be told any more.
+    pub(super) fn told(self) -> Self {
         Self {
-            code: Code::Interrupted,
-            message: "interrupted".to_owned(),
+            is_told: true,
+            ..self
         }
     }
 
-    /// The same with one more line.
+    /// What programs are to be told, unless they were.
+    pub(super) fn to_json(&self) -> Option<Value> {
+        (!self.is_told).then(|| Value::Object(self.facts.clone()))
+    }
+
+    /// The same with one more line, for people.
     pub(super) fn and(mut self, line: &str) -> Self {
         self.message.push('\n');
         self.message.push_str(line);
@@ -87,11 +116,21 @@ impl From<&Error> for Stop {
             ),
             kind => kind.to_string(),
         };
-        Self {
-            code: code(&error.kind),
-            message,
+        let stop = Self::new(code(&error.kind), message);
+        match &error.kind {
+            ErrorKind::Refused(failure) => stop.with("error", failed(failure)),
+            _ => stop,
         }
     }
+}
+
+/// An error of the server's, for programs.
+fn failed(failure: &RpcFailure) -> Value {
+    let mut error = json!({"code": failure.code, "message": failure.message});
+    if !failure.data.is_null() {
+        error["data"] = failure.data.clone();
+    }
+    error
 }
 
 impl From<Error> for Stop {

@@ -44,6 +44,23 @@ impl Given {
         })
     }
 
+    /// Why there is no answer for this key. What a tool asks again by the same name has a key of its own.
+    pub(super) fn none(&self, key: &str) -> String {
+        let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match key.rsplit_once('#') {
+            Some((first, _)) if given.contains_key(first) => format!(
+                "no answer was given: the one for {first:?} is for the first time that it is asked"
+            ),
+            _ => "no answer was given".to_owned(),
+        }
+    }
+
+    /// Whether no answers were given at all.
+    pub(super) fn is_empty(&self) -> bool {
+        let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        given.is_empty()
+    }
+
     /// The keys of answers that nothing asked for.
     pub(super) fn left(&self) -> Vec<String> {
         let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);

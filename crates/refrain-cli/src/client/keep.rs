@@ -3,7 +3,7 @@
 //! Always: what is in it is replaced only when the next state is safe on the disk, and removed only when there is
 //! nothing left to take up. One command at a time has it.
 
-use super::exit::{Code, Stop};
+use super::exit::Stop;
 use crate::secret;
 use refrain_client::PendingCall;
 use std::fs::{File, TryLockError};
@@ -124,13 +124,10 @@ impl Keep {
     /// There is nothing left to take up.
     pub(super) fn remove(&self) -> Result<(), Stop> {
         match std::fs::remove_file(&self.file) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Stop {
-                code: Code::Usage,
-                message: format!(
-                    "the call is done, but {} cannot be removed: {error}",
-                    self.file.display()
-                ),
-            }),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Stop::usage(format!(
+                "the call is done, but {} cannot be removed: {error}",
+                self.file.display()
+            ))),
             _ => Ok(()),
         }
     }

@@ -109,7 +109,8 @@ impl Reach {
 #[derive(Args)]
 pub(super) struct Answering {
     /// Answer the ask of this key: with the content of a form, with `accept`, `decline` or `cancel`, or with the whole
-    /// answer as the protocol has it. May be given several times; what is asked again takes the next one.
+    /// answer as the protocol has it. May be given several times; what is asked again under its key takes the next one,
+    /// and what is asked again by the same name has the key KEY#2.
     #[arg(long, value_name = "KEY=JSON")]
     answer: Vec<String>,
     /// A file with a JSON object: an answer for each key.

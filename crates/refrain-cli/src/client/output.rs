@@ -30,9 +30,9 @@ pub(super) fn print(text: &str) -> Result<(), Stop> {
 
 /// Writes one line of JSON.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), Stop> {
-    let text = serde_json::to_string(value).map_err(|error| Stop {
-        code: Code::Refused,
-        message: format!("this cannot be written as JSON: {error}"),
+    let text = serde_json::to_string(value).map_err(|error| {
+        let message = format!("this cannot be written as JSON: {error}");
+        Stop::new(Code::Refused, message)
     })?;
     print_raw(&text)
 }
@@ -45,10 +45,10 @@ fn print_raw(text: &str) -> Result<(), Stop> {
 fn written(written: std::io::Result<()>) -> Result<(), Stop> {
     match written {
         // Otherwise whoever read it has seen enough.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Stop {
-            code: Code::Refused,
-            message: format!("standard output cannot be written: {error}"),
-        }),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let message = format!("standard output cannot be written: {error}");
+            Err(Stop::new(Code::Refused, message).told())
+        }
         _ => Ok(()),
     }
 }

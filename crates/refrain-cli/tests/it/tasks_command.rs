@@ -267,6 +267,10 @@ async fn mistakes_are_told() {
         }
     }
     assert_eq!(tasks.client.task(&asks).await.status(), "input_required");
+    let said = tasks.command(&["show", "0000", "--json"]);
+    let told: Value = serde_json::from_str(&said.out).expect("JSON");
+    let why = told["error"]["message"].as_str().expect("a message");
+    assert_eq!((said.code, said.err), (1, format!("refrain: {why}\n")));
     let said = tasks.command(&["list", "--status", "done"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(

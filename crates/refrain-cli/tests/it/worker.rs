@@ -93,6 +93,19 @@ async fn its_metrics_have_a_port_if_it_is_told_to() {
     worker.stop().await;
 }
 
+/// The instances and their workers share one file, in which no instance is named.
+#[tokio::test]
+async fn among_peers_it_needs_no_name() {
+    let files = Files::new();
+    let peers =
+        "[peers]\nurls = { a = \"http://127.0.0.1:1/mcp\", b = \"http://127.0.0.1:2/mcp\" }\n";
+    let peers = files.write("fleet.toml", peers);
+    let said = Serve::new().config(&peers).fails().await;
+    assert!(said.contains("--peer-name"), "{said}");
+    let mut worker = Serve::worker().config(&peers).start_worker().await;
+    worker.stop().await;
+}
+
 #[tokio::test]
 async fn what_is_for_callers_is_not_for_workers() {
     for flag in [

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// What is no ask.
-const PING: &str = "ping";
+pub(crate) const PING: &str = "ping";
 /// The error of a person who does not want a model asked.
 const REJECTED: i32 = -1;
 

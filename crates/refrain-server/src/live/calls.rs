@@ -225,7 +225,7 @@ fn attach_again(parked: &Arc<Parked>) -> Result<Attached, RpcError> {
 
 /// What a call is told that rests when the instance is on its way out.
 pub(super) fn stopping() -> RpcError {
-    RpcError::internal(
+    RpcError::call_over(
         "the call was given up, because the instance that held it is stopping; what it did so far is done; call again",
     )
 }

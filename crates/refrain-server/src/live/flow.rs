@@ -324,7 +324,7 @@ fn took_too_long(limit: Duration, asks: bool) -> RpcError {
     } else {
         "was not done"
     };
-    RpcError::internal(format!(
+    RpcError::call_over(format!(
         "the call was given up: it {why} within the limit of {} seconds for live calls; what it did so far is done; call again",
         limit.as_secs()
     ))

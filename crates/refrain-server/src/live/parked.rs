@@ -497,7 +497,7 @@ pub(super) fn broken() -> Reply {
 }
 
 fn forgotten() -> RpcError {
-    RpcError::internal(
+    RpcError::call_over(
         "the call was given up, because nobody came for its reply; what it did so far is done; call again",
     )
 }

@@ -380,7 +380,7 @@ pub(crate) fn elsewhere() -> RpcError {
 
 /// What a client is told whose call was held here.
 pub(crate) fn gone() -> RpcError {
-    RpcError::internal(
+    RpcError::call_over(
         "this call is not held here any more: it may have been finished, it was given up after its time, or the instance was \
          restarted. Nothing was done by this request, but what the call did so far is done, and that may be all of it: look \
          before you call anew. Tools whose work is wrapped in steps do not depend on one instance",

@@ -73,6 +73,23 @@ async fn arguments_are_pairs_an_object_or_on_standard_input() {
 }
 
 #[tokio::test]
+async fn an_argument_that_the_tool_does_not_list_is_told() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    for typo in ["txet=hello", r#"{"txet": "hello"}"#, "txet=1"] {
+        let said = run(["call", &url, "echo", typo, "--answer", "echo_input=decline"]).await;
+        let told = r#"refrain: the tool lists no argument "txet"; did you mean "text"?"#;
+        assert_says(&said, 1, &[told, "echo says that it failed"]);
+    }
+    let other = run(["call", &url, "echo", "text=hello", "volume=11"]).await;
+    let told = "refrain: the tool lists no argument \"volume\"; it lists \"text\"\n";
+    assert_eq!(
+        (other.code, &*other.out, &*other.err),
+        (0, "Echo: hello\n", told)
+    );
+}
+
+#[tokio::test]
 async fn forms_are_answered_in_every_way() {
     let files = Files::new();
     let instance = Serve::new().start().await;
@@ -241,7 +258,26 @@ async fn a_visit_is_agreed_to_and_the_url_is_shown_whole() {
             "--answer connect=accept",
         ],
     );
-    // The service is sure at the second look.
+    // The service is sure at the second look. What is asked again has a key of its own, and an answer each.
+    for once in [
+        &["--answer", "connect=accept"][..],
+        &["--answer", "connect=accept"].repeat(2),
+    ] {
+        let said = run([&call[..], once].concat()).await;
+        assert_says(
+            &said,
+            3,
+            &[
+                "connect#2  url",
+                r#"the one for "connect" is for the first time"#,
+                "Call again with the answers that were given and\n  --answer 'connect#2=accept'\n",
+            ],
+        );
+        let left = r#"nothing asked for the answer "connect""#;
+        assert_eq!(said.err.contains(left), once.len() > 2, "{said:?}");
+        let said = run([&call[..], once, &["--json"]].concat()).await;
+        assert_eq!(json(&said)["asked"][0]["key"], "connect#2");
+    }
     let both = ["--answer", "connect=accept", "--answer", "connect#2=accept"];
     let said = run([&call[..], &both].concat()).await;
     assert_eq!(

@@ -3,7 +3,8 @@
 use super::{assert_says, json};
 use crate::support::{Files, Serve, run};
 use refrain_client::{Dialect, PendingCall};
-use refrain_wire::Draft;
+use refrain_wire::{Draft, Revision};
+use serde_json::json;
 use std::path::Path;
 
 fn kept(file: &Path) -> PendingCall {
@@ -35,6 +36,51 @@ async fn a_call_that_is_kept_goes_on_in_its_dialect() {
         assert_eq!(said.code, 0, "{said:?}");
         assert!(said.out.contains("weather in Paris"), "{said:?}");
         assert!(!file.exists());
+    }
+}
+
+#[tokio::test]
+async fn a_draft_at_the_path_of_other_dialects_is_told() {
+    let files = Files::new();
+    let instance = Serve::new().args(["--drafts"]).start().await;
+    let file = files.path("call");
+    let name = file.display().to_string();
+    for draft in Draft::ALL {
+        let url = instance.url();
+        let call = ["call", "--dialect", draft.name(), &url, "get_weather"];
+        let said = run([&call[..], &["location=Paris", "--save", &name]].concat()).await;
+        let not_spoken = format!("{url} does not speak {}", draft.name());
+        assert_says(&said, 4, &[&not_spoken, "--drafts", draft.path()]);
+        for misleading in ["says that it failed", "refrain resume"] {
+            assert!(!said.err.contains(misleading), "{said:?}");
+        }
+        assert_eq!((&*said.out, file.exists()), ("", false));
+    }
+    let serve = ["--", env!("CARGO_BIN_EXE_refrain"), "serve", "--stdio"];
+    let call = ["call", "--stdio", "--dialect", "draft-2", "get_weather"];
+    let said = run([&call[..], &["location=Paris"], &serve].concat()).await;
+    assert_says(&said, 4, &["--stdio --dialect draft-2"]);
+}
+
+#[tokio::test]
+async fn what_is_shown_of_a_server_is_what_was_spoken() {
+    let instance = Serve::new().args(["--drafts"]).start().await;
+    let drafts = Draft::ALL.map(|draft| (Dialect::Draft(draft), draft.path(), json!([])));
+    let older = Revision::ALL.iter().map(|revision| {
+        let dialect = Dialect::Revision(*revision);
+        (dialect, "/mcp", json!([dialect.name()]))
+    });
+    for (dialect, path, versions) in older.chain(drafts) {
+        let url = format!("http://{}{path}", instance.address);
+        let discover = ["discover", "--dialect", dialect.name(), &url];
+        let said = run(discover).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        let revision = format!("revision      {}\n", dialect.name());
+        assert!(said.out.contains(&revision), "{said:?}");
+        assert!(!said.out.contains("2026-07-28"), "{said:?}");
+        let said = run([&discover[..], &["--json"]].concat()).await;
+        assert_eq!(json(&said)["version"], dialect.name());
+        assert_eq!(json(&said)["supportedVersions"], versions);
     }
 }
 

@@ -4,6 +4,7 @@
 mod answers;
 mod bad_servers;
 mod dialects;
+mod failures;
 mod lists;
 mod saved;
 mod stdio;

@@ -1,7 +1,7 @@
 //! Calls that wait in a file.
 
 use super::{assert_says, json};
-use crate::support::{Files, Ledger, Said, Serve, in_time, program, run};
+use crate::support::{Files, Ledger, Said, Serve, in_time, program, run, said};
 use refrain::prelude::*;
 use refrain::{AllowedHosts, serve};
 use refrain_client::PendingCall;
@@ -209,6 +209,35 @@ async fn what_was_answered_stays_answered() {
 }
 
 #[tokio::test]
+async fn what_was_answered_can_be_answered_anew() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let file = files.path("accounts.json");
+    let name = file.display().to_string();
+    let github = ["--answer", r#"github_login={"name": "Ada"}"#];
+    let call = ["call", &instance.url(), "accounts", "--save", &name];
+    assert_eq!(run([&call[..], &github].concat()).await.code, 3);
+
+    // One that does not fit leaves the earlier one as it is.
+    let before = std::fs::read(&file).expect("the call is kept");
+    let unfit = ["--answer", r#"github_login={"name": 1}"#];
+    let said = run([&["resume", &name][..], &unfit].concat()).await;
+    assert_says(&said, 3, &["github_login  form", "must be a string"]);
+    assert_eq!(std::fs::read(&file).expect("the call is kept"), before);
+
+    let grace = ["--answer", r#"github_login={"name": "Grace"}"#];
+    let said = run([&["resume", &name][..], &grace].concat()).await;
+    assert_says(&said, 3, &["google_login"]);
+    assert!(!said.err.contains("nothing asked for"), "{said:?}");
+    let google = ["--answer", r#"google_login={"name": "ada"}"#];
+    let said = run([&["resume", &name][..], &google].concat()).await;
+    assert_eq!(
+        said.out, "Linked GitHub Grace and Google ada.\n",
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_file_that_is_there_is_not_touched() {
     let files = Files::new();
     let instance = Serve::new().start().await;
@@ -257,6 +286,59 @@ async fn nothing_is_left_of_a_call_that_is_over() {
     let declined = ["--answer", "github_login=decline", "--save", &name];
     let said = run([&["call", &url, "get_weather", "location=x"][..], &declined].concat()).await;
     assert_eq!((said.code, file.exists()), (1, false), "{said:?}");
+}
+
+/// The instance that held the call has its name again, but not the call.
+#[tokio::test]
+async fn a_call_that_the_server_has_given_up_is_not_to_be_taken_up() {
+    let files = Files::new();
+    let (keys, free) = (files.keys("fleet.keys"), TcpListener::bind("127.0.0.1:0"));
+    let address = free.await.and_then(|free| free.local_addr());
+    let address = address.expect("a port").to_string();
+    let peers = format!("[peers]\nurls = {{ a = \"http://{address}/mcp\" }}\n");
+    let peers = files.write("fleet.toml", &peers);
+    let serve = || {
+        let named = ["--listen", &address, "--peer-name", "a"];
+        let serve = Serve::without_address().args(named);
+        serve.keys(&keys).config(&peers)
+    };
+    let file = files.path("seat.json");
+    let name = file.display().to_string();
+    let mut instance = serve().start().await;
+    let said = run(["call", &instance.url(), "change_seat", "--save", &name]).await;
+    assert_says(&said, 3, &["the call is kept in", "refrain resume"]);
+    instance.kill().await;
+    let instance = serve().start().await;
+    let answer = ["--answer", r#"seat={"seat": "12A"}"#];
+    let said = run([&["resume", &name][..], &answer].concat()).await;
+    assert_says(
+        &said,
+        1,
+        &["not held here any more", "look before you call"],
+    );
+    assert!(!said.err.contains("refrain resume"), "{said:?}");
+    assert!(!file.exists(), "there is nothing to take up");
+    drop(instance);
+}
+
+#[tokio::test]
+async fn a_server_without_the_keys_is_not_to_be_asked_again() {
+    let files = Files::new();
+    let (here, there) = (Serve::new().start().await, Serve::new().start().await);
+    for (tool, arguments, key) in [
+        ("place_order", r#"{"item": "lamp"}"#, "confirm_order"),
+        ("echo_task", "{}", "echo_input"),
+    ] {
+        let file = files.path(tool);
+        let name = file.display().to_string();
+        let call = ["call", &here.url(), tool, arguments, "--save", &name];
+        assert_says(&run(call).await, 3, &[key]);
+        let answer = format!("{key}=decline");
+        let said = run(["resume", &name, "--url", &there.url(), "--answer", &answer]).await;
+        let again = format!("refrain resume {name} --url URL");
+        assert_says(&said, 1, &["the keys or the store", "call anew", &again]);
+        assert!(file.exists(), "it may go on elsewhere");
+    }
 }
 
 /// How many handlers run, and how many were dropped before their end.
@@ -515,8 +597,7 @@ async fn commands_do_not_get_the_token() {
     command.args(["call", "--stdio", "analyze_data", "data=1"]);
     command.args(["--sampler", sampler, "--", "sh", "-c", &serve]);
     command.env("REFRAIN_TOKEN", "of-mine");
-    let output = in_time("it ends", command.output()).await;
-    let said = Said::from(output.expect("it ends"));
+    let said = said(command).await;
     assert_eq!((said.code, &*said.out), (0, "token:.\n"), "{said:?}");
     let seen = std::fs::read_to_string(seen).expect("the server was started");
     assert_eq!(seen, "token:.\n");

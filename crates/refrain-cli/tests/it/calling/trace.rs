@@ -26,6 +26,8 @@ async fn each_message_is_shown_and_what_is_long_is_folded() {
         [
             "→          server/discover",
             "←          200 complete",
+            "→          tools/list",
+            "←          200 complete",
             "→ round 1  tools/call get_weather",
             "← round 1  200 input_required github_login",
             "→ round 2  tools/call get_weather",
