@@ -22,6 +22,8 @@ mod task;
 mod text;
 mod trace;
 
+pub(crate) use screen::LogLines;
+
 use crate::{Failure, log, runtime};
 use clap::Subcommand;
 use exit::Stop;

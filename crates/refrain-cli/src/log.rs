@@ -1,10 +1,12 @@
 //! Log lines: what is said, and how it is written.
 
 use crate::Failure;
+use crate::client::LogLines;
 use crate::config::LogFormat;
 use anstream::{AutoStream, ColorChoice};
 use std::env::VarError;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 /// The environment variable that says what is logged.
 const FILTER: &str = "RUST_LOG";
@@ -12,15 +14,18 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Begins to write log lines to standard error: standard output may be the transport.
 pub(crate) fn start(format: LogFormat) -> Result<(), Failure> {
-    start_from("info", format)
+    start_from("info", format, std::io::stderr)
 }
 
-/// The same for a command that people wait for: they hear of what may be wrong only.
+/// The same for a command that people wait for: they hear of what may be wrong only, and not while they are asked.
 pub(crate) fn start_quietly() -> Result<(), Failure> {
-    start_from("warn", LogFormat::Text)
+    start_from("warn", LogFormat::Text, || LogLines)
 }
 
-fn start_from(usual: &str, format: LogFormat) -> Result<(), Failure> {
+fn start_from<W>(usual: &str, format: LogFormat, writer: W) -> Result<(), Failure>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = match std::env::var(FILTER) {
         Ok(text) => filter(&text)?,
         Err(VarError::NotPresent) => EnvFilter::new(usual),
@@ -30,7 +35,7 @@ fn start_from(usual: &str, format: LogFormat) -> Result<(), Failure> {
     let colours = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         .with_ansi(colours);
     match format {
         LogFormat::Text => lines.init(),

@@ -6,7 +6,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `form`, `url`, `sampling`, `roots` | how each kind of ask is put to a person |
+//! | `form`, `url`, `sampling`, `roots`, `unknown` | how each kind of ask is put to a person |
 //! | `asker` | who asks, and what they say |
 //! | `console` | what a terminal can do: lists, boxes, text |
 //! | `live`, `plain` | the two kinds of terminals |
@@ -21,11 +21,14 @@ mod roots;
 mod sampling;
 mod style;
 pub(crate) mod text;
+mod unknown;
 mod url;
 
 use console::{Console, Left, Withdrawn};
 use refrain_client::wire::{Root, SamplingAnswer};
-use refrain_client::{Answer, FormAsk, HandlerError, Refused, RootsAsk, SamplingAsk, UrlAsk};
+use refrain_client::{
+    Answer, FormAsk, HandlerError, Refused, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk,
+};
 use rustix::process::{Signal, getpid, kill_process};
 use std::future::pending;
 use std::io::{IsTerminal, stderr, stdin};
@@ -92,6 +95,16 @@ impl Terminal {
     pub(crate) async fn url(&self, ask: UrlAsk) -> Result<Answer, HandlerError> {
         let visited = self.show(move |console| url::ask(console, &ask)).await;
         elicited(visited.map(|()| Answer::visited()))
+    }
+
+    /// Has something declined or cancelled that cannot be shown, or left open.
+    pub(crate) async fn unknown(&self, ask: UnknownAsk) -> Result<Answer, HandlerError> {
+        let why = ask.why.clone();
+        let left = self.show(move |console| unknown::ask(console, &ask)).await;
+        match left {
+            Ok(()) => Err(why.into()),
+            Err(left) => elicited(Err(left)),
+        }
     }
 
     /// Has a question to a model answered by hand.

@@ -14,6 +14,8 @@ use url::Url;
 /// The longest URL that a person is sent to: they have to see all of it before.
 const URL_MAX: usize = 8 * 1024;
 
+const ELICITATION: &str = "elicitation/create";
+
 /// Who is asking: to be shown wherever a person is asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Asker {
@@ -92,6 +94,19 @@ pub struct RootsAsk {
     pub asker: Arc<Asker>,
 }
 
+/// Something that this client does not know, or cannot show.
+#[derive(Debug, Clone)]
+pub struct UnknownAsk {
+    /// The key of the ask.
+    pub key: String,
+    /// Who asks.
+    pub asker: Arc<Asker>,
+    /// Why it cannot be shown.
+    pub why: String,
+    /// It is meant for a person, who may decline or cancel it without having seen it.
+    pub can_decline: bool,
+}
+
 /// One thing that is asked.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -104,13 +119,8 @@ pub enum Ask {
     Sampling(Box<SamplingAsk>),
     /// A question for the roots.
     Roots(RootsAsk),
-    /// Something this client cannot answer.
-    Unknown {
-        /// The key of the ask.
-        key: String,
-        /// Why it cannot be answered.
-        why: String,
-    },
+    /// Something that this client does not know, or cannot show.
+    Unknown(UnknownAsk),
 }
 
 impl Ask {
@@ -121,7 +131,7 @@ impl Ask {
             Self::Url(ask) => &ask.key,
             Self::Sampling(ask) => &ask.key,
             Self::Roots(ask) => &ask.key,
-            Self::Unknown { key, .. } => key,
+            Self::Unknown(ask) => &ask.key,
         }
     }
 
@@ -132,7 +142,7 @@ impl Ask {
             Self::Url(_) => Some(AskKind::Url),
             Self::Sampling(_) => Some(AskKind::Sampling),
             Self::Roots(_) => Some(AskKind::Roots),
-            Self::Unknown { .. } => None,
+            Self::Unknown(_) => None,
         }
     }
 
@@ -158,7 +168,12 @@ impl Ask {
                 params: *params,
             })),
             Ok(Request::Roots) => Self::Roots(RootsAsk { key, asker }),
-            Err(why) => Self::Unknown { key, why },
+            Err(why) => Self::Unknown(UnknownAsk {
+                key,
+                asker,
+                why,
+                can_decline: is_elicitation(request),
+            }),
         }
     }
 
@@ -184,7 +199,12 @@ impl Ask {
             (Self::Form(_) | Self::Url(_), answer @ (Answer::Decline | Answer::Cancel))
             | (Self::Url(_), answer @ Answer::Accept(_))
             | (Self::Sampling(_), answer @ Answer::Sampled(_)) => Ok(answer),
-            (Self::Unknown { why, .. }, _) => Err(why.clone()),
+            (Self::Unknown(ask), answer @ (Answer::Decline | Answer::Cancel))
+                if ask.can_decline =>
+            {
+                Ok(answer)
+            }
+            (Self::Unknown(ask), _) => Err(ask.why.clone()),
             (ask, _) => Err(format!(
                 "this is no answer to an ask of the kind {}",
                 ask.kind().map_or("unknown", AskKind::as_str)
@@ -218,6 +238,15 @@ fn check_length(url: &str) -> Result<(), String> {
             "the URL to visit has {length} bytes; a person can look through {URL_MAX} at most"
         )),
     }
+}
+
+/// Is a person asked, for whatever it may be?
+fn is_elicitation(request: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Shape {
+        method: String,
+    }
+    serde_json::from_str(request.get()).is_ok_and(|ask: Shape| ask.method == ELICITATION)
 }
 
 /// What is asked, without who asks.
@@ -257,7 +286,7 @@ impl Request {
                 .ok_or_else(|| format!("the ask {} has no params", shape.method))
         };
         match shape.method.as_str() {
-            "elicitation/create" => {
+            ELICITATION => {
                 let ask: Elicitation<'_> = read("elicitation", params()?)?;
                 match ask.mode.as_deref() {
                     None | Some("form") => {
@@ -385,9 +414,9 @@ impl Answer {
     }
 
     /// The answer in the protocol's own form.
-    pub(crate) fn to_json(&self, kind: AskKind) -> Value {
+    pub(crate) fn to_json(&self, kind: Option<AskKind>) -> Value {
         match self {
-            Self::Accept(content) if kind == AskKind::Form => {
+            Self::Accept(content) if kind == Some(AskKind::Form) => {
                 json!({"action": "accept", "content": content})
             }
             Self::Accept(_) => json!({"action": "accept"}),

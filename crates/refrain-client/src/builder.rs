@@ -1,6 +1,6 @@
 //! Setting up a client.
 
-use crate::ask::{Answer, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
+use crate::ask::{Answer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 use crate::auth::Authorize;
 use crate::client::Client;
 use crate::dialect::Dialect;
@@ -112,6 +112,17 @@ impl ClientBuilder {
         Fut: Future<Output = Result<Vec<Root>, HandlerError>> + Send + 'static,
     {
         self.handlers.roots = Some(Arc::new(move |ask| handle(ask).boxed()));
+        self
+    }
+
+    /// Declines or cancels what a person is asked and this client cannot show, such as a form outside the subset. Nothing
+    /// else answers it. Without this, what cannot be shown stops the call, and calls off a task.
+    pub fn on_unknown<F, Fut>(mut self, handle: F) -> Self
+    where
+        F: Fn(UnknownAsk) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Answer, HandlerError>> + Send + 'static,
+    {
+        self.handlers.unknown = Some(Arc::new(move |ask| handle(ask).boxed()));
         self
     }
 

@@ -1,6 +1,6 @@
 //! Who answers what is asked.
 
-use crate::ask::{Answer, Ask, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
+use crate::ask::{Answer, Ask, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 use futures_util::future::BoxFuture;
 use refrain_wire::{AskKind, Root, SamplingAnswer};
 use std::error::Error;
@@ -19,6 +19,7 @@ pub(crate) struct Handlers {
     pub(crate) url: Option<Handler<UrlAsk, Answer>>,
     pub(crate) sampling: Option<Handler<SamplingAsk, SamplingAnswer>>,
     pub(crate) roots: Option<Handler<RootsAsk, Vec<Root>>>,
+    pub(crate) unknown: Option<Handler<UnknownAsk, Answer>>,
 }
 
 impl Handlers {
@@ -53,12 +54,15 @@ impl Handlers {
                 Some(handle) => handle(ask.clone()).await.map(Answer::Roots),
                 None => return Err(NoAnswer::nobody(AskKind::Roots)),
             },
-            Ask::Unknown { why, .. } => {
-                return Err(NoAnswer {
-                    why: why.clone(),
-                    is_final: true,
-                });
-            }
+            Ask::Unknown(ask) => match &self.unknown {
+                Some(handle) if ask.can_decline => handle(ask.clone()).await,
+                _ => {
+                    return Err(NoAnswer {
+                        why: ask.why.clone(),
+                        is_final: true,
+                    });
+                }
+            },
         };
         answer.map_err(|error| NoAnswer {
             is_final: error.is::<Refused>(),

@@ -48,7 +48,7 @@ mod server;
 mod task;
 mod transport;
 
-pub use ask::{Answer, Ask, Asker, FormAsk, RootsAsk, SamplingAsk, UrlAsk};
+pub use ask::{Answer, Ask, Asker, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 pub use auth::{
     AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth, OAuthBuilder,
     Refusal, RegisteredClient,

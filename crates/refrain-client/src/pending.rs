@@ -210,8 +210,8 @@ impl PendingCall {
             why,
         };
         let answer = ask.take(answer).map_err(unfit)?;
-        let kind = ask.kind().ok_or_else(not_asked)?;
-        self.answers.insert(key.to_owned(), answer.to_json(kind));
+        let answer = answer.to_json(ask.kind());
+        self.answers.insert(key.to_owned(), answer);
         Ok(())
     }
 

@@ -37,7 +37,7 @@ impl Answerer {
 
     /// Has a client ask here. Every kind of ask can be answered, if not now then when the call is taken up again.
     pub(super) fn handle(self: &Arc<Self>, builder: ClientBuilder) -> ClientBuilder {
-        let [form, url, sampling, roots] = std::array::from_fn(|_| Arc::clone(self));
+        let [form, url, sampling, roots, unknown] = std::array::from_fn(|_| Arc::clone(self));
         builder
             .on_form(move |ask| {
                 let own = Arc::clone(&form);
@@ -57,6 +57,15 @@ impl Answerer {
             .on_roots(move |ask| {
                 let own = Arc::clone(&roots);
                 async move { own.noted(Ask::Roots(ask.clone()), own.roots(ask).await) }
+            })
+            .on_unknown(move |ask| {
+                let own = Arc::clone(&unknown);
+                async move {
+                    own.noted(
+                        Ask::Unknown(ask.clone()),
+                        own.person(Ask::Unknown(ask)).await,
+                    )
+                }
             })
     }
 
@@ -104,6 +113,11 @@ impl Answerer {
                 let _hold = self.screen.hold();
                 person.url(ask).await
             }
+            (Some(person), Ask::Unknown(ask)) => {
+                let _hold = self.screen.hold();
+                person.unknown(ask).await
+            }
+            (None, Ask::Unknown(ask)) => Err(ask.why.into()),
             (_, ask) => Err(self.given.none(ask.key()).into()),
         }
     }

@@ -114,6 +114,7 @@ impl Asked {
         let answer = match &self.ask {
             Ask::Form(ask) => example(&ask.form).to_string(),
             Ask::Url(_) => "accept".to_owned(),
+            Ask::Unknown(ask) if ask.can_decline => "decline".to_owned(),
             Ask::Sampling(_) => json!("…").to_string(),
             Ask::Roots(_) => json!(["file:///…"]).to_string(),
             _ => return None,

@@ -192,8 +192,8 @@ impl Caller {
         let (Some(answerer), Some(keep)) = (&self.answerer, &self.keep) else {
             return Ok(());
         };
-        let open = pending.unanswered();
-        let is_answered = |ask: &Ask| open.iter().all(|other| other.key() != ask.key());
+        let answered = answered(pending);
+        let is_answered = |ask: &Ask| answered.iter().any(|key| key == ask.key());
         for ask in pending.asks().into_iter().filter(is_answered) {
             let key = ask.key().to_owned();
             let Some(given) = answerer.given(&ask) else {
@@ -256,13 +256,22 @@ impl Caller {
             keep.remove()?;
         }
         let open = self.open();
-        if !open.is_empty() {
-            self.show_asks(asker, "asked, and went on without an answer", &open);
-        }
         if let Some(why) = self.client.broken_promise(&asker.target, result) {
             self.say(&format!("the result is not as it should be: {why}"));
         }
         self.tell_left();
+        if !open.is_empty() {
+            self.show_asks(asker, "asked, and went on without an answer", &open);
+            let examples: Vec<String> = open.iter().filter_map(Asked::example).collect();
+            let message = match examples.is_empty() {
+                true => "not everything was answered".to_owned(),
+                false => format!(
+                    "not everything was answered. Call again with\n  {}",
+                    examples.join(" ")
+                ),
+            };
+            return Err(Stop::new(Code::Unanswered, message));
+        }
         if kind == CallKind::Tool && output::is_error(result) {
             let message = format!("{} says that it failed", asker.target);
             return Err(Stop::new(Code::Refused, message));
@@ -317,10 +326,18 @@ impl Caller {
         }
         let mut flags = "";
         if is_foreign_state(&error.kind, pending) && !matches!(go_on, GoOn::Task(_)) {
-            stop = stop.and(
+            let answered = answered(pending);
+            let instead = match answered.is_empty() {
+                true => String::new(),
+                false => format!(
+                    "; or it does not want the answer to {}: give another with --answer KEY=JSON",
+                    answered.join(", ")
+                ),
+            };
+            stop = stop.and(&format!(
                 "this server may not have the keys or the store of the one that asked, or the call has waited for too \
-                 long: go on at the right server, or call anew",
-            );
+                 long: go on at the right server, or call anew{instead}"
+            ));
             // A command is named in any case.
             if let Place::Url(_) = self.place {
                 flags = " --url URL";
@@ -370,6 +387,10 @@ impl Caller {
         } else {
             self.show_asks(&pending.asker(), "asks", asked);
         }
+        if examples.is_empty() {
+            stop.message = self.cannot_answer(go_on);
+            return stop;
+        }
         stop.message = match go_on {
             GoOn::File(file) => format!(
                 "not everything was answered; the call is kept in {}. Go on with\n  {}",
@@ -395,6 +416,22 @@ impl Caller {
             }
         };
         stop
+    }
+
+    /// Nothing of what is asked can be answered by this client.
+    fn cannot_answer(&self, go_on: &GoOn<'_>) -> String {
+        let cannot = "the server asks what this client cannot answer";
+        match go_on {
+            GoOn::File(file) => format!(
+                "{cannot}; the call is kept in {} for one that can. Remove the file to give it up",
+                file.display()
+            ),
+            GoOn::Task(id) => format!(
+                "{cannot}; the task goes on, for one that can. Give it up with\n  {}",
+                self.task_command("cancel", id, "")
+            ),
+            GoOn::Again => format!("{cannot}; make the call with one that can"),
+        }
     }
 
     fn show_asks(&self, asker: &Asker, verb: &str, asked: &[Asked]) {
@@ -439,13 +476,18 @@ impl Caller {
 
     /// The command that looks after a task, with further flags.
     fn watch_command(&self, id: &str, flags: &str) -> String {
+        self.task_command("watch", id, flags)
+    }
+
+    /// A command about a task, with further flags.
+    fn task_command(&self, what: &str, id: &str, flags: &str) -> String {
         let dialect = self
             .dialect
             .map(|dialect| format!(" --dialect {}", dialect.name()));
         let task = format!("{}{}{flags}", quoted(id), dialect.unwrap_or_default());
         match &self.place {
-            Place::Url(url) => format!("refrain task watch {} {task}", quoted(url)),
-            Place::Command(_) => self.commanded(&format!("task watch {task}")),
+            Place::Url(url) => format!("refrain task {what} {} {task}", quoted(url)),
+            Place::Command(_) => self.commanded(&format!("task {what} {task}")),
         }
     }
 
@@ -473,6 +515,14 @@ impl Caller {
             self.say(&format!("nothing asked for the answer {key:?}"));
         }
     }
+}
+
+/// The keys of what is answered and not yet taken.
+fn answered(pending: &PendingCall) -> Vec<String> {
+    let open = pending.unanswered();
+    let keys = pending.asks().into_iter().map(|ask| ask.key().to_owned());
+    keys.filter(|key| open.iter().all(|ask| ask.key() != key))
+        .collect()
 }
 
 /// Says so, if everybody on the way can read the access token.

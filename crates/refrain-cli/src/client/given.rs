@@ -38,6 +38,8 @@ impl Given {
         Some(match ask {
             Ask::Form(ask) => to_form(&ask.form, value),
             Ask::Url(_) => to_url(&value),
+            Ask::Unknown(ask) => to_url(&value)
+                .map_err(|_| format!("{}; it can only be declined or cancelled", ask.why)),
             Ask::Sampling(_) => to_sampling(value),
             Ask::Roots(_) => to_roots(value),
             _ => return None,

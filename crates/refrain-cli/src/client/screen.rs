@@ -3,8 +3,8 @@
 use super::text::one_line;
 use indicatif::{ProgressBar, ProgressStyle};
 use refrain_client::Progress;
-use std::io::{IsTerminal, stderr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io::{self, IsTerminal, Write, stderr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How fine the bar is.
 const STEPS: u64 = 1000;
@@ -12,15 +12,20 @@ const STEPS: u64 = 1000;
 /// The most texts that are held back.
 const MAX_HELD: usize = 1000;
 
-/// Standard error. Cloning it is cheap, and the clones share the bar.
+/// There is one standard error, and all that is said shares it.
+static SHOWN: Mutex<Shown> = Mutex::new(Shown {
+    bar: None,
+    holders: 0,
+    held: Vec::new(),
+});
+
+/// Standard error.
 #[derive(Clone)]
 pub(super) struct Screen {
     draws: bool,
-    shown: Arc<Mutex<Shown>>,
 }
 
 /// What is drawn, and what is held back while a person is asked.
-#[derive(Default)]
 struct Shown {
     bar: Option<ProgressBar>,
     holders: usize,
@@ -28,14 +33,28 @@ struct Shown {
 }
 
 /// Somebody who uses the terminal for something else, until it is dropped.
-pub(super) struct Hold(Screen);
+pub(super) struct Hold(());
+
+/// Lines of the log: like all else, they are held back while a person is asked.
+pub(crate) struct LogLines;
+
+impl Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        say(text.strip_suffix('\n').unwrap_or(&text));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl Screen {
     /// Progress is drawn on a terminal, unless a machine reads the result.
     pub(super) fn new(json: bool) -> Self {
         Self {
             draws: !json && stderr().is_terminal(),
-            shown: Arc::default(),
         }
     }
 
@@ -46,23 +65,14 @@ impl Screen {
 
     /// Writes lines. They may be coloured, which is for terminals only.
     pub(super) fn say(&self, text: &str) {
-        let mut shown = self.shown();
-        match &shown.bar {
-            _ if shown.holders > 0 => {
-                if shown.held.len() < MAX_HELD {
-                    shown.held.push(text.to_owned());
-                }
-            }
-            Some(bar) => bar.suspend(|| anstream::eprintln!("{text}")),
-            None => anstream::eprintln!("{text}"),
-        }
+        say(text);
     }
 
     /// Leaves the terminal to somebody else. What is said until then is written afterwards.
     pub(super) fn hold(&self) -> Hold {
         self.clear();
-        self.shown().holders += 1;
-        Hold(self.clone())
+        shown().holders += 1;
+        Hold(())
     }
 
     /// Shows how far a call is.
@@ -70,7 +80,7 @@ impl Screen {
         if !self.draws {
             return;
         }
-        let mut shown = self.shown();
+        let mut shown = shown();
         if shown.holders > 0 {
             return;
         }
@@ -95,19 +105,32 @@ impl Screen {
 
     /// Takes the bar away, until there is news.
     pub(super) fn clear(&self) {
-        if let Some(bar) = self.shown().bar.take() {
+        if let Some(bar) = shown().bar.take() {
             bar.finish_and_clear();
         }
     }
+}
 
-    fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+fn say(text: &str) {
+    let mut shown = shown();
+    match &shown.bar {
+        _ if shown.holders > 0 => {
+            if shown.held.len() < MAX_HELD {
+                shown.held.push(text.to_owned());
+            }
+        }
+        Some(bar) => bar.suspend(|| anstream::eprintln!("{text}")),
+        None => anstream::eprintln!("{text}"),
     }
+}
+
+fn shown() -> MutexGuard<'static, Shown> {
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut shown = self.0.shown();
+        let mut shown = shown();
         shown.holders -= 1;
         if shown.holders == 0 {
             for text in shown.held.drain(..) {

@@ -27,6 +27,9 @@ const MAX_FORGOTTEN: usize = 10_000;
 /// The most lines that the label of a prompt takes.
 const MAX_LABEL: usize = 3;
 
+/// The most lines that say who asks.
+const MAX_ASKER: usize = 3;
+
 pub(super) struct Live {
     frame: Frame,
     with_styles: bool,
@@ -112,10 +115,8 @@ impl Live {
             .into_iter()
             .map(|line| Line::styled(WRONG, format!("  ! {line}")))
             .collect();
-        let help = format!(
-            "  esc: decline or cancel · {keys} · asked by {}",
-            question.asker
-        );
+        foot.extend(signed(question, columns));
+        let help = format!("  esc: decline or cancel · {keys}");
         foot.push(Line::styled(DIM, clipped(&help, columns)));
         let room = rows.saturating_sub(lines.len() + foot.len()).max(1);
         let (body, cursor) = body(columns, room);
@@ -370,6 +371,21 @@ fn head(question: &Question, columns: usize) -> Vec<Line> {
         lines.push(Line::styled(DIM, format!("  {hint}")));
     }
     lines
+}
+
+/// Who asks, whole unless that takes many lines: where they are stands first in it.
+fn signed(question: &Question, columns: usize) -> Vec<Line> {
+    let columns = columns.saturating_sub(4);
+    let mut lines = wrapped(&format!("asked by {}", question.asker), columns);
+    if lines.len() > MAX_ASKER {
+        let rest = lines.split_off(MAX_ASKER - 1).concat();
+        lines.push(clipped(&rest, columns));
+    }
+    let line = |(i, line): (usize, String)| {
+        let indent = if i == 0 { "  " } else { "    " };
+        Line::styled(DIM, format!("{indent}{line}"))
+    };
+    lines.into_iter().enumerate().map(line).collect()
 }
 
 /// The part of a list that there is room for, with a line that says which part it is.

@@ -280,3 +280,80 @@ fn a_no_to_a_model_or_to_the_roots_calls_a_task_off() {
         assert!(!history.contains("the task goes on"), "{history}");
     }
 }
+
+/// An older server in a shell: it asks this, says something that is no message once it is told to, and gives back what it
+/// was answered.
+fn scripted(dir: &Path, ask: &str) -> String {
+    let script = format!(
+        r#"say() {{ printf '%s\n' "$1"; }}
+while read -r line; do
+    id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+    case "$line" in
+    *'"method":"initialize"'*)
+        info='"serverInfo":{{"name":"shell","version":"1"}},"capabilities":{{"tools":{{}}}}'
+        say '{{"jsonrpc":"2.0","id":'"$id"',"result":{{"protocolVersion":"2025-11-25",'"$info"'}}}}' ;;
+    *'"method":"tools/call"'*)
+        say '{{"jsonrpc":"2.0","id":"e","method":"elicitation/create","params":{ask}}}'
+        for i in $(seq 600); do [ -e '{go}' ] && break; sleep 0.1; done
+        say 'this is no message'
+        read -r answer
+        case "$answer" in
+        *'"action"'*) text=$(printf '%s' "$answer" | sed 's/.*"action":"\([a-z]*\)".*/\1/') ;;
+        *) text=nothing ;;
+        esac
+        say '{{"jsonrpc":"2.0","id":'"$id"',"result":{{"content":[{{"type":"text","text":"answered: '"$text"'"}}]}}}}' ;;
+    *'"method":"notifications'*) ;;
+    *) say '{{"jsonrpc":"2.0","id":'"$id"',"error":{{"code":-32601,"message":"Method not found"}}}}' ;;
+    esac
+done
+"#,
+        go = dir.join("go").display()
+    );
+    let file = dir.join("server.sh");
+    fs::write(&file, script).expect("a file");
+    let program = env!("CARGO_BIN_EXE_refrain");
+    format!("{program} call --stdio greet -- sh '{}'", file.display())
+}
+
+#[test]
+fn what_cannot_be_shown_is_said_to_be_so_and_can_be_declined() {
+    let nested = r#"{"type":"object","properties":{"address":{"type":"object","properties":{}}}}"#;
+    let ask = format!(r#"{{"message":"Where do you live?","requestedSchema":{nested}}}"#);
+    for (keys, code, answered) in [
+        (&["Down", "Enter"][..], 0, "answered: decline"),
+        (&["Down", "Down", "Enter"], 0, "answered: cancel"),
+        (&["Enter"], 3, "not everything was answered"),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("go"), "").expect("a file");
+        let screen = Screen::start(80, 24, &scripted(dir.path(), &ask));
+        let seen = screen.sees("? What is to be done with it?");
+        assert!(seen.contains("asks you something that cannot be shown here"));
+        assert!(seen.contains("│ the form cannot be shown"), "{seen}");
+        screen.press(keys);
+        let history = screen.ends(code);
+        assert!(history.contains(answered), "{history}");
+    }
+}
+
+#[test]
+fn what_is_logged_while_a_person_is_asked_is_shown_afterwards() {
+    let schema = r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#;
+    let ask = format!(r#"{{"message":"Who is there?","requestedSchema":{schema}}}"#);
+    let dir = tempfile::tempdir().expect("a directory");
+    let screen = Screen::start(80, 24, &scripted(dir.path(), &ask));
+    screen.sees("? name");
+    fs::write(dir.path().join("go"), "").expect("a file");
+    screen.types("Ada");
+    screen.press(&["Enter"]);
+    let seen = screen.sees("? Send it?");
+    assert!(!seen.contains("WARN"), "{seen}");
+    screen.press(&["Enter"]);
+    let history = screen.ends(0);
+    let place = |text: &str| {
+        history
+            .find(text)
+            .unwrap_or_else(|| panic!("no {text}: {history}"))
+    };
+    assert!(place("WARN") > place("name  Ada"), "{history}");
+}

@@ -3,7 +3,7 @@
 //! While somebody thinks about an answer, the call goes on: more may be asked, told, or withdrawn.
 
 use super::{Session, answered, refuse_stray, refused};
-use crate::ask::{Answer, Ask, Asker};
+use crate::ask::{Answer, Ask, Asker, UnknownAsk};
 use crate::client::{Inner, LONGEST_WISH, Request, back_off};
 use crate::error::{ErrorKind, Unanswered};
 use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
@@ -160,9 +160,8 @@ impl Inner {
             Err(none) => Err(none.why),
         };
         let (body, why) = match (answer, ask.kind()) {
-            (Ok(answer), Some(kind)) => (answered(id, &answer.to_json(kind)), None),
-            (Ok(_), None) => (unknown(id, method, "it is unknown"), None),
-            (Err(why), Some(kind @ (AskKind::Form | AskKind::Url))) => {
+            (Ok(answer), kind) => (answered(id, &answer.to_json(kind)), None),
+            (Err(why), kind @ Some(AskKind::Form | AskKind::Url)) => {
                 (answered(id, &Answer::Cancel.to_json(kind)), Some(why))
             }
             (Err(why), Some(kind)) => (self.without(id, kind, &why), Some(why)),
@@ -236,10 +235,12 @@ impl Asked {
         };
         match to_raw_value(&shape) {
             Ok(raw) => Ask::read(&self.key, &raw, asker),
-            Err(error) => Ask::Unknown {
+            Err(error) => Ask::Unknown(UnknownAsk {
                 key: self.key.clone(),
+                asker: Arc::clone(asker),
                 why: error.to_string(),
-            },
+                can_decline: false,
+            }),
         }
     }
 }

@@ -186,7 +186,7 @@ async fn what_is_not_known_cannot_be_answered_but_is_shown() {
     let unknown = pending
         .asks()
         .into_iter()
-        .filter(|ask| matches!(ask, Ask::Unknown { .. }));
+        .filter(|ask| matches!(ask, Ask::Unknown(_)));
     assert_eq!(unknown.count(), 4);
 }
 

@@ -135,7 +135,12 @@ async fn an_ask_of_an_unknown_method() {
     assert_says(
         &said,
         3,
-        &["strange  unknown", "\"telepathy/create\" are unknown"],
+        &[
+            "strange  unknown",
+            "\"telepathy/create\" are unknown",
+            "this client cannot answer",
+            "Remove the file",
+        ],
     );
     // The other answer is not lost.
     let open = kept(&file).unanswered();
@@ -159,9 +164,68 @@ async fn a_form_that_is_none() {
             "the form cannot be shown",
             "\"address\"",
             "not part of a form",
+            "--answer where=decline",
         ],
     );
     assert_eq!(kept(&file).round(), 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_can_be_declined() {
+    let files = Files::new();
+    let script = json!({"mode": "url", "message": "Go", "url": "javascript:alert(1)"});
+    let strange = json!({
+        "where": form(&json!({"address": {"type": "object", "properties": {}}})),
+        "script": {"method": "elicitation/create", "params": script},
+        "mode": {"method": "elicitation/create", "params": {"mode": "voice", "message": "?"}},
+    });
+    let answered = json!({"where": {"action": "decline"}, "script": {"action": "cancel"}, "mode": {"action": "decline"}});
+    let server = Told::start(
+        move |request| match request["params"].get("inputResponses") {
+            None => asks(&strange, "state"),
+            Some(answers) if *answers == answered => Say::Result(
+                json!({"resultType": "complete", "content": [{"type": "text", "text": "Well."}]}),
+            ),
+            Some(_) => Say::Error(-32602, "not what was expected"),
+        },
+    )
+    .await;
+    let answers = ["--answer", "where=decline", "--answer", "script=cancel"];
+    let file = files.path("call.json");
+    let said = call(&server, &file, &answers).await;
+    assert_says(&said, 3, &["mode  unknown", "--answer mode=decline"]);
+    // A form that nobody has seen cannot be filled in.
+    let name = file.display().to_string();
+    let said = run(["resume", &name, "--answer", "mode=accept"]).await;
+    assert_says(&said, 3, &["\"voice\" are unknown"]);
+    let said = run(["resume", &name, "--answer", "mode=decline"]).await;
+    assert_eq!((said.code, &*said.out), (0, "Well.\n"), "{said:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_the_server_refuses_can_be_replaced() {
+    let files = Files::new();
+    let text = json!({"name": {"type": "string"}});
+    let server = Told::start(move |request| {
+        let answers = &request["params"]["inputResponses"];
+        match answers["who"]["content"]["name"].as_str() {
+            None => asks(&json!({"who": form(&text)}), "state"),
+            Some("Ada") => Say::Result(json!({"resultType": "complete", "content": []})),
+            Some(_) => Say::Error(-32602, "nobody of that name"),
+        }
+    })
+    .await;
+    let file = files.path("call.json");
+    let said = call(&server, &file, &["--answer", r#"who={"name": "Eve"}"#]).await;
+    let parts = [
+        "nobody of that name",
+        "the answer to who",
+        "--answer KEY=JSON",
+    ];
+    assert_says(&said, 1, &parts);
+    let name = file.display().to_string();
+    let said = run(["resume", &name, "--answer", r#"who={"name": "Ada"}"#]).await;
+    assert_eq!(said.code, 0, "{said:?}");
 }
 
 #[tokio::test]
