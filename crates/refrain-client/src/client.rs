@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::error::{ErrorKind, RpcFailure};
 use crate::mirror::{Mirrors, encode};
 use crate::older::{Older, PING, Session, is_not_found, said_why, secret, take_stray};
+use crate::promise::Promise;
 use crate::random;
 use crate::server::Server;
 use crate::transport::{Exchange, Incoming, Link, LinkError, Outgoing, Response, in_time};
@@ -12,7 +13,7 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::{
     AskKind, CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, CallKind, ErrorCode,
-    LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
+    LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION, ToolInfo,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -71,9 +72,18 @@ pub(crate) struct Inner {
     last_id: AtomicU64,
     /// How often the server's process was started again, held while it is.
     starts: tokio::sync::Mutex<u64>,
-    /// What is known of the tools that were listed: what goes into headers, or why the tool must not be used.
-    tools: Mutex<HashMap<String, Result<Arc<Mirrors>, String>>>,
+    /// What is known of the tools that were listed, or why the tool must not be used.
+    tools: Mutex<HashMap<String, Result<Arc<Known>, String>>>,
     pub(crate) cache: Mutex<Cache>,
+}
+
+/// What is known of a tool.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// What goes into headers.
+    pub(crate) mirrors: Mirrors,
+    /// What it promises of its results.
+    pub(crate) promise: Option<Promise>,
 }
 
 /// A request of which the rest is still to be written.
@@ -453,18 +463,22 @@ impl Inner {
         capabilities
     }
 
-    /// Remembers what a listed tool wants in headers. Says why, if it must not be used.
-    pub(crate) fn remember_tool(&self, name: &str, schema: &Value) -> Result<(), String> {
-        let known = Mirrors::read(schema)
-            .map(Arc::new)
-            .map_err(|why| why.to_string());
+    /// Remembers what a listed tool wants in headers, and what it promises. Says why, if it must not be used.
+    pub(crate) fn remember_tool(&self, tool: &ToolInfo) -> Result<(), String> {
+        let known = Mirrors::read(&tool.input_schema).map(|mirrors| {
+            Arc::new(Known {
+                mirrors,
+                promise: tool.output_schema.clone().map(Promise::new),
+            })
+        });
+        let known = known.map_err(|why| why.to_string());
         let verdict = known.as_ref().map(|_| ()).map_err(Clone::clone);
-        lock(&self.tools).insert(name.to_owned(), known);
+        lock(&self.tools).insert(tool.name.clone(), known);
         verdict
     }
 
     /// What is known of a tool, if it was listed.
-    pub(crate) fn known_tool(&self, name: &str) -> Option<Result<Arc<Mirrors>, String>> {
+    pub(crate) fn known_tool(&self, name: &str) -> Option<Result<Arc<Known>, String>> {
         lock(&self.tools).get(name).cloned()
     }
 }

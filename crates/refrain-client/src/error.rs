@@ -81,7 +81,7 @@ pub enum ErrorKind {
     BadAnswer(String),
     /// The call is done, but its result is not of the form that was expected.
     #[error(
-        "the call is done, but its result cannot be read: {why}; it is in the error, and `Client::call` gives it as it is"
+        "the call is done, but its result is not as it should be: {why}; it is in the error, and `Client::call` gives it as it is"
     )]
     BadResult {
         /// What is wrong with it.

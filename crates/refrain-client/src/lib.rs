@@ -41,6 +41,7 @@ mod news;
 mod older;
 mod ordered;
 mod pending;
+mod promise;
 mod random;
 mod rounds;
 mod server;

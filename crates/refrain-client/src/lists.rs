@@ -32,7 +32,7 @@ impl Inner {
     async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
         let mut tools: Vec<ToolInfo> = self.list("tools/list").await?;
         tools.retain(|tool| {
-            let verdict = self.remember_tool(&tool.name, &tool.input_schema);
+            let verdict = self.remember_tool(tool);
             if let Err(why) = &verdict {
                 tracing::warn!(tool = tool.name, why, "the tool is left out");
             }
@@ -41,7 +41,7 @@ impl Inner {
         Ok(tools)
     }
 
-    /// Finds out anew what the tools want in headers.
+    /// Finds out anew what the tools want in headers, and what they promise.
     pub(crate) async fn learn_tools(&self) -> Result<(), ErrorKind> {
         lock(&self.cache).forget("tools/list");
         self.tools().await.map(|_| ()).map_err(|error| error.kind)

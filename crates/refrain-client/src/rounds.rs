@@ -39,13 +39,23 @@ pub enum Outcome {
 
 impl Client {
     /// Calls a tool, answers what it asks, and gives its result. `arguments` is an object.
+    ///
+    /// A result that does not fit the output schema of a tool that was listed before is an
+    /// [`ErrorKind::BadResult`].
     pub async fn call_tool(&self, name: &str, arguments: Value) -> Result<ToolResult, Error> {
         let result = self
             .call(Call::tool(name).with_arguments(object(arguments)?))
             .await?;
+        let result = self.inner.as_promised(name, result).await?;
         let meta = meta(&result);
         let result: ToolResult = typed(result)?;
         Ok(ToolResult { meta, ..result })
+    }
+
+    /// Why a result of a tool is not what its output schema promises, if it is not: [`call_tool`](Self::call_tool) has
+    /// asked this, the other ways to call do not. Of a tool that was not listed nothing is known.
+    pub fn broken_promise(&self, tool: &str, result: &Value) -> Option<String> {
+        self.inner.broken_promise(tool, result)
     }
 
     /// Gets a prompt, answers what it asks, and gives its result. `arguments` is an object.
@@ -334,6 +344,26 @@ impl Inner {
         }
     }
 
+    fn broken_promise(&self, tool: &str, result: &Value) -> Option<String> {
+        let known = self.known_tool(tool)?.ok()?;
+        known.promise.as_ref()?.broken_by(result)
+    }
+
+    /// A result that is as the tool promises.
+    async fn as_promised(&self, tool: &str, result: Value) -> Result<Value, ErrorKind> {
+        if self.broken_promise(tool, &result).is_none() {
+            return Ok(result);
+        }
+        // The tool may have changed since it was listed.
+        if let Err(error) = self.learn_tools().await {
+            tracing::debug!(%error, "the tools are known as they were");
+        }
+        match self.broken_promise(tool, &result) {
+            None => Ok(result),
+            Some(why) => Err(ErrorKind::BadResult { why, result }),
+        }
+    }
+
     /// What of a call goes into headers of its own.
     fn mirrored(&self, call: &Call) -> Result<HeaderMap, ErrorKind> {
         if call.kind() != CallKind::Tool {
@@ -341,7 +371,8 @@ impl Inner {
         }
         match self.known_tool(call.target()) {
             None => Ok(HeaderMap::new()),
-            Some(Ok(mirrors)) => mirrors
+            Some(Ok(known)) => known
+                .mirrors
                 .headers(call.arguments())
                 .map_err(|error| ErrorKind::BadArgument(error.to_string())),
             Some(Err(why)) => Err(ErrorKind::BadTool {

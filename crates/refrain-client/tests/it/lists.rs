@@ -144,3 +144,84 @@ async fn a_tool_with_forbidden_annotations_is_neither_listed_nor_called() {
     assert!(matches!(error.kind, ErrorKind::BadTool { .. }), "{error}");
     assert!(server.requests("tools/call").is_empty());
 }
+
+/// A tool that promises a number of degrees, and keeps to nothing.
+fn promising(schema: &Value, content: &Value) -> impl Fn(&Value) -> Say + Send + Sync + 'static {
+    let tool =
+        json!({"name": "weather", "inputSchema": {"type": "object"}, "outputSchema": schema});
+    let list = json!({"resultType": "complete", "tools": [tool], "ttlMs": 60_000, "cacheScope": "private"});
+    let result = json!({"resultType": "complete", "content": [], "structuredContent": content});
+    move |request| match request["method"].as_str() {
+        Some("tools/list") => Say::Result(list.clone()),
+        _ => Say::Result(result.clone()),
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_is_not_as_promised_is_told_and_not_lost() {
+    let schema = json!({"type": "object", "properties": {"degrees": {"type": "number"}}});
+    let content = json!({"degrees": "many"});
+    let server = Told::start(promising(&schema, &content)).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    // Nothing is promised yet.
+    client
+        .call_tool("weather", json!({}))
+        .await
+        .expect("a result");
+    client.tools().await.expect("tools");
+    let error = client.call_tool("weather", json!({})).await;
+    let error = error.expect_err("a number is promised");
+    assert!(error.pending.is_none(), "the call is done");
+    assert!(error.to_string().contains("\"/degrees\""), "{error}");
+    let ErrorKind::BadResult { result, .. } = error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(result["structuredContent"], content);
+    assert_eq!(server.requests("tools/call").len(), 2);
+    let raw = client.call(refrain_client::Call::tool("weather")).await;
+    let raw = raw.expect("it is given as it came");
+    assert!(client.broken_promise("weather", &raw).is_some());
+    assert_eq!(client.broken_promise("another", &raw), None);
+}
+
+#[tokio::test]
+async fn a_tool_that_has_changed_is_held_to_what_it_promises_now() {
+    let content = json!([1]);
+    let before = promising(&json!({"type": "object"}), &content);
+    let now = promising(&json!({"type": "array"}), &content);
+    let listed = std::sync::atomic::AtomicBool::new(false);
+    let server = Told::start(move |request| {
+        let is_list = request["method"] == "tools/list";
+        if is_list && !listed.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            return before(request);
+        }
+        now(request)
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    client.tools().await.expect("tools");
+    let result = client
+        .call_tool("weather", json!({}))
+        .await
+        .expect("a result");
+    assert_eq!(result.structured_content, Some(content));
+    assert_eq!(server.requests("tools/list").len(), 2);
+    assert_eq!(server.requests("tools/call").len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_that_an_output_schema_refers_to_is_fetched() {
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    elsewhere.set_nonblocking(true).expect("a listener");
+    let address = elsewhere.local_addr().expect("an address");
+    let schema = json!({"$ref": format!("http://{address}/schema.json")});
+    let server = Told::start(promising(&schema, &json!({}))).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    client.tools().await.expect("tools");
+    let error = client.call_tool("weather", json!({})).await;
+    let error = error.expect_err("nobody knows what is promised");
+    assert!(matches!(error.kind, ErrorKind::BadResult { .. }), "{error}");
+    assert!(error.to_string().contains("cannot be applied"), "{error}");
+    let nobody = elsewhere.accept().expect_err("nobody came");
+    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+}

@@ -186,6 +186,21 @@ async fn a_result_of_a_type_that_nobody_knows() {
     assert_says(&said, 4, &["unknown type \"maybe\""]);
 }
 
+#[tokio::test]
+async fn a_result_that_the_tool_has_not_promised() {
+    let schema = json!({"type": "object", "required": ["degrees"]});
+    let tool = json!({"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": schema});
+    let server = Told::start(move |request| match request["method"].as_str() {
+        Some("tools/list") => Say::Result(json!({"resultType": "complete", "tools": [tool]})),
+        _ => Say::Result(json!({"resultType": "complete", "content": [], "structuredContent": {}})),
+    })
+    .await;
+    // It is printed all the same: the call is done.
+    let said = run(["call", &server.url(), "tool", "city=Oslo"]).await;
+    assert_eq!((said.code, &*said.out), (0, "{}\n"), "{said:?}");
+    assert_says(&said, 0, &["the result is not as it should be", "degrees"]);
+}
+
 /// One of 2025-11-25: it is spoken to as it wants to be.
 #[tokio::test]
 async fn an_older_server_is_no_bad_server() {
