@@ -207,8 +207,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn why(schema: Value, content: Value) -> Option<String> {
-        Promise::new(schema).broken_by(&json!({"content": [], "structuredContent": content}))
+    fn why(schema: &Value, content: &Value) -> Option<String> {
+        let result = json!({"content": [], "structuredContent": content});
+        Promise::new(schema.clone()).broken_by(&result)
     }
 
     #[test]
@@ -217,17 +218,16 @@ mod tests {
             "degrees": {"$ref": "#/$defs/degrees"}, "sky": {"$ref": "#/$defs/sky"},
         }, "$defs": {"degrees": {"type": "number"}, "sky": {"pattern": "^c"}}});
         assert_eq!(
-            why(schema.clone(), json!({"degrees": 21.5, "sky": "clear"})),
+            why(&schema, &json!({"degrees": 21.5, "sky": "clear"})),
             None
         );
-        let secret =
-            why(schema.clone(), json!({"degrees": "secret"})).expect("a number is promised");
+        let secret = why(&schema, &json!({"degrees": "secret"})).expect("a number is promised");
         assert!(
             secret.contains("\"/degrees\"") && !secret.contains("secret"),
             "{secret}"
         );
-        assert!(why(schema.clone(), json!({})).is_some_and(|why| why.contains("degrees")));
-        assert!(why(schema.clone(), json!({"degrees": 1, "sky": "grey"})).is_some());
+        assert!(why(&schema, &json!({})).is_some_and(|why| why.contains("degrees")));
+        assert!(why(&schema, &json!({"degrees": 1, "sky": "grey"})).is_some());
         let promise = Promise::new(schema);
         let without = promise.broken_by(&json!({"content": []}));
         assert!(without.is_some_and(|why| why.contains("no structuredContent")));
@@ -236,12 +236,12 @@ mod tests {
             None
         );
         // Any value can be promised, and null is one.
-        assert_eq!(why(json!({"type": "null"}), Value::Null), None);
-        assert!(why(json!({"type": "null"}), json!([])).is_some());
+        assert_eq!(why(&json!({"type": "null"}), &Value::Null), None);
+        assert!(why(&json!({"type": "null"}), &json!([])).is_some());
         let older = json!({"$schema": "http://json-schema.org/draft-07/schema#",
             "definitions": {"a": {"type": "string"}}, "items": [{"$ref": "#/definitions/a"}]});
-        assert_eq!(why(older.clone(), json!(["x", 1])), None);
-        assert!(why(older, json!([1])).is_some());
+        assert_eq!(why(&older, &json!(["x", 1])), None);
+        assert!(why(&older, &json!([1])).is_some());
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
             json!({"type": "nonsense"}),
             json!({"pattern": "("}),
         ] {
-            let why = why(schema.clone(), json!({})).expect("it is refused");
+            let why = why(&schema, &json!({})).expect("it is refused");
             assert!(why.contains("cannot be applied"), "{schema}: {why}");
         }
     }
@@ -266,8 +266,8 @@ mod tests {
             let next = json!({"$ref": format!("#/$defs/d{}", at + 1)});
             (format!("d{at}"), json!({"allOf": [next, next]}))
         };
-        let mut doubling: serde_json::Map<_, _> = (0..60).map(doubled).collect();
-        doubling.insert("d60".into(), json!({"type": "string"}));
+        let mut doubling: serde_json::Map<_, _> = (0..28).map(doubled).collect();
+        doubling.insert("d28".into(), json!({"type": "string"}));
         let chain = |at: usize| {
             let next = json!({"$ref": format!("#/$defs/d{}", at + 1)});
             (format!("d{at}"), next)
@@ -286,14 +286,14 @@ mod tests {
             json!({"$dynamicAnchor": "x", "properties": {"x": {"$dynamicRef": "#x"}}, "required": ["x"]}),
             json!({"$defs": {"a": {"$id": "urn:a", "type": "string"}}, "$ref": "urn:a"}),
         ] {
-            assert_eq!(why(schema, deep.clone()), None);
+            assert_eq!(why(&schema, &deep), None);
         }
         // One that is large, but not too large, is applied to a value that is not.
         let many: serde_json::Map<_, _> = (0..2000)
             .map(|at| (format!("p{at}"), json!({"type": "string"})))
             .collect();
         let wide = json!({"properties": many});
-        assert!(why(wide.clone(), json!({"p7": 7})).is_some());
-        assert_eq!(why(wide, json!({"p7": 7, "rest": vec![0; 20_000]})), None);
+        assert!(why(&wide, &json!({"p7": 7})).is_some());
+        assert_eq!(why(&wide, &json!({"p7": 7, "rest": vec![0; 20_000]})), None);
     }
 }
