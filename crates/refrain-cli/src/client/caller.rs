@@ -259,9 +259,6 @@ impl Caller {
         if let Some(why) = self.client.broken_promise(&asker.target, result) {
             self.say(&format!("the result is not as it should be: {why}"));
         }
-        if let Some(why) = self.client.broken_promise(&asker.target, result) {
-            self.say(&format!("the result is not as it should be: {why}"));
-        }
         self.tell_left();
         if !open.is_empty() {
             self.show_asks(asker, "asked, and went on without an answer", &open);
