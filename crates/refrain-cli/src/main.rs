@@ -8,6 +8,7 @@ mod demo;
 mod instance;
 mod keys;
 mod log;
+mod number;
 mod secret;
 mod serve;
 mod store;

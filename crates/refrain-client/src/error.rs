@@ -95,9 +95,7 @@ pub enum ErrorKind {
     )]
     UnknownResultType(String),
     /// The answer is larger than it may be.
-    #[error(
-        "the server's answer is larger than {limit} bytes, the limit for {what}; ask for less, or raise it in `Limits`"
-    )]
+    #[error("the server's answer is larger than {limit} bytes, the limit for {what}; ask for less")]
     TooLarge {
         /// What is limited.
         what: &'static str,
@@ -105,9 +103,7 @@ pub enum ErrorKind {
         limit: usize,
     },
     /// One round asks more than it may.
-    #[error(
-        "the server asks {asks} things at once, and {limit} is the limit; it can be raised in `Limits`"
-    )]
+    #[error("the server asks {asks} things at once, and {limit} is the limit")]
     TooManyAsks {
         /// How many it asks.
         asks: usize,

@@ -1,6 +1,7 @@
 //! The arguments of a call, as they are written on a command line.
 
 use super::exit::Stop;
+use crate::number::too_large;
 use serde_json::{Map, Value};
 use std::io::Read;
 
@@ -74,9 +75,9 @@ impl Arguments {
     }
 
     /// The arguments of a tool that has this schema. What is JSON is taken for that, unless the schema says string.
-    pub(super) fn of_tool(self, schema: &Value) -> Map<String, Value> {
+    pub(super) fn of_tool(self, schema: &Value) -> Result<Map<String, Value>, Stop> {
         let pairs = match self {
-            Self::Object(object) => return object,
+            Self::Object(object) => return Ok(object),
             Self::Pairs(pairs) => pairs,
         };
         let value = |(name, text): (String, String)| {
@@ -84,7 +85,10 @@ impl Arguments {
             let json = as_json(&text).filter(|json| {
                 !types.contains(&"string") || types.iter().any(|known| is_other(json, known))
             });
-            (name, json.unwrap_or(Value::String(text)))
+            if json.is_some() {
+                exact("after the name", &text)?;
+            }
+            Ok((name, json.unwrap_or(Value::String(text))))
         };
         pairs.into_iter().map(value).collect()
     }
@@ -102,6 +106,7 @@ impl Arguments {
 }
 
 fn object(place: &str, text: &str) -> Result<Arguments, Stop> {
+    exact(place, text)?;
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(Arguments::Object(object)),
         Ok(_) => Err(Stop::usage(format!(
@@ -109,6 +114,17 @@ fn object(place: &str, text: &str) -> Result<Arguments, Stop> {
         ))),
         Err(error) => Err(Stop::usage(format!(
             "the arguments {place} are not JSON: {error}"
+        ))),
+    }
+}
+
+/// Refuses what would not arrive as it was written.
+fn exact(place: &str, text: &str) -> Result<(), Stop> {
+    match too_large(text) {
+        None => Ok(()),
+        Some(number) => Err(Stop::usage(format!(
+            "the arguments {place} have the number {number}, which is too large to be sent exactly; write it as a string if \
+             the tool takes that"
         ))),
     }
 }
@@ -229,12 +245,13 @@ mod tests {
         let arguments = read(&words).expect("arguments");
         assert!(arguments.need_schema());
         assert_eq!(
-            Value::Object(arguments.of_tool(&schema)),
+            Value::Object(arguments.of_tool(&schema).expect("arguments")),
             json!({"id": "5", "count": 5, "maybe": null, "either": 1.5, "other": {"a": [1]},
                 "text": "Paris", "empty": "", "same": "a=b"})
         );
         let maybe = read(&["maybe=5"]).expect("arguments");
-        assert_eq!(Value::Object(maybe.of_tool(&schema)), json!({"maybe": "5"}));
+        let maybe = maybe.of_tool(&schema).expect("arguments");
+        assert_eq!(Value::Object(maybe), json!({"maybe": "5"}));
         assert!(!read(&["text=Paris"]).expect("arguments").need_schema());
         let prompt = read(&["n=5"]).expect("arguments").of_prompt();
         assert_eq!(Value::Object(prompt), json!({"n": "5"}));

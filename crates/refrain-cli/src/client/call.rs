@@ -121,7 +121,7 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
     for strange in arguments.unlisted(&schema) {
         caller.say(&strange);
     }
-    let call = Call::tool(name).with_arguments(arguments.of_tool(&schema));
+    let call = Call::tool(name).with_arguments(arguments.of_tool(&schema)?);
     caller.make(call).await
 }
 

@@ -292,7 +292,9 @@ impl Caller {
             (Some(keep), None) => keep.refused(),
             (None, _) => Ok(None),
         };
+        let unasked = self.keep_unasked(&error);
         let file = match kept {
+            Ok(None) => unasked.as_ref().map(Keep::file),
             Ok(file) => file,
             Err(unkept) => {
                 stop = stop.and(&unkept.message);
@@ -359,6 +361,22 @@ impl Caller {
             ),
             GoOn::Again => stop,
         }
+    }
+
+    /// Keeps a call that broke in the middle, though nobody has said where: what was answered in it would be lost.
+    fn keep_unasked(&self, error: &Error) -> Option<Keep> {
+        let pending = error.pending.as_deref()?;
+        let is_left = matches!(
+            error.kind,
+            ErrorKind::Unanswered(_) | ErrorKind::Stopped | ErrorKind::Refused(_)
+        );
+        if self.keep.is_some() || is_left || pending.round() == 0 || pending.task_id().is_some() {
+            return None;
+        }
+        let file = format!("refrain-call-{}.json", std::process::id());
+        let keep = Keep::new(Path::new(&file)).ok()?;
+        keep.begin(pending).ok()?;
+        Some(keep)
     }
 
     /// Says what is asked, and how to answer it.

@@ -1,6 +1,6 @@
 //! How a command ends.
 
-use super::text::harmless;
+use super::text::{harmless, one_line};
 use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -114,7 +114,8 @@ impl From<&Error> for Stop {
             ErrorKind::Auth(why @ AuthError::Refused) => format!(
                 "{why}; put one into a file and name it with --bearer-file, or into $REFRAIN_TOKEN"
             ),
-            kind => kind.to_string(),
+            // Nothing that a server says can pass for a line of ours.
+            kind => one_line(&kind.to_string()),
         };
         let stop = Self::new(code(&error.kind), message);
         match &error.kind {

@@ -3,6 +3,7 @@
 use super::exit::{Code, Stop};
 use super::json::{Fold, Json};
 use super::text::{harmless, one_line};
+use crate::terminal::text::is_hidden;
 use anstream::AutoStream;
 use anstyle::Style;
 use refrain_wire::{CallKind, Content, ResourceContents};
@@ -37,9 +38,28 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Stop> {
     print_raw(&text)
 }
 
+/// Writes a line of JSON. What would steer a terminal is written in the escapes of JSON there.
 fn print_raw(text: &str) -> Result<(), Stop> {
     let mut out = stdout().lock();
+    if out.is_terminal() {
+        return written(writeln!(out, "{}", escaped(text)).and_then(|()| out.flush()));
+    }
     written(writeln!(out, "{text}").and_then(|()| out.flush()))
+}
+
+/// The same JSON, with escapes for what acts on a terminal without being seen. That is found in strings only.
+fn escaped(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if !is_hidden(c) && c != '\u{7f}' {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            shown.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    shown
 }
 
 fn written(written: std::io::Result<()>) -> Result<(), Stop> {
@@ -174,6 +194,16 @@ pub(super) fn pretty(value: &Value, indent: usize) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn json_on_a_terminal_steers_nothing_and_means_the_same() {
+        let value = json!({"a\u{9b}": "b\u{202e}c\u{e0001}\u{7f}ä"});
+        let text = serde_json::to_string(&value).expect("JSON");
+        let shown = escaped(&text);
+        assert_eq!(shown, r#"{"a\u009b":"b\u202ec\udb40\udc01\u007fä"}"#);
+        let read: Value = serde_json::from_str(&shown).expect("JSON");
+        assert_eq!(read, value);
+    }
 
     fn plain(pieces: &[Piece]) -> String {
         let lines = pieces.iter().map(|piece| match piece {

@@ -51,7 +51,7 @@ pub(crate) fn push(shown: &mut String, c: char) {
 }
 
 /// Whether a character acts on a terminal or on its neighbours without being seen.
-fn is_hidden(c: char) -> bool {
+pub(crate) fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{80}'..='\u{9f}'
         | '\u{ad}'

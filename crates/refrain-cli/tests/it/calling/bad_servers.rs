@@ -1,10 +1,13 @@
 //! Servers that are not as they should be: each ends in a sentence and an exit code, and no call is lost.
 
 use super::assert_says;
-use crate::support::{Files, Say, Told, run};
+use crate::support::{Files, Say, Told, in_time, program, run};
 use refrain_client::PendingCall;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A result that asks.
 fn asks(asks: &Value, state: &str) -> Say {
@@ -99,6 +102,85 @@ async fn a_stream_that_breaks_in_the_middle() {
     // The server does not know call ids, so that a tool must not be called twice.
     assert_eq!(server.count("tools/call"), 1);
     assert_eq!(kept(&file).round(), 0);
+}
+
+#[tokio::test]
+async fn what_was_answered_outlives_a_break_though_nobody_asked_for_a_file() {
+    let files = Files::new();
+    let broken = Arc::new(AtomicBool::new(true));
+    let breaks = Arc::clone(&broken);
+    let server = Told::start(
+        move |request| match request["params"].get("inputResponses") {
+            None => asks(
+                &json!({"who": form(&json!({"name": {"type": "string"}}))}),
+                "state",
+            ),
+            Some(_) if breaks.load(Ordering::Relaxed) => Say::Cut("data: {".into()),
+            Some(answers) => {
+                let content = json!([{"type": "text", "text": answers["who"]["content"]["name"]}]);
+                Say::Result(json!({"resultType": "complete", "content": content}))
+            }
+        },
+    )
+    .await;
+    let mut command = program();
+    command
+        .args([
+            "call",
+            &server.url(),
+            "tool",
+            "--answer",
+            r#"who={"name": "Ada"}"#,
+        ])
+        .current_dir(files.path(""))
+        .stdin(Stdio::null());
+    let said = in_time("it ends", command.output()).await.expect("it ends");
+    let told = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(4), "{told}");
+    let name = told
+        .rsplit("refrain resume ")
+        .next()
+        .expect("a name")
+        .trim();
+    assert!(
+        name.starts_with("refrain-call-") && !told.contains("lost"),
+        "{told}"
+    );
+    let file = files.path(name);
+    assert_eq!(kept(&file).round(), 1);
+    broken.store(false, Ordering::Relaxed);
+    let said = run(["resume", &file.display().to_string()]).await;
+    assert_eq!((said.code, &*said.out), (0, "Ada\n"), "{said:?}");
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn a_number_that_would_not_arrive_as_it_is() {
+    let large = "123456789012345678901234567890";
+    let server = Told::start(|_| {
+        Say::Result(
+            json!({"resultType": "complete", "tools": [], "ttlMs": 0, "cacheScope": "private"}),
+        )
+    })
+    .await;
+    let url = server.url();
+    for words in [
+        [format!("n={large}"), "x=1".into()],
+        [format!(r#"{{"n": [{large}]}}"#), "--json".into()],
+        ["--answer".into(), format!("k={{\"n\": {large}}}")],
+    ] {
+        let words = words.each_ref().map(String::as_str);
+        let said = run([&["call", &url, "tool"][..], &words].concat()).await;
+        assert_says(&said, 2, &[large, "too large to be sent exactly"]);
+    }
+    assert_eq!(server.count("tools/call"), 0);
+}
+
+#[tokio::test]
+async fn an_error_that_looks_like_a_line_of_ours() {
+    let server = Told::start(|_| Say::Error(-32603, "E\nrefrain: done")).await;
+    let said = run(["call", &server.url(), "tool"]).await;
+    assert_says(&said, 1, &["refused: E refrain: done"]);
 }
 
 #[tokio::test]
