@@ -222,13 +222,11 @@ async fn discard_bytes() {
 #[tokio::test]
 async fn idle_seconds() {
     let (instance, _) = with_limit("idle_seconds = 1").await;
-    let begun = Instant::now();
     let mut silent = TcpStream::connect(instance.address).await.unwrap();
     let mut all = Vec::new();
+    // The default is a minute, for which nobody here waits.
     let read = in_time("the end", silent.read_to_end(&mut all)).await;
     assert_eq!(read.unwrap(), 0);
-    // The default is a minute.
-    assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
 /// While it drains an instance still answers; it is not ready, and after the grace it is gone.
