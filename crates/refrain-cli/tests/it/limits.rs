@@ -108,7 +108,8 @@ async fn beside_another(limit: &str, pause_ms: u64, mut call: Call) -> Option<[R
     if begun.elapsed() >= Duration::from_millis(pause_ms) {
         return None;
     }
-    assert_eq!(other.await.unwrap(), Reply::Done("Echo: at work".into()));
+    let other = other.await.expect("no panic");
+    assert_eq!(other, Reply::Done("Echo: at work".into()));
     // By itself it is taken.
     Some([reply, client.round(&mut call).await])
 }

@@ -180,7 +180,7 @@ async fn restart(grace: Duration) -> Option<()> {
 
     let mut all = Done::default();
     while let Some(done) = clients.join_next().await {
-        let done = done.unwrap();
+        let done = done.expect("no panic");
         all.weathers += done.weathers;
         all.sums += done.sums;
         all.handed_on += done.handed_on;
