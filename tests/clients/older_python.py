@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamablehttp_client
 
 ANSWERS = {"name": "octocat", "resolution": "Duplicate", "duplicateOfId": 4301}
 ANALYSIS = "The mean of these three numbers is 2."
-SECONDS_FOR_ALL = 60
+SECONDS_FOR_ALL = 180
 
 
 class CheckFailed(Exception):

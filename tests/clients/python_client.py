@@ -33,8 +33,8 @@ WORK_ITEM_RESOLVED = (
     "Bug #4522 resolved as Duplicate of Bug #4301. State set to Resolved and duplicate link created."
 )
 ANALYSIS = "The mean of these three numbers is 2."
-SECONDS_FOR_ALL = 60
-SECONDS_FOR_ONE_ROUND = 15
+SECONDS_FOR_ALL = 180
+SECONDS_FOR_ONE_ROUND = 60
 
 
 class CheckFailed(Exception):

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -20,6 +20,8 @@ use crate::error::Error;
 
 /// Ticks per second of the times in /proc, the same on every Linux that is in use.
 const TICKS: f64 = 100.0;
+/// Where a server listens: on a port of this machine that nobody else has.
+const ANY_PORT: &str = "127.0.0.1:0";
 /// How many of a server's last lines an error shows.
 const TAIL: usize = 20;
 
@@ -80,7 +82,6 @@ impl Program {
 
     /// Starts the server on a free port and waits until it says that it is ready.
     pub(crate) async fn start(&self, setting: &Setting) -> Result<Server, Error> {
-        let address = free_address()?;
         let mut command = Command::new("taskset");
         command
             .arg("-c")
@@ -89,7 +90,7 @@ impl Program {
             .arg(&self.path)
             .arg(self.verb)
             .arg("--listen")
-            .arg(address.to_string())
+            .arg(ANY_PORT)
             // The user's own log filter would be measured too.
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
@@ -111,12 +112,11 @@ impl Program {
             return Err(gone(status.map_err(Error::system("could not wait"))?));
         };
 
-        let url = format!("http://{address}/mcp");
         let mut lines = BufReader::new(stderr).lines();
         let deadline = Instant::now() + setting.patience;
-        match timeout_at(deadline, wait_for(&url, &mut lines, &tail)).await {
-            Ok(true) => {}
-            Ok(false) => {
+        let address = match timeout_at(deadline, wait_for(&mut lines, &tail)).await {
+            Ok(Some(address)) => address,
+            Ok(None) => {
                 let status = timeout(setting.patience, child.wait()).await;
                 let status = status.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
                 return Err(gone(status.map_err(Error::system(format!(
@@ -127,12 +127,11 @@ impl Program {
             Err(_) => {
                 return Err(Error::NotReady {
                     server: self.name,
-                    url,
                     limit: setting.patience,
                     tail: shown(&tail),
                 });
             }
-        }
+        };
 
         // Read on, so that the server never waits for a full pipe. Ends with the pipe.
         let kept = Arc::clone(&tail);
@@ -217,20 +216,20 @@ pub(crate) fn resident_kib(pid: u32) -> Result<u64, Error> {
     })
 }
 
-/// A port nobody listens on right now.
-fn free_address() -> Result<SocketAddr, Error> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map_err(Error::system("no free port on loopback"))
-}
-
-async fn wait_for(url: &str, lines: &mut Lines<BufReader<ChildStderr>>, tail: &Tail) -> bool {
-    while let Some(ready) = next_line_with(lines, tail, |line| line.contains(url)).await {
-        if ready {
-            return true;
+/// Waits until a server says where it serves. `None`: it says nothing more.
+async fn wait_for(lines: &mut Lines<BufReader<ChildStderr>>, tail: &Tail) -> Option<SocketAddr> {
+    loop {
+        let address = next_line_with(lines, tail, address_in).await?;
+        if address.is_some() {
+            return address;
         }
     }
-    false
+}
+
+/// The address in a line that says where a server serves.
+fn address_in(line: &str) -> Option<SocketAddr> {
+    let (_, url) = line.split_once("http://")?;
+    url.strip_suffix("/mcp")?.parse().ok()
 }
 
 async fn next_line(lines: &mut Lines<BufReader<ChildStderr>>, tail: &Tail) -> Option<()> {
@@ -290,6 +289,19 @@ mod tests {
         let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 9 1 1";
         assert_eq!(cpu_ticks(stat), Some(22));
         assert_eq!(cpu_ticks("42 (x) S 1"), None);
+    }
+
+    #[test]
+    fn an_address_is_found_where_one_is_said() {
+        let address = "127.0.0.1:8080".parse().ok();
+        for line in [
+            "floor: http://127.0.0.1:8080/mcp",
+            "refrain: listening on http://127.0.0.1:8080/mcp",
+        ] {
+            assert_eq!(address_in(line), address);
+        }
+        assert_eq!(address_in("metrics at http://127.0.0.1:9464/metrics"), None);
+        assert_eq!(address_in("no keys are configured"), None);
     }
 
     #[test]

@@ -31,10 +31,9 @@ pub(crate) enum Error {
         tail: String,
     },
     /// A server did not print its address in time.
-    #[error("{server} did not print {url} on stderr within {limit:?}; its last lines:\n{tail}")]
+    #[error("{server} did not print its URL on stderr within {limit:?}; its last lines:\n{tail}")]
     NotReady {
         server: &'static str,
-        url: String,
         limit: Duration,
         tail: String,
     },

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::report::{Report, Row, Settings};
 
 /// How long a server may take to start and to stop.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest warm-up of one workload.
 const WARM_UP: f64 = 0.5;
 

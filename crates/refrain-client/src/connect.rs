@@ -152,22 +152,25 @@ impl Inner {
     ) -> Result<Found, ErrorKind> {
         let asking = pin!(asking);
         let greeting = pin!(self.greet(REVISIONS[0]));
-        match select(asking, greeting).await {
+        let greeted = match select(asking, greeting).await {
             Either::Left((asked, greeting)) => match self.judge(asked)? {
-                Verdict::Present(server) => Ok(Found::Present(server)),
-                Verdict::Older(_) | Verdict::Perhaps(_) => greeting
-                    .await
-                    .map(Found::Older)
-                    .map_err(LinkError::into_kind),
+                Verdict::Present(server) => return Ok(Found::Present(server)),
+                Verdict::Older(_) | Verdict::Perhaps(_) => greeting.await,
             },
-            Either::Right((Ok(greeting), _)) => Ok(Found::Older(greeting)),
             Either::Right((Err(error), asking)) => {
                 let asked = timeout(self.setup.limits.probe, asking).await;
                 match asked.ok().map(|asked| self.judge(asked)) {
-                    Some(Ok(Verdict::Present(server))) => Ok(Found::Present(server)),
-                    _ => Err(error.into_kind()),
+                    Some(Ok(Verdict::Present(server))) => return Ok(Found::Present(server)),
+                    _ => Err(error),
                 }
             }
+            Either::Right((greeted, _)) => greeted,
+        };
+        match greeted.map_err(LinkError::into_kind) {
+            Ok(greeting) => Ok(Found::Older(greeting)),
+            // It has heard the question first.
+            Err(error @ ErrorKind::Exited { .. }) => self.try_older(error).await,
+            Err(error) => Err(error),
         }
     }
 

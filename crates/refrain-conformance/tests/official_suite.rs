@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The line that tells where the server is, up to the URL.
 const LISTENING: &str = "listening on ";
 /// Time for the server to print that line.
-const START_TIME: Duration = Duration::from_secs(30);
+const START_TIME: Duration = Duration::from_secs(120);
 /// Time for the suite, in seconds. The scenarios take half a minute; the rest is for the tools to be installed.
 const SUITE_SECONDS: &str = "1200";
 

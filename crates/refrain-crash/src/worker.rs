@@ -9,11 +9,12 @@ use crate::plan::{Effect, Part, Plan};
 use crate::random::Random;
 use crate::record::{Event, Record, RecordedStore};
 use refrain::prelude::*;
+use refrain::store::{OpenError, Store, StoreError};
 use refrain::{TaskOptions, serve_stdio};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::BufReader;
 
 /// The tool that the tasks call.
@@ -22,6 +23,8 @@ pub(crate) const TOOL: &str = "errand";
 pub(crate) const LEDGER: &str = "ledger.db";
 /// How long a step dawdles before and after its effect, at most, so that it may be killed there.
 const DAWDLE: u64 = 120;
+/// How long it is tried to open the store.
+const OPEN_TIME: Duration = Duration::from_secs(60);
 
 /// What a worker is told.
 #[derive(Debug, clap::Args)]
@@ -76,10 +79,7 @@ pub(crate) async fn work(told: WorkerOptions) -> Result<(), RunError> {
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .init();
     let ledger = Ledger::open(&told.store, &told.dir.join(LEDGER)).await?;
-    let store = refrain::store::open(&told.store).await;
-    let store = store.map_err(|error| RunError::Store {
-        reason: error.to_string(),
-    })?;
+    let store = open(&told.store).await?;
     let record = Arc::new(Record::create(&told.dir, told.run)?);
     let desk = Desk {
         ledger,
@@ -102,6 +102,23 @@ pub(crate) async fn work(told: WorkerOptions) -> Result<(), RunError> {
     serve_stdio(server, input, tokio::io::stdout(), std::future::pending())
         .await
         .map_err(RunError::system("standard input and output"))
+}
+
+/// Opens the store, again where it cannot be reached: a connection may be cut at any time, and the database restarted.
+async fn open(url: &str) -> Result<Arc<dyn Store>, RunError> {
+    let begun = Instant::now();
+    loop {
+        match refrain::store::open(url).await {
+            Ok(store) => return Ok(store),
+            Err(OpenError::Store(StoreError::Unavailable(_))) if begun.elapsed() < OPEN_TIME => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                return Err(RunError::Store { reason });
+            }
+        }
+    }
 }
 
 #[derive(Deserialize, Elicit)]

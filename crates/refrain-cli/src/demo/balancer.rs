@@ -27,9 +27,9 @@ pub(super) const SERVED_BY: HeaderName = HeaderName::from_static("demo-served-by
 pub(super) const PASSED_OVER: HeaderName = HeaderName::from_static("demo-passed-over");
 
 const CHECK_EVERY: Duration = Duration::from_millis(50);
-const CHECK_TIME: Duration = Duration::from_secs(2);
-const FORWARD_TIME: Duration = Duration::from_secs(10);
-const READY_TIME: Duration = Duration::from_secs(10);
+const CHECK_TIME: Duration = Duration::from_secs(10);
+const FORWARD_TIME: Duration = Duration::from_secs(30);
+const READY_TIME: Duration = Duration::from_secs(30);
 
 /// The balancer at work. Dropping it ends it.
 pub(super) struct Balancer {

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 const ROUND: HeaderName = HeaderName::from_static("refrain-round");
-const REQUEST_TIME: Duration = Duration::from_secs(12);
+const REQUEST_TIME: Duration = Duration::from_secs(40);
 /// Today's clients give up after ten rounds.
 const ROUNDS_MAX: u32 = 10;
 

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 
-const START_TIME: Duration = Duration::from_secs(15);
+const START_TIME: Duration = Duration::from_secs(60);
 const END_TIME: Duration = Duration::from_secs(5);
 /// Lines of an instance's log that are kept, to be shown when something goes wrong.
 const LOG_LINES: usize = 12;

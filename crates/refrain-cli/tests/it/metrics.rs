@@ -1,6 +1,7 @@
 //! The port that tells how an instance is doing.
 
-use crate::support::http::{send, status_of, text_of};
+use crate::support::http::{page_of, send, status_of, text_of};
+use crate::support::tasks::in_the_middle;
 use crate::support::{
     Call, Client, Files, Instance, Reply, Serve, in_time, refrain, root, run_tool,
 };
@@ -9,6 +10,7 @@ use hyper::Request;
 use rustix::process::Signal;
 use serde_json::json;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 /// An instance with a port for its metrics, and the port's address.
 async fn with_metrics(serve: Serve) -> (Instance, SocketAddr) {
@@ -87,33 +89,49 @@ async fn a_port_on_this_machine_answers_for_this_machine_only() {
 /// From the signal to the end, both ports say that the instance is on its way out.
 #[tokio::test]
 async fn draining_can_be_watched() {
-    let files = Files::new();
-    let config = files.write("config.toml", "[limits]\ndrain_grace_ms = 1500\n");
-    let serve = Serve::new().config(&config);
-    let (mut instance, metrics) = with_metrics(serve.args(["--metrics", "127.0.0.1:0"])).await;
-    let ports = [instance.address, metrics];
-    for port in ports {
-        assert_eq!(status_of(port, "/readyz").await.unwrap(), 200);
-    }
-    let text = text_of(metrics, "/metrics").await;
-    assert!(text.contains("\nrefrain_draining 0\n"), "{text}");
-    instance.signal(Signal::TERM);
-    instance.log.wait_for("draining", 1).await;
-    for port in ports {
-        assert_eq!(status_of(port, "/readyz").await.unwrap(), 503);
-        assert_eq!(status_of(port, "/healthz").await.unwrap(), 200);
-    }
-    let client = Client::new(instance.address);
-    assert_eq!(client.round(&mut Call::sum(5, 0)).await, Reply::HandedOn);
-    let text = text_of(metrics, "/metrics").await;
-    assert!(text.contains("\nrefrain_draining 1\n"), "{text}");
-    let handed_on = "{method=\"tools/call\",target=\"sum\",outcome=\"handed_on\"} 1\n";
-    assert!(text.contains(handed_on), "{text}");
-    let status = instance.ended().await;
-    assert!(status.success(), "{status}");
-    for port in ports {
-        assert!(status_of(port, "/readyz").await.is_err());
-    }
+    in_the_middle(async |pause_ms| {
+        let grace = Duration::from_millis(3 * pause_ms);
+        let files = Files::new();
+        let limits = format!("[limits]\ndrain_grace_ms = {}\n", grace.as_millis());
+        let config = files.write("config.toml", &limits);
+        let serve = Serve::new().config(&config);
+        let (mut instance, metrics) = with_metrics(serve.args(["--metrics", "127.0.0.1:0"])).await;
+        let ports = [instance.address, metrics];
+        for port in ports {
+            assert_eq!(status_of(port, "/readyz").await.unwrap(), 200);
+        }
+        let text = text_of(metrics, "/metrics").await;
+        assert!(text.contains("\nrefrain_draining 0\n"), "{text}");
+        let begun = Instant::now();
+        instance.signal(Signal::TERM);
+        instance.log.wait_for("draining", 1).await;
+        let mut told = Vec::new();
+        for port in ports {
+            for page in ["/readyz", "/healthz"] {
+                told.push(status_of(port, page).await);
+            }
+        }
+        let client = Client::new(instance.address);
+        let sum = client.try_round(&mut Call::sum(5, 0)).await;
+        let page = page_of(metrics, "/metrics").await;
+        if begun.elapsed() >= grace {
+            return None;
+        }
+        let told: Vec<u16> = told.into_iter().map(Result::unwrap).collect();
+        assert_eq!(told, [503, 200, 503, 200]);
+        assert_eq!(sum.unwrap().reply, Reply::HandedOn);
+        let text = page.unwrap();
+        assert!(text.contains("\nrefrain_draining 1\n"), "{text}");
+        let handed_on = "{method=\"tools/call\",target=\"sum\",outcome=\"handed_on\"} 1\n";
+        assert!(text.contains(handed_on), "{text}");
+        let status = instance.ended().await;
+        assert!(status.success(), "{status}");
+        for port in ports {
+            assert!(status_of(port, "/readyz").await.is_err());
+        }
+        Some(())
+    })
+    .await;
 }
 
 /// What Prometheus itself reads it with takes it, and sees every family with its type.

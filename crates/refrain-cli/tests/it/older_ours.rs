@@ -77,7 +77,7 @@ async fn progress_is_heard_while_a_call_goes_on() {
             hear.lock().expect("no panic").push(progress.progress);
         });
         let client = ours.connect(builder).await;
-        let sum = client.call_tool("sum", json!({"to": 2000, "pause_ms": 1}));
+        let sum = client.call_tool("sum", json!({"to": 100, "pause_ms": 1}));
         let result = json!(in_time("the sum", sum).await.expect("a result"));
         assert!(result["content"][0]["text"].is_string(), "{result}");
         let heard = heard.lock().expect("no panic").clone();

@@ -3,7 +3,9 @@
 use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve, refrain};
 use serde_json::json;
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Two instances with one ledger, and whether they know each other.
 struct Fleet {
@@ -52,10 +54,20 @@ impl Fleet {
     }
 }
 
-/// Addresses that nobody listens on.
+/// Addresses that nobody listens on. They are not among those that systems hand out, since whoever asks for any, or
+/// connects to somebody, could be given one of them before the instance has it, or while it is started again.
 fn free() -> [SocketAddr; 2] {
-    let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-    taken.map(|listener| listener.local_addr().expect("an address"))
+    const PORTS: Range<u32> = 20_000..30_000;
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let next = || {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        let port = PORTS.start + (std::process::id() + tried) % PORTS.len() as u32;
+        let address = format!("127.0.0.1:{port}").parse().expect("an address");
+        TcpListener::bind::<SocketAddr>(address)
+            .ok()
+            .map(|_| address)
+    };
+    [(); 2].map(|()| PORTS.into_iter().find_map(|_| next()).expect("a port"))
 }
 
 fn asked() -> Reply {

@@ -224,11 +224,20 @@ fn the_result_can_go_elsewhere_and_programs_are_not_asked() {
 #[test]
 fn a_prompt_goes_away_when_the_time_of_the_call_is_over() {
     let server = Asking::start();
-    let program = format!("{} --deadline 2", command(&server, "colour", "{}"));
-    let screen = Screen::start(80, 24, &program);
-    screen.sees("? colour");
-    let history = screen.ends(4);
-    assert!(!history.contains("? colour"), "{history}");
+    // On a busy machine the time may be over before anything is seen: then there is more of it.
+    for seconds in [2, 8, 30] {
+        let program = command(&server, "colour", "{}");
+        let screen = Screen::start(80, 24, &format!("{program} --deadline {seconds}"));
+        let seen = screen.waits("prompt and no end", |text| {
+            text.contains("? colour") || text.contains("[ended with")
+        });
+        let history = screen.ends(4);
+        assert!(!history.contains("? colour"), "{history}");
+        if seen.contains("? colour") {
+            return;
+        }
+    }
+    panic!("the machine is too busy for a prompt to be seen");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use url::{Url, form_urlencoded};
 
 /// Time for what must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 

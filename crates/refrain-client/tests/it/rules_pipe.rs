@@ -2,15 +2,22 @@
 
 use crate::support::within;
 use refrain_client::wire::Filter;
-use refrain_client::{Change, Client};
+use refrain_client::{Change, Client, Limits};
 use serde_json::json;
 use std::process::Command;
+use std::time::Duration;
 
 async fn start() -> Client {
     let mut command = Command::new("python3");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/rules_pipe.py");
     command.arg(script);
-    let client = within("the server", Client::builder().spawn(command)).await;
+    // However long it takes to start, it is not greeted as an older one.
+    let limits = Limits {
+        probe: Duration::from_secs(600),
+        ..Limits::default()
+    };
+    let builder = Client::builder().limits(limits);
+    let client = within("the server", builder.spawn(command)).await;
     client.expect("a server")
 }
 

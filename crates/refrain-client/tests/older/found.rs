@@ -39,11 +39,12 @@ async fn a_silent_process_is_an_older_one() {
 
 #[tokio::test]
 async fn a_process_that_ends_when_it_is_asked_is_started_again_and_greeted() {
-    let client = spawn(Client::builder(), &["2025-03-26", "exit"])
-        .await
-        .unwrap();
-    assert_eq!(client.server().version, "2025-03-26");
-    assert_eq!(called(&client, "meta").await.unwrap(), json!({}));
+    // Whether that is before or after it was greeted.
+    for (builder, probe) in [(Client::builder(), "exit"), (hasty(), "late exit")] {
+        let client = spawn(builder, &["2025-03-26", probe]).await.unwrap();
+        assert_eq!(client.server().version, "2025-03-26");
+        assert_eq!(called(&client, "meta").await.unwrap(), json!({}));
+    }
 }
 
 #[tokio::test]

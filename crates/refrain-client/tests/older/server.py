@@ -1,7 +1,7 @@
 """A server of an earlier revision on standard input and output, as small as the tests need it.
 
 Usage: server.py [VERSION [PROBE [stubborn]]], where PROBE says what becomes of a server/discover:
-an error of that code, or `silent`, or `odd` (an answer that cannot be read), or `late` (a proper answer, once the next message is there), or `exit`.
+an error of that code, or `silent`, or `odd` (an answer that cannot be read), or `late` (a proper answer, once the next message is there), or `exit`, or `late exit` (once the next message is there).
 A stubborn server does not end when it should.
 """
 
@@ -155,7 +155,9 @@ def handle(message):
         notes.append(message)
         return
     if method == "server/discover":
-        if PROBE == "exit":
+        if PROBE == "late exit":
+            read_line()
+        if PROBE in ["exit", "late exit"]:
             sys.exit("expected to be greeted")
         if PROBE == "late":
             late.append(message["id"])

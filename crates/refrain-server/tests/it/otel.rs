@@ -1,5 +1,6 @@
 //! Rounds as an exporter of OpenTelemetry sees them: on two instances, in one trace, under the client's spans.
 
+use crate::support::watch::listen;
 use crate::support::{Instance, Login, Request, result, start, token};
 use opentelemetry::Value as Attribute;
 use opentelemetry::propagation::TextMapPropagator;
@@ -42,7 +43,7 @@ fn record() -> (InMemorySpanExporter, DefaultGuard) {
         .with_simple_exporter(exporter.clone())
         .build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
-    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let guard = listen(tracing_subscriber::registry().with(layer));
     (exporter, guard)
 }
 

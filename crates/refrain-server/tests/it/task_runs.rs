@@ -396,13 +396,13 @@ async fn a_task_that_waits_for_longer_than_it_lives_fails_and_says_so() {
     let (server, ..) = watched(&store, eager());
     let tool = Tool::new("work", work)
         .task()
-        .task_ttl(Duration::from_millis(200));
+        .task_ttl(Duration::from_secs(1));
     let instance = start(server.tool(tool)).await;
     let id = task(&instance, &call("work")).await;
     let error = failed(&instance, &id).await;
     names(
         &error,
-        &["time to live of 200ms", "waiting for answers to: login"],
+        &["time to live of 1s", "waiting for answers to: login"],
     );
 }
 
@@ -412,10 +412,10 @@ async fn a_running_task_is_ended_at_the_end_of_its_life() {
     let (server, _signals, mut said) = watched(&store, eager());
     let tool = Tool::new("work", slow)
         .task()
-        .task_ttl(Duration::from_millis(100));
+        .task_ttl(Duration::from_secs(1));
     let instance = start(server.tool(tool)).await;
     let id = task(&instance, &call("work")).await;
-    names(&failed(&instance, &id).await, &["time to live of 100ms"]);
+    names(&failed(&instance, &id).await, &["time to live of 1s"]);
     heard(&mut said, "started").await;
     heard(&mut said, "dropped").await;
 }

@@ -10,11 +10,11 @@ use serde_json::json;
 use std::time::Duration;
 
 /// How long the step takes, in the middle of which the instance is killed.
-const STEP_MS: u64 = 1500;
+const STEP_MS: u64 = 2500;
 /// How often the client looks, as the tool has it.
 const POLL: Duration = Duration::from_millis(100);
-/// Leases as short as a demo needs them.
-const SETTINGS: &str = "[tasks]\nlease_ms = 1000\nlook_ms = 50\n";
+/// Leases as short as a demo needs them, and as long as a busy machine may stand still.
+const SETTINGS: &str = "[tasks]\nlease_ms = 2500\nlook_ms = 50\n";
 
 pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     let before = world.effects_since(0)?.len();
@@ -52,7 +52,7 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     world.fleet.kill(killed).await?;
     let in_the_middle = effects(world, before, "done")?.is_empty();
     world.note(&format!(
-        "{killed} (process {process}) is killed in the middle of the step; its lease runs out after a second"
+        "{killed} (process {process}) is killed in the middle of the step; its lease runs out soon"
     ))?;
 
     world.hand_to(&[other]).await?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The lifetime of hasty's tokens. Long enough for a fresh one to be accepted on a slow machine.
-const HASTY_SECONDS: u64 = 2;
+const HASTY_SECONDS: u64 = 4;
 const INVALID_PARAMS: i64 = -32602;
 
 pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use super::{assert_says, json};
 use crate::support::tasks::{eager, shared};
 use crate::support::{Files, Instance, Serve, in_time, run};
 use serde_json::json;
-use std::time::Duration;
+use tokio::io::AsyncReadExt;
 
 async fn start(files: &Files) -> Instance {
     let (store, eager) = (shared(files), eager(files));
@@ -99,38 +99,46 @@ async fn an_interrupt_calls_off_a_task_that_nobody_could_find_again() {
     let url = instance.url();
     let long = ["call", &url, "echo_task", "text=x", "pause_ms=60000"];
     let mut command = crate::support::program();
-    command.args(long).stdin(std::process::Stdio::null());
+    command
+        .args(long)
+        .arg("--trace")
+        .stdin(std::process::Stdio::null());
     command
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .kill_on_drop(true);
-    let child = command.spawn().expect("the binary can be started");
+    let mut child = command.spawn().expect("the binary can be started");
+    // Before it looks after the task it need not know of it.
+    let mut stderr = child.stderr.take().expect("a pipe");
+    let mut traced = Vec::new();
+    let looks = async {
+        while !String::from_utf8_lossy(&traced).contains("tasks/get ") {
+            let read = stderr.read_buf(&mut traced).await;
+            assert_ne!(read.expect("a pipe"), 0, "it has ended: {traced:?}");
+        }
+    };
+    in_time("the task is looked after", looks).await;
     let listed = |status: &'static str| {
         let store = crate::support::sqlite(&shared(&files));
-        move || {
-            let args = [
-                "tasks", "list", "--json", "--status", status, "--store", &store,
-            ];
-            let said = crate::support::refrain(args);
-            let rows: Vec<serde_json::Value> = serde_json::from_str(&said.out).unwrap_or_default();
-            rows.len()
-        }
+        let args = [
+            "tasks", "list", "--json", "--status", status, "--store", &store,
+        ];
+        let said = crate::support::refrain(args);
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&said.out).unwrap_or_default();
+        rows.len()
     };
-    let until_one = async |count: &dyn Fn() -> usize| {
-        while count() != 1 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    in_time("the task works", until_one(&listed("working"))).await;
+    assert_eq!(listed("working"), 1);
     let id = child
         .id()
         .and_then(|id| rustix::process::Pid::from_raw(id as i32));
     rustix::process::kill_process(id.expect("it runs"), rustix::process::Signal::INT)
         .expect("the signal can be sent");
-    let output = in_time("it ends", child.wait_with_output())
-        .await
-        .expect("it ends");
+    let rest = stderr.read_to_end(&mut traced);
+    in_time("all is said", rest).await.expect("a pipe");
+    let output = in_time("it ends", child.wait_with_output()).await;
+    let mut output = output.expect("it ends");
+    output.stderr = traced;
     let said = crate::support::Said::from(output);
     assert_says(&said, 130, &["interrupted", "is cancelled"]);
-    in_time("the task is off", until_one(&listed("cancelled"))).await;
+    assert_eq!(listed("cancelled"), 1);
 }

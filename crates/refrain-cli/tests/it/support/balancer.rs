@@ -3,6 +3,7 @@
 //! A request that was sent is never sent again: what an instance loses, the client loses.
 
 use super::http::{Fault, send, status_of};
+use super::in_time;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
@@ -84,6 +85,19 @@ impl Balancer {
     }
 }
 
+impl Balancer {
+    /// Waits until it has seen that the instance in a place is not ready.
+    pub(crate) async fn passes_over(&self, at: usize) {
+        let place = self.ring.places().swap_remove(at);
+        let seen = async {
+            while place.ready.load(Ordering::Acquire) {
+                tokio::time::sleep(CHECK_EVERY).await;
+            }
+        };
+        in_time("an instance that is not ready is passed over", seen).await;
+    }
+}
+
 impl Ring {
     fn places(&self) -> Vec<Arc<Place>> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
@@ -101,10 +115,13 @@ impl Ring {
 
 async fn keep_checking(ring: Arc<Ring>) {
     loop {
-        for place in ring.places() {
+        // One that takes its time does not keep it from looking at the others.
+        let places = ring.places().into_iter();
+        let checks = places.map(async |place| {
             let ready = matches!(status_of(place.address, "/readyz").await, Ok(200));
             place.ready.store(ready, Ordering::Release);
-        }
+        });
+        futures_util::future::join_all(checks).await;
         tokio::time::sleep(CHECK_EVERY).await;
     }
 }

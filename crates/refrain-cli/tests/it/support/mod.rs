@@ -24,8 +24,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than anything here takes on a busy machine, and shorter than the limits of a minute that an instance has where
+/// nothing else is set.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(50);
 
 /// A directory for the files of one test, which goes away with it.
 pub(crate) struct Files(TempDir);

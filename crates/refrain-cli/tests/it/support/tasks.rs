@@ -17,16 +17,15 @@ pub(crate) fn brief(files: &super::Files) -> PathBuf {
     files.write("brief.toml", settings)
 }
 
-/// Tells a story in which something happens in the middle of a step that takes so many milliseconds. Where it could not
-/// be told, because the machine was so busy that the step was over before, that is `None`: it is told again with a longer
-/// one.
+/// Tells a story in which something happens in the middle of what takes so many milliseconds. Where it could not be told,
+/// because the machine was so busy that it was over before, that is `None`: it is told again with more time.
 pub(crate) async fn in_the_middle(mut story: impl AsyncFnMut(u64) -> Option<()>) {
     for pause_ms in [500, 1000, 2000, 4000, 6000] {
         if story(pause_ms).await.is_some() {
             return;
         }
     }
-    panic!("the machine is too busy for anything to be done in the middle of a step");
+    panic!("the machine is too busy for anything to be done in the middle of anything");
 }
 
 /// What a task has come to, of a reply that tells it.
@@ -128,4 +127,14 @@ pub(crate) fn shown(store: &Path, id: &str) -> Value {
     let said = super::refrain(["tasks", "show", id, "--json", "--store", &store]);
     assert!(said.ok, "{said:?}");
     serde_json::from_str(&said.out).expect("JSON")
+}
+
+/// Waits until the same says that a task is completed.
+pub(crate) async fn completed(store: &Path, id: &str) {
+    let completed = async {
+        while shown(store, id)["status"] != "completed" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time("a task is completed", completed).await;
 }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Display};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
+use tracing::Dispatch;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -60,7 +61,18 @@ pub(crate) fn watch(level: LevelFilter) -> (Watching, DefaultGuard) {
     // A filter for all of the subscriber: one for this layer would let spans be made for nobody.
     let registry = tracing_subscriber::registry();
     let subscriber = registry.with(level).with(watching.clone());
-    (watching, tracing::subscriber::set_default(subscriber))
+    (watching, listen(subscriber))
+}
+
+/// Has a subscriber listen to the present thread until the guard is dropped.
+///
+/// Whether anybody wants a span or an event is found out once, by the first thread that comes to it. Where there is one
+/// subscriber only, that thread's own is asked, and the thread of another test has none. So there are two, and then all
+/// are asked: the other one wants nothing.
+pub(crate) fn listen(subscriber: impl Into<Dispatch>) -> DefaultGuard {
+    static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+    LazyLock::force(&OTHER);
+    tracing::dispatcher::set_default(&subscriber.into())
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Watching {
