@@ -84,8 +84,25 @@ pub(crate) fn check(of: &str, completers: &Completers, known: &[&str]) -> Result
     }
 }
 
-/// A reply that takes its time; or on the way it is found that the caller lacks a scope.
-pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, MissingScopes>> + Send>>;
+/// A reply that takes its time.
+pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, NoReply>> + Send>>;
+
+/// What may be found on the way to a reply.
+pub(crate) enum NoReply {
+    /// The caller lacks a scope.
+    Forbidden(MissingScopes),
+    /// Another instance is to be asked, or this one later.
+    Busy(RpcError),
+}
+
+impl From<NoReply> for RpcError {
+    fn from(none: NoReply) -> Self {
+        match none {
+            NoReply::Forbidden(missing) => missing.into(),
+            NoReply::Busy(error) => error,
+        }
+    }
+}
 
 /// Finds who suggests values for what is typed, and lets them. That takes a place like a call.
 pub(crate) fn complete(

@@ -20,6 +20,7 @@ pub use metadata::MetadataService;
 pub use serve::{serve, serve_metrics, serve_with_drafts};
 
 use crate::auth::{Caller, Refused};
+use crate::complete::NoReply;
 use crate::dispatch::{Begin, Request};
 use crate::metrics::Refusal;
 use crate::outgoing::Outgoing;
@@ -286,11 +287,9 @@ impl HttpService {
                 self.refuse(refusal, status(error.code), Some(id), &error)
             }
             Begin::Later(later) => match later.await {
-                Ok(Reply::Error(error)) if self.is_to_ask_again(&error) => {
-                    self.busy(Some(id), &error)
-                }
                 Ok(reply) => self.reply(method, id, &reply, None),
-                Err(missing) => self.forbid(id, missing),
+                Err(NoReply::Forbidden(missing)) => self.forbid(id, missing),
+                Err(NoReply::Busy(error)) => self.busy(Some(id), &error),
             },
             Begin::Round(round) => self.run(id, round, busy).await,
             Begin::Forbidden(missing) => self.forbid(id, missing),
@@ -304,14 +303,6 @@ impl HttpService {
             }
             Begin::Busy(error) => self.busy(Some(id), &error),
         }
-    }
-
-    /// Could this instance not wait for a task to the end, because it is to stop?
-    fn is_to_ask_again(&self, error: &RpcError) -> bool {
-        let waits = |exchange: &Arc<DraftExchange>| exchange.waits_for_task();
-        self.exchange.as_ref().is_some_and(waits)
-            && self.server.is_draining()
-            && error.code == ErrorCode::Internal
     }
 
     /// Reads a request and checks what it says about itself.

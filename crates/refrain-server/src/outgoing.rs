@@ -1,7 +1,7 @@
 //! One message in, and what goes out in response, without a transport.
 
 use crate::auth::{Caller, MissingScopes};
-use crate::complete::Later;
+use crate::complete::{Later, NoReply};
 use crate::dispatch::{Begin, Request};
 use crate::listen::Subscription;
 use crate::live::elsewhere;
@@ -266,7 +266,10 @@ impl Outgoing {
                 Work::None => return Poll::Ready(None),
                 Work::Later(later) => {
                     let reply = ready!(later.as_mut().poll(cx));
-                    RoundEvent::Reply(reply.unwrap_or_else(|missing| self.server.forbid(missing)))
+                    RoundEvent::Reply(reply.unwrap_or_else(|none| match none {
+                        NoReply::Forbidden(missing) => self.server.forbid(missing),
+                        NoReply::Busy(error) => Reply::Error(error),
+                    }))
                 }
                 Work::Round(round) => ready!(round.poll(cx)),
                 Work::Fetch(fetching, message, caller) => {

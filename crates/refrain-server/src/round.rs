@@ -413,13 +413,15 @@ impl Round {
             let error = Error::internal("a flow that became a task was polled");
             return Poll::Ready(Ok(Event::Done(Err(error))));
         };
-        match flow.poll(cx) {
+        let notes = match flow.poll(cx) {
             Poll::Ready(Event::Settle) => return Poll::Ready(Err(Instead::Settle)),
             Poll::Ready(Event::Detach) => return Poll::Ready(Err(Instead::Detach(Why::Handler))),
+            // It may go on like that for ever.
+            Poll::Ready(Event::Notes(notes)) => Some(notes),
             Poll::Ready(event) => return Poll::Ready(Ok(event)),
-            Poll::Pending => {}
-        }
-        // The clock of the round is only set up for handlers that wait.
+            Poll::Pending => None,
+        };
+        // The clock of the round is only set up for handlers that wait, or have something to tell.
         let seed = self.seed.as_ref();
         let timer = self.timer.get_or_insert_with(|| {
             let now = Instant::now();
@@ -436,6 +438,9 @@ impl Round {
         }
         if timer.limit.is_some_and(|at| at <= now) {
             return Poll::Ready(Ok(flow.expire()));
+        }
+        if let Some(notes) = notes {
+            return Poll::Ready(Ok(Event::Notes(notes)));
         }
         let wake = instant_of(flow.wake_at(), &*self.server.0.source, now);
         timer.alarm.set([timer.limit, timer.task, wake], cx);

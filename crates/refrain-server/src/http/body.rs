@@ -13,6 +13,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
+/// Bytes of events that are gathered at most before they are sent, beside the last one.
+const PIECE: usize = 64 << 10;
+
 /// The body of a response.
 #[derive(Debug)]
 pub struct Body(Inner);
@@ -87,8 +90,7 @@ impl http_body::Body for Body {
 #[derive(Debug)]
 pub(super) struct EventStream {
     outgoing: Outgoing,
-    keep_alive: Pin<Box<Sleep>>,
-    every: Duration,
+    keep_alive: KeepAlive,
     _busy: Busy,
 }
 
@@ -96,31 +98,25 @@ impl EventStream {
     pub(super) fn new(outgoing: Outgoing, keep_alive: Duration, busy: Busy) -> Self {
         Self {
             outgoing,
-            keep_alive: Box::pin(tokio::time::sleep(keep_alive)),
-            every: keep_alive,
+            keep_alive: KeepAlive::new(keep_alive),
             _busy: busy,
         }
     }
 
-    /// All messages that are ready, or a sign of life when there was none for a while.
+    /// The messages that are ready, or a sign of life when there was none for a while.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
         let over = loop {
+            if out.len() >= PIECE {
+                break false;
+            }
             match self.outgoing.poll_next(cx) {
                 Poll::Ready(Some(message)) => event(&mut out, &message),
                 Poll::Ready(None) => break true,
                 Poll::Pending => break false,
             }
         };
-        if out.is_empty() && !over {
-            ready!(self.keep_alive.as_mut().poll(cx));
-            out.extend_from_slice(b":\n\n");
-        }
-        if !out.is_empty() {
-            let next = Instant::now() + self.every;
-            self.keep_alive.as_mut().reset(next);
-        }
-        Poll::Ready((!out.is_empty()).then(|| out.into()))
+        self.keep_alive.poll_after(cx, out, over)
     }
 }
 
@@ -130,8 +126,7 @@ pub(super) struct ReplayedStream {
     reader: Reader,
     /// Is the client to be told first where the stream begins, so that it can come back before there is a message?
     greets: bool,
-    keep_alive: Pin<Box<Sleep>>,
-    every: Duration,
+    keep_alive: KeepAlive,
     _busy: Busy,
 }
 
@@ -140,19 +135,21 @@ impl ReplayedStream {
         Self {
             reader,
             greets,
-            keep_alive: Box::pin(tokio::time::sleep(keep_alive)),
-            every: keep_alive,
+            keep_alive: KeepAlive::new(keep_alive),
             _busy: busy,
         }
     }
 
-    /// All messages that are ready, or a sign of life when there was none for a while.
+    /// The messages that are ready, or a sign of life when there was none for a while.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
         if std::mem::take(&mut self.greets) {
             out.extend_from_slice(format!("id: {}\ndata:\n\n", self.reader.id()).as_bytes());
         }
         let over = loop {
+            if out.len() >= PIECE {
+                break false;
+            }
             match self.reader.poll_next(cx) {
                 Poll::Ready(Some((_, message))) => {
                     out.extend_from_slice(format!("id: {}\n", self.reader.id()).as_bytes());
@@ -162,15 +159,41 @@ impl ReplayedStream {
                 Poll::Pending => break false,
             }
         };
-        if out.is_empty() && !over {
-            ready!(self.keep_alive.as_mut().poll(cx));
-            out.extend_from_slice(b":\n\n");
+        self.keep_alive.poll_after(cx, out, over)
+    }
+}
+
+/// Signs of life on a stream that is silent for a while.
+#[derive(Debug)]
+struct KeepAlive {
+    next: Pin<Box<Sleep>>,
+    every: Duration,
+}
+
+impl KeepAlive {
+    fn new(every: Duration) -> Self {
+        Self {
+            next: Box::pin(tokio::time::sleep(every)),
+            every,
         }
-        if !out.is_empty() {
-            let next = Instant::now() + self.every;
-            self.keep_alive.as_mut().reset(next);
+    }
+
+    /// What is sent now: all that was ready, or else a sign of life once it is time for one. Nothing when it is `over`.
+    fn poll_after(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut ready: Vec<u8>,
+        over: bool,
+    ) -> Poll<Option<Bytes>> {
+        if ready.is_empty() {
+            if over {
+                return Poll::Ready(None);
+            }
+            ready!(self.next.as_mut().poll(cx));
+            ready.extend_from_slice(b":\n\n");
         }
-        Poll::Ready((!out.is_empty()).then(|| out.into()))
+        self.next.as_mut().reset(Instant::now() + self.every);
+        Poll::Ready(Some(ready.into()))
     }
 }
 

@@ -131,7 +131,7 @@ impl Talk {
                 Work::Over => return Poll::Ready(None),
                 Work::Later(later) => {
                     let reply = ready!(later.as_mut().poll(cx));
-                    let reply = reply.unwrap_or_else(|missing| Reply::Error(missing.into()));
+                    let reply = reply.unwrap_or_else(|none| Reply::Error(none.into()));
                     self.reply(&reply);
                 }
                 Work::Round(round) => match ready!(round.poll(cx)) {

@@ -3,7 +3,7 @@
 //! What always holds: a task of somebody else's is not there, in the same words as one that never was.
 
 use crate::auth::{Caller, MissingScopes};
-use crate::complete::Later;
+use crate::complete::{Later, NoReply};
 use crate::dispatch::{Begin, no_place};
 use crate::load::Place;
 use crate::server::Server;
@@ -68,13 +68,13 @@ impl From<StoreError> for NotDone {
 
 impl NotDone {
     /// What the client is told.
-    pub(super) fn told(self) -> Result<RpcError, MissingScopes> {
+    pub(super) fn told(self) -> Result<RpcError, NoReply> {
         Ok(match self {
             Self::Unknown => RpcError::invalid_params(UNKNOWN),
-            Self::Forbidden(missing) => return Err(missing),
+            Self::Forbidden(missing) => return Err(NoReply::Forbidden(missing)),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
-            Self::Stopping => RpcError::internal(STOPPING),
+            Self::Stopping => return Err(NoReply::Busy(RpcError::internal(STOPPING))),
             Self::Store(error) => store_error(&error),
         })
     }

@@ -9,8 +9,9 @@ use refrain_core::{Cx, Result};
 use refrain_server::{Server, ServerLimits, State, Tool};
 use refrain_wire::LogLevel;
 use serde_json::json;
-use std::future::{Future, pending, ready};
+use std::future::{Future, pending, poll_fn, ready};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -58,6 +59,22 @@ async fn hang(_: Cx) -> Result<String> {
     pending().await
 }
 
+/// Has something to tell whenever it is polled.
+async fn chatter(cx: Cx) -> Result<String> {
+    loop {
+        cx.log(LogLevel::Info, "and on");
+        let mut waited = false;
+        poll_fn(|poll| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            poll.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
 /// Asks beside a step that hangs.
 async fn hang_beside_an_ask(cx: Cx) -> Result<String> {
     let step = cx.step("hang", pending::<Result<u32>>());
@@ -77,6 +94,7 @@ async fn instance(
         .tool(Tool::new("held", held))
         .tool(Tool::new("spawning", spawning))
         .tool(Tool::new("hang", hang))
+        .tool(Tool::new("chatter", chatter))
         .tool(Tool::new("hang_beside_an_ask", hang_beside_an_ask))
         .state(signals.clone())
         .limits(limits);
@@ -204,6 +222,36 @@ async fn a_round_that_takes_too_long_is_an_error_or_goes_out_with_its_asks() {
     let reply = instance.send(&call("hang_beside_an_ask")).await.reply();
     assert_eq!(asked(&reply), ["login"]);
     assert!(!token(&reply).is_empty());
+    instance.at_rest().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_never_stops_talking_is_stopped_in_time_too() {
+    let limits = ServerLimits {
+        round_time: Duration::from_millis(100),
+        ..ServerLimits::default()
+    };
+    let (instance, ..) = instance(limits).await;
+    let mut connection = instance.connect().await;
+    connection
+        .send(&call("chatter").meta(LOG_LEVEL, json!("info")))
+        .await;
+    connection.head().await;
+    let last = within("the reply", async {
+        loop {
+            let event = connection.event().await.expect("a reply at the end");
+            if event.get("id").is_some() {
+                return event;
+            }
+            assert_eq!(event["params"]["data"], "and on");
+        }
+    });
+    let last = last.await;
+    let message = last["error"]["message"].as_str();
+    assert!(
+        message.is_some_and(|it| it.contains("time limit")),
+        "{last}"
+    );
     instance.at_rest().await;
 }
 
