@@ -15,8 +15,8 @@ use crate::auth::Caller;
 use crate::listen::NoPlace;
 use crate::metrics::{Other, Refusal};
 use crate::older::{
-    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream, Talk, no_room,
-    opens_session, store_failed,
+    EventId, Known, Listening, Lost, Purpose, Reader, Received, Sent, Session, Stream, Talk,
+    no_room, opens_session, store_failed,
 };
 use crate::record;
 use crate::server::Server;
@@ -321,7 +321,7 @@ impl HttpService {
             return self.end_session(&session).await;
         }
         match parts.headers.get(LAST_EVENT) {
-            Some(last) => self.resume(&session, last, busy),
+            Some(last) => self.resume(&session, &known, last, caller, busy),
             None => self.listen_older(&session, &known, caller, busy),
         }
     }
@@ -348,24 +348,42 @@ impl HttpService {
         }
     }
 
-    /// The rest of a stream that broke.
-    fn resume(&self, session: &Session, last: &HeaderValue, busy: Busy) -> Response<Body> {
-        let after = last.to_str().ok().and_then(EventId::parse);
+    /// The rest of a stream that broke. Whoever listened, and cannot be told what it missed, listens anew.
+    fn resume(
+        &self,
+        session: &Session,
+        known: &Known,
+        last: &HeaderValue,
+        caller: Caller,
+        busy: Busy,
+    ) -> Response<Body> {
+        let Some(after) = last.to_str().ok().and_then(EventId::parse) else {
+            let why = "the Last-Event-ID header is not one that this server gave out";
+            return self.refuse_resuming(why);
+        };
         let streams = &self.server.0.older.streams;
-        let resumed = after.map(|after| streams.resume(session, &after));
-        let why = match resumed {
-            Some(Ok(reader)) => return self.stream_older(reader, session.revision, busy),
-            Some(Err(Lost::Elsewhere)) => {
+        let lost = match streams.resume(session, &after) {
+            Ok(reader) => return self.stream_older(reader, session.revision, busy),
+            Err(lost) => lost,
+        };
+        match (self.server.purpose(session, &after), lost) {
+            // It would take the place of the one that took its own, and so on for ever.
+            (Some(Purpose::Listening), Lost::Gone) if streams.is_heard(session) => self
+                .refuse_resuming("another stream of this session has taken the place of this one"),
+            (Some(Purpose::Listening), _) => self.listen_older(session, known, caller, busy),
+            (None, Lost::Elsewhere) => {
                 let why = "another instance has the stream of this event, or had it before it was restarted; try again, and \
                            call again if that does not help";
                 self.server.0.metrics.request_refused(Refusal::Busy);
-                return self.busy(None, &RpcError::internal(why));
+                self.busy(None, &RpcError::internal(why))
             }
-            Some(Err(Lost::Gone)) => {
-                "the stream of this event is no longer kept; what came after it is lost"
-            }
-            None => "the Last-Event-ID header is not one that this server gave out",
-        };
+            (None, Lost::Gone) => self.refuse_resuming(
+                "the stream of this event is no longer kept; what came after it is lost",
+            ),
+        }
+    }
+
+    fn refuse_resuming(&self, why: &'static str) -> Response<Body> {
         let error = RpcError::invalid_request(why);
         let status = StatusCode::BAD_REQUEST;
         self.refuse(Refusal::InvalidRequest, status, None, &error)
@@ -387,6 +405,7 @@ impl HttpService {
             }
         };
         let stream = self.begin_stream(session);
+        self.server.seal_stream(&stream, &Purpose::Listening);
         self.server.0.older.streams.listen_on(&stream);
         let reader = stream.read();
         tokio::spawn(tell(self.server.clone(), listening, stream));

@@ -4,14 +4,14 @@
 //! back is told what it has missed; asks and replies that nobody has read yet are never thrown away while their stream
 //! goes on. Notes may be missing from what a client is told that comes back, asks and replies never are.
 
-use super::{Sent, Session};
+use super::{EventId, Sent, Session};
 use crate::server::Server;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -41,32 +41,6 @@ struct Open {
     listening: HashMap<Arc<str>, u64>,
 }
 
-/// Names an event: the instance that has the stream, the stream, and the event's place in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EventId {
-    instance: String,
-    stream: u64,
-    place: u64,
-}
-
-impl EventId {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('-');
-        let id = Self {
-            instance: parts.next()?.to_owned(),
-            stream: parts.next()?.parse().ok()?,
-            place: parts.next()?.parse().ok()?,
-        };
-        parts.next().is_none().then_some(id)
-    }
-}
-
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.instance, self.stream, self.place)
-    }
-}
-
 /// Why a stream cannot be taken up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
@@ -94,6 +68,7 @@ impl Streams {
             instance: self.instance.clone(),
             number,
             session: session.key.clone(),
+            seal: OnceLock::new(),
             room,
             kept: self.kept.clone(),
             state: Mutex::default(),
@@ -123,6 +98,15 @@ impl Streams {
             before.finish();
             self.forget(&before);
         }
+    }
+
+    /// Does somebody read the stream on which this session is told what belongs to no call?
+    pub(crate) fn is_heard(&self, session: &Session) -> bool {
+        let open = self.lock();
+        let number = open.listening.get(&session.key);
+        let stream = number.and_then(|number| open.streams.get(number).cloned());
+        drop(open);
+        stream.is_some_and(|stream| stream.lock().attached)
     }
 
     /// Nothing more comes to a stream.
@@ -195,9 +179,11 @@ impl Server {
 
 /// A stream of events.
 pub(crate) struct Stream {
-    instance: String,
-    number: u64,
-    session: Arc<str>,
+    pub(super) instance: String,
+    pub(super) number: u64,
+    pub(super) session: Arc<str>,
+    /// What the ids of its events say it is for.
+    seal: OnceLock<Arc<str>>,
     /// Bytes that are kept of it.
     room: usize,
     /// Bytes that are kept of all streams that are not forgotten.
@@ -257,6 +243,11 @@ impl State {
 }
 
 impl Stream {
+    /// What the ids of its events say from now on.
+    pub(super) fn sealed(&self, seal: String) {
+        self.seal.get_or_init(|| seal.into());
+    }
+
     /// Adds a message.
     fn push(&self, sent: Sent, message: Vec<u8>) {
         let mut state = self.lock();
@@ -407,6 +398,7 @@ impl Reader {
             instance: self.stream.instance.clone(),
             stream: self.stream.number,
             place: self.place,
+            seal: self.stream.seal.get().cloned(),
         }
     }
 
