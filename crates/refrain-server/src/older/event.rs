@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The seal is made once for a stream, for its session and its number: so any instance knows what a client comes back for,
-//! though it never had that stream. It is left out where nothing is to be known: of a batch, and of a reply, after which
-//! nothing comes.
+//! though it never had that stream. It is left out where nothing could be made of it: of a batch, of a call whose id is long
+//! or whose instance others would not find, and of a reply, after which nothing comes.
 
 use super::{Session, Stream};
 use crate::server::Server;
@@ -15,12 +15,16 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
 use std::sync::Arc;
 
-const LISTENING: &[u8] = b"listening";
+const LISTENING: &str = "listening";
+/// How what is sealed for a call begins.
+const CALL: &str = "call ";
+/// Bytes of the longest id of a request that is sealed: it is part of every id of the stream.
+const LONGEST_ID: usize = 64;
 
 /// Names an event: the instance that has the stream, the stream, and the event's place in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventId {
-    pub(super) instance: String,
+    pub(crate) instance: String,
     pub(super) stream: u64,
     pub(super) place: u64,
     pub(super) seal: Option<Arc<str>>,
@@ -53,16 +57,20 @@ impl fmt::Display for EventId {
 pub(crate) enum Purpose {
     /// A session is told what belongs to no call.
     Listening,
+    /// What goes out in response to the request with this id, as JSON.
+    Call(String),
 }
 
 impl Server {
     /// Has the ids of a stream's events say what it is for. To be done before any is given out.
     pub(crate) fn seal_stream(&self, stream: &Stream, purpose: &Purpose) {
         let content = match purpose {
-            Purpose::Listening => LISTENING,
+            Purpose::Listening => LISTENING.to_owned(),
+            Purpose::Call(id) if id.len() <= LONGEST_ID => format!("{CALL}{id}"),
+            Purpose::Call(_) => return,
         };
         let place = place(&stream.session, &stream.instance, stream.number);
-        let seal = self.0.sealer.seal_bytes(&place, content);
+        let seal = self.0.sealer.seal_bytes(&place, content.as_bytes());
         stream.sealed(URL_SAFE_NO_PAD.encode(seal));
     }
 
@@ -71,9 +79,10 @@ impl Server {
         let seal = URL_SAFE_NO_PAD.decode(&**event.seal.as_ref()?).ok()?;
         let place = place(&session.key, &event.instance, event.stream);
         let content = self.0.sealer.open_bytes(&place, seal).ok()?;
-        match &content[..] {
-            LISTENING => Some(Purpose::Listening),
-            _ => None,
+        let content = String::from_utf8(content).ok()?;
+        match content.strip_prefix(CALL) {
+            Some(id) => Some(Purpose::Call(id.to_owned())),
+            None => (content == LISTENING).then_some(Purpose::Listening),
         }
     }
 }

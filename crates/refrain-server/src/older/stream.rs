@@ -201,6 +201,8 @@ struct State {
     last: u64,
     /// The place of the last event that was thrown away, notes aside.
     lost: u64,
+    /// The place of the reply, if there is one.
+    replied: Option<u64>,
     /// The place of the last event that the present reader took, or had before it came back.
     taken: u64,
     over: bool,
@@ -248,6 +250,10 @@ impl Stream {
         self.seal.get_or_init(|| seal.into());
     }
 
+    pub(super) fn is_sealed(&self) -> bool {
+        self.seal.get().is_some()
+    }
+
     /// Adds a message.
     fn push(&self, sent: Sent, message: Vec<u8>) {
         let mut state = self.lock();
@@ -258,6 +264,9 @@ impl Stream {
         state.last += 1;
         state.bytes += message.len();
         let place = state.last;
+        if sent == Sent::Reply {
+            state.replied = Some(place);
+        }
         let message = message.into();
         state.events.push_back(Event {
             place,
@@ -394,11 +403,14 @@ impl fmt::Debug for Reader {
 impl Reader {
     /// The id of the event that was read last; before the first, one from which the whole stream follows.
     pub(crate) fn id(&self) -> EventId {
+        let stream = &self.stream;
+        let replied = stream.lock().replied;
+        let seal = stream.seal.get().cloned();
         EventId {
-            instance: self.stream.instance.clone(),
-            stream: self.stream.number,
+            instance: stream.instance.clone(),
+            stream: stream.number,
             place: self.place,
-            seal: self.stream.seal.get().cloned(),
+            seal: seal.filter(|_| replied.is_none_or(|replied| self.place < replied)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What goes out in response to one request of an older client.
 
-use super::{RequestId, Session};
+use super::{Purpose, RequestId, Session};
 use crate::complete::Later;
 use crate::live::LiveAnswer;
 use crate::outgoing::write_note;
@@ -114,6 +114,11 @@ impl Talk {
     /// The id of the request.
     pub(crate) fn request_id(&self) -> RequestId {
         RequestId::read(self.id.get())
+    }
+
+    /// What a stream is for that has only this on it.
+    pub(crate) fn purpose(&self) -> Purpose {
+        Purpose::Call(self.id.get().to_owned())
     }
 
     /// The next message to send. `None` after the reply.
