@@ -1,7 +1,9 @@
 //! Streams of older clients: taken up again after they broke, and what goes out on which.
 
 use crate::support::older::{Event, Session, Stream, call, filled_in, request};
-use crate::support::{Guard, Instance, Login, Signals, echo, greet, names, signals, start, within};
+use crate::support::{
+    Clock, Guard, Instance, Login, Signals, echo, greet, names, signals, start, within,
+};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{Changes, Resource, Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_store::MemoryStore;
@@ -521,4 +523,51 @@ async fn a_session_without_an_end_listens() {
     instance.server.change(more).expect("a change");
     let told = news.next().await;
     assert_eq!(told["method"], "notifications/tools/list_changed");
+}
+
+/// Asks when it is let through.
+async fn asks_late(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    signals.say("waits");
+    signals.pass().await;
+    let login: Login = cx.elicit("login", "Who are you?").await?;
+    Ok(login.name)
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_an_answer_ends_with_its_session() {
+    let (builder, signals, mut heard) = builder();
+    let clock = Clock::new();
+    let limits = ServerLimits {
+        session_time: Duration::from_secs(600),
+        ..ServerLimits::default()
+    };
+    let builder = builder.tool(Tool::new("asks_late", asks_late));
+    let instance = start(builder.source(clock.clone()).limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut asks = session.stream(&call(5, "asks_late", json!({}))).await;
+    assert_eq!(within("the call", heard.recv()).await, Some("waits"));
+    let mut counts = session.stream(&call(6, "count", json!({}))).await;
+    assert_eq!(within("the count", heard.recv()).await, Some("counted"));
+    clock.forward(599);
+    signals.open();
+    let asked = asks.next().await;
+    assert_eq!(asked["method"], "elicitation/create");
+    clock.forward(1);
+    let answer = filled_in(&asked, "Ann");
+    session.post(&answer).await.error(404, -32600);
+    let rest = asks.rest().await;
+    let [withdrawn, reply] = &rest[..] else {
+        panic!("that it is withdrawn, and a reply, and not {rest:?}");
+    };
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+    assert_eq!(reply["id"], 5);
+    assert_eq!(reply["error"]["code"], -32603);
+    let why = reply["error"]["message"].as_str().expect("a message");
+    names(why, &["session is over", "done", "initialize"]);
+    // What waits for nobody goes on to its end.
+    signals.open();
+    let counted = counts.rest().await;
+    let reply = counted.last().expect("the reply");
+    assert_eq!(reply["result"]["content"][0]["text"], "four");
 }
