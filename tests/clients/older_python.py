@@ -3,6 +3,10 @@
 
     older_python.py URL
     older_python.py --stdio COMMAND [ARGUMENT...]
+    older_python.py --listen RESOURCE URL
+
+With --listen it subscribes to a resource instead, says so by calling the tool `subscribed`, and
+waits to be told that the resource changed.
 
 What the server asks comes while a call goes on, and the SDK answers it by callbacks. It prints one
 line `ok NAME` for each check that held, and ends with status 1 and the reason at the first one
@@ -118,9 +122,33 @@ async def play(session: ClientSession, user: User) -> None:
     print("ok get_weather declined")
 
 
+async def listen(uri: str, url: str) -> None:
+    changed = anyio.Event()
+
+    async def hear(message) -> None:
+        if isinstance(message, Exception):
+            raise message
+        said = getattr(message, "root", None)
+        if isinstance(said, types.ResourceUpdatedNotification) and str(said.params.uri) == uri:
+            changed.set()
+
+    async with connect([url]) as (read, write):
+        async with ClientSession(read, write, message_handler=hear) as session:
+            await session.initialize()
+            await session.subscribe_resource(uri)
+            await call(session, "subscribed", {})
+            await changed.wait()
+            print("ok resources/updated")
+            await session.send_ping()
+            print("ok ping")
+
+
 async def main() -> None:
     user = User()
     with anyio.fail_after(SECONDS_FOR_ALL):
+        if sys.argv[1] == "--listen":
+            await listen(sys.argv[2], sys.argv[3])
+            return
         async with connect(sys.argv[1:]) as (read, write):
             callbacks = {
                 "elicitation_callback": user.elicit,

@@ -13,12 +13,14 @@
 //! | `request` | a message of a session read, and answered or begun |
 //! | `talk` | what goes out in response to one request |
 //! | `desk` | the calls that are live here, and where their answers go |
+//! | `event` | the ids of events, and what they say of their streams |
 //! | `stream` | a stream of events that can be taken up again |
 //! | `listening` | what a session is told outside of its calls |
 
 mod ask;
 mod carried;
 mod desk;
+mod event;
 mod listening;
 mod notes;
 mod presence;
@@ -28,11 +30,12 @@ mod stream;
 mod talk;
 
 pub(crate) use desk::{Desk, RequestId};
+pub(crate) use event::{EventId, Purpose};
 pub(crate) use listening::Listening;
 pub(crate) use notes::{Known, Notes};
 pub(crate) use request::{Cancelled, Received, no_room, opens_session, store_failed};
 pub(crate) use session::Session;
-pub(crate) use stream::{EventId, Lost, Reader, Stream, Streams};
+pub(crate) use stream::{Lost, Reader, Stream, Streams};
 pub(crate) use talk::{Sent, Talk};
 
 use crate::limits::ServerLimits;

@@ -2,11 +2,20 @@
 //!
 //! `scripts/tools` installs them. Where it cannot, these tests fail: clients that did not run have shown nothing.
 
-use crate::support::{Balancer, Files, Serve, run_tool};
+use crate::support::{Balancer, Files, Serve, in_time, run_tool};
+use refrain::{
+    AllowedHosts, Cx, KeyRing, Resource, Result, Server, State, SystemSource, Tool, serve,
+};
+use refrain_store::SqliteStore;
 use refrain_store::cluster::Cluster;
 use std::ffi::OsStr;
+use std::future::pending;
 use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 /// What each client checks, in its order.
 const CHECKS: &str = "ok initialize
@@ -70,6 +79,79 @@ async fn over_stdio(client: [&str; 2]) {
     check(client, &[&command[..], &flags].concat()).await;
 }
 
+const NOTE: &str = "notes://today";
+
+async fn note(_: Cx) -> Result<String> {
+    Ok("a note".into())
+}
+
+/// The client has subscribed.
+async fn subscribed(_: Cx, said: State<Arc<Notify>>) -> Result<&'static str> {
+    said.notify_one();
+    Ok("good")
+}
+
+/// Waits until somebody listens.
+async fn somebody_listens(server: &Server) {
+    let listens = async {
+        while server.subscriptions() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    in_time("somebody listens", listens).await;
+}
+
+/// The server is stopped while the client listens, and another is in its place, with the same keys and the same store.
+async fn over_a_restart(client: [&str; 2]) {
+    let files = Files::new();
+    let keys = KeyRing::generate(&SystemSource::new());
+    let said = Arc::new(Notify::new());
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    socket.set_nonblocking(true).expect("a socket");
+    let url = format!(
+        "http://{}/mcp",
+        socket.local_addr().expect("a bound socket")
+    );
+    let server = async || {
+        let store = SqliteStore::open(files.path("notes.db")).await;
+        let server = Server::builder("refrain", "1")
+            .keys(keys.clone())
+            .sessions(Arc::new(store.expect("a store")))
+            .state(said.clone())
+            .tool(Tool::new("subscribed", subscribed))
+            .resource(Resource::new(NOTE, "today", note));
+        server.build().expect("a usable server")
+    };
+    // Of the same socket each time, so that nobody is refused a connection while there is no server.
+    let serving = async |server: &Server, until: &mut (dyn Future<Output = ()> + Unpin)| {
+        let socket = socket.try_clone().expect("the same socket");
+        let listener = TcpListener::from_std(socket).expect("a listener");
+        let served = serve(listener, server.clone(), AllowedHosts::local(), until).await;
+        served.expect("it is served");
+    };
+    let restart = async {
+        let before = server().await;
+        let until = async {
+            said.notified().await;
+            somebody_listens(&before).await;
+        };
+        serving(&before, &mut pin!(until)).await;
+        let after = server().await;
+        let until = async {
+            somebody_listens(&after).await;
+            after.resource_updated(NOTE);
+            pending().await
+        };
+        serving(&after, &mut pin!(until)).await;
+    };
+    let args: [&OsStr; 3] = ["--listen".as_ref(), NOTE.as_ref(), url.as_ref()];
+    let told = tokio::select! {
+        told = run_tool(CLIENT_TIME, &client, &args) => told,
+        () = restart => unreachable!("it is served for as long as the client needs"),
+    };
+    assert_eq!(told, "ok resources/updated\nok ping\n");
+}
+
 const TOO_LONG: Duration = Duration::from_secs(1800);
 
 macro_rules! tests {
@@ -86,6 +168,7 @@ tests! {
     python_over_http: over_http with PYTHON,
     python_over_two_instances: over_two_instances with PYTHON,
     python_over_stdio: over_stdio with PYTHON,
+    python_over_a_restart: over_a_restart with PYTHON,
     npm_over_http: over_http with NPM,
     npm_over_two_instances: over_two_instances with NPM,
     npm_over_stdio: over_stdio with NPM,

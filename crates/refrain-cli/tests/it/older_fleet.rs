@@ -1,5 +1,5 @@
 //! The answer of an older client at another instance than the one that asked: that finds it by the store they share, or the
-//! client is told that it does not.
+//! client is told that it does not. Whoever comes back there for a call that was lost is told so, too.
 
 use crate::support::http::send;
 use crate::support::{Files, Instance, Serve, in_time, sqlite};
@@ -38,6 +38,8 @@ struct Asked {
     /// The stream that it was asked on.
     stream: Incoming,
     read: String,
+    /// The id of the last event.
+    last: String,
     id: String,
 }
 
@@ -61,6 +63,7 @@ impl Asked {
             session,
             stream,
             read: String::new(),
+            last: String::new(),
             id: String::new(),
         };
         let message = asked.next().await.expect("an ask");
@@ -74,8 +77,11 @@ impl Asked {
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.read.split_once("\n\n") {
-                let data = event.lines().find_map(|line| line.strip_prefix("data: "));
-                let message = data.and_then(|data| serde_json::from_str(data).ok());
+                let line = |name| event.lines().find_map(|line| line.strip_prefix(name));
+                let message = line("data: ").and_then(|data| serde_json::from_str(data).ok());
+                if let Some(last) = line("id: ") {
+                    self.last = last.to_owned();
+                }
                 self.read = rest.to_owned();
                 if message.is_some() {
                     return message;
@@ -86,6 +92,24 @@ impl Asked {
             let frame = frame.ok()?.into_data().unwrap_or_default();
             self.read.push_str(&String::from_utf8_lossy(&frame));
         }
+    }
+
+    /// Comes back for the rest of the stream, to this instance. Gives the status; if it is the right one, the rest is the
+    /// stream from now on.
+    async fn come_back_to(&mut self, instance: &Instance) -> u16 {
+        let request = Request::get("/mcp")
+            .header("host", instance.address.to_string())
+            .header("accept", "text/event-stream")
+            .header("mcp-session-id", &self.session)
+            .header("last-event-id", &self.last)
+            .body(Full::default());
+        let sent = send(instance.address, request.expect("a valid request"));
+        let response = in_time("a response", sent).await.expect("a response");
+        let status = response.status().as_u16();
+        if status == 200 {
+            self.stream = response.into_body();
+        }
+        status
     }
 
     /// Answers at this instance. Gives the status, and what is said to it.
@@ -189,7 +213,15 @@ async fn of_an_instance_that_was_killed_the_note_is_left_until_its_time_is_over(
     // As if its time were over.
     let opened = SqliteStore::open(&file).await.expect("the same store");
     let place = format!("here-{}", asked.instance());
+    assert_eq!(asked.come_back_to(&b).await, 503);
     opened.take_note(&place, "here").await.expect("a store");
     asked.is_refused_at(&b).await;
     b.log.wait_for(REFUSED, 1).await;
+    // Whoever comes back for the call learns that it is lost.
+    assert_eq!(asked.come_back_to(&b).await, 200);
+    let told = asked.next().await.expect("a reply");
+    assert_eq!(told["id"], 1, "{told}");
+    let why = told["error"]["message"].as_str().expect("a message");
+    assert!(why.contains("lost with the instance"), "{why}");
+    assert_eq!(asked.next().await, None, "that is all");
 }

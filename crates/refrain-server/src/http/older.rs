@@ -8,6 +8,8 @@
 //! | GET | what belongs to no call, or with `Last-Event-ID` the rest of a stream |
 //! | DELETE | the session ends everywhere, where a store is shared; else 405 |
 
+mod resume;
+
 use super::body::ReplayedStream;
 use super::pulse::Busy;
 use super::{Body, HttpService, JSON, accepted, events};
@@ -15,7 +17,7 @@ use crate::auth::Caller;
 use crate::listen::NoPlace;
 use crate::metrics::{Other, Refusal};
 use crate::older::{
-    EventId, Known, Listening, Lost, Reader, Received, Sent, Session, Stream, Talk, no_room,
+    Known, Listening, Purpose, Reader, Received, Sent, Session, Stream, Talk, no_room,
     opens_session, store_failed,
 };
 use crate::record;
@@ -210,6 +212,7 @@ impl HttpService {
             return json(reply.map_or_else(Bytes::new, |(_, reply)| reply.into()));
         }
         let session = talk.session().clone();
+        let purpose = talk.purpose();
         let stream = self.begin_stream(&session);
         let reader = stream.read();
         tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
@@ -218,7 +221,13 @@ impl HttpService {
                 self.server.0.older.streams.forget(&stream);
                 json(reply)
             }
-            _ => self.stream_older(reader, session.revision, busy),
+            _ => {
+                // Only of an instance that others would find they know when it has ended.
+                if self.server.be_here().await {
+                    self.server.seal_stream(&stream, &purpose);
+                }
+                self.stream_older(reader, session.revision, busy)
+            }
         }
     }
 
@@ -321,7 +330,10 @@ impl HttpService {
             return self.end_session(&session).await;
         }
         match parts.headers.get(LAST_EVENT) {
-            Some(last) => self.resume(&session, last, busy),
+            Some(last) => {
+                let session = (session, known);
+                self.resume(session, last, caller, busy).await
+            }
             None => self.listen_older(&session, &known, caller, busy),
         }
     }
@@ -348,29 +360,6 @@ impl HttpService {
         }
     }
 
-    /// The rest of a stream that broke.
-    fn resume(&self, session: &Session, last: &HeaderValue, busy: Busy) -> Response<Body> {
-        let after = last.to_str().ok().and_then(EventId::parse);
-        let streams = &self.server.0.older.streams;
-        let resumed = after.map(|after| streams.resume(session, &after));
-        let why = match resumed {
-            Some(Ok(reader)) => return self.stream_older(reader, session.revision, busy),
-            Some(Err(Lost::Elsewhere)) => {
-                let why = "another instance has the stream of this event, or had it before it was restarted; try again, and \
-                           call again if that does not help";
-                self.server.0.metrics.request_refused(Refusal::Busy);
-                return self.busy(None, &RpcError::internal(why));
-            }
-            Some(Err(Lost::Gone)) => {
-                "the stream of this event is no longer kept; what came after it is lost"
-            }
-            None => "the Last-Event-ID header is not one that this server gave out",
-        };
-        let error = RpcError::invalid_request(why);
-        let status = StatusCode::BAD_REQUEST;
-        self.refuse(Refusal::InvalidRequest, status, None, &error)
-    }
-
     /// A stream of what belongs to no call.
     fn listen_older(
         &self,
@@ -387,6 +376,7 @@ impl HttpService {
             }
         };
         let stream = self.begin_stream(session);
+        self.server.seal_stream(&stream, &Purpose::Listening);
         self.server.0.older.streams.listen_on(&stream);
         let reader = stream.read();
         tokio::spawn(tell(self.server.clone(), listening, stream));
@@ -433,7 +423,7 @@ async fn drive_all(server: Server, talks: Vec<Talk>, stream: Arc<Stream>) {
         calls.spawn(drive(server.clone(), talk, stream.clone()));
     }
     while calls.join_next().await.is_some() {}
-    server.end_stream(&stream).await;
+    server.end_call_stream(&stream).await;
 }
 
 async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {

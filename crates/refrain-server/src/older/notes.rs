@@ -8,7 +8,8 @@
 //! | the calls of a session | `ended` | the same, for the instances that have them |
 //! | | `cancel/…` | a call that the client no longer wants, and since when |
 //! | an instance | `session/ask` | an answer to what it has asked, sealed |
-//! | its presence | `here` | it takes in such answers |
+//! | its presence | `here` | it takes in such answers, and keeps the streams of its calls |
+//! | | `was` | it did, and may have ended since |
 //!
 //! Where a store is shared, any instance reads those of a session with every request, so that none of them knows more than
 //! the others. Those of a process stay in its memory. They are few and small; what is for the instance that has a call is elsewhere, and read only there.

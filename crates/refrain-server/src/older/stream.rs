@@ -4,14 +4,14 @@
 //! back is told what it has missed; asks and replies that nobody has read yet are never thrown away while their stream
 //! goes on. Notes may be missing from what a client is told that comes back, asks and replies never are.
 
-use super::{Sent, Session};
+use super::{EventId, Sent, Session};
 use crate::server::Server;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -41,32 +41,6 @@ struct Open {
     listening: HashMap<Arc<str>, u64>,
 }
 
-/// Names an event: the instance that has the stream, the stream, and the event's place in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EventId {
-    instance: String,
-    stream: u64,
-    place: u64,
-}
-
-impl EventId {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('-');
-        let id = Self {
-            instance: parts.next()?.to_owned(),
-            stream: parts.next()?.parse().ok()?,
-            place: parts.next()?.parse().ok()?,
-        };
-        parts.next().is_none().then_some(id)
-    }
-}
-
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.instance, self.stream, self.place)
-    }
-}
-
 /// Why a stream cannot be taken up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
@@ -94,6 +68,7 @@ impl Streams {
             instance: self.instance.clone(),
             number,
             session: session.key.clone(),
+            seal: OnceLock::new(),
             room,
             kept: self.kept.clone(),
             state: Mutex::default(),
@@ -123,6 +98,15 @@ impl Streams {
             before.finish();
             self.forget(&before);
         }
+    }
+
+    /// Does somebody read the stream on which this session is told what belongs to no call?
+    pub(crate) fn is_heard(&self, session: &Session) -> bool {
+        let open = self.lock();
+        let number = open.listening.get(&session.key);
+        let stream = number.and_then(|number| open.streams.get(number).cloned());
+        drop(open);
+        stream.is_some_and(|stream| stream.lock().attached)
     }
 
     /// Nothing more comes to a stream.
@@ -195,9 +179,11 @@ impl Server {
 
 /// A stream of events.
 pub(crate) struct Stream {
-    instance: String,
-    number: u64,
-    session: Arc<str>,
+    pub(super) instance: String,
+    pub(super) number: u64,
+    pub(super) session: Arc<str>,
+    /// What the ids of its events say it is for.
+    seal: OnceLock<Arc<str>>,
     /// Bytes that are kept of it.
     room: usize,
     /// Bytes that are kept of all streams that are not forgotten.
@@ -215,6 +201,8 @@ struct State {
     last: u64,
     /// The place of the last event that was thrown away, notes aside.
     lost: u64,
+    /// The place of the reply, if there is one.
+    replied: Option<u64>,
     /// The place of the last event that the present reader took, or had before it came back.
     taken: u64,
     over: bool,
@@ -257,6 +245,15 @@ impl State {
 }
 
 impl Stream {
+    /// What the ids of its events say from now on.
+    pub(super) fn sealed(&self, seal: String) {
+        self.seal.get_or_init(|| seal.into());
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.seal.get().is_some()
+    }
+
     /// Adds a message.
     fn push(&self, sent: Sent, message: Vec<u8>) {
         let mut state = self.lock();
@@ -267,6 +264,9 @@ impl Stream {
         state.last += 1;
         state.bytes += message.len();
         let place = state.last;
+        if sent == Sent::Reply {
+            state.replied = Some(place);
+        }
         let message = message.into();
         state.events.push_back(Event {
             place,
@@ -403,10 +403,14 @@ impl fmt::Debug for Reader {
 impl Reader {
     /// The id of the event that was read last; before the first, one from which the whole stream follows.
     pub(crate) fn id(&self) -> EventId {
+        let stream = &self.stream;
+        let replied = stream.lock().replied;
+        let seal = stream.seal.get().cloned();
         EventId {
-            instance: self.stream.instance.clone(),
-            stream: self.stream.number,
+            instance: stream.instance.clone(),
+            stream: stream.number,
             place: self.place,
+            seal: seal.filter(|_| replied.is_none_or(|replied| self.place < replied)),
         }
     }
 

@@ -1,18 +1,20 @@
 //! What goes out in response to one request of an older client.
 
-use super::{RequestId, Session};
+use super::{Purpose, RequestId, Session};
 use crate::complete::Later;
 use crate::live::LiveAnswer;
 use crate::outgoing::write_note;
 use crate::record;
 use crate::round::{Round, RoundEvent};
 use crate::server::Server;
-use refrain_wire::{Ask, Id, Reply, write_ask, write_cancelled, write_older_reply};
+use refrain_wire::{Ask, Id, Reply, RpcError, write_ask, write_cancelled, write_older_reply};
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
+use tokio::time::Sleep;
 
 /// What a message is, that goes out in response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(crate) struct Talk {
     /// The ids of the open asks, by key.
     open: BTreeMap<String, String>,
     answers: Option<mpsc::Sender<LiveAnswer>>,
+    /// Until the session is over, and answers are no longer taken. There is none before something is asked.
+    session_ends: Option<Pin<Box<Sleep>>>,
 }
 
 enum Work {
@@ -57,6 +61,7 @@ impl Talk {
             work: Work::Over,
             open: BTreeMap::new(),
             answers: None,
+            session_ends: None,
         }
     }
 
@@ -116,6 +121,11 @@ impl Talk {
         RequestId::read(self.id.get())
     }
 
+    /// What a stream is for that has only this on it.
+    pub(crate) fn purpose(&self) -> Purpose {
+        Purpose::Call(self.id.get().to_owned())
+    }
+
     /// The next message to send. `None` after the reply.
     pub(crate) async fn next(&mut self) -> Option<(Sent, Vec<u8>)> {
         poll_fn(|cx| self.poll_next(cx)).await
@@ -134,30 +144,55 @@ impl Talk {
                     let reply = reply.unwrap_or_else(|none| Reply::Error(none.into()));
                     self.reply(&reply);
                 }
-                Work::Round(round) => match ready!(round.poll(cx)) {
-                    RoundEvent::Notes(notes) => {
-                        let token = round.progress_token();
-                        for note in &notes {
-                            let mut out = Vec::with_capacity(256);
-                            write_note(&mut out, token, note);
-                            if !out.is_empty() {
-                                self.ready.push_back((Sent::Note, out));
-                            }
-                        }
+                Work::Round(round) => match round.poll(cx) {
+                    Poll::Pending if self.waits_in_vain(cx) => {
+                        self.reply(&Reply::Error(session_over()));
                     }
-                    RoundEvent::Asks { asks, withdrawn } => {
-                        for key in withdrawn {
-                            self.withdraw(&key);
-                        }
-                        for (key, ask) in asks {
-                            self.ask(key, &ask);
-                        }
-                    }
-                    RoundEvent::Reply(reply) => self.reply(&reply),
-                    RoundEvent::Crashed => self.work = Work::Over,
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(event) => self.take(event),
                 },
             }
         }
+    }
+
+    /// Takes what a call reports.
+    fn take(&mut self, event: RoundEvent) {
+        match event {
+            RoundEvent::Notes(notes) => {
+                let Work::Round(round) = &self.work else {
+                    return;
+                };
+                let token = round.progress_token();
+                for note in &notes {
+                    let mut out = Vec::with_capacity(256);
+                    write_note(&mut out, token, note);
+                    if !out.is_empty() {
+                        self.ready.push_back((Sent::Note, out));
+                    }
+                }
+            }
+            RoundEvent::Asks { asks, withdrawn } => {
+                for key in withdrawn {
+                    self.withdraw(&key);
+                }
+                for (key, ask) in asks {
+                    self.ask(key, &ask);
+                }
+            }
+            RoundEvent::Reply(reply) => self.reply(&reply),
+            RoundEvent::Crashed => self.work = Work::Over,
+        }
+    }
+
+    /// Is an answer waited for that would be refused, because the session is over?
+    fn waits_in_vain(&mut self, cx: &mut Context<'_>) -> bool {
+        let ends = self.session_ends.as_mut();
+        if !ends.is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
+            return false;
+        }
+        let desk = &self.server.0.older.desk;
+        let is_open = |ask: &String| desk.is_open(&self.session.key, ask);
+        self.open.values().any(is_open)
     }
 
     fn ask(&mut self, key: String, ask: &Ask) {
@@ -166,6 +201,9 @@ impl Talk {
         let Some(answers) = self.answers.clone() else {
             return;
         };
+        let left = self.session.left(&self.server);
+        let ends = || Box::pin(tokio::time::sleep(left));
+        self.session_ends.get_or_insert_with(ends);
         let id = self.server.new_ask(&self.session);
         let desk = &self.server.0.older.desk;
         desk.ask(&self.session, id.clone(), (&key, ask.kind()), &answers);
@@ -200,6 +238,14 @@ impl Talk {
         self.ready.push_back((Sent::Reply, out));
         self.work = Work::Over;
     }
+}
+
+/// What a call is told that waits for an answer when its session is over.
+fn session_over() -> RpcError {
+    RpcError::internal(
+        "the call was given up: the time of the session is over, and no answer is taken any more; what it did so far is done; \
+         open another session with initialize, and call again",
+    )
 }
 
 impl Drop for Talk {

@@ -4,7 +4,9 @@ use crate::support::older::{Session, Stream, call, filled_in, request};
 use crate::support::{Instance, MetricsPort, Request, Response, greet, names, start, within};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{Server, Tool};
-use refrain_store::{MemoryStore, NewNote, SessionStore, SqliteStore, StoreError, StoreFuture};
+use refrain_store::{
+    MemoryStore, NewNote, Room, SessionStore, SqliteStore, StoreError, StoreFuture,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -215,6 +217,93 @@ async fn an_answer_is_refused_at_once_when_its_instance_was_stopped() {
     assert!(told.iter().any(|m| m["error"].is_object()), "{told:?}");
     let refused = session.at(&other).post(&filled_in(&asked, "Ann")).await;
     assert_not_here(&refused);
+}
+
+/// A client comes back to this stream, and is sent on.
+async fn is_sent_on(session: &Session, last: &str) {
+    let session = session.clone().header("Last-Event-ID", last);
+    let refused = session.refused("GET").await;
+    names(
+        &refused.error(503, -32603),
+        &["another instance", "try again"],
+    );
+}
+
+#[tokio::test]
+async fn whoever_comes_back_for_a_call_that_was_lost_with_its_instance_is_told_so() {
+    let (keys, store) = (keys(), Arc::new(MemoryStore::new()));
+    let one = instance(&keys, store.clone()).await;
+    let other = instance(&keys, store).await;
+    let stranger = instance(&keys, Arc::new(MemoryStore::new())).await;
+    let alone = start(Server::builder("older", "1").keys(keys)).await;
+    let session = Session::open(&one).await;
+    let begin = async |id: Value| {
+        let mut message = call(0, "greet", json!({}));
+        message["id"] = id;
+        let mut stream = session.stream(&message).await;
+        stream.event().await.expect("where the stream begins").id
+    };
+    let ids = [json!(7), json!("a \"b\" ‖")];
+    let lost = [begin(ids[0].clone()).await, begin(ids[1].clone()).await];
+    let long = begin(json!("x".repeat(100))).await;
+    let (mut stream, asked) = ask(&session).await;
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    let done = within("the reply", stream.event()).await;
+    let done = done.expect("the reply");
+    assert!(
+        done.message
+            .is_some_and(|reply| reply["result"].is_object())
+    );
+
+    let there = session.at(&other);
+    for last in &lost {
+        is_sent_on(&there, last).await;
+    }
+    one.stopped_now().await;
+    for (id, last) in ids.iter().zip(&lost) {
+        // As often as it comes.
+        for _ in 0..2 {
+            let told = there.resume(last).await.rest().await;
+            let [told] = &told[..] else {
+                panic!("one message, and not {told:?}");
+            };
+            assert_eq!(told["id"], *id);
+            assert_eq!(told["error"]["code"], -32603);
+            let why = told["error"]["message"].as_str().expect("a message");
+            names(why, &["lost with the instance", "done", "call again"]);
+        }
+        // One with another store, or without one, does not know.
+        is_sent_on(&session.at(&stranger), last).await;
+        is_sent_on(&session.at(&alone), last).await;
+        // Nobody is told of what another has called.
+        is_sent_on(&Session::open(&other).await, last).await;
+    }
+    is_sent_on(&there, &long).await;
+    is_sent_on(&there, &done.id).await;
+}
+
+#[tokio::test]
+async fn a_call_of_an_instance_that_could_not_be_noted_is_not_said_to_be_lost() {
+    let (keys, store) = (keys(), Arc::new(Slow::default()));
+    let one = instance(&keys, store.clone()).await;
+    let other = instance(&keys, store.clone()).await;
+    store.fails.store(true, Ordering::SeqCst);
+    let session = Session::open(&one).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let begins = stream.event().await.expect("where the stream begins").id;
+    // As if it had been there before.
+    let was = NewNote {
+        place: &format!("here-{}", begins.split('-').next().expect("an instance")),
+        name: "was",
+        value: Vec::new(),
+        keep: Duration::from_secs(3600),
+        room: Room::ANY,
+    };
+    assert_eq!(store.store.note(was).await, Ok(true));
+    is_sent_on(&session.at(&other), &begins).await;
+    let asked = stream.next().await;
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    greets(&mut stream).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Streams of older clients: taken up again after they broke, and what goes out on which.
 
-use crate::support::older::{Session, call, filled_in, request};
-use crate::support::{Guard, Instance, Login, Signals, echo, greet, names, signals, start, within};
+use crate::support::older::{Event, Session, Stream, call, filled_in, request};
+use crate::support::{
+    Clock, Guard, Instance, Login, Signals, echo, greet, names, signals, start, within,
+};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{Changes, Resource, Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_store::MemoryStore;
@@ -286,6 +288,106 @@ async fn news_that_were_missed_are_told_on_the_next_stream() {
     assert_eq!(told["method"], "notifications/tools/list_changed");
 }
 
+/// Something changes there, and is told on this stream.
+async fn is_told(instance: &Instance, news: &mut Stream) -> Event {
+    let more = Changes::new().tool(Tool::new("echo", echo));
+    instance.server.change(more).expect("a change");
+    loop {
+        let event = within("a change", news.event()).await;
+        let event = event.expect("another event");
+        if let Some(told) = &event.message {
+            assert_eq!(told["method"], "notifications/tools/list_changed");
+            return event;
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_listened_listens_anew_at_another_instance_and_after_a_restart() {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let instance = || start(builder().0.keys(keys.clone()));
+    for revision in ["2025-11-25", "2025-06-18"] {
+        let (one, other) = (instance().await, instance().await);
+        let session = Session::open_with(&one, revision, &json!({}), &[]).await;
+        let mut news = session.get().await;
+        let last = match revision {
+            // It has said nothing yet.
+            "2025-11-25" => news.event().await.expect("where the stream begins"),
+            _ => is_told(&one, &mut news).await,
+        };
+        let mut there = session.at(&other).resume(&last.id).await;
+        is_told(&other, &mut there).await;
+        one.stopped_now().await;
+        let restarted = instance().await;
+        let mut there = session.at(&restarted).resume(&last.id).await;
+        is_told(&restarted, &mut there).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_listened_listens_anew_when_the_stream_is_no_longer_kept() {
+    let limits = ServerLimits {
+        resume_time: Duration::from_millis(1),
+        ..ServerLimits::default()
+    };
+    let instance = start(builder().0.limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut news = session.get().await;
+    let begins = news.event().await.expect("where the stream begins");
+    drop(news);
+    let anew = async {
+        loop {
+            let mut again = session.resume(&begins.id).await;
+            let first = again.event().await.expect("where the stream begins");
+            if first.id != begins.id {
+                return again;
+            }
+            drop(again);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let mut again = within("the stream to be forgotten", anew).await;
+    is_told(&instance, &mut again).await;
+}
+
+/// That a stream was one to listen on is believed only where it was said to this session.
+#[tokio::test]
+async fn nobody_listens_by_an_id_of_something_else() {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let one = start(builder().0.keys(keys.clone())).await;
+    let other = start(builder().0.keys(keys)).await;
+    let session = Session::open(&one).await;
+    let mut news = session.get().await;
+    let listened = news.event().await.expect("where the stream begins").id;
+    let mut stream = session.stream(&call(5, "greet", json!({}))).await;
+    let called = stream.event().await.expect("where the stream begins").id;
+    let (instance, rest) = listened.split_once('-').expect("an instance");
+    let (number, rest) = rest.split_once('-').expect("the number of a stream");
+    let seal = rest.split_once('-').expect("a seal").1;
+    let number: u64 = number.parse().expect("a number");
+    let forged = [
+        called,
+        format!("{instance}-{number}-0"),
+        format!("{instance}-{number}-0-"),
+        format!("{instance}-{number}-0-{}", &seal[1..]),
+        format!("{instance}-{}-0-{seal}", number + 9),
+        format!("0123456789abcdef-{number}-0-{seal}"),
+    ];
+    for forged in forged {
+        let there = session.at(&other).header("Last-Event-ID", &forged);
+        let refused = there.refused("GET").await;
+        names(&refused.error(503, -32603), &["another instance"]);
+    }
+    let never = format!("{instance}-{}-0-{seal}", number + 9);
+    let never = session.clone().header("Last-Event-ID", &never);
+    never.refused("GET").await.error(400, -32600);
+    for (instance, status, code) in [(&one, 400, -32600), (&other, 503, -32603)] {
+        let stranger = Session::open(instance).await;
+        let stranger = stranger.header("Last-Event-ID", &listened);
+        stranger.refused("GET").await.error(status, code);
+    }
+}
+
 #[tokio::test]
 async fn a_stream_is_taken_up_again_where_it_is() {
     let keys = KeyRing::generate(&SystemSource::new());
@@ -421,4 +523,51 @@ async fn a_session_without_an_end_listens() {
     instance.server.change(more).expect("a change");
     let told = news.next().await;
     assert_eq!(told["method"], "notifications/tools/list_changed");
+}
+
+/// Asks when it is let through.
+async fn asks_late(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    signals.say("waits");
+    signals.pass().await;
+    let login: Login = cx.elicit("login", "Who are you?").await?;
+    Ok(login.name)
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_an_answer_ends_with_its_session() {
+    let (builder, signals, mut heard) = builder();
+    let clock = Clock::new();
+    let limits = ServerLimits {
+        session_time: Duration::from_secs(600),
+        ..ServerLimits::default()
+    };
+    let builder = builder.tool(Tool::new("asks_late", asks_late));
+    let instance = start(builder.source(clock.clone()).limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut asks = session.stream(&call(5, "asks_late", json!({}))).await;
+    assert_eq!(within("the call", heard.recv()).await, Some("waits"));
+    let mut counts = session.stream(&call(6, "count", json!({}))).await;
+    assert_eq!(within("the count", heard.recv()).await, Some("counted"));
+    clock.forward(599);
+    signals.open();
+    let asked = asks.next().await;
+    assert_eq!(asked["method"], "elicitation/create");
+    clock.forward(1);
+    let answer = filled_in(&asked, "Ann");
+    session.post(&answer).await.error(404, -32600);
+    let rest = asks.rest().await;
+    let [withdrawn, reply] = &rest[..] else {
+        panic!("that it is withdrawn, and a reply, and not {rest:?}");
+    };
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+    assert_eq!(reply["id"], 5);
+    assert_eq!(reply["error"]["code"], -32603);
+    let why = reply["error"]["message"].as_str().expect("a message");
+    names(why, &["session is over", "done", "initialize"]);
+    // What waits for nobody goes on to its end.
+    signals.open();
+    let counted = counts.rest().await;
+    let reply = counted.last().expect("the reply");
+    assert_eq!(reply["result"]["content"][0]["text"], "four");
 }

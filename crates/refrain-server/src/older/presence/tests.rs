@@ -1,7 +1,8 @@
 //! An instance that is there, or not, by a clock that the tests put forward.
 
 use super::*;
-use crate::older::{RequestId, Session};
+use crate::limits::ServerLimits;
+use crate::older::{Purpose, RequestId, Session};
 use refrain_core::{Principal, Source, SystemSource};
 use refrain_store::{MemoryStore, SessionStore, StoreFuture};
 use refrain_wire::decode_initialize;
@@ -11,6 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
+
+/// How long streams are kept: for longer than a note.
+const RESUMES: Duration = Duration::from_secs(3600);
 
 /// The clock of the runtime, which the tests put forward.
 struct Clock(Instant);
@@ -91,7 +95,12 @@ impl SessionStore for Frail {
 }
 
 fn server(store: &Arc<Frail>) -> (Server, Session) {
-    let builder = Server::builder("older", "1").sessions(store.clone());
+    let limits = ServerLimits {
+        resume_time: RESUMES,
+        ..ServerLimits::default()
+    };
+    let builder = Server::builder("older", "1").limits(limits);
+    let builder = builder.sessions(store.clone());
     let server = builder.build().expect("a usable server");
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
     let params = to_raw_value(&params).expect("JSON");
@@ -145,7 +154,7 @@ async fn asks_that_follow_one_another_need_no_note_of_their_own() {
     for _ in 0..100 {
         one.be_here().await;
     }
-    assert_eq!(store.notes(), 1);
+    assert_eq!(store.notes(), 2, "that it is there, and that it was");
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,6 +233,91 @@ async fn a_call_that_ends_while_it_is_noted_spoils_nothing() {
     store.hangs.store(false, Ordering::SeqCst);
     one.be_here().await;
     assert!(found(&other, &one).await);
+}
+
+/// Has it ended, as far as the other one knows?
+async fn ended(other: &Server, one: &Server) -> bool {
+    let ended = other.has_ended(&one.0.older.instance).await;
+    ended.expect("a store")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_has_ended_that_was_there_and_is_not() {
+    let store = Frail::new();
+    let ((one, session), (other, _)) = (server(&store), server(&store));
+    let (stranger, _) = server(&Frail::new());
+    assert!(!ended(&other, &one).await, "it is not known");
+    // It is killed.
+    assert!(one.be_here().await);
+    tokio::time::sleep(KEPT - ANEW).await;
+    assert!(!ended(&other, &one).await);
+    tokio::time::sleep(ANEW).await;
+    assert!(ended(&other, &one).await);
+    assert!(!ended(&stranger, &one).await, "it has another store");
+    // It was only late.
+    let call = one.begin_call(&session, RequestId::read("1"));
+    assert!(one.be_here().await);
+    assert!(!ended(&other, &one).await);
+    // It is stopped.
+    drop(call);
+    one.close_live();
+    one.leave().await;
+    assert!(ended(&other, &one).await);
+    assert!(!one.be_here().await);
+    tokio::time::sleep(REMEMBERED).await;
+    assert!(!ended(&other, &one).await, "it is not known any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_could_not_note_that_it_is_there_knows_so() {
+    let store = Frail::new();
+    let (one, session) = server(&store);
+    let _call = one.begin_call(&session, RequestId::read("1"));
+    store.fails.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        assert!(!one.be_here().await);
+    }
+    store.fails.store(false, Ordering::SeqCst);
+    tokio::time::sleep(2 * AGAIN).await;
+    for _ in 0..2 {
+        assert!(one.be_here().await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_is_there_for_as_long_as_it_keeps_the_stream_of_a_call() {
+    let store = Frail::new();
+    let ((one, session), (other, _)) = (server(&store), server(&store));
+    let call = one.begin_call(&session, RequestId::read("1"));
+    let stream = one.0.older.streams.begin(&session, 100);
+    assert!(one.be_here().await);
+    one.seal_stream(&stream, &Purpose::Call("1".to_owned()));
+    drop(call);
+    let began = Instant::now();
+    let ending = {
+        let one = one.clone();
+        tokio::spawn(async move { one.end_call_stream(&stream).await })
+    };
+    while began.elapsed() < RESUMES {
+        assert!(!ended(&other, &one).await, "after {:?}", began.elapsed());
+        tokio::time::sleep(ANEW / 2).await;
+    }
+    ending.await.expect("no panic");
+    tokio::time::sleep(KEPT).await;
+    assert!(ended(&other, &one).await);
+}
+
+/// Nobody asks for it by such a stream.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_says_nothing_of_its_call_needs_no_note() {
+    let store = Frail::new();
+    let (one, session) = server(&store);
+    let stream = one.0.older.streams.begin(&session, 100);
+    let long = format!("{:?}", "x".repeat(100));
+    one.seal_stream(&stream, &Purpose::Call(long));
+    assert!(!stream.is_sealed());
+    one.end_call_stream(&stream).await;
+    assert_eq!(store.notes(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,7 @@ fn after(stream: &Stream, place: u64) -> EventId {
         instance: stream.instance.clone(),
         stream: stream.number,
         place,
+        seal: None,
     }
 }
 
