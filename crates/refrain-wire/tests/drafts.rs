@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use refrain_wire::{
-    CallKind, Draft, DraftExchange, DraftRequest, PROTOCOL_VERSION, TASK_RESULT, TASKS_EXTENSION,
-    decode_call, parse, read_call,
+    CallKind, Draft, DraftExchange, DraftRequest, PROTOCOL_VERSION, Revision, TASK_RESULT,
+    TASKS_EXTENSION, decode_call, parse, read_call,
 };
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -275,6 +275,22 @@ fn the_error_of_a_task_is_left_as_it_is() {
 }
 
 /// A request that lacks what only the draft calls so.
+#[test]
+fn every_client_is_greeted_in_the_revision_of_the_handshake() {
+    for asked in ["2025-11-25", "2025-06-18", "2025-03-26", "2019-01-01"] {
+        let params = json!({"protocolVersion": asked, "clientInfo": {},
+            "capabilities": {"elicitation": {"url": {}}, "sampling": {"tools": {}}}});
+        let params = to_raw_value(&params).unwrap();
+        for draft in Draft::ALL {
+            let read = draft.decode_initialize(Some(&params)).unwrap();
+            assert_eq!(read.revision, Revision::V2025_11_25, "{asked}");
+            // What it declares counts as it does there.
+            let can = read.capabilities;
+            assert!(can.url && can.sampling_tools && !can.form, "{asked}");
+        }
+    }
+}
+
 #[test]
 fn what_is_missing_is_named_as_the_draft_has_it() {
     let empty = |method: &str| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {}});

@@ -58,6 +58,14 @@ fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, Rpc
 
 /// Reads the params of `initialize`.
 pub fn decode_initialize(raw: Option<&RawValue>) -> Result<Initialize, RpcError> {
+    decode_initialize_in(None, raw)
+}
+
+/// The same, where one revision is spoken whatever the client asks for, if there is one.
+pub(crate) fn decode_initialize_in(
+    only: Option<Revision>,
+    raw: Option<&RawValue>,
+) -> Result<Initialize, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params<'a> {
@@ -68,7 +76,8 @@ pub fn decode_initialize(raw: Option<&RawValue>) -> Result<Initialize, RpcError>
         _client_info: Object,
     }
     let read: Params<'_> = params(raw)?;
-    let revision = Revision::parse(&read.protocol_version.0).unwrap_or(Revision::LATEST);
+    let asked = Revision::parse(&read.protocol_version.0);
+    let revision = only.or(asked).unwrap_or(Revision::LATEST);
     Ok(Initialize {
         revision,
         capabilities: read.capabilities.0.known_to(revision),

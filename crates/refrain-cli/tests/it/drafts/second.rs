@@ -212,6 +212,24 @@ async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
 }
 
 #[tokio::test]
+async fn the_handshake_is_that_of_one_revision_whatever_is_asked_for() {
+    for draft in Draft::ALL {
+        for place in Place::ALL {
+            let mut speaker = Speaker::new(draft, place).await;
+            let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+                "protocolVersion": "2025-03-26", "capabilities": {"elicitation": {}, "sampling": {}},
+                "clientInfo": {"name": "test", "version": "1"}}});
+            let said = speaker.say(&hello).await;
+            assert_eq!(said["result"]["protocolVersion"], "2025-11-25", "{said}");
+            // It can show forms, though the revision that it asked for has none.
+            let said = speaker.say(&example(2, 4)).await;
+            assert_eq!(said.get("error"), None, "{said}");
+            assert!(said.to_string().contains("github_login"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_client_may_greet_and_ping_and_say_what_it_can_do() {
     for place in Place::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
