@@ -280,9 +280,13 @@ async fn lists_are_the_same_with_a_greeting_and_without() {
             let optional = draft
                 .has_tasks()
                 .then(|| json!({"taskSupport": "optional"}));
-            assert_eq!(support("echo"), optional);
-            // It is kept in memory.
-            assert_eq!(support("change_seat"), None);
+            for task in ["echo", "echo_task", "create_vm"] {
+                assert_eq!(support(task), optional, "{task}");
+            }
+            // One never becomes a task, the other is kept in memory.
+            for none in ["get_weather", "change_seat"] {
+                assert_eq!(support(none), None, "{none}");
+            }
         }
     }
 }
