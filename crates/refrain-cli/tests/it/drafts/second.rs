@@ -198,6 +198,8 @@ async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
     cancel["method"] = "tasks/cancel".into();
     let said = speaker.post(cancel).await;
     assert_eq!(said["result"]["status"], "cancelled", "{said}");
+    // What it said was about what it was doing.
+    assert_eq!(said["result"].get("statusMessage"), None, "{said}");
     let said = speaker.post(example(2, 24)).await;
     let message = said["error"]["message"].as_str();
     assert!(message.is_some_and(|it| it.contains("cancelled")), "{said}");
