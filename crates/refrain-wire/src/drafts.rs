@@ -180,7 +180,7 @@ impl DraftExchange {
         self.kind == Kind::TaskResult
     }
 
-    /// Whether the reply is to show the task that was called off.
+    /// Whether the reply is to show the task that was called off. One that was over before cannot be.
     pub fn shows_task(&self) -> bool {
         self.kind == Kind::TaskCancel
     }

@@ -409,6 +409,32 @@ fn the_first_draft_does_not_tell_when_a_task_was_changed() {
     assert_eq!(result_through(Draft::Second, &get, task.clone()), task);
 }
 
+/// Loss: the task of a tool that says so in its result has failed, as in 2025-11-25; the result is told all the same.
+#[test]
+fn a_task_whose_result_is_an_error_has_failed() {
+    let get = request("tasks/get", json!({"taskId": "t"}), true);
+    let became = request(TASK_RESULT, json!({"taskId": "t"}), true);
+    for (draft, failed, completed) in [
+        (Draft::First, "Failed", "Completed"),
+        (Draft::Second, "failed", "completed"),
+    ] {
+        for (is_error, status) in [(json!(true), failed), (json!(false), completed)] {
+            let result = json!({"content": [], "isError": is_error});
+            let task = json!({"resultType": "complete", "taskId": "t", "status": "completed",
+                "createdAt": "c", "lastUpdatedAt": "c", "result": result});
+            let (_, _, theirs) = there_and_back(draft, &get);
+            let reply = json!({"jsonrpc": "2.0", "id": 7, "result": task});
+            let written = theirs.write_reply(reply.to_string().as_bytes()).unwrap();
+            let written: Value = serde_json::from_slice(&written).unwrap();
+            assert_eq!(written["result"]["status"], status, "{written}");
+            assert_eq!(written["result"].get("result"), None);
+            let back = result_through(draft, &became, task);
+            assert_eq!(back["status"], "completed");
+            assert_eq!(back["result"], result);
+        }
+    }
+}
+
 /// Loss: the first draft's answers for a task have no place for what a client says of itself.
 #[test]
 fn answers_without_a_method_say_nothing_of_the_client() {

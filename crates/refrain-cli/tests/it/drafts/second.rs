@@ -214,6 +214,54 @@ async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
 }
 
 #[tokio::test]
+async fn a_task_that_is_over_cannot_be_called_off() {
+    for (draft, document) in [(Draft::First, 1), (Draft::Second, 2)] {
+        let mut speaker = Speaker::new(draft, Place::Http).await;
+        let (call, get, result) = match document {
+            1 => (7, 9, 16),
+            _ => (14, 16, 24),
+        };
+        let mut echo = example(document, call);
+        echo["params"]["arguments"] = json!({"text": "hey"});
+        let mut cancel = example(document, get);
+        cancel["method"] = "tasks/cancel".into();
+        speaker.say(&echo).await;
+        let said = speaker.post(example(document, result)).await;
+        assert_eq!(said["result"]["content"][0]["text"], "Echo: hey", "{said}");
+        let said = speaker.post(cancel.clone()).await;
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+        let why = said["error"]["message"].as_str();
+        assert!(why.is_some_and(|why| why.contains("completed")), "{said}");
+
+        speaker.say(&example(document, call)).await;
+        let said = speaker.post(cancel.clone()).await;
+        let status = said["result"]["status"].as_str().map(str::to_lowercase);
+        assert_eq!(status.as_deref(), Some("cancelled"), "{said}");
+        let said = speaker.post(cancel).await;
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_question_is_declined_has_failed_and_says_why() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        speaker.plays(2, 14, 15).await;
+        speaker.polls(2, 16, 17).await;
+        let mut answers = example(2, 20);
+        answers["params"]["inputResponses"]["echo_input"] = json!({"action": "decline"});
+        let said = speaker.post(answers).await;
+        assert_shown(2, 21, &said);
+        let said = speaker.post(example(2, 24)).await;
+        assert_eq!(said["result"]["isError"], true, "{said}");
+        let why = said["result"]["content"][0]["text"].clone();
+        let said = speaker.post(example(2, 22)).await;
+        assert_eq!(said["result"]["status"], "failed", "{said}");
+        assert_eq!(said["result"]["statusMessage"], why, "{said}");
+    }
+}
+
+#[tokio::test]
 async fn the_handshake_is_that_of_one_revision_whatever_is_asked_for() {
     for draft in Draft::ALL {
         for place in Place::ALL {
