@@ -21,8 +21,8 @@ pub(crate) struct Options {
     /// Speak the drafts as well, each at a path of its own: /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
     #[arg(long, conflicts_with = "stdio")]
     drafts: bool,
-    /// Speak a draft over standard input and output: draft-0, draft-1 or draft-2.
-    #[arg(long, value_name = "DRAFT", requires = "stdio", value_parser = dialect)]
+    /// Speak a draft over standard input and output: draft-0, draft-1 or draft-2. Goes with --stdio.
+    #[arg(long, value_name = "DRAFT", value_parser = dialect)]
     dialect: Option<Draft>,
     #[command(flatten)]
     common: Common,
@@ -43,6 +43,11 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+    if options.dialect.is_some() && !options.stdio {
+        let message = "--dialect is for standard input and output: add --stdio. Over HTTP each draft has a path of its own: \
+                       use --drafts instead";
+        return Err(message.into());
+    }
     let loaded = with_flags(options.common.load()?, options);
     let explain = options.explain.as_deref();
     let drafts = match (options.drafts, options.dialect) {

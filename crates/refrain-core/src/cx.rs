@@ -270,13 +270,18 @@ impl Cx {
     }
 
     /// Says what the call is doing, for those who look after its task. Silent while earlier work is replayed.
+    ///
+    /// It stands until the next is said. The result has it only if it was said last of all, with no ask, step or sleep
+    /// after it; where the handler ends with an error, that is said instead, and a task that is called off says nothing.
     pub fn status(&self, message: impl Into<String>) {
         {
             let mut state = self.shared.lock();
             if !state.live || state.ended {
                 return;
             }
-            state.status = Some(message.into());
+            let message = message.into();
+            state.parting = Some(message.clone());
+            state.status = Some(message);
         }
         self.shared.kick();
     }

@@ -492,6 +492,8 @@ async fn a_task_sends_no_notes_and_says_how_it_stands_instead() {
     instance.run(&mut store).await.is_at_rest();
     assert_eq!(instance.flow.take_status().as_deref(), Some("begun"));
     assert_eq!(instance.flow.take_status(), None);
+    // A step has ended since.
+    assert_eq!(instance.flow.parting_status(), None);
     assert_eq!(instance.notes, []);
     drop(instance);
     // A replay is silent.
@@ -503,5 +505,7 @@ async fn a_task_sends_no_notes_and_says_how_it_stands_instead() {
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.is_at_rest();
     assert_eq!(instance.flow.take_status().as_deref(), Some("answered"));
+    let parting = instance.flow.parting_status();
+    assert_eq!(parting.as_deref(), Some("answered"));
     assert_eq!(instance.notes, []);
 }

@@ -65,6 +65,7 @@ use proc_macro::TokenStream;
 /// | `single_use` | each of its tokens is taken once | tokens may come again |
 /// | `task` | a call becomes a task at once, where it can | only if the handler calls `cx.detach()` |
 /// | `task_required` | the same, and where it cannot the call is refused | it runs as any other call |
+/// | `detaches` | the handler may call `cx.detach()`, and lists that tell of tasks say so | it may all the same; no list tells |
 /// | `live` | the handler is kept in memory between two rounds | it is run again from the top, and its journal replayed |
 ///
 /// # What stays where

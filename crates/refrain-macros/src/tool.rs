@@ -6,7 +6,7 @@ use crate::keys::Keys;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "name",
     "title",
     "description",
@@ -15,6 +15,7 @@ const KEYS: [&str; 9] = [
     "single_use",
     "task",
     "task_required",
+    "detaches",
     "live",
 ];
 
@@ -37,7 +38,10 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let required = keys
         .flag("task_required", &mut errors)
         .then(|| quote!(.task_required()));
+    let detaches = keys
+        .flag("detaches", &mut errors)
+        .then(|| quote!(.detaches()));
     let live = keys.flag("live", &mut errors).then(|| quote!(.live()));
-    let calls = quote!(#about #version #once #single_use #task #required #live);
+    let calls = quote!(#about #version #once #single_use #task #required #detaches #live);
     handler.expand("Tool", &quote!(#name), &calls, errors)
 }

@@ -17,7 +17,7 @@ use crate::tool::Tool;
 use jsonschema::Validator;
 use refrain_wire::{
     Cache, CallKind, Empty, ListCapability, ListResult, Listed, Reply, RpcError,
-    ServerCapabilities, TaskSupport, ToolExecution, ToolInfo,
+    ServerCapabilities, ToolExecution, ToolInfo,
 };
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -234,16 +234,12 @@ impl Catalog {
             }
         })?;
         rules.count(&tool.counts, CallKind::Tool, &name);
-        let shown = (rules.drafted_tasks && !tool.live).then(|| {
-            let task_support = if tool.task.required {
-                TaskSupport::Required
-            } else {
-                TaskSupport::Optional
-            };
-            ToolInfo {
-                execution: Some(ToolExecution { task_support }),
-                ..tool.info.clone()
-            }
+        // A live tool cannot become a task, whatever its handler tries.
+        let support = tool.task.support().filter(|_| !tool.live);
+        let support = support.filter(|_| rules.drafted_tasks);
+        let shown = support.map(|task_support| ToolInfo {
+            execution: Some(ToolExecution { task_support }),
+            ..tool.info.clone()
         });
         let tool = RegisteredTool {
             tool: tool.clone(),

@@ -125,7 +125,7 @@ async fn read_lines(
         limit: server.limits().body,
     };
     let mut by_id: HashMap<RequestId, Running> = HashMap::new();
-    let mut opened = older::Opened::default();
+    let mut opened = older::Opened::in_draft(draft);
     while let Some(line) = lines.next().await? {
         by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
@@ -147,7 +147,7 @@ async fn read_lines(
                 while let Some(bytes) = messages.pop_front() {
                     let out = Out::new(sender);
                     let server = server.clone();
-                    if let Some(draft) = draft.filter(|draft| opened.is_draft(*draft, &bytes)) {
+                    if let Some(draft) = opened.draft_of(&bytes) {
                         let spoken = (draft, opened.session());
                         drafts::take(server, spoken, bytes, out, &mut by_id, running).await;
                         continue;

@@ -4,7 +4,7 @@ use crate::handler::{Handler, Needs, Start, erase};
 use crate::metrics::TargetCounts;
 use crate::reply::ToolCall;
 use crate::shown::{scoped, shown};
-use refrain_wire::{ToolAnnotations, ToolInfo};
+use refrain_wire::{TaskSupport, ToolAnnotations, ToolInfo};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -130,6 +130,13 @@ impl Tool {
         self
     }
 
+    /// The handler may call `cx.detach()`. It may do so without this, too; but where clients learn from the list of tools
+    /// which calls may become tasks, as with the drafts, they are told.
+    pub fn detaches(mut self) -> Self {
+        self.task.detaches = true;
+        self
+    }
+
     /// How long a task of this tool may live; otherwise as the server's [`TaskOptions`](crate::TaskOptions) say.
     pub fn task_ttl(mut self, ttl: Duration) -> Self {
         self.task.ttl = Some(ttl);
@@ -150,8 +157,21 @@ pub(crate) struct AsTask {
     pub(crate) at_once: bool,
     pub(crate) required: bool,
     pub(crate) after: Option<Duration>,
+    /// Does its handler say when?
+    pub(crate) detaches: bool,
     pub(crate) ttl: Option<Duration>,
     pub(crate) poll_interval: Option<Duration>,
+}
+
+impl AsTask {
+    /// What is known of whether a call may become a task.
+    pub(crate) fn support(self) -> Option<TaskSupport> {
+        if self.required {
+            return Some(TaskSupport::Required);
+        }
+        let may = self.at_once || self.after.is_some() || self.detaches;
+        may.then_some(TaskSupport::Optional)
+    }
 }
 
 shown!(Tool);

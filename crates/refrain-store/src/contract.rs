@@ -87,6 +87,7 @@ const CHECKS: &[(&str, Check)] = checks![
     commits::a_retry_is_due_after_its_wait,
     commits::attempts_are_counted_until_it_gets_on,
     commits::a_status_message_stays_until_the_next,
+    commits::a_status_message_goes_with_what_it_was_about,
     commits::a_completed_task_is_over,
     commits::a_failed_task_is_over,
     commits::a_commit_done_twice_does_no_harm,

@@ -246,7 +246,7 @@ pub struct Commit {
     pub taken: Vec<String>,
     /// Keys that need no answer any more.
     pub withdrawn: Vec<String>,
-    /// What the task is doing; `None` leaves what was said before.
+    /// What the task is doing; `None` leaves what was said before, but for a task that is done: then nothing is said.
     pub status_message: Option<String>,
     /// How it goes on.
     pub next: Next,

@@ -87,7 +87,7 @@ fn check_elicit(raw: &RawValue) -> Result<(), String> {
 fn check_sampling(raw: &RawValue) -> Result<(), String> {
     // The blocks may hold anything, but no key twice.
     let answer: Result<SamplingAnswer, _> = serde_json::from_value(parse_value(raw.get())?);
-    answer.map(|_| ()).map_err(|error| error.to_string())
+    answer.map(|_| ()).map_err(|error| reason(&error))
 }
 
 fn check_roots(raw: &RawValue) -> Result<(), String> {

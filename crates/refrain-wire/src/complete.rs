@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::decode::{Text, params as read_params};
+use crate::decode::{Named, Nested, Text, params as read_params};
 use crate::error::RpcError;
 use crate::meta::Meta;
 
@@ -101,7 +101,7 @@ pub(crate) fn decode_with<'a, M: Deserialize<'a>>(
 ) -> Result<CompleteParams<'a>, RpcError> {
     let wire: WireParams<'a, M> = read_params(params)?;
     let invalid = |reason: &'static str| Err(RpcError::invalid_params(reason));
-    let WireReference { kind, name, uri } = wire.reference;
+    let WireReference { kind, name, uri } = wire.reference.0;
     let reference = match (kind.0.as_ref(), name, uri) {
         ("ref/prompt", Some(name), _) => Reference::Prompt(name.0),
         ("ref/prompt", None, _) => return invalid("ref.name is missing; name the prompt"),
@@ -111,12 +111,13 @@ pub(crate) fn decode_with<'a, M: Deserialize<'a>>(
         }
         _ => return invalid("ref.type must be \"ref/prompt\" or \"ref/resource\""),
     };
-    let given = wire.context.map(|context| context.arguments.0);
+    let given = wire.context.map(|context| context.0.arguments.0);
+    let argument = wire.argument.0;
     Ok(CompleteParams {
         meta: meta(wire.meta),
         reference,
-        argument: wire.argument.name.0,
-        value: wire.argument.value.0,
+        argument: argument.name.0,
+        value: argument.value.0,
         given: given.unwrap_or_default(),
     })
 }
@@ -126,11 +127,11 @@ struct WireParams<'a, M> {
     #[serde(rename = "_meta")]
     meta: M,
     #[serde(rename = "ref", borrow)]
-    reference: WireReference<'a>,
+    reference: Nested<WireReference<'a>>,
     #[serde(borrow)]
-    argument: WireArgument<'a>,
+    argument: Nested<WireArgument<'a>>,
     #[serde(borrow)]
-    context: Option<WireContext<'a>>,
+    context: Option<Nested<WireContext<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -143,6 +144,10 @@ struct WireReference<'a> {
     uri: Option<Text<'a>>,
 }
 
+impl Named for WireReference<'_> {
+    const NAME: &'static str = "ref";
+}
+
 #[derive(Deserialize)]
 struct WireArgument<'a> {
     #[serde(borrow)]
@@ -151,10 +156,18 @@ struct WireArgument<'a> {
     value: Text<'a>,
 }
 
+impl Named for WireArgument<'_> {
+    const NAME: &'static str = "argument";
+}
+
 #[derive(Deserialize)]
 struct WireContext<'a> {
     #[serde(default, borrow)]
     arguments: Given<'a>,
+}
+
+impl Named for WireContext<'_> {
+    const NAME: &'static str = "context";
 }
 
 /// The members of an object of strings, in the order they were sent.

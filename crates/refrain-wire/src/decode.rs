@@ -5,7 +5,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -55,6 +57,30 @@ impl<'de> Deserialize<'de> for Object {
             }
         }
         deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+/// A part of params that has a name there.
+pub(crate) trait Named {
+    const NAME: &'static str;
+}
+
+/// A part that is an object, read member by member; an array with the same values in it is none.
+pub(crate) struct Nested<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de> + Named> Deserialize<'de> for Nested<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NestedVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Named> Visitor<'de> for NestedVisitor<T> {
+            type Value = Nested<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{} as an object", T::NAME)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Nested<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Nested)
+            }
+        }
+        deserializer.deserialize_map(NestedVisitor(PhantomData))
     }
 }
 
@@ -151,5 +177,9 @@ pub(crate) fn reason(error: &serde_json::Error) -> String {
     if text.ends_with(&position) {
         text.truncate(text.len() - position.len());
     }
-    text
+    // To the reader it is a value that is none of those that there are.
+    match text.strip_prefix("unknown variant ") {
+        Some(rest) => format!("unknown value {rest}"),
+        None => text,
+    }
 }

@@ -35,7 +35,11 @@ mod task;
 
 pub use task::join_task;
 
+use serde_json::value::RawValue;
+
 use crate::envelope::Rejection;
+use crate::error::RpcError;
+use crate::older::{Initialize, Revision, decode_initialize_in};
 
 /// A draft whose messages can be translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,6 +84,11 @@ impl Draft {
         !matches!(self, Self::Sketch)
     }
 
+    /// Reads the params of `initialize`. Whatever revision the client asks for, one is spoken: its handshake is the draft's.
+    pub fn decode_initialize(self, raw: Option<&RawValue>) -> Result<Initialize, RpcError> {
+        decode_initialize_in(Some(HANDSHAKE), raw)
+    }
+
     const fn names(self) -> Names {
         match self {
             Self::Sketch => Names {
@@ -118,7 +127,7 @@ const RATIFIED: Names = Names {
 };
 
 /// The revision whose handshake the drafts have.
-const HANDSHAKE: &str = "2025-11-25";
+const HANDSHAKE: Revision = Revision::V2025_11_25;
 
 /// The `_meta` key that names the task a message belongs to.
 pub const RELATED_TASK_KEY: &str = "io.modelcontextprotocol/related-task";
@@ -171,7 +180,7 @@ impl DraftExchange {
         self.kind == Kind::TaskResult
     }
 
-    /// Whether the reply is to show the task that was called off.
+    /// Whether the reply is to show the task that was called off. One that was over before cannot be.
     pub fn shows_task(&self) -> bool {
         self.kind == Kind::TaskCancel
     }

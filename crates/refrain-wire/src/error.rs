@@ -144,14 +144,10 @@ impl RpcError {
         let has = |capability| missing.contains(&capability);
         let elicitation = match (has(Capability::Form), has(Capability::Url)) {
             (false, false) => None,
-            // An empty object means form mode, and is what every reader understands.
-            (true, false) => Some(Elicitation {
-                form: None,
-                url: None,
-            }),
-            (form, true) => Some(Elicitation {
+            // An empty object would mean forms as well, and a client that declares URLs alone has one.
+            (form, url) => Some(Elicitation {
                 form: form.then_some(Empty {}),
-                url: Some(Empty {}),
+                url: url.then_some(Empty {}),
             }),
         };
         let required = Required {

@@ -114,7 +114,7 @@ impl Capability {
     /// The capability's path in `clientCapabilities`.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Form => "elicitation",
+            Self::Form => "elicitation.form",
             Self::Url => "elicitation.url",
             Self::Sampling => "sampling",
             Self::SamplingTools => "sampling.tools",

@@ -62,7 +62,7 @@ pub struct TaskParams<'a> {
     pub answers: Answers<'a>,
     /// Whether the reply to a `Get` waits until the task no longer works. Drafts have a request for that.
     pub waits: bool,
-    /// Whether the reply to a `Cancel` shows the task. That of the drafts does.
+    /// Whether the reply to a `Cancel` shows the task, and is an error if it was over before. That of the drafts does.
     pub shows: bool,
     /// Whether an `Update` with an answer that does not fit is acknowledged only when it is asked for again. That of the
     /// drafts is: a task that is not answered does not work there.

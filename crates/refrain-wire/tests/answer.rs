@@ -53,7 +53,7 @@ fn bad_answers_are_told_why() {
         (
             AskKind::Form,
             r#"{"action":"maybe"}"#,
-            "unknown variant `maybe`",
+            "unknown value `maybe`",
         ),
         (
             AskKind::Form,
@@ -84,7 +84,7 @@ fn bad_answers_are_told_why() {
         (
             AskKind::Sampling,
             r#"{"role":"robot","content":[],"model":"m"}"#,
-            "unknown variant `robot`",
+            "unknown value `robot`",
         ),
         (
             AskKind::Roots,

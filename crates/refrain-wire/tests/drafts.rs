@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use refrain_wire::{
-    CallKind, Draft, DraftExchange, DraftRequest, PROTOCOL_VERSION, TASK_RESULT, TASKS_EXTENSION,
-    decode_call, parse, read_call,
+    CallKind, Draft, DraftExchange, DraftRequest, PROTOCOL_VERSION, Revision, TASK_RESULT,
+    TASKS_EXTENSION, decode_call, parse, read_call,
 };
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -276,6 +276,22 @@ fn the_error_of_a_task_is_left_as_it_is() {
 
 /// A request that lacks what only the draft calls so.
 #[test]
+fn every_client_is_greeted_in_the_revision_of_the_handshake() {
+    for asked in ["2025-11-25", "2025-06-18", "2025-03-26", "2019-01-01"] {
+        let params = json!({"protocolVersion": asked, "clientInfo": {},
+            "capabilities": {"elicitation": {"url": {}}, "sampling": {"tools": {}}}});
+        let params = to_raw_value(&params).unwrap();
+        for draft in Draft::ALL {
+            let read = draft.decode_initialize(Some(&params)).unwrap();
+            assert_eq!(read.revision, Revision::V2025_11_25, "{asked}");
+            // What it declares counts as it does there.
+            let can = read.capabilities;
+            assert!(can.url && can.sampling_tools && !can.form, "{asked}");
+        }
+    }
+}
+
+#[test]
 fn what_is_missing_is_named_as_the_draft_has_it() {
     let empty = |method: &str| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {}});
     let mut answers = empty("tasks/input_response");
@@ -391,6 +407,32 @@ fn the_first_draft_does_not_tell_when_a_task_was_changed() {
     first["lastUpdatedAt"] = "a".into();
     assert_eq!(result_through(Draft::First, &get, task.clone()), first);
     assert_eq!(result_through(Draft::Second, &get, task.clone()), task);
+}
+
+/// Loss: the task of a tool that says so in its result has failed, as in 2025-11-25; the result is told all the same.
+#[test]
+fn a_task_whose_result_is_an_error_has_failed() {
+    let get = request("tasks/get", json!({"taskId": "t"}), true);
+    let became = request(TASK_RESULT, json!({"taskId": "t"}), true);
+    for (draft, failed, completed) in [
+        (Draft::First, "Failed", "Completed"),
+        (Draft::Second, "failed", "completed"),
+    ] {
+        for (is_error, status) in [(json!(true), failed), (json!(false), completed)] {
+            let result = json!({"content": [], "isError": is_error});
+            let task = json!({"resultType": "complete", "taskId": "t", "status": "completed",
+                "createdAt": "c", "lastUpdatedAt": "c", "result": result});
+            let (_, _, theirs) = there_and_back(draft, &get);
+            let reply = json!({"jsonrpc": "2.0", "id": 7, "result": task});
+            let written = theirs.write_reply(reply.to_string().as_bytes()).unwrap();
+            let written: Value = serde_json::from_slice(&written).unwrap();
+            assert_eq!(written["result"]["status"], status, "{written}");
+            assert_eq!(written["result"].get("result"), None);
+            let back = result_through(draft, &became, task);
+            assert_eq!(back["status"], "completed");
+            assert_eq!(back["result"], result);
+        }
+    }
 }
 
 /// Loss: the first draft's answers for a task have no place for what a client says of itself.

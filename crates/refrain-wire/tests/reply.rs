@@ -170,7 +170,7 @@ fn errors_have_numbers_and_statuses() {
 fn missing_capabilities_and_versions_are_listed() {
     let data = |error: RpcError| error.data.unwrap().get().to_owned();
     let cases: [(&[Capability], &str); 6] = [
-        (&[Capability::Form], r#"{"elicitation":{}}"#),
+        (&[Capability::Form], r#"{"elicitation":{"form":{}}}"#),
         (&[Capability::Url], r#"{"elicitation":{"url":{}}}"#),
         (
             &[Capability::Form, Capability::Url],
@@ -180,7 +180,7 @@ fn missing_capabilities_and_versions_are_listed() {
         (&[Capability::SamplingTools], r#"{"sampling":{"tools":{}}}"#),
         (
             &[Capability::Roots, Capability::Form],
-            r#"{"elicitation":{},"roots":{}}"#,
+            r#"{"elicitation":{"form":{}},"roots":{}}"#,
         ),
     ];
     for (missing, required) in cases {

@@ -13,13 +13,13 @@ pub(super) async fn get_weather_of_sketch(cx: Cx, args: GetWeather) -> Result<St
 }
 
 /// Echoes a text. Without one, asks for it first. A client that wants a task has one.
-#[tool(name = "echo")]
+#[tool(name = "echo", detaches)]
 async fn first(cx: Cx, args: Echo) -> Result<String> {
     echo(&cx, args, "get/result").await
 }
 
 /// Echoes a text. Without one, asks for it first. A client that wants a task has one.
-#[tool(name = "echo")]
+#[tool(name = "echo", detaches)]
 async fn second(cx: Cx, args: Echo) -> Result<String> {
     echo(&cx, args, "tasks/result").await
 }

@@ -73,7 +73,7 @@ struct Size {
 }
 
 /// Asks how large a virtual machine should be, and goes on as a task that makes and starts it.
-#[tool]
+#[tool(detaches)]
 pub(super) async fn create_vm(cx: Cx, ledger: State<Ledger>, args: CreateVm) -> Result<String> {
     let name = &args.name;
     let question = format!("How many processors should {name} have?");

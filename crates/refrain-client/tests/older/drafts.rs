@@ -185,6 +185,28 @@ async fn a_task_may_end_between_the_look_at_it_and_the_question_what_became_of_i
 }
 
 #[tokio::test]
+async fn that_a_task_has_ended_is_no_reason_not_to_call_it_off() {
+    for (status, ended) in [("completed", true), ("cancelled", true), ("working", false)] {
+        let server = tasks(move |seen, _| match seen.method() {
+            "tasks/get" => Say::Json(200, seen.result(&task(status))),
+            _ => Say::Json(
+                200,
+                seen.error(-32602, "it cannot be called off", &Value::Null),
+            ),
+        })
+        .await;
+        let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+        match client.cancel_task("t1").await {
+            Ok(()) => assert!(ended, "{status}"),
+            Err(error) => {
+                assert!(!ended, "{status}: {error}");
+                assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_a_draft_cannot_say_is_not_sent() {
     let server = tasks(|seen, _| Say::Json(200, seen.text("done"))).await;
     let client = speaking(Draft::Sketch).connect(&server.url).await.unwrap();

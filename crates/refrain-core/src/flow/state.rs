@@ -111,6 +111,8 @@ pub(crate) struct State {
     pub(super) trace: Option<Traceparent>,
     /// What the handler says of how it stands, and nobody has taken yet.
     pub(crate) status: Option<String>,
+    /// What it said of that last, until something it waited for has come in.
+    pub(crate) parting: Option<String>,
     /// There in a flow whose home is a store, or memory.
     pub(super) task: Option<Box<TaskState>>,
     /// Why the flow could not be made a task.
@@ -171,6 +173,7 @@ impl Shared {
                 deadline: snapshot.deadline,
                 trace: origin,
                 status: None,
+                parting: None,
                 task: start.task,
                 no_task: None,
                 retry: None,
@@ -489,6 +492,10 @@ impl State {
                 self.stats.replayed += 1;
             }
             entry.delivered = true;
+            // Time and randomness are drawn, not waited for.
+            if !matches!(entry.key.kind, Kind::Now | Kind::Random) {
+                self.parting = None;
+            }
         }
         self.moves += 1;
         while self.entries.get(self.frontier).is_some_and(|e| e.delivered) {

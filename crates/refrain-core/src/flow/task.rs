@@ -486,6 +486,12 @@ impl Flow {
     pub fn take_status(&mut self) -> Option<String> {
         self.shared.lock().status.take()
     }
+
+    /// What the handler has said last of how it stands, if nothing that it waited for has come in since: then it goes with
+    /// the result.
+    pub fn parting_status(&mut self) -> Option<String> {
+        self.shared.lock().parting.take()
+    }
 }
 
 pub(crate) fn micros(time: SystemTime) -> u64 {

@@ -10,7 +10,8 @@ use crate::older::opens_session;
 use crate::server::Server;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
-use refrain_wire::{Draft, DraftRequest, Id};
+use refrain_wire::{Draft, DraftRequest, Id, Initialize, RpcError, decode_initialize};
+use serde_json::value::RawValue;
 use std::sync::Arc;
 
 impl HttpService {
@@ -25,6 +26,17 @@ impl HttpService {
     /// Is this the path of the draft that is spoken here?
     pub(super) fn is_at(&self, path: &str) -> bool {
         self.draft.is_some_and(|draft| draft.path() == path)
+    }
+
+    /// Reads the params of `initialize`, as they are meant here.
+    pub(super) fn read_initialize(
+        &self,
+        params: Option<&RawValue>,
+    ) -> Result<Initialize, RpcError> {
+        match self.draft {
+            Some(draft) => draft.decode_initialize(params),
+            None => decode_initialize(params),
+        }
     }
 
     /// Answers a message of a draft.

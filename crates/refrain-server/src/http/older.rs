@@ -27,8 +27,8 @@ use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::{
-    Id, Message, Revision, RpcError, decode_initialize, is_modern, parse, split_batch,
-    write_older_error, write_older_reply,
+    Id, Message, Revision, RpcError, is_modern, parse, split_batch, write_older_error,
+    write_older_reply,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ impl HttpService {
         if let Err(missing) = server.0.access.allow(caller, &[]) {
             return self.forbid(id, missing);
         }
-        let initialize = match decode_initialize(params) {
+        let initialize = match self.read_initialize(params) {
             Ok(initialize) => initialize,
             Err(error) => {
                 let refusal = Refusal::error(error.code);

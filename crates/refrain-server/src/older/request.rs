@@ -340,9 +340,14 @@ impl Server {
                 noted(async move { server.forget_uri(&session, &uri).await.map(Ok) })
             }
             _ => {
-                return Err(RpcError::invalid_request(
-                    "the session is open already; leave out the Mcp-Session-Id header to open another",
-                ));
+                return Err(RpcError::invalid_request(match &session.own {
+                    Some(_) => {
+                        "the session of this process is open already; start another to open one more"
+                    }
+                    None => {
+                        "the session is open already; leave out the Mcp-Session-Id header to open another"
+                    }
+                }));
             }
         })
     }

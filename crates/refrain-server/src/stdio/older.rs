@@ -29,12 +29,22 @@ pub(super) enum Line {
 /// The session of a process, once there is one.
 #[derive(Default)]
 pub(super) struct Opened {
+    /// The draft that is spoken instead of the ratified revision.
+    draft: Option<Draft>,
     session: Option<Session>,
     /// Is the client told what belongs to no call?
     told: bool,
 }
 
 impl Opened {
+    /// None yet, of a client that speaks this draft.
+    pub(super) fn in_draft(draft: Option<Draft>) -> Self {
+        Self {
+            draft,
+            ..Self::default()
+        }
+    }
+
     /// Takes a line, if it is an older client's.
     pub(super) async fn take(&mut self, server: &Server, bytes: &[u8], out: &Out) -> Line {
         let Some(session) = self.session.clone() else {
@@ -55,12 +65,12 @@ impl Opened {
         }
     }
 
-    /// Is a line to be read as the draft has it?
-    pub(super) fn is_draft(&self, draft: Draft, bytes: &[u8]) -> bool {
-        match &self.session {
+    /// The draft, if a line is to be read as it has it.
+    pub(super) fn draft_of(&self, bytes: &[u8]) -> Option<Draft> {
+        self.draft.filter(|draft| match &self.session {
             None => opens_session(bytes).is_none(),
             Some(_) => draft.has_own_shape(bytes),
-        }
+        })
     }
 
     /// The session, if there is one.
@@ -75,7 +85,11 @@ impl Opened {
         };
         let reply = match method.as_ref() {
             "initialize" | "ping" if is_modern(params) => return Line::Other,
-            "initialize" => decode_initialize(params).map(|initialize| {
+            "initialize" => match self.draft {
+                Some(draft) => draft.decode_initialize(params),
+                None => decode_initialize(params),
+            }
+            .map(|initialize| {
                 server.0.metrics.other(Other::Initialize);
                 let session = server.open_process_session(&initialize);
                 let reply = server.greet(session.revision);

@@ -50,6 +50,8 @@ pub(super) enum NotDone {
     Unknown,
     /// The caller lacks a scope that the task's tool needs.
     Forbidden(MissingScopes),
+    /// The task was over before it could be called off.
+    Over(TaskStatus),
     /// An answer is none.
     Malformed(String),
     /// The store did not do it.
@@ -72,6 +74,10 @@ impl NotDone {
         Ok(match self {
             Self::Unknown => RpcError::invalid_params(UNKNOWN),
             Self::Forbidden(missing) => return Err(NoReply::Forbidden(missing)),
+            Self::Over(status) => RpcError::invalid_params(format!(
+                "taskId: the task is {} already, and cannot be called off",
+                status.as_str()
+            )),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
             Self::Stopping => return Err(NoReply::Busy(RpcError::internal(STOPPING))),
@@ -166,6 +172,7 @@ impl Server {
         };
         let task = self.task(tasks, &id, caller).await?;
         let owner = &caller.principal;
+        let before = task.status;
         let there = match method {
             TaskMethod::Get => return self.show(task, owner),
             TaskMethod::Update => {
@@ -187,6 +194,10 @@ impl Server {
         }
         if wishes.shows {
             let task = self.task(tasks, &id, caller).await?;
+            // It may have ended by itself since it was read.
+            if before.is_terminal() || task.status != TaskStatus::Cancelled {
+                return Err(NotDone::Over(task.status));
+            }
             return self.show(task, owner);
         }
         Ok(Reply::complete(json!({})))

@@ -191,6 +191,11 @@ impl Worked {
                         let said = clocks.status.take().map(|said| said.0);
                         let said = running.flow.take_status().or(said);
                         let mut commit = self.ended(running, event);
+                        // A result has what was said with it, and nothing that was said on the way there.
+                        let said = match commit.next {
+                            Next::Complete(_) => running.flow.parting_status(),
+                            _ => said,
+                        };
                         commit.status_message = commit.status_message.or(said);
                         self.commit(&commit).await?;
                         return Ok(());
@@ -393,11 +398,17 @@ impl Worked {
                 ..Commit::default()
             };
         }
+        // What it said before would be about something that is not to be.
+        let error = match &event {
+            Event::Done(Err(error)) => Some(error.to_string()),
+            _ => None,
+        };
         match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
             Reply::Complete(body) => {
                 let result = result_at_rest(&body);
                 let outcome = self.server.shut(whose, Part::Outcome, result.as_bytes());
                 Commit {
+                    status_message: error,
                     next: Next::Complete(outcome),
                     ..Commit::default()
                 }

@@ -1,7 +1,7 @@
 //! Servers that are spoken to in a draft: what waits, what streams, and what is refused.
 
 use crate::support::tasks::{create_of, eager};
-use crate::support::{Connection, Response, within};
+use crate::support::{Connection, Request, Response, within};
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{AllowedHosts, Server, ServerBuilder, TaskOptions, Tool, serve_with_drafts};
 use refrain_store::{MemoryStore, TaskStore};
@@ -9,6 +9,7 @@ use refrain_wire::Draft;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -148,6 +149,44 @@ async fn a_result_that_is_waited_for_comes() {
             .await;
         let told = waiting.response().await;
         assert_eq!(told.json()["result"]["isError"], false, "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_says_which_tools_may_become_tasks() {
+    let support = async |draft: Option<Draft>| {
+        let server = Server::builder("drafts", "1")
+            .tool(Tool::new("plain", work))
+            .tool(Tool::new("at_once", work).task())
+            .tool(Tool::new("only", work).task_required())
+            .tool(Tool::new("later", work).task_after(Duration::from_secs(1)))
+            .tool(Tool::new("when_it_wants", work).detaches())
+            .tool(Tool::new("live", work).detaches().live())
+            .tasks(Arc::new(MemoryStore::new()), eager());
+        let server = match draft {
+            Some(draft) => server.draft(draft),
+            None => server,
+        };
+        let server = server.build().expect("a server");
+        let list = Request::rpc("tools/list", json!({})).message();
+        let answer = server.receive(&list, Principal::anonymous());
+        let answer = within("a list", answer.expect("an answer").next()).await;
+        let answer: Value = serde_json::from_slice(&answer.expect("a list")).expect("JSON");
+        let tools = answer["result"]["tools"].as_array().expect("tools").clone();
+        let told = |tool: &Value| {
+            let told = tool["execution"]["taskSupport"].as_str().unwrap_or("-");
+            format!("{} {told}", tool["name"].as_str().unwrap_or_default())
+        };
+        tools.iter().map(told).collect::<Vec<_>>().join(", ")
+    };
+    let all =
+        "plain -, at_once optional, only required, later optional, when_it_wants optional, live -";
+    let none = "plain -, at_once -, only -, later -, when_it_wants -, live -";
+    for draft in WITH_TASKS {
+        assert_eq!(support(Some(draft)).await, all);
+    }
+    for draft in [Some(Draft::Sketch), None] {
+        assert_eq!(support(draft).await, none);
     }
 }
 

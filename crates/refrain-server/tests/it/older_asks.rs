@@ -161,7 +161,14 @@ async fn what_the_client_cannot_do_is_not_asked() {
     let refused = none.post(&call(1, "greet", json!({}))).await;
     refused.error(200, -32021);
     let data = &refused.json()["error"]["data"];
-    assert_eq!(data, &json!({"requiredCapabilities": {"elicitation": {}}}));
+    let form = json!({"requiredCapabilities": {"elicitation": {"form": {}}}});
+    assert_eq!(data, &form);
+    // One that opens URLs is told what it has not.
+    let can = json!({"elicitation": {"url": {}}});
+    let url = Session::open_with(&instance, "2025-11-25", &can, &[]).await;
+    let refused = url.post(&call(1, "greet", json!({}))).await;
+    refused.error(200, -32021);
+    assert_eq!(refused.json()["error"]["data"], form);
 }
 
 #[tokio::test]

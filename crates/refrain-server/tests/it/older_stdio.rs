@@ -136,6 +136,8 @@ async fn a_session_is_opened_by_how_the_client_begins() {
     assert!(listed["result"].get("resultType").is_none(), "{listed}");
     let twice = client.ask(&initialize("2025-11-25", &json!({}))).await;
     assert_eq!(twice["error"]["code"], -32600);
+    let why = twice["error"]["message"].as_str().expect("a message");
+    assert!(why.contains("process") && !why.contains("header"), "{why}");
     // A request of the present revision is answered as one.
     let modern = Request::tool("echo", json!({"text": "x"}));
     let modern: Value = serde_json::from_slice(&modern.message()).expect("JSON");

@@ -304,11 +304,11 @@ async fn a_no_ends_the_call_and_an_answer_that_does_not_fit_is_asked_again() {
 async fn an_ask_the_client_cannot_answer_is_never_sent() {
     let (first, _) = pair().await;
     for (tool, has, needs) in [
-        ("greet", json!({}), json!({"elicitation": {}})),
+        ("greet", json!({}), json!({"elicitation": {"form": {}}})),
         (
             "greet",
             json!({"elicitation": {"url": {}}}),
-            json!({"elicitation": {}}),
+            json!({"elicitation": {"form": {}}}),
         ),
         (
             "visit",

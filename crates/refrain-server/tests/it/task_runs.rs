@@ -548,6 +548,65 @@ async fn what_a_handler_says_of_how_it_stands_is_told() {
 }
 
 #[tokio::test]
+async fn what_was_said_on_the_way_is_not_said_of_the_end() {
+    async fn fill_in(cx: Cx) -> Result<String> {
+        cx.status("waiting for a name");
+        Ok(cx.elicit::<Login>("login", "Who?").await?.name)
+    }
+    async fn step(cx: Cx) -> Result<&'static str> {
+        cx.status("at work");
+        cx.step("work", async { ok(1) }).await?;
+        Ok("worked")
+    }
+    async fn parting(cx: Cx) -> Result<&'static str> {
+        cx.status("at work");
+        cx.step("work", async { ok(1) }).await?;
+        cx.status("all of it is done");
+        let _ = cx.now();
+        Ok("worked")
+    }
+    let store = MemoryStore::new();
+    let (server, _signals, _said) = watched(&store, eager());
+    let server = server
+        .tool(Tool::new("fill_in", fill_in).task())
+        .tool(Tool::new("step", step).task())
+        .tool(Tool::new("parting", parting).task());
+    let instance = start(server).await;
+    for (tool, message) in [("step", None), ("parting", Some("all of it is done"))] {
+        let id = task(&instance, &call(tool)).await;
+        let task = stands(&instance, &id, "completed").await;
+        let said = task.get("statusMessage").and_then(Value::as_str);
+        assert_eq!(said, message, "{task}");
+    }
+
+    let waiting = async || {
+        let id = task(&instance, &call("fill_in")).await;
+        let task = stands(&instance, &id, "input_required").await;
+        assert_eq!(task["statusMessage"], "waiting for a name");
+        id
+    };
+    let id = waiting().await;
+    answer(&instance, &id, "login", "Ann").await;
+    let task = stands(&instance, &id, "completed").await;
+    assert_eq!(task.get("statusMessage"), None, "{task}");
+
+    // One that ends with an error says which.
+    let id = waiting().await;
+    let declined = update(&id, json!({"login": {"action": "decline"}}));
+    instance.send(&declined).await.reply();
+    let task = stands(&instance, &id, "completed").await;
+    assert_eq!(task["result"]["isError"], true, "{task}");
+    let why = &task["result"]["content"][0]["text"];
+    assert_eq!(&task["statusMessage"], why, "{task}");
+
+    let id = waiting().await;
+    instance.send(&about("tasks/cancel", &id)).await.reply();
+    let task = get(&instance, &id).await;
+    assert_eq!(task["status"], "cancelled", "{task}");
+    assert_eq!(task.get("statusMessage"), None, "{task}");
+}
+
+#[tokio::test]
 async fn a_call_whose_task_cannot_be_made_says_so_or_goes_on_inline() {
     let store = MemoryStore::new();
     let shaky = Shaky::new(&store);

@@ -301,6 +301,36 @@ pub(super) async fn a_status_message_stays_until_the_next(store: Arc<dyn Store>)
     }
 }
 
+pub(super) async fn a_status_message_goes_with_what_it_was_about(store: Arc<dyn Store>) {
+    let say = |message: &str, next: Next| Commit {
+        status_message: Some(message.to_owned()),
+        next,
+        ..Commit::default()
+    };
+    let message = async |lease: &Lease| get(&*store, &lease.task).await.status_message;
+    for parting in [None, Some("done".to_owned())] {
+        let lease = create_leased(&*store).await;
+        commit(&*store, &lease, say("at work", Next::Keep)).await;
+        let done = Commit {
+            status_message: parting.clone(),
+            ..next(Next::Complete(b"result".to_vec()))
+        };
+        commit(&*store, &lease, done).await;
+        assert_eq!(message(&lease).await, parting);
+    }
+
+    let lease = create_leased(&*store).await;
+    commit(&*store, &lease, say("at work", Next::Keep)).await;
+    assert!(store.cancel(&lease.task, &alice()).await.expect("a store"));
+    assert_eq!(message(&lease).await, None);
+
+    let lease = create_leased(&*store).await;
+    commit(&*store, &lease, say("why", Next::Fail(b"error".to_vec()))).await;
+    assert_eq!(message(&lease).await.as_deref(), Some("why"));
+    let requeued = store.requeue(&lease.task).await.expect("a store");
+    assert_eq!(requeued.expect("a task").task.status_message, None);
+}
+
 /// It is over, as `status`, with this outcome.
 async fn assert_over(store: &dyn Store, lease: &Lease, status: TaskStatus, outcome: &[u8]) {
     assert_lost(store, lease).await;

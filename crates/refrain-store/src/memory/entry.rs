@@ -206,6 +206,7 @@ impl Entry {
     pub(super) fn cancel(&mut self, now: i64) {
         self.touch(now);
         self.fence += 1;
+        self.status_message = None;
         self.end(TaskStatus::Cancelled, now);
     }
 
@@ -215,6 +216,7 @@ impl Entry {
             self.expires = now + self.ttl;
             self.ended = None;
             self.outcome = None;
+            self.status_message = None;
         }
         self.status = self.running();
         self.due = Some(now);
@@ -234,8 +236,8 @@ impl Entry {
         } else if matches!(commit.next, Next::SetDown(_) | Next::HandOn) {
             self.attempts = self.attempts.saturating_sub(1);
         }
-        if let Some(message) = commit.status_message {
-            self.status_message = Some(message);
+        if commit.status_message.is_some() || matches!(commit.next, Next::Complete(_)) {
+            self.status_message = commit.status_message;
         }
         for (key, ask) in commit.publish {
             self.publish(key, ask);

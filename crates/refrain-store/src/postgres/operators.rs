@@ -36,6 +36,7 @@ const REQUEUE: &str = concat!(
         SET expires = CASE WHEN due IS NULL THEN ",
     now!(),
     " + ttl ELSE expires END,
+            status_message = CASE WHEN due IS NOT NULL THEN status_message END,
             ended = NULL, outcome = NULL, worker = NULL, attempts = 0, due = ",
     now!(),
     ",

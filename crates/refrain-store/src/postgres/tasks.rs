@@ -88,7 +88,7 @@ const CANCEL: &str = concat!(
         SELECT 1 FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2
     ), cancelled AS (
         UPDATE refrain_tasks
-        SET status = 'cancelled', updated = greatest(updated, ",
+        SET status = 'cancelled', status_message = NULL, updated = greatest(updated, ",
     now!(),
     "), ended = ",
     now!(),
@@ -147,7 +147,7 @@ macro_rules! commit_set {
             "SET journal = coalesce($4, t.journal),
             attempts = CASE WHEN $10 THEN 0 WHEN $6 IN ('set_down', 'hand_on') THEN greatest(t.attempts - 1, 0)
                 ELSE t.attempts END,
-            status_message = coalesce($5, t.status_message),
+            status_message = CASE WHEN $6 = 'complete' THEN $5 ELSE coalesce($5, t.status_message) END,
             last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $10 THEN t.last_error END,
             open = t.open + ",
             $open,

@@ -34,6 +34,7 @@ const FIND: &str = concat!(
 const REQUEUE: &str = "
 UPDATE refrain_tasks
 SET expires = CASE WHEN due IS NULL THEN ?2 + ttl ELSE expires END,
+    status_message = CASE WHEN due IS NOT NULL THEN status_message END,
     ended = NULL, outcome = NULL, worker = NULL, attempts = 0, due = ?2,
     status = CASE WHEN open > 0 THEN 'input_required' ELSE 'working' END,
     fence = fence + 1, revision = revision + 1, updated = max(updated, ?2)

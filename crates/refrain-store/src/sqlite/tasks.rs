@@ -46,7 +46,7 @@ const GET: &str = concat!(
 
 const CANCEL: &str = "
 UPDATE refrain_tasks
-SET status = 'cancelled', updated = max(updated, ?3), ended = ?3, due = NULL, worker = NULL,
+SET status = 'cancelled', status_message = NULL, updated = max(updated, ?3), ended = ?3, due = NULL, worker = NULL,
     fence = fence + 1, revision = revision + 1
 WHERE id = ?1 AND owner IS ?2 AND due IS NOT NULL";
 
@@ -76,7 +76,7 @@ const COMMIT: &str = "
 UPDATE refrain_tasks
 SET journal = coalesce(?4, journal),
     attempts = CASE WHEN ?13 THEN 0 WHEN ?6 IN ('set_down', 'hand_on') THEN max(attempts - 1, 0) ELSE attempts END,
-    status_message = coalesce(?5, status_message),
+    status_message = CASE WHEN ?6 = 'complete' THEN ?5 ELSE coalesce(?5, status_message) END,
     last_error = CASE WHEN ?6 = 'retry' THEN ?8 WHEN NOT ?13 THEN last_error END,
     open = open + ?9,
     unread = unread + ?10,

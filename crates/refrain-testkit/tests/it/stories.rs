@@ -66,7 +66,10 @@ async fn a_client_without_forms_is_told_what_it_lacks() {
         .await;
     let error = outcome.error().expect("an error");
     assert_eq!(error.code, -32021);
-    assert_eq!(error.data["requiredCapabilities"]["elicitation"], json!({}));
+    assert_eq!(
+        error.data["requiredCapabilities"]["elicitation"],
+        json!({"form": {}})
+    );
     assert_eq!(outcome.rounds().len(), 1);
 }
 

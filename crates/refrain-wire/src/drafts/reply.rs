@@ -280,7 +280,7 @@ fn unrelate(result: &mut Object) {
 /// What a server says of itself, as the reply to `initialize`.
 fn greeting(mut found: Object, server: Option<Box<RawValue>>) -> Object {
     let mut greeting = Object::default();
-    greeting.set("protocolVersion", HANDSHAKE);
+    greeting.set("protocolVersion", HANDSHAKE.as_str());
     found.hand_over("capabilities", &mut greeting, "capabilities");
     if let Some(server) = server {
         greeting.set("serverInfo", server);

@@ -193,7 +193,7 @@ impl Draft {
             }
             Kind::Handshake => {
                 params = Object::default();
-                params.set("protocolVersion", HANDSHAKE);
+                params.set("protocolVersion", HANDSHAKE.as_str());
                 let can = meta.take(CLIENT_CAPABILITIES_KEY);
                 params.set("capabilities", can.unwrap_or_else(empty));
                 let info = meta.take(CLIENT_INFO_KEY);

@@ -11,6 +11,10 @@ const BECAME: [&str; 3] = [RATIFIED.asks, "result", "error"];
 impl Draft {
     /// A task as the draft shows it.
     pub(super) fn write_task(self, mut task: Object) -> Object {
+        if task.get("result").is_some_and(is_error) {
+            // As it was before: what a tool says of its own failure is a result, but its task has failed.
+            task.set("status", "failed");
+        }
         for name in BECAME {
             task.take(name);
         }
@@ -52,6 +56,16 @@ pub fn join_task(stands: &RawValue, became: &RawValue) -> Box<RawValue> {
         task.set(&name, value);
     }
     json(task.to_text())
+}
+
+/// Does a tool say in its result that it failed?
+fn is_error(result: &RawValue) -> bool {
+    let result = Object::read(result.get());
+    result.is_ok_and(|result| {
+        result
+            .get("isError")
+            .is_some_and(|told| told.get() == "true")
+    })
 }
 
 /// A status as the first draft writes it: with a capital, but for the one of two words.

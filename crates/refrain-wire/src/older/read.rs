@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{Agreed, Revision};
 use crate::call::{Call, CallKind};
 use crate::complete::{CompleteParams, decode_with};
-use crate::decode::{Object, RawObject, Text, is_object, reason};
+use crate::decode::{Named, Nested, Object, RawObject, Text, is_object, reason};
 use crate::envelope::{Id, Members};
 use crate::error::RpcError;
 use crate::meta::{Capabilities, LogLevel, Meta, PROTOCOL_VERSION_KEY, ProgressToken};
@@ -50,35 +50,51 @@ pub fn is_modern(params: Option<&RawValue>) -> bool {
 
 /// Reads the params of a method, in which nothing is required but what `T` says.
 fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, RpcError> {
+    if params.is_some_and(|raw| !is_object(raw)) {
+        return Err(RpcError::invalid_params("params must be an object"));
+    }
     let text = params.map_or("{}", RawValue::get);
     serde_json::from_str(text).map_err(|error| RpcError::invalid_params(reason(&error)))
 }
 
 /// Reads the params of `initialize`.
 pub fn decode_initialize(raw: Option<&RawValue>) -> Result<Initialize, RpcError> {
+    decode_initialize_in(None, raw)
+}
+
+/// The same, where one revision is spoken whatever the client asks for, if there is one.
+pub(crate) fn decode_initialize_in(
+    only: Option<Revision>,
+    raw: Option<&RawValue>,
+) -> Result<Initialize, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params<'a> {
         #[serde(borrow)]
         protocol_version: Text<'a>,
-        capabilities: Declared,
+        capabilities: Nested<Declared>,
         #[serde(rename = "clientInfo")]
         _client_info: Object,
     }
     let read: Params<'_> = params(raw)?;
-    let revision = Revision::parse(&read.protocol_version.0).unwrap_or(Revision::LATEST);
+    let asked = Revision::parse(&read.protocol_version.0);
+    let revision = only.or(asked).unwrap_or(Revision::LATEST);
     Ok(Initialize {
         revision,
-        capabilities: read.capabilities.known_to(revision),
+        capabilities: read.capabilities.0.known_to(revision),
     })
 }
 
 /// What a client declares.
 #[derive(Deserialize)]
 struct Declared {
-    elicitation: Option<Elicitation>,
-    sampling: Option<Sampling>,
+    elicitation: Option<Nested<Elicitation>>,
+    sampling: Option<Nested<Sampling>>,
     roots: Option<Object>,
+}
+
+impl Named for Declared {
+    const NAME: &'static str = "capabilities";
 }
 
 #[derive(Deserialize)]
@@ -87,19 +103,28 @@ struct Elicitation {
     url: Option<Object>,
 }
 
+impl Named for Elicitation {
+    const NAME: &'static str = "capabilities.elicitation";
+}
+
 #[derive(Deserialize)]
 struct Sampling {
     tools: Option<Object>,
     context: Option<Object>,
 }
 
+impl Named for Sampling {
+    const NAME: &'static str = "capabilities.sampling";
+}
+
 impl Declared {
     fn known_to(&self, revision: Revision) -> Capabilities {
         let latest = revision >= Revision::V2025_11_25;
         let forms = revision >= Revision::V2025_06_18;
-        let elicitation = self.elicitation.as_ref().filter(|_| forms);
+        let elicitation = self.elicitation.as_ref().map(|declared| &declared.0);
+        let elicitation = elicitation.filter(|_| forms);
         let url = latest && elicitation.is_some_and(|declared| declared.url.is_some());
-        let sampling = self.sampling.as_ref();
+        let sampling = self.sampling.as_ref().map(|declared| &declared.0);
         Capabilities {
             // An empty declaration is one for forms, from before there were URLs.
             form: elicitation.is_some_and(|declared| declared.form.is_some() || !url),
@@ -128,8 +153,12 @@ struct OlderMeta<'a> {
     baggage: Option<Loose<'a>>,
 }
 
-fn meta<'a>(read: Option<OlderMeta<'a>>, agreed: Agreed) -> Meta<'a> {
-    let read = read.unwrap_or_default();
+impl Named for OlderMeta<'_> {
+    const NAME: &'static str = "_meta";
+}
+
+fn meta<'a>(read: Option<Nested<OlderMeta<'a>>>, agreed: Agreed) -> Meta<'a> {
+    let read = read.map(|read| read.0).unwrap_or_default();
     let trace = RawTrace {
         parent: read.traceparent,
         state: read.tracestate,
@@ -163,7 +192,7 @@ pub fn decode_older_call<'a>(
         #[serde(borrow)]
         arguments: Option<RawObject<'a>>,
         #[serde(rename = "_meta", borrow)]
-        meta: Option<OlderMeta<'a>>,
+        meta: Option<Nested<OlderMeta<'a>>>,
     }
     let read: Params<'a> = params(raw)?;
     let (target, member) = match kind {
@@ -194,7 +223,7 @@ pub fn decode_older_list<'a>(
         #[serde(borrow)]
         cursor: Option<Text<'a>>,
         #[serde(rename = "_meta", borrow)]
-        meta: Option<OlderMeta<'a>>,
+        meta: Option<Nested<OlderMeta<'a>>>,
     }
     let read: Params<'a> = params(raw)?;
     Ok(ListParams {
@@ -208,7 +237,9 @@ pub fn decode_older_complete<'a>(
     raw: Option<&'a RawValue>,
     agreed: Agreed,
 ) -> Result<CompleteParams<'a>, RpcError> {
-    decode_with(raw, |read: Option<OlderMeta<'a>>| meta(read, agreed))
+    decode_with(raw, |read: Option<Nested<OlderMeta<'a>>>| {
+        meta(read, agreed)
+    })
 }
 
 /// Reads the level out of the params of `logging/setLevel`.

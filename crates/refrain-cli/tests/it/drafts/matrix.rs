@@ -347,8 +347,15 @@ async fn every_kind_of_tool_through_every_dialect_and_both_transports() {
 async fn a_dialect_can_be_chosen_on_the_command_line() {
     let servers = Servers::start().await;
     let address = servers.http.address;
-    let answers = ["--answer", r#"github_login={"name":"octocat"}"#];
-    for dialect in ["draft-2", "draft-1", "2025-11-25"] {
+    // The sketch asks a model beside the user.
+    let model = r#"capital_of_france={"role":"assistant","model":"m","content":{"type":"text","text":"Paris"}}"#;
+    let answers = [
+        "--answer",
+        r#"github_login={"name":"octocat"}"#,
+        "--answer",
+        model,
+    ];
+    for dialect in ["draft-2", "draft-1", "draft-0", "2025-11-25"] {
         let path = Draft::from_name(dialect).map_or("/mcp", Draft::path);
         let url = format!("http://{address}{path}");
         let said = tokio::task::spawn_blocking(move || {
@@ -362,8 +369,10 @@ async fn a_dialect_can_be_chosen_on_the_command_line() {
             ];
             let keyed = dialect.starts_with("draft");
             // An older server does not say the key of what it asks.
-            let answers: Vec<&str> = if keyed {
+            let answers: Vec<&str> = if dialect == Draft::Sketch.name() {
                 answers.to_vec()
+            } else if keyed {
+                answers[..2].to_vec()
             } else {
                 vec!["--answer", r#"ask-1={"name":"octocat"}"#]
             };

@@ -3,7 +3,7 @@
 
 use super::{Place, Speaker, example};
 use crate::support::http::text_of;
-use crate::support::{Call, Client, Files, Reply, Serve};
+use crate::support::{Call, Client, Files, Reply, Serve, run};
 use refrain::Draft;
 use serde_json::{Value, json};
 
@@ -280,9 +280,25 @@ async fn lists_are_the_same_with_a_greeting_and_without() {
             let optional = draft
                 .has_tasks()
                 .then(|| json!({"taskSupport": "optional"}));
-            assert_eq!(support("echo"), optional);
-            // It is kept in memory.
-            assert_eq!(support("change_seat"), None);
+            for task in ["echo", "echo_task", "create_vm"] {
+                assert_eq!(support(task), optional, "{task}");
+            }
+            // One never becomes a task, the other is kept in memory.
+            for none in ["get_weather", "change_seat"] {
+                assert_eq!(support(none), None, "{none}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dialect_is_chosen_for_standard_input_and_output_only() {
+    for flags in [&["--listen", "127.0.0.1:0"][..], &["--drafts"], &[]] {
+        let serve = ["serve", "--dialect", "draft-2"];
+        let said = run(serve.iter().chain(flags)).await;
+        assert!(!said.ok, "{flags:?}: {said:?}");
+        for word in ["--dialect", "--stdio", "--drafts"] {
+            assert!(said.err.contains(word), "{flags:?}: {said:?}");
         }
     }
 }

@@ -45,10 +45,9 @@ pub(super) async fn a_task_asks_and_is_answered() {
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
         speaker.plays(2, 18, 19).await;
-        // The document has the answer twice.
-        assert_eq!(example(2, 3), example(2, 20));
-        let answer = if place == Place::Http { 3 } else { 20 };
-        speaker.plays(2, answer, 21).await;
+        // The document has the answer twice. Once taken, it is passed over.
+        speaker.plays(2, 3, 21).await;
+        speaker.plays(2, 20, 21).await;
         speaker.polls(2, 22, 23).await;
         speaker.plays(2, 24, 25).await;
     }
@@ -198,6 +197,8 @@ async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
     cancel["method"] = "tasks/cancel".into();
     let said = speaker.post(cancel).await;
     assert_eq!(said["result"]["status"], "cancelled", "{said}");
+    // What it said was about what it was doing.
+    assert_eq!(said["result"].get("statusMessage"), None, "{said}");
     let said = speaker.post(example(2, 24)).await;
     let message = said["error"]["message"].as_str();
     assert!(message.is_some_and(|it| it.contains("cancelled")), "{said}");
@@ -209,6 +210,72 @@ async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
     let mut update = example(2, 16);
     update["method"] = "tasks/update".into();
     assert_eq!(speaker.say(&update).await["error"]["code"], -32601);
+}
+
+#[tokio::test]
+async fn a_task_that_is_over_cannot_be_called_off() {
+    for (draft, document) in [(Draft::First, 1), (Draft::Second, 2)] {
+        let mut speaker = Speaker::new(draft, Place::Http).await;
+        let (call, get, result) = match document {
+            1 => (7, 9, 16),
+            _ => (14, 16, 24),
+        };
+        let mut echo = example(document, call);
+        echo["params"]["arguments"] = json!({"text": "hey"});
+        let mut cancel = example(document, get);
+        cancel["method"] = "tasks/cancel".into();
+        speaker.say(&echo).await;
+        let said = speaker.post(example(document, result)).await;
+        assert_eq!(said["result"]["content"][0]["text"], "Echo: hey", "{said}");
+        let said = speaker.post(cancel.clone()).await;
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+        let why = said["error"]["message"].as_str();
+        assert!(why.is_some_and(|why| why.contains("completed")), "{said}");
+
+        speaker.say(&example(document, call)).await;
+        let said = speaker.post(cancel.clone()).await;
+        let status = said["result"]["status"].as_str().map(str::to_lowercase);
+        assert_eq!(status.as_deref(), Some("cancelled"), "{said}");
+        let said = speaker.post(cancel).await;
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_question_is_declined_has_failed_and_says_why() {
+    for place in Place::ALL {
+        let mut speaker = Speaker::new(Draft::Second, place).await;
+        speaker.plays(2, 14, 15).await;
+        speaker.polls(2, 16, 17).await;
+        let mut answers = example(2, 20);
+        answers["params"]["inputResponses"]["echo_input"] = json!({"action": "decline"});
+        let said = speaker.post(answers).await;
+        assert_shown(2, 21, &said);
+        let said = speaker.post(example(2, 24)).await;
+        assert_eq!(said["result"]["isError"], true, "{said}");
+        let why = said["result"]["content"][0]["text"].clone();
+        let said = speaker.post(example(2, 22)).await;
+        assert_eq!(said["result"]["status"], "failed", "{said}");
+        assert_eq!(said["result"]["statusMessage"], why, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn the_handshake_is_that_of_one_revision_whatever_is_asked_for() {
+    for draft in Draft::ALL {
+        for place in Place::ALL {
+            let mut speaker = Speaker::new(draft, place).await;
+            let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+                "protocolVersion": "2025-03-26", "capabilities": {"elicitation": {}, "sampling": {}},
+                "clientInfo": {"name": "test", "version": "1"}}});
+            let said = speaker.say(&hello).await;
+            assert_eq!(said["result"]["protocolVersion"], "2025-11-25", "{said}");
+            // It can show forms, though the revision that it asked for has none.
+            let said = speaker.say(&example(2, 4)).await;
+            assert_eq!(said.get("error"), None, "{said}");
+            assert!(said.to_string().contains("github_login"), "{said}");
+        }
+    }
 }
 
 #[tokio::test]
