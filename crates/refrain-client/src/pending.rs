@@ -57,6 +57,12 @@ pub struct PendingCall {
     /// The same error came again: somebody is still on the way to the URLs.
     #[serde(skip)]
     is_asked_again: bool,
+    /// The next round was sent, and nobody knows what came of that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unclear: bool,
+    /// The call was made here, so that it is known whether it was sent.
+    #[serde(skip)]
+    is_new: bool,
 }
 
 type Look = dyn Fn(&PendingCall) + Send + Sync;
@@ -129,6 +135,8 @@ impl PendingCall {
             is_over: false,
             by_error: None,
             is_asked_again: false,
+            unclear: false,
+            is_new: true,
         }
     }
 
@@ -169,6 +177,18 @@ impl PendingCall {
     /// How many rounds there have been.
     pub fn round(&self) -> u32 {
         self.round
+    }
+
+    /// Whether its next round may be with the server already: it was sent, and the response was lost or did not come. A
+    /// call without a round that comes out of a store may have been sent too; nobody can tell.
+    pub fn is_unclear(&self) -> bool {
+        let is_stored = self.round == 0 && self.task.is_none() && !self.is_new;
+        self.unclear || is_stored
+    }
+
+    /// Whether anybody knows what came of the next round.
+    pub(crate) fn set_unclear(&mut self, unclear: bool) {
+        self.unclear = unclear;
     }
 
     /// The id of the task that the call has become.
@@ -244,6 +264,7 @@ impl PendingCall {
         self.state = state;
         self.by_error = None;
         self.is_asked_again = false;
+        self.unclear = false;
     }
 
     /// An older server asks for visits to URLs, and to be called again after them.

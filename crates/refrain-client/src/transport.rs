@@ -104,6 +104,23 @@ impl LinkError {
         matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Late(_)))
     }
 
+    /// Whether the server may have done what the request says.
+    pub(crate) fn may_be_taken(&self) -> bool {
+        match self {
+            Self::NotSent(_) | Self::Busy { .. } => false,
+            Self::Lost(_) => true,
+            Self::Final(ErrorKind::Status { status, .. }) => !(400..500).contains(status),
+            Self::Final(kind) => !matches!(
+                kind,
+                ErrorKind::Auth(_)
+                    | ErrorKind::BadArgument(_)
+                    | ErrorKind::Draft(_)
+                    | ErrorKind::Spawn { .. }
+                    | ErrorKind::Unanswered(_)
+            ),
+        }
+    }
+
     pub(crate) fn into_kind(self) -> ErrorKind {
         match self {
             Self::NotSent(kind)

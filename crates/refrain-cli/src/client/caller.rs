@@ -180,6 +180,11 @@ impl Caller {
 
     /// Takes up a call, until it is done or stops.
     pub(super) async fn finish(self, pending: PendingCall) -> Result<Code, Stop> {
+        if self.client.might_repeat(&pending) {
+            self.screen.say(
+                "refrain: the call may have been taken before, and this server does not know call ids: it may be done twice",
+            );
+        }
         self.until_done(pending, true).await
     }
 
@@ -242,7 +247,7 @@ impl Caller {
         self.tell_left();
         let kept = match (&self.keep, &error.pending) {
             (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
-            (Some(keep), None) => keep.refused(),
+            (Some(keep), None) => keep.remove().map(|()| None),
             (None, _) => Ok(None),
         };
         let file = match kept {
@@ -259,14 +264,7 @@ impl Caller {
             stop = stop.and(&unsaid.message);
         }
         let Some(pending) = &error.pending else {
-            return match file {
-                Some(file) => stop.and(&format!(
-                    "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
-                    file.display(),
-                    self.resume(file, "")
-                )),
-                None => stop,
-            };
+            return stop;
         };
         let go_on = match (file, pending.task_id()) {
             (Some(file), _) => GoOn::File(file),
@@ -285,6 +283,11 @@ impl Caller {
         }
         match go_on {
             GoOn::Task(_) if matches!(error.kind, ErrorKind::Refused(_)) => stop,
+            GoOn::File(file) if is_refused_anew(&error.kind, pending) => stop.and(&format!(
+                "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
+                file.display(),
+                self.resume(file, "")
+            )),
             GoOn::File(file) => stop.and(&format!(
                 "the call is kept in {}; go on with\n  {}",
                 file.display(),
@@ -294,6 +297,9 @@ impl Caller {
                 self.call_off(stop, id).await
             }
             GoOn::Task(id) => stop.and(&self.task_goes_on(id)),
+            GoOn::Again if is_refused_anew(&error.kind, pending) => stop.and(
+                "it was sent before, and may have been taken then: that response was lost",
+            ),
             GoOn::Again if pending.round() > 0 => stop.and(
                 "the call is lost; with --save FILE it would be kept for `refrain resume FILE`",
             ),
@@ -422,7 +428,11 @@ impl Caller {
 
 /// Says so, if everybody on the way can read the access token.
 fn warn_if_open(url: &str, screen: &Screen) {
-    let Ok(url) = Url::parse(url) else { return };
+    let Ok(mut url) = Url::parse(url) else { return };
+    // Such a URL is refused; what is secret in it is not shown before that.
+    if url.set_username("").is_err() || url.set_password(None).is_err() {
+        return;
+    }
     let is_here = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -477,6 +487,15 @@ async fn in_time(
 ) -> Result<Client, Error> {
     let connected = tokio::time::timeout(limit, connecting).await;
     connected.unwrap_or_else(|_| Err(ErrorKind::Late(limit).into()))
+}
+
+/// The server refused the call as a whole, though it may have taken it when it was sent before.
+fn is_refused_anew(kind: &ErrorKind, pending: &PendingCall) -> bool {
+    let is_refused = matches!(
+        kind,
+        ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
+    );
+    is_refused && pending.round() == 0 && pending.is_unclear()
 }
 
 /// The server was given a state, and does not know what to do with it.
