@@ -100,6 +100,11 @@ impl<'a> Request<'a> {
             may_repeat: true,
         }
     }
+
+    /// Whether it changes nothing, however often it is sent.
+    fn is_harmless(&self) -> bool {
+        self.may_repeat && self.call_id.is_none()
+    }
 }
 
 impl Client {
@@ -191,6 +196,11 @@ impl Inner {
                 LinkError::NotSent(_) => None,
                 LinkError::Busy { retry_after, .. } => retry_after.map(Duration::from_secs),
                 LinkError::Lost(_) if request.may_repeat => None,
+                LinkError::Final(ErrorKind::Status { status, .. })
+                    if request.is_harmless() && may_pass(*status) =>
+                {
+                    None
+                }
                 LinkError::Lost(_) | LinkError::Final(_) => return Err(error.into_kind()),
             };
             if again == self.setup.limits.retries || pause > Some(LONGEST_WISH) {
@@ -517,6 +527,11 @@ pub(crate) fn back_off(times: u32) -> Duration {
         .saturating_mul(1 << times.saturating_sub(1).min(10))
         .min(LONGEST_PAUSE);
     whole.mul_f64(random::between(0.5, 1.0))
+}
+
+/// Whether a server that answers with this status has failed, and may not the next time.
+fn may_pass(status: u16) -> bool {
+    (500..600).contains(&status) && !matches!(status, 501 | 505)
 }
 
 /// A server that denies our version and offers it all the same.
