@@ -22,6 +22,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Why a response is not taken that is none to what was asked.
+const OTHER_ID: &str = "it has the id of another request";
+
 /// One message on its way to the server.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
@@ -51,6 +54,8 @@ pub(crate) enum Incoming {
         method: String,
         params: Option<Box<RawValue>>,
     },
+    /// Nothing but a sign of life.
+    Alive,
     /// Something the server wants to know. Only older servers ask like this.
     Request {
         id: Value,
