@@ -208,7 +208,7 @@ impl ClientBuilder {
     /// Connects to the server at an `http` or `https` URL, and finds out what it speaks.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let bad = |why: &str| ErrorKind::Address {
-            address: url.to_owned(),
+            address: without_user(url),
             why: why.to_owned(),
         };
         let parsed = Url::parse(url)
@@ -243,5 +243,20 @@ impl ClientBuilder {
         let (watcher, news) = (self.watcher.clone(), self.news.clone());
         let link = PipeLink::spawn(command.into(), watcher, news, self.limits.message)?;
         Client::open(Link::Pipe(Box::new(link)), self).await
+    }
+}
+
+/// A URL without the user name and the password that it may have in it. In one that cannot be read, everything up to the
+/// last `@` may be part of them.
+fn without_user(url: &str) -> String {
+    let start = url.find("://").map_or(0, |at| at + "://".len());
+    let (scheme, rest) = url.split_at(start);
+    let end = match Url::parse(url) {
+        Ok(_) => rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len()),
+        Err(_) => rest.len(),
+    };
+    match rest[..end].rfind('@') {
+        Some(at) => format!("{scheme}***{}", &rest[at..]),
+        None => url.to_owned(),
     }
 }

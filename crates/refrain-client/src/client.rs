@@ -110,6 +110,11 @@ impl<'a> Request<'a> {
             may_repeat: true,
         }
     }
+
+    /// Whether it changes nothing, however often it is sent.
+    fn is_harmless(&self) -> bool {
+        self.may_repeat && self.call_id.is_none()
+    }
 }
 
 impl Client {
@@ -163,25 +168,49 @@ impl Inner {
     /// Sends a request, and gives its result. Whatever the server tells meanwhile, it may not take longer than a whole
     /// call.
     pub(crate) async fn request(&self, request: &Request<'_>) -> Result<Box<RawValue>, ErrorKind> {
+        self.request_round(request, &mut false).await
+    }
+
+    /// The same for a round of a call. Notes whether the server may have taken it without having been heard.
+    pub(crate) async fn request_round(
+        &self,
+        request: &Request<'_>,
+        is_unclear: &mut bool,
+    ) -> Result<Box<RawValue>, ErrorKind> {
         let limit = self.setup.limits.deadline;
         tokio::select! {
-            result = self.send(request) => result,
+            result = self.send(request, is_unclear) => result,
             () = over(limit) => Err(ErrorKind::Deadline(limit.unwrap_or_default())),
         }
     }
 
     /// Sends a request, and again where that is safe and may help.
-    async fn send(&self, request: &Request<'_>) -> Result<Box<RawValue>, ErrorKind> {
+    async fn send(
+        &self,
+        request: &Request<'_>,
+        is_unclear: &mut bool,
+    ) -> Result<Box<RawValue>, ErrorKind> {
         let mut again = 0;
         loop {
+            let was_unclear = std::mem::replace(is_unclear, true);
             let error = match self.exchange(request).await {
-                Ok(response) => return response.outcome.map_err(ErrorKind::Refused),
+                Ok(response) => {
+                    // A refusal says what came of this sending, and nothing of those before.
+                    *is_unclear = was_unclear || response.outcome.is_ok();
+                    return response.outcome.map_err(ErrorKind::Refused);
+                }
                 Err(error) => error,
             };
+            *is_unclear = was_unclear || error.may_be_taken();
             let pause = match &error {
                 LinkError::NotSent(_) => None,
                 LinkError::Busy { retry_after, .. } => retry_after.map(Duration::from_secs),
                 LinkError::Lost(_) if request.may_repeat => None,
+                LinkError::Final(ErrorKind::Status { status, .. })
+                    if request.is_harmless() && may_pass(*status) =>
+                {
+                    None
+                }
                 LinkError::Lost(_) | LinkError::Final(_) => return Err(error.into_kind()),
             };
             if again == self.setup.limits.retries || pause > Some(LONGEST_WISH) {
@@ -517,6 +546,11 @@ pub(crate) fn back_off(times: u32) -> Duration {
         .saturating_mul(1 << times.saturating_sub(1).min(10))
         .min(LONGEST_PAUSE);
     whole.mul_f64(random::between(0.5, 1.0))
+}
+
+/// Whether a server that answers with this status has failed, and may not the next time.
+fn may_pass(status: u16) -> bool {
+    (500..600).contains(&status) && !matches!(status, 501 | 505)
 }
 
 /// A server that denies our version and offers it all the same.

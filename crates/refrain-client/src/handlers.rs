@@ -1,10 +1,12 @@
 //! Who answers what is asked.
 
 use crate::ask::{Answer, Ask, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use refrain_wire::{AskKind, Root, SamplingAnswer};
 use std::error::Error;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Why a handler has no answer. The ask stays open, and the call can be taken up again.
@@ -33,8 +35,14 @@ impl Handlers {
         }
     }
 
-    /// Has an ask answered. If that is not possible, says why.
+    /// Has an ask answered. If that is not possible, says why. A handler that panics has no answer, like one that fails:
+    /// neither the call nor the other answers are lost with it.
     pub(crate) async fn answer(&self, ask: &Ask) -> Result<Answer, NoAnswer> {
+        let answered = AssertUnwindSafe(self.handle(ask)).catch_unwind().await;
+        answered.unwrap_or_else(|_| Err(NoAnswer::later("its handler panicked")))
+    }
+
+    async fn handle(&self, ask: &Ask) -> Result<Answer, NoAnswer> {
         let answer = match ask {
             Ask::Form(ask) => match &self.form {
                 Some(handle) => handle(ask.clone()).await,

@@ -129,7 +129,7 @@ fn is_end(message: &Incoming) -> bool {
     match message {
         Incoming::Response(_) => true,
         Incoming::Notification { method, .. } => method == "notifications/cancelled",
-        Incoming::Request { .. } => false,
+        Incoming::Request { .. } | Incoming::Alive => false,
     }
 }
 

@@ -332,7 +332,7 @@ fn refused(id: &Value, code: i32, why: &str) -> String {
 /// Takes a message that belongs to no call. Gives the response to it, if it wants one.
 pub(crate) fn take_stray(message: Incoming, news: &News) -> Option<String> {
     match message {
-        Incoming::Response(_) => None,
+        Incoming::Response(_) | Incoming::Alive => None,
         Incoming::Notification { method, params } => {
             news.tell(&method, params.as_deref());
             None

@@ -47,6 +47,9 @@ pub struct PendingCall {
     /// The keys of a task's asks whose answers are with the server.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     answered: BTreeSet<String>,
+    /// What was asked under those keys, as far as it was seen.
+    #[serde(skip)]
+    settled: BTreeMap<String, Value>,
     /// The task has ended.
     #[serde(skip)]
     is_over: bool,
@@ -57,6 +60,12 @@ pub struct PendingCall {
     /// The same error came again: somebody is still on the way to the URLs.
     #[serde(skip)]
     is_asked_again: bool,
+    /// The next round was sent, and nobody knows what came of that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unclear: bool,
+    /// The call was made here, so that it is known whether it was sent.
+    #[serde(skip)]
+    is_new: bool,
 }
 
 type Look = dyn Fn(&PendingCall) + Send + Sync;
@@ -126,9 +135,12 @@ impl PendingCall {
             state: None,
             task: None,
             answered: BTreeSet::new(),
+            settled: BTreeMap::new(),
             is_over: false,
             by_error: None,
             is_asked_again: false,
+            unclear: false,
+            is_new: true,
         }
     }
 
@@ -169,6 +181,18 @@ impl PendingCall {
     /// How many rounds there have been.
     pub fn round(&self) -> u32 {
         self.round
+    }
+
+    /// Whether its next round may be with the server already: it was sent, and the response was lost or did not come. A
+    /// call without a round that comes out of a store may have been sent too; nobody can tell.
+    pub fn is_unclear(&self) -> bool {
+        let is_stored = self.round == 0 && self.task.is_none() && !self.is_new;
+        self.unclear || is_stored
+    }
+
+    /// Whether anybody knows what came of the next round.
+    pub(crate) fn set_unclear(&mut self, unclear: bool) {
+        self.unclear = unclear;
     }
 
     /// The id of the task that the call has become.
@@ -244,6 +268,7 @@ impl PendingCall {
         self.state = state;
         self.by_error = None;
         self.is_asked_again = false;
+        self.unclear = false;
     }
 
     /// An older server asks for visits to URLs, and to be called again after them.
@@ -282,16 +307,32 @@ impl PendingCall {
         self.task = Some(id);
     }
 
-    /// What the task asks now, without what was answered before. Answers to what is asked no more are dropped.
-    pub(crate) fn task_asks(&mut self, mut asks: Ordered<Box<RawValue>>) {
+    /// What the task asks now, without what was answered before. Answers to what is asked no more are dropped. Gives the
+    /// key, if something else is asked under one that was answered: a server must not do that.
+    pub(crate) fn task_asks(&mut self, mut asks: Ordered<Box<RawValue>>) -> Result<(), String> {
+        for (key, ask) in &asks.0 {
+            if self.answered.contains(key) && self.settle(key, ask) != value_of(ask) {
+                return Err(key.clone());
+            }
+        }
         asks.0.retain(|(key, _)| !self.answered.contains(key));
         self.answers.retain(|key, _| asks.get(key).is_some());
         self.asks = asks;
+        Ok(())
+    }
+
+    /// Remembers what is asked under a key that was answered. Gives what was.
+    fn settle(&mut self, key: &str, ask: &RawValue) -> Value {
+        let settled = self.settled.entry(key.to_owned());
+        settled.or_insert_with(|| value_of(ask)).clone()
     }
 
     /// The answers are with the server.
     pub(crate) fn answers_sent(&mut self) {
         for key in std::mem::take(&mut self.answers).into_keys() {
+            if let Some(ask) = self.asks.get(&key).cloned() {
+                self.settle(&key, &ask);
+            }
             self.asks.0.retain(|(asked, _)| *asked != key);
             self.answered.insert(key);
         }
@@ -364,8 +405,13 @@ impl fmt::Debug for PendingCall {
 
 /// Where an ask for a visit leads. Its id says nothing: some servers give it a new one each time.
 fn url_of(ask: &RawValue) -> Option<String> {
-    let ask: Value = serde_json::from_str(ask.get()).ok()?;
-    ask["params"]["url"].as_str().map(str::to_owned)
+    let url = &value_of(ask)["params"]["url"];
+    url.as_str().map(str::to_owned)
+}
+
+/// An ask, without its order and its blanks.
+fn value_of(ask: &RawValue) -> Value {
+    serde_json::from_str(ask.get()).unwrap_or_default()
 }
 
 fn known_format<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {

@@ -153,6 +153,12 @@ impl Client {
         PendingCall::new(call, id, address, server).spoken_in(self.inner.setup.dialect)
     }
 
+    /// Whether going on with this call might do its work twice: [it may be with the server
+    /// already](PendingCall::is_unclear), and the server would not know that it is the same.
+    pub fn might_repeat(&self, pending: &PendingCall) -> bool {
+        pending.is_unclear() && !self.inner.may_repeat(pending.call().kind())
+    }
+
     /// The call is this client's now, wherever it came from. Gives where it was.
     fn adopt(&self, pending: &mut PendingCall) -> Former {
         let server = self.inner.server.name();
@@ -274,7 +280,20 @@ impl Inner {
         }
         let authorization = self.link.authorization();
         self.check_older(pending)?;
-        let raw = match self.send_round(pending, params.clone()).await {
+        let mut is_unclear = pending.is_unclear();
+        if is_unclear && !self.may_repeat(kind) {
+            tracing::warn!(
+                target = pending.call().target(),
+                "the call may have been taken before, and the server does not know call ids: it may be done twice"
+            );
+        }
+        // Whoever stops waiting for the response does not know either.
+        pending.set_unclear(true);
+        let sent = self
+            .send_round(pending, params.clone(), &mut is_unclear)
+            .await;
+        pending.set_unclear(is_unclear);
+        let raw = match sent {
             Err(ErrorKind::Refused(refusal)) if self.older.is_some() => {
                 let asks = older::url_asks(&refusal);
                 let asks = asks.ok_or_else(|| ErrorKind::Refused(refusal.clone()))?;
@@ -320,6 +339,7 @@ impl Inner {
         &self,
         pending: &PendingCall,
         params: Map<String, Value>,
+        is_unclear: &mut bool,
     ) -> Result<Box<RawValue>, ErrorKind> {
         let call = pending.call();
         let mut request = Request {
@@ -327,10 +347,9 @@ impl Inner {
             params,
             headers: self.mirrored(call)?,
             call_id: Some(pending.call_id()),
-            may_repeat: call.kind() != CallKind::Tool
-                || (self.older.is_none() && self.server.knows_call_ids()),
+            may_repeat: self.may_repeat(call.kind()),
         };
-        let result = self.request(&request).await;
+        let result = self.request_round(&request, is_unclear).await;
         let mismatch = i64::from(ErrorCode::HeaderMismatch.as_i32());
         match &result {
             Err(ErrorKind::Refused(refusal))
@@ -338,7 +357,7 @@ impl Inner {
             {
                 self.learn_tools().await?;
                 request.headers = self.mirrored(call)?;
-                self.request(&request).await
+                self.request_round(&request, is_unclear).await
             }
             _ => result,
         }
@@ -362,6 +381,11 @@ impl Inner {
             None => Ok(result),
             Some(why) => Err(ErrorKind::BadResult { why, result }),
         }
+    }
+
+    /// Whether the same round of such a call may be sent twice, and is not done twice.
+    fn may_repeat(&self, kind: CallKind) -> bool {
+        kind != CallKind::Tool || (self.older.is_none() && self.server.knows_call_ids())
     }
 
     /// What of a call goes into headers of its own.
@@ -523,13 +547,14 @@ fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
     })
 }
 
-/// What happened, with the call unless the server has refused it as a whole. A server that did not go on with it is not
-/// where it is.
+/// What happened, with the call unless the server has refused it as a whole. One that may have been taken when it was
+/// sent before is not lost with a refusal. A server that did not go on with it is not where it is.
 fn failed(kind: ErrorKind, mut pending: PendingCall, former: Former) -> Error {
     if matches!(&kind, ErrorKind::Refused(refusal) if refusal.is_call_over()) {
         return kind.into();
     }
-    let is_refused = (pending.round() == 0 || pending.not_visited().is_some())
+    let is_untouched = pending.round() == 0 && !pending.is_unclear();
+    let is_refused = (is_untouched || pending.not_visited().is_some())
         && matches!(
             kind,
             ErrorKind::Refused(_)

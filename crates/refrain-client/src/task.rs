@@ -1,7 +1,8 @@
 //! Tasks: calls that go on at the server while nobody waits for them.
 //!
-//! Always: an ask of a task is shown once, whatever the server still lists; its answer is sent as soon as it is
-//! there; and what will not be answered by anyone ends the task.
+//! Always: a task is looked at as often as its server says, whether or not it tells what changes; an ask of it is shown
+//! once, whatever the server still lists; its answer is sent as soon as it is there; and what will not be answered by
+//! anyone ends the task.
 
 use crate::ask::{Answer, Ask};
 use crate::client::{Client, Inner, Request, back_off};
@@ -11,7 +12,7 @@ use crate::listen::{Change, Listening};
 use crate::ordered::Ordered;
 use crate::pending::PendingCall;
 use crate::rounds::{check_asks_nothing, check_complete};
-use futures_util::future::{AbortHandle, Abortable, Aborted};
+use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use refrain_wire::{Filter, TASK_RESULT, join_task};
@@ -19,6 +20,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,9 @@ const POLL_MIN: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_secs(3600);
 /// How often to look after a task at least, though the server tells what changes.
 const TOLD_POLL: Duration = Duration::from_secs(15);
+
+/// The longest time that a task may name, in seconds: some thousand years.
+const LONGEST: f64 = 1e11;
 
 /// A task as the server shows it.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,10 +102,9 @@ impl Task {
             created_at: String,
             #[serde(default)]
             last_updated_at: String,
-            ttl_ms: Option<u64>,
-            poll_interval_ms: Option<u64>,
-            #[serde(default)]
-            input_requests: Ordered<Box<RawValue>>,
+            ttl_ms: Option<Box<RawValue>>,
+            poll_interval_ms: Option<Box<RawValue>>,
+            input_requests: Option<Ordered<Box<RawValue>>>,
             result: Option<Value>,
             error: Option<RpcFailure>,
         }
@@ -118,15 +122,15 @@ impl Task {
             ("cancelled", ..) => TaskStatus::Cancelled,
             (other, ..) => return Err(bad(format!("its status is {other:?}"))),
         };
-        let asks = shape.input_requests.0.into_iter();
+        let asks = shape.input_requests.unwrap_or_default().0.into_iter();
         Ok(Self {
             id: shape.task_id,
             status,
             message: shape.status_message,
             created_at: shape.created_at,
             updated_at: shape.last_updated_at,
-            ttl: shape.ttl_ms.map(Duration::from_millis),
-            poll_interval: shape.poll_interval_ms.map(Duration::from_millis),
+            ttl: shape.ttl_ms.and_then(|raw| milliseconds(&raw)),
+            poll_interval: shape.poll_interval_ms.and_then(|raw| milliseconds(&raw)),
             asks: asks.map(|(key, raw)| (key, raw.get().to_owned())).collect(),
         })
     }
@@ -145,9 +149,8 @@ impl Client {
 }
 
 /// What is being answered, and how to take it back.
-type Answering<'a> = FuturesUnordered<
-    futures_util::future::BoxFuture<'a, (String, Result<Result<Answer, NoAnswer>, Aborted>)>,
->;
+type Answering<'a> =
+    FuturesUnordered<BoxFuture<'a, (String, Result<Result<Answer, NoAnswer>, Aborted>)>>;
 
 impl Inner {
     async fn task(&self, id: &str) -> Result<Task, ErrorKind> {
@@ -265,7 +268,12 @@ impl Inner {
             TaskStatus::Working | TaskStatus::InputRequired => {
                 let raw =
                     |(key, json): (String, String)| Some((key, RawValue::from_string(json).ok()?));
-                pending.task_asks(Ordered(task.asks.into_iter().filter_map(raw).collect()));
+                let asks = Ordered(task.asks.into_iter().filter_map(raw).collect());
+                pending.task_asks(asks).map_err(|key| {
+                    let why =
+                        format!("the task asks something else under {key:?}, which was answered");
+                    ErrorKind::BadAnswer(why)
+                })?;
                 Ok((None, poll))
             }
             TaskStatus::Completed(result) => {
@@ -289,7 +297,7 @@ impl Inner {
         pending: &mut PendingCall,
         id: &str,
     ) -> Result<Value, ErrorKind> {
-        let mut told = self.listen_to_task(id).await;
+        let mut told = Told::ask(self, id);
         let mut answering: Answering<'_> = FuturesUnordered::new();
         let mut in_hand: HashMap<String, AbortHandle> = HashMap::new();
         let mut unanswered: Vec<Unanswered> = Vec::new();
@@ -337,7 +345,7 @@ impl Inner {
                         return Err(ErrorKind::Unanswered(unanswered));
                     }
                 }
-                () = wait(&mut told, poll) => {}
+                () = told.wait(poll) => {}
             }
         }
     }
@@ -368,20 +376,60 @@ impl Inner {
     }
 }
 
-/// Waits until the task has changed, or it is time to look whether it has.
-async fn wait(told: &mut Option<Listening>, poll: Duration) {
-    let Some(listening) = told else {
-        return tokio::time::sleep(poll).await;
-    };
-    match tokio::time::timeout(poll.max(TOLD_POLL), listening.next()).await {
-        Ok(Ok(Some(Change::Task(_)))) | Err(_) => {}
-        Ok(Ok(Some(_))) => tokio::time::sleep(back_off(1)).await,
-        // Nobody tells any more; looking goes on.
-        Ok(Ok(None) | Err(_)) => {
-            *told = None;
-            tokio::time::sleep(poll).await;
+/// Whether the server tells when a task changes. It is looked after all the same.
+enum Told {
+    /// It was asked to, and has not said yet.
+    Perhaps(BoxFuture<'static, Option<Listening>>),
+    Yes(Listening),
+    No,
+}
+
+impl Told {
+    fn ask(inner: &Arc<Inner>, id: &str) -> Self {
+        let (inner, id) = (Arc::clone(inner), id.to_owned());
+        let asking = async move { inner.listen_to_task(&id).await };
+        Self::Perhaps(asking.boxed())
+    }
+
+    /// Waits until the task has changed, or it is time to look whether it has.
+    async fn wait(&mut self, poll: Duration) {
+        match self {
+            Self::Perhaps(asking) => {
+                let mut pause = pin!(tokio::time::sleep(poll));
+                let said = tokio::select! {
+                    said = asking => said,
+                    () = &mut pause => return,
+                };
+                match said {
+                    // What changed before was not told: it is time to look.
+                    Some(listening) => *self = Self::Yes(listening),
+                    None => {
+                        *self = Self::No;
+                        pause.await;
+                    }
+                }
+            }
+            Self::Yes(listening) => {
+                match tokio::time::timeout(poll.max(TOLD_POLL), listening.next()).await {
+                    Ok(Ok(Some(Change::Task(_)))) | Err(_) => {}
+                    Ok(Ok(Some(_))) => tokio::time::sleep(back_off(1)).await,
+                    // Nobody tells any more; looking goes on.
+                    Ok(Ok(None) | Err(_)) => {
+                        *self = Self::No;
+                        tokio::time::sleep(poll).await;
+                    }
+                }
+            }
+            Self::No => tokio::time::sleep(poll).await,
         }
     }
+}
+
+/// A time as tasks have it: any number of milliseconds. One that makes no sense is as good as none, and the task is not
+/// lost with it.
+fn milliseconds(raw: &RawValue) -> Option<Duration> {
+    let time: f64 = raw.get().parse().ok()?;
+    (time >= 0.0).then(|| Duration::from_secs_f64((time / 1000.0).min(LONGEST)))
 }
 
 /// How a task of a draft stands.

@@ -22,6 +22,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Why a response is not taken that is none to what was asked.
+const OTHER_ID: &str = "it has the id of another request";
+
 /// One message on its way to the server.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
@@ -51,6 +54,8 @@ pub(crate) enum Incoming {
         method: String,
         params: Option<Box<RawValue>>,
     },
+    /// Nothing but a sign of life.
+    Alive,
     /// Something the server wants to know. Only older servers ask like this.
     Request {
         id: Value,
@@ -102,6 +107,23 @@ impl LinkError {
     /// Whether the server may be at work on the request, without having been heard.
     pub(crate) fn may_be_under_way(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Late(_)))
+    }
+
+    /// Whether the server may have done what the request says.
+    pub(crate) fn may_be_taken(&self) -> bool {
+        match self {
+            Self::NotSent(_) | Self::Busy { .. } => false,
+            Self::Lost(_) => true,
+            Self::Final(ErrorKind::Status { status, .. }) => !(400..500).contains(status),
+            Self::Final(kind) => !matches!(
+                kind,
+                ErrorKind::Auth(_)
+                    | ErrorKind::BadArgument(_)
+                    | ErrorKind::Draft(_)
+                    | ErrorKind::Spawn { .. }
+                    | ErrorKind::Unanswered(_)
+            ),
+        }
     }
 
     pub(crate) fn into_kind(self) -> ErrorKind {

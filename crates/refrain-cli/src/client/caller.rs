@@ -184,6 +184,11 @@ impl Caller {
             self.close().await;
             return Err(stop);
         }
+        if self.client.might_repeat(&pending) {
+            self.screen.say(
+                "refrain: the call may have been taken before, and this server does not know call ids: it may be done twice",
+            );
+        }
         self.until_done(pending, true).await
     }
 
@@ -288,8 +293,7 @@ impl Caller {
         self.tell_left();
         let kept = match (&self.keep, &error.pending) {
             (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
-            (Some(keep), None) if is_over(&error.kind) => keep.remove().map(|()| None),
-            (Some(keep), None) => keep.refused(),
+            (Some(keep), None) => keep.remove().map(|()| None),
             (None, _) => Ok(None),
         };
         let unasked = self.keep_unasked(&error);
@@ -305,14 +309,7 @@ impl Caller {
             stop = stop.with("saved", file.display().to_string());
         }
         let Some(pending) = &error.pending else {
-            return match file {
-                Some(file) => stop.and(&format!(
-                    "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
-                    file.display(),
-                    self.resume(file, "")
-                )),
-                None => stop,
-            };
+            return stop;
         };
         if let Some(id) = pending.task_id() {
             stop = stop.with("taskId", id);
@@ -347,6 +344,11 @@ impl Caller {
         }
         match go_on {
             GoOn::Task(_) if matches!(error.kind, ErrorKind::Refused(_)) => stop,
+            GoOn::File(file) if is_refused_anew(&error.kind, pending) => stop.and(&format!(
+                "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
+                file.display(),
+                self.resume(file, "")
+            )),
             GoOn::File(file) => stop.and(&format!(
                 "the call is kept in {}; go on with\n  {}",
                 file.display(),
@@ -356,6 +358,9 @@ impl Caller {
                 self.call_off(stop, id).await
             }
             GoOn::Task(id) => stop.and(&self.task_goes_on(id)),
+            GoOn::Again if is_refused_anew(&error.kind, pending) => stop.and(
+                "it was sent before, and may have been taken then: that response was lost",
+            ),
             GoOn::Again if pending.round() > 0 => stop.and(
                 "the call is lost; with --save FILE it would be kept for `refrain resume FILE`",
             ),
@@ -545,7 +550,11 @@ fn answered(pending: &PendingCall) -> Vec<String> {
 
 /// Says so, if everybody on the way can read the access token.
 fn warn_if_open(url: &str, screen: &Screen) {
-    let Ok(url) = Url::parse(url) else { return };
+    let Ok(mut url) = Url::parse(url) else { return };
+    // Such a URL is refused; what is secret in it is not shown before that.
+    if url.set_username("").is_err() || url.set_password(None).is_err() {
+        return;
+    }
     let is_here = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -593,9 +602,13 @@ async fn in_time(
     connected.unwrap_or_else(|_| Err(ErrorKind::Late(limit).into()))
 }
 
-/// The server has given the call up, whoever sent it.
-fn is_over(kind: &ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Refused(refusal) if refusal.is_call_over())
+/// The server refused the call as a whole, though it may have taken it when it was sent before.
+fn is_refused_anew(kind: &ErrorKind, pending: &PendingCall) -> bool {
+    let is_refused = matches!(
+        kind,
+        ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
+    );
+    is_refused && pending.round() == 0 && pending.is_unclear()
 }
 
 /// The server was given a state or the id of a task, and does not know what to do with it.

@@ -10,7 +10,6 @@ use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, read_to_string};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The largest file that is read.
@@ -22,8 +21,6 @@ pub(super) struct Keep {
     file: PathBuf,
     /// The file with its lock, once there is one.
     held: Mutex<Option<File>>,
-    /// The call was sent before, and nobody knows what came of that.
-    is_unclear: AtomicBool,
 }
 
 impl Keep {
@@ -34,7 +31,6 @@ impl Keep {
             Ok(false) => Ok(Self {
                 file: file.to_owned(),
                 held: Mutex::default(),
-                is_unclear: AtomicBool::new(false),
             }),
             Ok(true) => Err(exists(file)),
             Err(error) => Err(Stop::usage(format!(
@@ -74,11 +70,9 @@ impl Keep {
                 "it is no pending call as --save writes it: {error}"
             ))
         })?;
-        let is_unclear = pending.round() == 0 && pending.task_id().is_none();
         let keep = Self {
             file: file.to_owned(),
             held: Mutex::new(Some(held)),
-            is_unclear: AtomicBool::new(is_unclear),
         };
         Ok((keep, pending))
     }
@@ -101,18 +95,7 @@ impl Keep {
     pub(super) fn replace(&self, pending: &PendingCall) -> Result<(), Stop> {
         let made = secret::replace(&self.file, &bytes(pending)?);
         self.hold(made.map_err(|error| self.unwritten(&error))?);
-        if pending.round() > 0 {
-            self.is_unclear.store(false, Ordering::Relaxed);
-        }
         Ok(())
-    }
-
-    /// The server refused the call as a whole. Where an earlier sending of it may have been taken, the file stays.
-    pub(super) fn refused(&self) -> Result<Option<&Path>, Stop> {
-        match self.is_unclear.load(Ordering::Relaxed) {
-            true => Ok(Some(&self.file)),
-            false => self.remove().map(|()| None),
-        }
     }
 
     /// The new file takes the place of the old one, and so does its lock.

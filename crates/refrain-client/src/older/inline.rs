@@ -89,6 +89,7 @@ impl Inner {
                         self.link.settled(&id);
                     }
                 }
+                Incoming::Alive => {}
                 Incoming::Notification { method, params } => {
                     self.setup.news.tell(&method, params.as_deref());
                 }

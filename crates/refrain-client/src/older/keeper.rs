@@ -162,7 +162,7 @@ impl Ears {
     async fn hear_all(&self, mut stream: HttpExchange, session: &Session) -> bool {
         let mut is_silent = true;
         while let Ok(message) = stream.next().await {
-            is_silent = false;
+            is_silent &= matches!(message, Incoming::Alive);
             let message = match message {
                 ask @ Incoming::Request { .. } => match self.beside.offer(ask) {
                     Ok(()) => continue,

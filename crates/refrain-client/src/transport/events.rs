@@ -2,6 +2,9 @@
 
 use std::mem;
 
+/// What some put before a text. It belongs to no line.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
 /// What has been read of the event that is not complete yet.
 #[derive(Debug, Default)]
 pub(super) struct Events {
@@ -10,6 +13,8 @@ pub(super) struct Events {
     after_return: bool,
     event: Event,
     has_data: bool,
+    /// Whether the first line is over.
+    has_begun: bool,
     /// Whether the event is of another type than a message: its data is passed over.
     is_other: bool,
 }
@@ -46,6 +51,10 @@ impl Events {
 
     fn end_line(&mut self) -> Option<Event> {
         let line = mem::take(&mut self.line);
+        let mut line = line.as_slice();
+        if !mem::replace(&mut self.has_begun, true) {
+            line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        }
         if line.is_empty() {
             self.has_data = false;
             let mut event = mem::take(&mut self.event);
@@ -127,6 +136,14 @@ mod tests {
             seen,
             [(&b""[..], Some("7")), (&b"a"[..], None), (&b"b"[..], None)]
         );
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        let mut events = Events::default();
+        let seen = events.push(b"\xEF\xBB\xBFdata: a\n\n\xEF\xBB\xBFdata: b\n\ndata: c\n\n");
+        let seen: Vec<_> = seen.iter().map(|event| &event.data[..]).collect();
+        assert_eq!(seen, [b"a", b"c"], "it has a meaning at the start only");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use http::HeaderMap;
 use routes::{Route, Routes, Way};
 use serde_json::Value;
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::process::Command;
@@ -70,6 +71,8 @@ pub(crate) struct PipeExchange {
 struct Shared {
     program: String,
     routes: Mutex<Routes>,
+    /// Tells when the server has ended.
+    over: Notify,
     /// The end of what the server wrote to its standard error.
     stderr: Mutex<Vec<u8>>,
     queue: mpsc::WeakSender<Line>,
@@ -132,7 +135,7 @@ impl PipeLink {
         let shared = self.shared();
         let heard = Arc::new(Notify::new());
         let route = Route::new(Arc::clone(&heard), message);
-        lock(&shared.routes).by_id.insert(id, route);
+        lock(&shared.routes).open(id, route);
         let mut exchange = PipeExchange {
             id,
             shared,
@@ -179,6 +182,7 @@ impl Process {
         let shared = Arc::new(Shared {
             program: program.into_owned(),
             routes: Mutex::default(),
+            over: Notify::new(),
             stderr: Mutex::default(),
             queue: queue.downgrade(),
             watcher,
@@ -205,10 +209,7 @@ impl PipeExchange {
     /// The next message that belongs to the request.
     pub(super) async fn next(&mut self) -> Result<Incoming, LinkError> {
         loop {
-            let ready = lock(&self.shared.routes)
-                .by_id
-                .get_mut(&self.id)
-                .and_then(Route::pop);
+            let ready = lock(&self.shared.routes).get(self.id).and_then(Route::pop);
             if let Some(message) = ready {
                 self.is_cancellable &= !matches!(message, Ok(Incoming::Response(_)));
                 return message;
@@ -225,7 +226,7 @@ impl PipeExchange {
     /// The refusal of the request, if it has come.
     pub(super) fn refusal(&mut self) -> Option<RpcFailure> {
         let mut routes = lock(&self.shared.routes);
-        let route = routes.by_id.get_mut(&self.id)?;
+        let route = routes.get(self.id)?;
         std::iter::from_fn(|| route.pop()).find_map(|message| match message {
             Ok(Incoming::Response(response)) => response.outcome.err(),
             _ => None,
@@ -236,7 +237,7 @@ impl PipeExchange {
 impl Drop for PipeExchange {
     fn drop(&mut self) {
         let mut routes = lock(&self.shared.routes);
-        let route = routes.by_id.remove(&self.id);
+        let route = routes.close(self.id);
         drop(routes);
         let is_answered = route.as_ref().is_some_and(Route::is_answered);
         if self.is_cancellable && !is_answered {
@@ -254,7 +255,7 @@ impl Shared {
     /// Sends something, or says why that cannot be.
     async fn tell(&self, id: Option<u64>, message: &str) -> Result<(), LinkError> {
         if let Some(kind) = self.ended() {
-            return Err(LinkError::Final(kind));
+            return Err(LinkError::NotSent(kind));
         }
         let Some(queue) = self.queue.upgrade() else {
             return Err(LinkError::Final(deaf()));
@@ -265,8 +266,21 @@ impl Shared {
                 place.send(Line::new(id, message));
                 Ok(())
             }
-            Err(_) => Err(LinkError::Final(self.ended().unwrap_or_else(deaf))),
+            Err(_) => Err(self.unheard().await),
         }
+    }
+
+    /// Why nothing is written any more. A server that has ended is seen to have a moment later.
+    async fn unheard(&self) -> LinkError {
+        let mut over = pin!(self.over.notified());
+        over.as_mut().enable();
+        if self.ended().is_none() {
+            if lock(&self.routes).is_deaf {
+                return LinkError::Final(deaf());
+            }
+            over.await;
+        }
+        LinkError::NotSent(self.ended().unwrap_or_else(deaf))
     }
 
     /// Sends something that is no request, if there is somebody left to send it to.
@@ -286,6 +300,7 @@ impl Shared {
     /// The server has closed its input: these were not written.
     fn unwritten(&self, lines: impl Iterator<Item = Line>) {
         let mut routes = lock(&self.routes);
+        routes.is_deaf = true;
         for id in lines.filter_map(|line| line.id) {
             routes.fail(id, deaf());
         }
@@ -309,9 +324,8 @@ impl Shared {
     fn end(&self, status: String) {
         let mut routes = lock(&self.routes);
         routes.ended.get_or_insert(status);
-        for route in routes.by_id.values() {
-            route.heard.notify_one();
-        }
+        routes.wake_all();
+        self.over.notify_waiters();
     }
 
     /// A line was longer than it may be. Nobody can tell for whom it was.
@@ -357,6 +371,7 @@ impl Shared {
             Way::To(id) => routes.push(id, message),
             Way::All => routes.push_to_calls(&message),
             Way::Nobody => {}
+            Way::Unasked => routes.unasked(),
             Way::Stray => {
                 drop(routes);
                 self.stray(message);

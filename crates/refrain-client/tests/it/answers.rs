@@ -228,3 +228,25 @@ async fn answers_by_hand_must_fit_what_was_asked() {
     };
     assert_eq!(result["content"][0]["text"], "done");
 }
+
+#[tokio::test]
+async fn a_handler_that_panics_leaves_its_ask_open_and_the_other_answered() {
+    let server = asking(json!({"a": form("?", json!({})), "b": form("?", json!({}))})).await;
+    let client = Client::builder()
+        .on_form(|ask| {
+            assert_ne!(ask.key, "a", "a bug");
+            async { Ok(Answer::accept(json!({}))?) }
+        })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    let ErrorKind::Unanswered(unanswered) = &error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(unanswered.len(), 1);
+    assert!(unanswered[0].why.contains("panicked"), "{error}");
+    let open = error.pending.expect("the call waits").unanswered();
+    let keys: Vec<_> = open.iter().map(Ask::key).collect();
+    assert_eq!(keys, ["a"]);
+}

@@ -14,3 +14,4 @@ mod rules_tasks;
 mod rules_time;
 mod support;
 mod tasks;
+mod unclear;

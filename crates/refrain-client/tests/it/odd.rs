@@ -248,3 +248,36 @@ async fn a_result_that_does_not_fit_is_not_lost() {
     };
     assert_eq!(result, sent);
 }
+
+#[tokio::test]
+async fn a_status_is_not_lost_because_it_comes_with_a_stream() {
+    for body in ["", ": nothing\n\n", "data: oops\n\n"] {
+        let server =
+            Told::start(move |_| Say::Raw(500, "text/event-stream", body.to_owned())).await;
+        let error = call(&server).await.unwrap_err();
+        assert!(
+            matches!(error.kind, ErrorKind::Status { status: 500, .. }),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_password_in_a_url_is_not_repeated() {
+    for url in [
+        "http://ada:secret@127.0.0.1:1/mcp",
+        "http://secret@127.0.0.1:1/mcp",
+        "http://ada:sec@ret@127.0.0.1:1/mcp",
+        "http://ada:secr/et@127.0.0.1:99999/mcp",
+        "ftp://ada:secret@127.0.0.1/mcp",
+        "ada:secret@127.0.0.1/mcp",
+    ] {
+        let error = Client::builder().connect(url).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Address { .. }), "{error}");
+        let said = format!("{error} {error:?}");
+        assert!(!said.contains("sec") && !said.contains("ret@"), "{said}");
+        assert!(said.contains("127.0.0.1"), "{said}");
+    }
+    let error = Client::builder().connect("ftp://host/a@b").await;
+    assert!(error.unwrap_err().to_string().contains("ftp://host/a@b"));
+}

@@ -1,6 +1,8 @@
 """A server of 2026-07-28 behind a pipe, that keeps to the rules and sees whether its client does."""
 
 import json
+import os
+import subprocess
 import sys
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -8,6 +10,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 broken = []
 listening = []
 waiting = []
+looks = []
 
 
 def say(**message):
@@ -38,6 +41,15 @@ def call(id, params):
             say(method="notifications/cancelled", params={})
             say(method="notifications/cancelled", params={"requestId": listening[0]})
             done(id, "ended")
+        case "unasked":
+            say(id=params["arguments"]["text"] or 12345, result={"resultType": "complete", "content": []})
+        case "task":
+            say(id=id, result={"resultType": "task", "taskId": "t1", "status": "working", "ttlMs": None})
+        case "leave":
+            # What it has started holds its output open.
+            subprocess.Popen(["sleep", "3"])
+            done(id, str(os.getpid()))
+            os._exit(0)
         case "echo":
             done(id, params["arguments"]["text"])
 
@@ -49,6 +61,14 @@ def take(message):
     match method:
         case "server/discover":
             say(id=id, result={"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}})
+        case "subscriptions/listen" if "mute" in sys.argv:
+            # Like servers that say nothing to what they do not know.
+            pass
+        case "tasks/get":
+            looks.append(id)
+            status = {"status": "completed", "result": {"content": [{"type": "text", "text": "built"}]}}
+            status = status if len(looks) > 3 else {"status": "working"}
+            say(id=id, result={"resultType": "complete", "taskId": "t1", "pollIntervalMs": 20, **status})
         case "subscriptions/listen":
             listening.append(id)
             tell(id, "notifications/subscriptions/acknowledged", notifications=params["notifications"])

@@ -3,6 +3,8 @@
 use crate::support::{Say, Told, until};
 use refrain_client::{Client, ErrorKind};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// A call becomes a task, of which this is said.
 async fn told(say: impl Fn(&str) -> Value + Send + Sync + 'static) -> Told {
@@ -85,4 +87,58 @@ async fn a_task_is_called_off_by_its_own_request() {
     until("its end", || !server.requests("tasks/cancel").is_empty()).await;
     assert_eq!(server.requests("tasks/cancel")[0]["params"]["taskId"], "t1");
     assert!(server.requests("notifications/cancelled").is_empty());
+}
+
+#[tokio::test]
+async fn a_result_is_not_lost_for_a_time_that_makes_no_sense() {
+    for (time, read) in [
+        (json!(-1), None),
+        (json!("soon"), None),
+        (json!(null), None),
+        (json!(1000.0), Some(Duration::from_secs(1))),
+        (json!(0.5), Some(Duration::from_micros(500))),
+        (json!(1e300), Some(Duration::from_secs(100_000_000_000))),
+    ] {
+        let said = time.clone();
+        let server = told(move |_| {
+            json!({
+                "resultType": "complete", "taskId": "t1", "status": "completed", "result": {"content": []},
+                "ttlMs": said, "pollIntervalMs": said, "inputRequests": null,
+            })
+        })
+        .await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        client.call_tool("t", json!({})).await.unwrap();
+        let task = client.task("t1").await.unwrap();
+        assert_eq!((task.ttl, task.poll_interval), (read, read), "{time}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_at_a_task_that_fails_is_taken_again() {
+    let looks = AtomicUsize::new(0);
+    let server = Told::start(move |request| match request["method"].as_str() {
+        Some("tools/call") => Say::Result(json!({"resultType": "task", "taskId": "t1"})),
+        Some("tasks/get") => match looks.fetch_add(1, Ordering::SeqCst) {
+            0 => Say::Result(working()),
+            1 | 2 => Say::Raw(500, "text/plain", "oops".to_owned()),
+            _ => {
+                let result = json!({"content": []});
+                Say::Result(json!({"taskId": "t1", "status": "completed", "result": result}))
+            }
+        },
+        Some("tools/list") => Say::Raw(501, "text/plain", "never".to_owned()),
+        _ => Say::Error(-32601, "no such method"),
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    assert_eq!(server.requests("tasks/get").len(), 4);
+    // What the server cannot do, it will not do the next time.
+    let error = client.tools().await.unwrap_err();
+    assert!(
+        matches!(error.kind, ErrorKind::Status { status: 501, .. }),
+        "{error}"
+    );
+    assert_eq!(server.requests("tools/list").len(), 1);
 }

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 const LONG: Duration = Duration::from_secs(600);
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_secs(2);
 
 /// Counts the streams that somebody closed.
 struct Open(Arc<AtomicUsize>);
@@ -32,8 +32,18 @@ impl Drop for Open {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Answers one request at once, and all others never: it reports progress for ever, or says nothing at all.
-async fn endless(talks: bool) -> (String, Arc<AtomicUsize>) {
+/// What the server says to all requests but one.
+#[derive(Clone, Copy)]
+enum Says {
+    Nothing,
+    /// That it goes on, for ever.
+    Progress,
+    /// Nothing but comments for twice the time that it may be silent, and then the result.
+    Comments,
+}
+
+/// Answers one request at once, and the others so.
+async fn endless(says: Says) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
     let closed = Arc::new(AtomicUsize::new(0));
@@ -51,7 +61,7 @@ async fn endless(talks: bool) -> (String, Arc<AtomicUsize>) {
                         .expect("a body")
                         .to_bytes();
                     let request: Value = serde_json::from_slice(&body).expect("a message");
-                    Ok::<_, Infallible>(answer(&request, talks, open))
+                    Ok::<_, Infallible>(answer(&request, says, open))
                 }
             });
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
@@ -60,7 +70,7 @@ async fn endless(talks: bool) -> (String, Arc<AtomicUsize>) {
     (url, closed)
 }
 
-fn answer(request: &Value, talks: bool, closed: Arc<AtomicUsize>) -> Response<Body> {
+fn answer(request: &Value, says: Says, closed: Arc<AtomicUsize>) -> Response<Body> {
     if request["method"] == "server/discover" {
         let result = json!({"supportedVersions": ["2026-07-28"], "capabilities": {}});
         let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string();
@@ -69,14 +79,28 @@ fn answer(request: &Value, talks: bool, closed: Arc<AtomicUsize>) -> Response<Bo
             .body(Full::from(body).boxed_unsync())
             .expect("a response");
     }
-    let events = unfold(Open(closed), move |open| async move {
-        if !talks {
-            std::future::pending::<()>().await;
+    let (id, begun) = (request["id"].clone(), Instant::now());
+    let events = unfold(Open(closed), move |open| {
+        let id = id.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let event = match says {
+                Says::Nothing => std::future::pending().await,
+                Says::Progress => {
+                    let params = json!({"progress": 1});
+                    let method = "notifications/progress";
+                    let note = json!({"jsonrpc": "2.0", "method": method, "params": params});
+                    format!("data: {note}\n\n")
+                }
+                Says::Comments if begun.elapsed() < 2 * SHORT => ": still here\n\n".to_owned(),
+                Says::Comments => {
+                    let result = json!({"resultType": "complete", "content": [], "tools": []});
+                    let response = json!({"jsonrpc": "2.0", "id": id, "result": result});
+                    format!("data: {response}\n\n")
+                }
+            };
+            Some((Ok(Frame::data(Bytes::from(event))), open))
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        let note = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}});
-        let event = Bytes::from(format!("data: {note}\n\n"));
-        Some((Ok(Frame::data(event)), open))
     });
     let response = Response::builder().header("content-type", "text/event-stream");
     response
@@ -86,7 +110,7 @@ fn answer(request: &Value, talks: bool, closed: Arc<AtomicUsize>) -> Response<Bo
 
 #[tokio::test]
 async fn whatever_is_reported_there_is_a_longest_time() {
-    let (url, closed) = endless(true).await;
+    let (url, closed) = endless(Says::Progress).await;
     let limits = Limits {
         deadline: Some(SHORT),
         silence: LONG,
@@ -111,7 +135,7 @@ async fn whatever_is_reported_there_is_a_longest_time() {
 
 #[tokio::test]
 async fn a_server_that_says_nothing_is_given_up_and_told_so() {
-    let (url, closed) = endless(false).await;
+    let (url, closed) = endless(Says::Nothing).await;
     let limits = Limits {
         deadline: None,
         silence: SHORT,
@@ -128,4 +152,17 @@ async fn a_server_that_says_nothing_is_given_up_and_told_so() {
         assert!(matches!(error.kind, ErrorKind::Late(_)), "{error}");
     }
     until("the end of both", || closed.load(Ordering::SeqCst) == 2).await;
+}
+
+#[tokio::test]
+async fn a_comment_is_a_sign_of_life() {
+    let (url, _) = endless(Says::Comments).await;
+    let limits = Limits {
+        silence: SHORT,
+        ..Limits::default()
+    };
+    let client = Client::builder().limits(limits);
+    let client = client.connect(&url).await.unwrap();
+    let call = within("the call", client.call_tool("t", json!({}))).await;
+    call.unwrap();
 }

@@ -244,6 +244,45 @@ async fn an_ask_is_shown_once_whatever_the_server_still_lists() {
 }
 
 #[tokio::test]
+async fn a_key_that_was_answered_is_not_for_something_else() {
+    let asking = |message| {
+        let asks = json!({"a": form(message, json!({}))});
+        json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20})
+    };
+    let (server, _) = told(vec![asking("?"), asking("?"), asking("And now?")]).await;
+    let client = Client::builder()
+        .on_form(|_| async { Ok(Answer::accept(json!({}))?) })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let called = within("the task", client.call_tool("t", json!({}))).await;
+    let error = called.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+    assert!(error.to_string().contains("under \"a\""), "{error}");
+    let pending = error.pending.expect("the task goes on");
+    assert_eq!(pending.task_id(), Some("t1"));
+    assert!(server.requests("tasks/cancel").is_empty());
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_does_not_call_its_task_off() {
+    let asks = json!({"a": form("?", json!({}))});
+    let asking = json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20});
+    let (server, _) = told(vec![asking]).await;
+    let client = Client::builder()
+        .on_form(|_| async { panic!("not my day") })
+        .connect(&server.url)
+        .await
+        .unwrap();
+    let called = within("the task", client.call_tool("t", json!({}))).await;
+    let error = called.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Unanswered(_)), "{error}");
+    let pending = error.pending.expect("the task goes on");
+    assert_eq!(pending.unanswered().len(), 1);
+    assert!(server.requests("tasks/cancel").is_empty());
+}
+
+#[tokio::test]
 async fn the_server_says_how_often_to_look() {
     let work = json!({"status": "working", "pollIntervalMs": 150});
     let end = json!({"status": "completed", "result": {"content": []}});
@@ -291,7 +330,8 @@ async fn what_the_server_tells_of_a_task_is_heard_at_once() {
             }
             Some("tasks/get") => {
                 let mut task = match looks.fetch_add(1, Ordering::SeqCst) {
-                    0 => task("working"),
+                    // At first, and when the server has said that it will tell.
+                    0 | 1 => task("working"),
                     _ => task("completed"),
                 };
                 task["resultType"] = "complete".into();
@@ -308,7 +348,7 @@ async fn what_the_server_tells_of_a_task_is_heard_at_once() {
     within("the news", client.call_tool("t", json!({})))
         .await
         .unwrap();
-    assert_eq!(server.requests("tasks/get").len(), 2);
+    assert_eq!(server.requests("tasks/get").len(), 3);
 }
 
 #[tokio::test]

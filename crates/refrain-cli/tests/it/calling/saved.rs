@@ -1,7 +1,7 @@
 //! Calls that wait in a file.
 
 use super::{assert_says, json};
-use crate::support::{Files, Ledger, Said, Serve, in_time, program, run, said};
+use crate::support::{Files, Ledger, Said, Say, Serve, Told, in_time, program, run, said};
 use refrain::prelude::*;
 use refrain::{AllowedHosts, serve};
 use refrain_client::PendingCall;
@@ -512,6 +512,67 @@ async fn a_call_that_may_have_been_taken_before_stays_when_it_is_refused() {
     let said = run(["resume", &name, "--url", &instance.url()]).await;
     assert_says(&said, 1, &["the call stays in", "or remove the file"]);
     assert_eq!(kept(&file).call().target(), "wait");
+}
+
+/// A server whose first response to a call is lost. What it says to the others depends on their number.
+async fn losing(
+    capabilities: serde_json::Value,
+    then: impl Fn(usize) -> Say + Send + Sync + 'static,
+) -> Told {
+    let calls = AtomicUsize::new(0);
+    Told::start_raw(move |request| match request["method"].as_str() {
+        Some("server/discover") => Say::Result(json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities,
+            "ttlMs": 0, "cacheScope": "private",
+        })),
+        _ => match calls.fetch_add(1, Ordering::SeqCst) + 1 {
+            1 => Say::Cut(": at work\n\n".to_owned()),
+            number => then(number),
+        },
+    })
+    .await
+}
+
+fn paid() -> Say {
+    let content = json!([{"type": "text", "text": "Paid."}]);
+    Say::Result(json!({"resultType": "complete", "content": content}))
+}
+
+#[tokio::test]
+async fn a_call_whose_response_was_lost_stays_when_it_is_then_refused() {
+    let files = Files::new();
+    let file = files.path("call.json");
+    let name = file.display().to_string();
+    let capabilities = json!({"tools": {}, "extensions": {"refrain/callId": {}}});
+    let server = losing(capabilities, |number| match number {
+        2 => Say::Error(-32603, "the store is down"),
+        _ => paid(),
+    })
+    .await;
+    let said = run(["call", &server.url(), "pay", "--save", &name]).await;
+    let words = [
+        "the store is down",
+        "the call stays in",
+        "or remove the file",
+    ];
+    assert_says(&said, 1, &words);
+    let said = run(["resume", &name]).await;
+    assert_eq!((said.code, &*said.out), (0, "Paid.\n"), "{said:?}");
+    assert!(!said.err.contains("twice"), "{said:?}");
+    assert!(!file.exists());
+    assert_eq!(server.count("tools/call"), 3);
+}
+
+#[tokio::test]
+async fn a_call_that_might_be_done_twice_is_told_of_before() {
+    let files = Files::new();
+    let name = files.path("call.json").display().to_string();
+    let server = losing(json!({"tools": {}}), |_| paid()).await;
+    let said = run(["call", &server.url(), "pay", "--save", &name]).await;
+    assert_says(&said, 4, &["the call is kept in"]);
+    assert_eq!(server.count("tools/call"), 1, "nothing is repeated");
+    let said = run(["resume", &name]).await;
+    assert_says(&said, 0, &["it may be done twice"]);
 }
 
 #[tokio::test]

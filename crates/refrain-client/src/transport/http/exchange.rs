@@ -4,7 +4,7 @@ use super::resume::Resume;
 use super::{HttpLink, chain, is_stream, retry_after};
 use crate::error::ErrorKind;
 use crate::transport::events::Events;
-use crate::transport::{Incoming, LinkError, Outgoing, Wire, messages_in, read_message};
+use crate::transport::{Incoming, LinkError, OTHER_ID, Outgoing, Wire, messages_in, read_message};
 use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use refrain_wire::DraftExchange;
@@ -87,7 +87,7 @@ impl HttpExchange {
         self.response.headers().get("mcp-session-id").cloned()
     }
 
-    /// The next message that belongs to the request.
+    /// The next message that belongs to the request, or a sign of life: a comment, or what goes to somebody else.
     pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
         loop {
             if let Some(text) = self.ready.pop_front() {
@@ -97,7 +97,7 @@ impl HttpExchange {
                     status,
                 });
                 let (id, mut message) = read_message(&text, status, self.draft.as_deref())
-                    .map_err(|why| LinkError::Final(ErrorKind::BadAnswer(why)))?;
+                    .map_err(|why| self.unreadable(&text, why))?;
                 let is_other = id.is_some_and(|id| {
                     !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
                 });
@@ -111,14 +111,24 @@ impl HttpExchange {
                     return Ok(message);
                 }
                 if self.events.is_none() {
-                    return Err(LinkError::Final(ErrorKind::BadAnswer(
-                        "it has the id of another request".to_owned(),
-                    )));
+                    return Err(LinkError::Final(ErrorKind::BadAnswer(OTHER_ID.to_owned())));
                 }
             } else {
                 self.read_more().await?;
+                if self.ready.is_empty() {
+                    return Ok(Incoming::Alive);
+                }
             }
         }
+    }
+
+    /// Why something in the stream is no message. If the server has failed, that is why.
+    fn unreadable(&self, text: &str, why: String) -> LinkError {
+        let is_good = self.status().is_success();
+        let failed = (!is_good).then(|| self.judge(&self.link.url, text).err());
+        failed
+            .flatten()
+            .unwrap_or(LinkError::Final(ErrorKind::BadAnswer(why)))
     }
 
     /// Whether this is the error of a refused POST: it belongs to its request, though some servers give it an id of
@@ -128,18 +138,17 @@ impl HttpExchange {
         is_error && self.events.is_none() && !self.status().is_success()
     }
 
-    /// Reads on until there is another message.
+    /// Reads on. There may be another message then.
     async fn read_more(&mut self) -> Result<(), LinkError> {
-        let ended = || {
-            LinkError::Lost(ErrorKind::Broken(
-                "the stream ended without a response".to_owned(),
-            ))
-        };
         let Some(events) = &mut self.events else {
             return Err(ended());
         };
         let chunk = match self.response.chunk().await {
             Ok(Some(chunk)) => chunk,
+            Ok(None) if !self.status().is_success() => {
+                self.judge(&self.link.url, "")?;
+                return Err(ended());
+            }
             Ok(None) => return self.resume(ended()).await,
             Err(error) => return self.resume(broken(&error)).await,
         };
@@ -244,6 +253,11 @@ impl HttpExchange {
         };
         Err(LinkError::Final(kind))
     }
+}
+
+fn ended() -> LinkError {
+    let why = "the stream ended without a response".to_owned();
+    LinkError::Lost(ErrorKind::Broken(why))
 }
 
 fn broken(error: &reqwest::Error) -> LinkError {

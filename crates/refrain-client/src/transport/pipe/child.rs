@@ -24,8 +24,9 @@ use tokio::time::{sleep, timeout};
 
 /// How long a server may take to read what is left to write, to end by itself, and again when it was told to terminate.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long to wait for the end of a process that has closed its input: most have just ended.
+const DEAF: Duration = Duration::from_secs(2);
 /// How long to go on reading what a process wrote that has ended. Its own children may hold the pipes open for ever.
-/// And how long to wait for the end of one that has closed its input: most have just ended.
 const REST: Duration = Duration::from_millis(500);
 /// How much of the standard error is kept.
 const STDERR_KEPT: usize = 4096;
@@ -95,7 +96,7 @@ pub(super) async fn tend(
                 can_write = false;
                 unwritten = written.ok().flatten();
             }
-            () = sleep(REST), if unwritten.is_some() => {
+            () = sleep(DEAF), if unwritten.is_some() => {
                 shared.unwritten(unwritten.take().into_iter().flat_map(Unwritten::lines));
             }
         }

@@ -4,7 +4,7 @@
 
 use crate::client::DISCOVER;
 use crate::error::ErrorKind;
-use crate::transport::{Incoming, LinkError, Outgoing};
+use crate::transport::{Incoming, LinkError, OTHER_ID, Outgoing};
 use refrain_wire::{DraftExchange, SUBSCRIPTION_ID_KEY};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -17,6 +17,9 @@ use tokio::sync::Notify;
 /// How many messages are kept for a request that does not ask for them.
 const KEPT: usize = 1024;
 
+/// How many responses to nothing are told of.
+const UNASKED_TOLD: u32 = 10;
+
 /// Where a message belongs.
 pub(super) enum Way {
     /// To the request of this id.
@@ -27,6 +30,8 @@ pub(super) enum Way {
     Stray,
     /// It is not heard.
     Nobody,
+    /// To no request that there has ever been.
+    Unasked,
     /// To nobody but the server: it is our own.
     Back,
 }
@@ -35,13 +40,19 @@ pub(super) enum Way {
 #[derive(Default)]
 pub(super) struct Routes {
     /// The requests under way, by id: the newest is the last.
-    pub(super) by_id: BTreeMap<u64, Route>,
+    by_id: BTreeMap<u64, Route>,
+    /// The id of the newest request there has been.
+    newest: u64,
+    /// How many responses were to no request that there has ever been.
+    unasked: u32,
     /// Whether the server is known to be modern, and must not send requests.
     pub(super) is_modern: bool,
     /// Whether the server has ever sent a message.
     pub(super) has_spoken: bool,
     /// The first line that was no message.
     pub(super) noise: Option<String>,
+    /// Whether the server has closed its input, though it goes on.
+    pub(super) is_deaf: bool,
     /// How the server ended.
     pub(super) ended: Option<String>,
 }
@@ -62,7 +73,8 @@ impl Routes {
     /// Where a message belongs. The id is that of the request it answers.
     pub(super) fn way(&self, id: Option<&Value>, message: &Incoming) -> Way {
         match message {
-            Incoming::Response(_) => self.answered(id).map_or(Way::Nobody, Way::To),
+            Incoming::Response(_) => self.answered(id),
+            Incoming::Alive => Way::Nobody,
             Incoming::Notification { method, params } => match method.as_str() {
                 // An ask is withdrawn: the call that has it knows. A modern server ends a subscription, and names it.
                 "notifications/cancelled" if !self.is_modern => Way::All,
@@ -86,15 +98,61 @@ impl Routes {
         }
     }
 
-    /// Which request a response answers. One that could not be read has no id in its response.
-    fn answered(&self, id: Option<&Value>) -> Option<u64> {
-        if let Some(id) = id.and_then(Value::as_u64) {
-            return Some(id);
+    /// Which request a response answers. The response to one that could not be read has no id, and one that nobody waits
+    /// for any longer may be answered all the same.
+    fn answered(&self, id: Option<&Value>) -> Way {
+        match id {
+            None | Some(Value::Null) => self.only().map_or(Way::Nobody, Way::To),
+            Some(id) => match id.as_u64() {
+                Some(id) if id <= self.newest => Way::To(id),
+                _ => Way::Unasked,
+            },
         }
+    }
+
+    /// The request that waits for a response, if there is but one.
+    fn only(&self) -> Option<u64> {
         let mut waiting = self.by_id.iter().filter(|(_, route)| !route.is_silent);
-        match (waiting.next(), waiting.next(), id) {
-            (Some((only, _)), None, Some(Value::Null) | None) => Some(*only),
+        match (waiting.next(), waiting.next()) {
+            (Some((only, _)), None) => Some(*only),
             _ => None,
+        }
+    }
+
+    /// A request is under way.
+    pub(super) fn open(&mut self, id: u64, route: Route) {
+        self.newest = self.newest.max(id);
+        self.by_id.insert(id, route);
+    }
+
+    /// Somebody asks for what there is for a request.
+    pub(super) fn get(&mut self, id: u64) -> Option<&mut Route> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// Nobody waits for a request any longer.
+    pub(super) fn close(&mut self, id: u64) -> Option<Route> {
+        self.by_id.remove(&id)
+    }
+
+    /// The server has ended: whoever waits looks why.
+    pub(super) fn wake_all(&self) {
+        for route in self.by_id.values() {
+            route.heard.notify_one();
+        }
+    }
+
+    /// There is a response to no request that there has ever been. If only one waits, it waits in vain.
+    pub(super) fn unasked(&mut self) {
+        if self.by_id.is_empty() {
+            return;
+        }
+        self.unasked = self.unasked.saturating_add(1);
+        if self.unasked <= UNASKED_TOLD {
+            tracing::warn!("a response of the server's has the id of no request");
+        }
+        if let Some(id) = self.only() {
+            self.fail(id, ErrorKind::BadAnswer(OTHER_ID.to_owned()));
         }
     }
 
