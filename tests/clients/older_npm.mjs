@@ -3,6 +3,10 @@
 //
 //     older_npm.mjs URL
 //     older_npm.mjs --stdio COMMAND [ARGUMENT...]
+//     older_npm.mjs --listen RESOURCE URL
+//
+// With --listen it subscribes to a resource instead, says so by calling the tool `subscribed`, and waits to be told
+// that the resource changed.
 //
 // What the server asks comes while a call goes on, and handlers answer it. It prints one line `ok NAME` for each
 // check that held, and ends with status 1 and the reason at the first one that did not.
@@ -14,6 +18,7 @@ import {
     CreateMessageRequestSchema,
     ElicitRequestSchema,
     ListRootsRequestSchema,
+    ResourceUpdatedNotificationSchema,
 } from "@modelcontextprotocol/sdk/types.js";
 
 const ANSWERS = { name: "octocat", resolution: "Duplicate", duplicateOfId: 4301 };
@@ -50,7 +55,7 @@ const [first, ...rest] = process.argv.slice(2);
 const transport =
     first === "--stdio"
         ? new StdioClientTransport({ command: rest[0], args: rest.slice(1) })
-        : new StreamableHTTPClientTransport(new URL(first));
+        : new StreamableHTTPClientTransport(new URL(first === "--listen" ? rest[1] : first));
 
 const textOf = (result) => result.content.map((block) => block.text ?? "").join("");
 
@@ -100,12 +105,27 @@ async function play() {
     console.log("ok get_weather declined");
 }
 
+async function listen(uri) {
+    const changed = new Promise((resolve) => {
+        client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => {
+            if (params.uri === uri) resolve();
+        });
+    });
+    await client.connect(transport);
+    await client.subscribeResource({ uri });
+    await call("subscribed", {});
+    await changed;
+    console.log("ok resources/updated");
+    await client.ping();
+    console.log("ok ping");
+}
+
 const late = setTimeout(() => {
     console.log(`FAIL: not done after ${SECONDS_FOR_ALL} seconds`);
     process.exit(1);
 }, SECONDS_FOR_ALL * 1000);
 try {
-    await play();
+    await (first === "--listen" ? listen(rest[0]) : play());
     await client.close();
     clearTimeout(late);
 } catch (error) {

@@ -140,7 +140,7 @@ async fn over_a_restart(client: [&str; 2]) {
         let until = async {
             somebody_listens(&after).await;
             after.resource_updated(NOTE);
-            pending().await
+            pending::<()>().await;
         };
         serving(&after, &mut pin!(until)).await;
     };
@@ -172,4 +172,5 @@ tests! {
     npm_over_http: over_http with NPM,
     npm_over_two_instances: over_two_instances with NPM,
     npm_over_stdio: over_stdio with NPM,
+    npm_over_a_restart: over_a_restart with NPM,
 }
