@@ -302,8 +302,11 @@ impl Inner {
         let mut in_hand: HashMap<String, AbortHandle> = HashMap::new();
         let mut unanswered: Vec<Unanswered> = Vec::new();
         loop {
-            self.tell_answers(pending, id).await?;
-            let (result, poll) = self.look(pending, id).await?;
+            let look = async {
+                self.tell_answers(pending, id).await?;
+                self.look(pending, id).await
+            };
+            let (result, poll) = told.meanwhile(look).await?;
             if let Some(result) = result {
                 return Ok(result);
             }
@@ -377,50 +380,69 @@ impl Inner {
 }
 
 /// Whether the server tells when a task changes. It is looked after all the same.
-enum Told {
-    /// It was asked to, and has not said yet.
-    Perhaps(BoxFuture<'static, Option<Listening>>),
-    Yes(Listening),
-    No,
+struct Told {
+    /// The server was asked to, and has not said yet.
+    asking: Option<BoxFuture<'static, Option<Listening>>>,
+    /// It does.
+    listening: Option<Listening>,
+    /// It has only just begun to: what changed before was not told.
+    is_new: bool,
 }
 
 impl Told {
     fn ask(inner: &Arc<Inner>, id: &str) -> Self {
         let (inner, id) = (Arc::clone(inner), id.to_owned());
         let asking = async move { inner.listen_to_task(&id).await };
-        Self::Perhaps(asking.boxed())
+        Self {
+            asking: Some(asking.boxed()),
+            listening: None,
+            is_new: false,
+        }
+    }
+
+    /// The server has said whether it will.
+    fn said(&mut self, listening: Option<Listening>) {
+        self.asking = None;
+        self.is_new = listening.is_some();
+        self.listening = listening;
+    }
+
+    /// Does something, and hears meanwhile what the server says.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if let Some(asking) = &mut self.asking {
+            tokio::select! {
+                biased;
+                said = asking => self.said(said),
+                done = &mut work => return done,
+            }
+        }
+        work.await
     }
 
     /// Waits until the task has changed, or it is time to look whether it has.
     async fn wait(&mut self, poll: Duration) {
-        match self {
-            Self::Perhaps(asking) => {
-                let mut pause = pin!(tokio::time::sleep(poll));
-                let said = tokio::select! {
-                    said = asking => said,
-                    () = &mut pause => return,
-                };
-                match said {
-                    // What changed before was not told: it is time to look.
-                    Some(listening) => *self = Self::Yes(listening),
-                    None => {
-                        *self = Self::No;
-                        pause.await;
-                    }
-                }
+        let mut pause = pin!(tokio::time::sleep(poll));
+        if let Some(asking) = &mut self.asking {
+            tokio::select! {
+                said = asking => self.said(said),
+                () = &mut pause => return,
             }
-            Self::Yes(listening) => {
-                match tokio::time::timeout(poll.max(TOLD_POLL), listening.next()).await {
-                    Ok(Ok(Some(Change::Task(_)))) | Err(_) => {}
-                    Ok(Ok(Some(_))) => tokio::time::sleep(back_off(1)).await,
-                    // Nobody tells any more; looking goes on.
-                    Ok(Ok(None) | Err(_)) => {
-                        *self = Self::No;
-                        tokio::time::sleep(poll).await;
-                    }
-                }
+        }
+        if std::mem::take(&mut self.is_new) {
+            return;
+        }
+        let Some(listening) = &mut self.listening else {
+            return pause.await;
+        };
+        match tokio::time::timeout(poll.max(TOLD_POLL), listening.next()).await {
+            Ok(Ok(Some(Change::Task(_)))) | Err(_) => {}
+            Ok(Ok(Some(_))) => tokio::time::sleep(back_off(1)).await,
+            // Nobody tells any more; looking goes on.
+            Ok(Ok(None) | Err(_)) => {
+                self.listening = None;
+                pause.await;
             }
-            Self::No => tokio::time::sleep(poll).await,
         }
     }
 }

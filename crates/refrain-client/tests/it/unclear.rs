@@ -40,8 +40,8 @@ fn lost() -> Say {
 }
 
 fn stored(pending: &PendingCall) -> PendingCall {
-    let text = serde_json::to_string(pending).unwrap();
-    serde_json::from_str(&text).unwrap()
+    let text = serde_json::to_string(pending).expect("a text");
+    serde_json::from_str(&text).expect("a pending call")
 }
 
 fn call_ids(server: &Told) -> Vec<Value> {
