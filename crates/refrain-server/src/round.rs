@@ -173,6 +173,11 @@ impl Round {
         }
     }
 
+    /// Is it a call in memory of which nothing is left but asks and sleeps?
+    pub(crate) fn rests(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.rests())
+    }
+
     /// Goes on until there is something to send.
     pub async fn next(&mut self) -> RoundEvent {
         std::future::poll_fn(|cx| self.poll(cx)).await

@@ -274,7 +274,6 @@ fn the_error_of_a_task_is_left_as_it_is() {
     }
 }
 
-/// A request that lacks what only the draft calls so.
 #[test]
 fn every_client_is_greeted_in_the_revision_of_the_handshake() {
     for asked in ["2025-11-25", "2025-06-18", "2025-03-26", "2019-01-01"] {
@@ -291,6 +290,7 @@ fn every_client_is_greeted_in_the_revision_of_the_handshake() {
     }
 }
 
+/// A request that lacks what only the draft calls so.
 #[test]
 fn what_is_missing_is_named_as_the_draft_has_it() {
     let empty = |method: &str| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {}});

@@ -284,7 +284,11 @@ fn responses_are_told_from_everything_else() {
     let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no \"one\""}}"#;
     let refused = parse_response(refused).unwrap();
     assert_eq!(refused.outcome.unwrap_err(), "no \"one\"");
+    let beside = br#"{"jsonrpc":"2.0","id":1,"result":{"action":"cancel"},"error":null}"#;
+    let beside = parse_response(beside).unwrap().outcome.unwrap();
+    assert_eq!(beside.get(), r#"{"action":"cancel"}"#);
     for (members, why) in [
+        (r#""result":null,"error":{"code":1,"message":"no"}"#, "no"),
         (r#""result":7"#, "not an object"),
         (r#""result":null"#, "not an object"),
         (r#""error":{"code":1}"#, "without a message"),

@@ -435,6 +435,10 @@ async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
                 server.be_here().await;
             }
             server.0.older.streams.push(&stream, sent, message);
+            // A handler that never stops talking holds up nobody else.
+            if sent == Sent::Note {
+                tokio::task::yield_now().await;
+            }
         }
     };
     tokio::select! {

@@ -23,10 +23,17 @@ const LOOK: Duration = Duration::from_millis(500);
 /// these for all of them.
 pub(super) async fn watch(watching: Watching, noted: broadcast::Receiver<String>) {
     // However long it takes to take something in.
-    let staying = stay(watching.server.clone());
+    let server = watching.server.clone();
+    let staying = stay(server.clone());
     tokio::select! {
         () = take_in_all(watching, noted) => {}
         () = staying => {}
+    }
+    // Its last calls may have been given up since it was looked.
+    if let Some(server) = server.upgrade().map(Server)
+        && server.0.live.is_closed()
+    {
+        server.leave().await;
     }
 }
 

@@ -20,6 +20,8 @@ const LISTENING: &str = "listening";
 const CALL: &str = "call ";
 /// Bytes of the longest id of a request that is sealed: it is part of every id of the stream.
 const LONGEST_ID: usize = 64;
+/// Bytes of the longest seal that is looked at.
+const LONGEST_SEAL: usize = 256;
 
 /// Names an event: the instance that has the stream, the stream, and the event's place in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +78,11 @@ impl Server {
 
     /// What the stream of this event is for, or was. `None`: that is not known, or it is none of this session's.
     pub(crate) fn purpose(&self, session: &Session, event: &EventId) -> Option<Purpose> {
-        let seal = URL_SAFE_NO_PAD.decode(&**event.seal.as_ref()?).ok()?;
+        let seal = event
+            .seal
+            .as_ref()
+            .filter(|seal| seal.len() <= LONGEST_SEAL)?;
+        let seal = URL_SAFE_NO_PAD.decode(&**seal).ok()?;
         let place = place(&session.key, &event.instance, event.stream);
         let content = self.0.sealer.open_bytes(&place, seal).ok()?;
         let content = String::from_utf8(content).ok()?;

@@ -179,13 +179,15 @@ impl Server {
     pub(crate) async fn leave(&self) {
         let older = &self.0.older;
         let mut next = older.presence.next.lock().await;
-        if next.take().is_none() {
+        if next.is_none() {
             return;
         }
         let place = presence(&older.instance);
         if let Err(error) = patiently(older.notes.store.take_note(&place, HERE)).await {
             tracing::warn!(%error, "the store does not know that this instance has left, for up to {KEPT:?}");
         }
+        // Not before: should this be dropped, somebody else does it.
+        *next = None;
     }
 }
 

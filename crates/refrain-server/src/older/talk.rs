@@ -3,6 +3,7 @@
 use super::{Purpose, RequestId, Session};
 use crate::complete::Later;
 use crate::live::LiveAnswer;
+use crate::metrics::LiveCount;
 use crate::outgoing::write_note;
 use crate::record;
 use crate::round::{Round, RoundEvent};
@@ -146,6 +147,7 @@ impl Talk {
                 }
                 Work::Round(round) => match round.poll(cx) {
                     Poll::Pending if self.waits_in_vain(cx) => {
+                        self.server.0.metrics.live(LiveCount::GivenUp);
                         self.reply(&Reply::Error(session_over()));
                     }
                     Poll::Pending => return Poll::Pending,
@@ -184,15 +186,16 @@ impl Talk {
         }
     }
 
-    /// Is an answer waited for that would be refused, because the session is over?
+    /// Is nothing left but to wait for an answer that would be refused, because the session is over?
     fn waits_in_vain(&mut self, cx: &mut Context<'_>) -> bool {
+        let rests = matches!(&self.work, Work::Round(round) if round.rests());
         let ends = self.session_ends.as_mut();
         if !ends.is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
             return false;
         }
         let desk = &self.server.0.older.desk;
         let is_open = |ask: &String| desk.is_open(&self.session.key, ask);
-        self.open.values().any(is_open)
+        rests && self.open.values().any(is_open)
     }
 
     fn ask(&mut self, key: String, ask: &Ask) {
@@ -242,7 +245,7 @@ impl Talk {
 
 /// What a call is told that waits for an answer when its session is over.
 fn session_over() -> RpcError {
-    RpcError::internal(
+    RpcError::call_over(
         "the call was given up: the time of the session is over, and no answer is taken any more; what it did so far is done; \
          open another session with initialize, and call again",
     )

@@ -742,6 +742,31 @@ async fn what_lies_in_the_store_is_sealed_if_so_configured() {
     assert!(!has(&outcome.expect("an outcome"), "Smiley"));
 }
 
+#[tokio::test]
+async fn why_a_sealed_task_says_no_is_sealed_too() {
+    async fn work(cx: Cx) -> Result<String> {
+        let login: Login = cx.elicit("login", "Who is the mole?").await?;
+        Err(Error::msg(format!("{} is not", login.name)))
+    }
+    let store = MemoryStore::new();
+    let options = TaskOptions {
+        seal: true,
+        ..hasty()
+    };
+    let (server, ..) = watched(&store, options);
+    let keyring = KeyRing::generate(&SystemSource::new());
+    let one = start(server.keys(keyring).tool(Tool::new("work", work).task())).await;
+    let id = task(&one, &call("work")).await;
+    stands(&one, &id, "input_required").await;
+    answer(&one, &id, "login", "George-Smiley").await;
+    let shown = stands(&one, &id, "completed").await;
+    names(&shown["result"].to_string(), &["George-Smiley is not"]);
+    let id = TaskId::parse(&id).expect("an id");
+    let row = store.get(&id, &Principal::anonymous()).await;
+    let row = row.expect("a store").expect("a task");
+    assert_eq!(row.status_message, None);
+}
+
 fn has(bytes: &[u8], text: &str) -> bool {
     bytes
         .windows(text.len())

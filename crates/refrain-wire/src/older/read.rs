@@ -282,7 +282,14 @@ pub fn parse_response(bytes: &[u8]) -> Option<Response<'_>> {
         message: Text<'a>,
     }
     let wire: Wire<'_> = serde_json::from_slice(bytes).ok()?;
-    let outcome = match (wire.result, wire.error) {
+    let is_null = |raw: &RawValue| raw.get() == "null";
+    // Of two members, one that is null is not there.
+    let (result, error) = match (wire.result, wire.error) {
+        (Some(result), Some(error)) if is_null(error) => (Some(result), None),
+        (Some(result), Some(error)) if is_null(result) => (None, Some(error)),
+        both => both,
+    };
+    let outcome = match (result, error) {
         (Some(result), None) if is_object(result) => Ok(result),
         (Some(_), None) => Err("its result is not an object".into()),
         (Some(_), Some(_)) => Err("it sent both a result and an error".into()),

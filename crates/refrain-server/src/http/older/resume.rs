@@ -62,9 +62,9 @@ impl HttpService {
 
     /// The end of a call whose instance has ended.
     fn tell_of_loss(&self, session: &Session, id: &str, busy: Busy) -> Response<Body> {
-        let error = RpcError::internal(
-            "the call was lost with the instance that had it, which has ended or is cut off; what it did so far is done; call \
-             again",
+        let error = RpcError::call_over(
+            "the call was lost with the instance that had it, which is ending, has ended or is cut off; what it did so far is \
+             done; call again",
         );
         let mut message = Vec::with_capacity(256);
         write_older_error(&mut message, Some(id), &error);

@@ -214,14 +214,31 @@ async fn whoever_leaves_is_not_there_and_does_not_come_back() {
 async fn whoever_gives_up_its_calls_leaves() {
     let store = Frail::new();
     let ((one, session), (other, _)) = (server(&store), server(&store));
-    let _call = one.begin_call(&session, RequestId::read("1"));
+    let call = one.begin_call(&session, RequestId::read("1"));
     one.be_here().await;
     one.close_live();
+    drop(call);
     tokio::time::sleep(2 * AGAIN).await;
     assert!(!found(&other, &one).await);
 }
 
-/// The note may be kept or not: it is noted again, and taken back.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_held_up_as_they_leave_is_not_forgotten() {
+    let store = Frail::new();
+    let ((one, session), (other, _)) = (server(&store), server(&store));
+    let call = one.begin_call(&session, RequestId::read("1"));
+    one.be_here().await;
+    drop(call);
+    one.close_live();
+    store.hangs.store(true, Ordering::SeqCst);
+    let dropped = tokio::time::timeout(AGAIN / 4, one.leave()).await;
+    assert!(dropped.is_err());
+    store.hangs.store(false, Ordering::SeqCst);
+    one.leave().await;
+    assert!(!found(&other, &one).await);
+}
+
+/// The note may be kept or not: it is noted again.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_ends_while_it_is_noted_spoils_nothing() {
     let store = Frail::new();
