@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Prompt(Box<call::PromptOptions>),
     /// Read a resource of a server, and answer what it asks.
     Read(Box<call::ReadOptions>),
-    /// Take up a call that --save kept.
+    /// Take up a call that was kept in a file.
     Resume(Box<call::ResumeOptions>),
     /// List the tools of a server.
     Tools(lists::Options),

@@ -1,7 +1,17 @@
 //! Numbers that would not arrive as they were written.
 
+/// Refuses JSON with a number that would not arrive as it was written.
+pub(crate) fn exact(json: &str) -> Result<(), String> {
+    match too_large(json) {
+        None => Ok(()),
+        Some(number) => Err(format!(
+            "the number {number} is too large to be sent exactly; write it as a string where one is taken"
+        )),
+    }
+}
+
 /// The first whole number in a JSON text that is too large to be sent exactly.
-pub(crate) fn too_large(json: &str) -> Option<&str> {
+fn too_large(json: &str) -> Option<&str> {
     let mut rest = json;
     while let Some(at) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
         rest = &rest[at..];

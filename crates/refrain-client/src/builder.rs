@@ -249,13 +249,19 @@ impl ClientBuilder {
 /// A URL without the user name and the password that it may have in it. In one that cannot be read, everything up to the
 /// last `@` may be part of them.
 fn without_user(url: &str) -> String {
+    if let Ok(mut parsed) = Url::parse(url)
+        && parsed.has_authority()
+    {
+        if parsed.username().is_empty() && parsed.password().is_none() {
+            return url.to_owned();
+        }
+        if parsed.set_username("***").is_ok() && parsed.set_password(None).is_ok() {
+            return parsed.to_string();
+        }
+    }
     let start = url.find("://").map_or(0, |at| at + "://".len());
     let (scheme, rest) = url.split_at(start);
-    let end = match Url::parse(url) {
-        Ok(_) => rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len()),
-        Err(_) => rest.len(),
-    };
-    match rest[..end].rfind('@') {
+    match rest.rfind('@') {
         Some(at) => format!("{scheme}***{}", &rest[at..]),
         None => url.to_owned(),
     }

@@ -184,10 +184,10 @@ impl PendingCall {
     }
 
     /// Whether its next round may be with the server already: it was sent, and the response was lost or did not come. A
-    /// call without a round that comes out of a store may have been sent too; nobody can tell.
+    /// call that comes out of a store with nothing left to answer may have been sent too; nobody can tell.
     pub fn is_unclear(&self) -> bool {
-        let is_stored = self.round == 0 && self.task.is_none() && !self.is_new;
-        self.unclear || is_stored
+        let is_stored = !self.is_new && self.task.is_none();
+        self.unclear || is_stored && self.unanswered().is_empty()
     }
 
     /// Whether anybody knows what came of the next round.

@@ -105,6 +105,15 @@ impl Usable {
                 cost,
             },
             Ok(_) => Self::Passed,
+            // A pattern may need an engine that takes as long as the text makes it.
+            Err(_)
+                if jsonschema::options()
+                    .with_retriever(Nothing)
+                    .build(schema)
+                    .is_ok() =>
+            {
+                Self::Passed
+            }
             Err(error) => Self::Refused(error.to_string().chars().take(WHY).collect()),
         }
     }
@@ -151,7 +160,9 @@ impl<'a> Costs<'a> {
                     let part = match (keyword.as_str(), value) {
                         ("$ref", Value::String(place)) => self.referred(place, depth + 1)?,
                         ("$dynamicRef" | "$recursiveRef", Value::String(_)) => return Err(TooMuch),
-                        ("$id", Value::String(_)) if depth > 0 => {
+                        // Each looks through all that is beside it again.
+                        ("unevaluatedProperties" | "unevaluatedItems", _) => return Err(TooMuch),
+                        ("$id" | "id", Value::String(_)) if depth > 0 => {
                             self.is_sure = false;
                             1
                         }
@@ -279,12 +290,24 @@ mod tests {
         for _ in 0..100 {
             deep = json!({"x": deep});
         }
+        let mut unevaluated = json!({"type": "string"});
+        for _ in 0..40 {
+            let within = json!({"properties": {"x": unevaluated}, "unevaluatedProperties": false});
+            unevaluated = json!({"anyOf": [within, within]});
+        }
+        let mut within = doubling.clone();
+        within.insert("id".into(), json!("urn:within"));
+        let hidden = json!({"$schema": "http://json-schema.org/draft-04/schema#",
+            "definitions": {"within": within}, "$ref": "#/definitions/within/d0"});
         for schema in [
             json!({"$ref": "#/$defs/d0", "$defs": doubling}),
             json!({"$ref": "#/$defs/d0", "$defs": chain}),
             json!({"properties": {"x": twice}, "required": ["x"]}),
             json!({"$dynamicAnchor": "x", "properties": {"x": {"$dynamicRef": "#x"}}, "required": ["x"]}),
             json!({"$defs": {"a": {"$id": "urn:a", "type": "string"}}, "$ref": "urn:a"}),
+            unevaluated,
+            hidden,
+            json!({"properties": {"x": {"properties": {"x": {"pattern": "^(?!x)"}}}}}),
         ] {
             assert_eq!(why(&schema, &deep), None);
         }

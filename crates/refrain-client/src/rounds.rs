@@ -282,7 +282,7 @@ impl Inner {
         self.check_older(pending)?;
         let mut is_unclear = pending.is_unclear();
         if is_unclear && !self.may_repeat(kind) {
-            tracing::warn!(
+            tracing::debug!(
                 target = pending.call().target(),
                 "the call may have been taken before, and the server does not know call ids: it may be done twice"
             );

@@ -7,7 +7,7 @@ use super::options::{Answering, here};
 use super::sampler;
 use super::screen::Screen;
 use crate::terminal::Terminal;
-use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, RootsAsk, SamplingAsk};
+use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, Refused, RootsAsk, SamplingAsk};
 use refrain_wire::{Root, SamplingAnswer};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -77,7 +77,10 @@ impl Answerer {
 
     /// Notes an ask that has no answer.
     fn noted<T>(&self, ask: Ask, answer: Result<T, HandlerError>) -> Result<T, HandlerError> {
-        if let Err(error) = &answer {
+        // A person's no is an answer, even where the protocol has none for it.
+        if let Err(error) = &answer
+            && !error.is::<Refused>()
+        {
             let why = error.to_string();
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.push(Asked { ask, why });

@@ -1,7 +1,7 @@
 //! The arguments of a call, as they are written on a command line.
 
 use super::exit::Stop;
-use crate::number::too_large;
+use crate::number::exact;
 use serde_json::{Map, Value};
 use std::io::Read;
 
@@ -86,7 +86,7 @@ impl Arguments {
                 !types.contains(&"string") || types.iter().any(|known| is_other(json, known))
             });
             if json.is_some() {
-                exact("after the name", &text)?;
+                exact(&text).map_err(|why| Stop::usage(format!("the argument {name:?}: {why}")))?;
             }
             Ok((name, json.unwrap_or(Value::String(text))))
         };
@@ -106,25 +106,16 @@ impl Arguments {
 }
 
 fn object(place: &str, text: &str) -> Result<Arguments, Stop> {
-    exact(place, text)?;
     match serde_json::from_str(text) {
-        Ok(Value::Object(object)) => Ok(Arguments::Object(object)),
+        Ok(Value::Object(object)) => {
+            exact(text).map_err(|why| Stop::usage(format!("the arguments {place}: {why}")))?;
+            Ok(Arguments::Object(object))
+        }
         Ok(_) => Err(Stop::usage(format!(
             "the arguments {place} are not an object; write {{\"name\": value, …}}"
         ))),
         Err(error) => Err(Stop::usage(format!(
             "the arguments {place} are not JSON: {error}"
-        ))),
-    }
-}
-
-/// Refuses what would not arrive as it was written.
-fn exact(place: &str, text: &str) -> Result<(), Stop> {
-    match too_large(text) {
-        None => Ok(()),
-        Some(number) => Err(Stop::usage(format!(
-            "the arguments {place} have the number {number}, which is too large to be sent exactly; write it as a string if \
-             the tool takes that"
         ))),
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct ReadOptions {
     after_help = EXIT_CODES
 )]
 pub(crate) struct ResumeOptions {
-    /// The file that --save wrote. It is replaced when the call waits again, and removed when it is done.
+    /// The file that the call was kept in. It is replaced when the call waits again, and removed when it is done.
     file: PathBuf,
     /// Where the server is now, if it is not where it was. Without it, the token in $REFRAIN_TOKEN is not sent: the
     /// address is FILE's.

@@ -309,7 +309,11 @@ impl Caller {
             stop = stop.with("saved", file.display().to_string());
         }
         let Some(pending) = &error.pending else {
-            return stop;
+            return match error.kind {
+                // Nobody could look after it any more.
+                ErrorKind::Unanswered(_) => stop.and("the task was called off"),
+                _ => stop,
+            };
         };
         if let Some(id) = pending.task_id() {
             stop = stop.with("taskId", id);
@@ -371,17 +375,16 @@ impl Caller {
     /// Keeps a call that broke in the middle, though nobody has said where: what was answered in it would be lost.
     fn keep_unasked(&self, error: &Error) -> Option<Keep> {
         let pending = error.pending.as_deref()?;
-        let is_left = matches!(
-            error.kind,
-            ErrorKind::Unanswered(_) | ErrorKind::Stopped | ErrorKind::Refused(_)
-        );
+        let is_left = matches!(error.kind, ErrorKind::Unanswered(_) | ErrorKind::Stopped);
         if self.keep.is_some() || is_left || pending.round() == 0 || pending.task_id().is_some() {
             return None;
         }
         let file = format!("refrain-call-{}.json", std::process::id());
-        let keep = Keep::new(Path::new(&file)).ok()?;
-        keep.begin(pending).ok()?;
-        Some(keep)
+        let kept = Keep::new(Path::new(&file)).and_then(|keep| {
+            keep.begin(pending)?;
+            Ok(keep)
+        });
+        kept.inspect_err(|stop| self.say(&stop.message)).ok()
     }
 
     /// Says what is asked, and how to answer it.
@@ -449,11 +452,7 @@ impl Caller {
                 "{cannot}; the call is kept in {} for one that can. Remove the file to give it up",
                 file.display()
             ),
-            GoOn::Task(id) => format!(
-                "{cannot}; the task goes on, for one that can. Give it up with\n  {}",
-                self.task_command("cancel", id, "")
-            ),
-            GoOn::Again => format!("{cannot}; make the call with one that can"),
+            GoOn::Task(_) | GoOn::Again => format!("{cannot}; make the call with one that can"),
         }
     }
 
@@ -499,18 +498,13 @@ impl Caller {
 
     /// The command that looks after a task, with further flags.
     fn watch_command(&self, id: &str, flags: &str) -> String {
-        self.task_command("watch", id, flags)
-    }
-
-    /// A command about a task, with further flags.
-    fn task_command(&self, what: &str, id: &str, flags: &str) -> String {
         let dialect = self
             .dialect
             .map(|dialect| format!(" --dialect {}", dialect.name()));
         let task = format!("{}{}{flags}", quoted(id), dialect.unwrap_or_default());
         match &self.place {
-            Place::Url(url) => format!("refrain task {what} {} {task}", quoted(url)),
-            Place::Command(_) => self.commanded(&format!("task {what} {task}")),
+            Place::Url(url) => format!("refrain task watch {} {task}", quoted(url)),
+            Place::Command(_) => self.commanded(&format!("task watch {task}")),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::exit::Stop;
 use super::sampler;
-use crate::number::too_large;
+use crate::number::exact;
 use refrain_client::{Answer, Ask};
 use refrain_wire::{AskKind, Form, Root};
 use serde_json::{Map, Value};
@@ -81,36 +81,27 @@ fn pair(text: &str) -> Result<(String, Value), Stop> {
     if WORDS.contains(&value) {
         return Ok((key.to_owned(), value.into()));
     }
-    exact(&format!("--answer for {key:?}"), value)?;
-    let value = serde_json::from_str(value).map_err(|error| {
+    let read = serde_json::from_str(value).map_err(|error| {
         Stop::usage(format!(
             "--answer for {key:?}: this is neither JSON nor one of {}: {error}",
             WORDS.join(", ")
         ))
     })?;
-    Ok((key.to_owned(), value))
+    exact(value).map_err(|why| Stop::usage(format!("--answer for {key:?}: {why}")))?;
+    Ok((key.to_owned(), read))
 }
 
 fn from_file(file: &Path) -> Result<Map<String, Value>, Stop> {
     let wrong = |why: String| Stop::usage(format!("--answers {}: {why}", file.display()));
     let text =
         std::fs::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    exact(&format!("--answers {}", file.display()), &text)?;
-    serde_json::from_str(&text).map_err(|error| {
+    let answers = serde_json::from_str(&text).map_err(|error| {
         wrong(format!(
             "it must be one JSON object, with an answer for each key: {error}"
         ))
-    })
-}
-
-/// Refuses what would not arrive as it was written.
-fn exact(place: &str, text: &str) -> Result<(), Stop> {
-    match too_large(text) {
-        None => Ok(()),
-        Some(number) => Err(Stop::usage(format!(
-            "{place}: the number {number} is too large to be sent exactly"
-        ))),
-    }
+    })?;
+    exact(&text).map_err(wrong)?;
+    Ok(answers)
 }
 
 fn to_form(form: &Form, value: Value) -> Result<Answer, String> {

@@ -119,9 +119,14 @@ fn say(text: &str) {
                 shown.held.push(text.to_owned());
             }
         }
-        Some(bar) => bar.suspend(|| anstream::eprintln!("{text}")),
-        None => anstream::eprintln!("{text}"),
+        Some(bar) => bar.suspend(|| write(text)),
+        None => write(text),
     }
+}
+
+/// Nobody is left to be told if it cannot be written.
+fn write(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 fn shown() -> MutexGuard<'static, Shown> {
@@ -134,7 +139,7 @@ impl Drop for Hold {
         shown.holders -= 1;
         if shown.holders == 0 {
             for text in shown.held.drain(..) {
-                anstream::eprintln!("{text}");
+                write(&text);
             }
         }
     }

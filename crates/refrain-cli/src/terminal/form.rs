@@ -5,7 +5,7 @@ use super::asker::{CANCEL, CHANGE, DECLINE, SEND, address, hanging, introduce, q
 use super::console::{Console, Left, Question};
 use super::style::{DIM, GIVEN, STRONG};
 use super::text::{Line, clipped, one_line, width};
-use crate::number::too_large;
+use crate::number::exact;
 use anstyle::Style;
 use refrain_client::wire::{Choice, Field, FieldKind, Format};
 use refrain_client::{Asker, FormAsk};
@@ -202,14 +202,12 @@ fn tick(
 }
 
 fn number(text: &str, integer: bool) -> Result<Value, String> {
-    if too_large(text.trim()).is_some() {
-        return Err("is too large to be sent exactly".to_owned());
-    }
     let number = text.trim().parse::<Number>();
-    number.map(Value::Number).map_err(|_| match integer {
+    let number = number.map(Value::Number).map_err(|_| match integer {
         true => "must be a whole number, as in 42".to_owned(),
         false => "must be a number, as in 1.5".to_owned(),
-    })
+    })?;
+    exact(text).map(|()| number)
 }
 
 /// A choice's title and, where that says something else, its value.

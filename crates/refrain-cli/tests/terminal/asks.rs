@@ -296,6 +296,7 @@ while read -r line; do
         say '{{"jsonrpc":"2.0","id":"e","method":"elicitation/create","params":{ask}}}'
         for i in $(seq 600); do [ -e '{go}' ] && break; sleep 0.1; done
         say 'this is no message'
+        : >'{said}'
         read -r answer
         case "$answer" in
         *'"action"'*) text=$(printf '%s' "$answer" | sed 's/.*"action":"\([a-z]*\)".*/\1/') ;;
@@ -307,7 +308,8 @@ while read -r line; do
     esac
 done
 "#,
-        go = dir.join("go").display()
+        go = dir.join("go").display(),
+        said = dir.join("said").display()
     );
     let file = dir.join("server.sh");
     fs::write(&file, script).expect("a file");
@@ -344,6 +346,7 @@ fn what_is_logged_while_a_person_is_asked_is_shown_afterwards() {
     let screen = Screen::start(80, 24, &scripted(dir.path(), &ask));
     screen.sees("? name");
     fs::write(dir.path().join("go"), "").expect("a file");
+    screen.waits("word of the server", |_| dir.path().join("said").exists());
     screen.types("Ada");
     screen.press(&["Enter"]);
     let seen = screen.sees("? Send it?");
