@@ -206,7 +206,8 @@ impl Inner {
         let (mut rounds, mut idle) = (0, 0);
         loop {
             if let Some(id) = pending.task_id().map(str::to_owned) {
-                return self.drive_task(pending, &id).await;
+                // It is large, and most calls become none.
+                return Box::pin(self.drive_task(pending, &id)).await;
             }
             if rounds == self.setup.limits.rounds {
                 return Err(ErrorKind::Rounds(rounds));
@@ -289,9 +290,8 @@ impl Inner {
         }
         // Whoever stops waiting for the response does not know either.
         pending.set_unclear(true);
-        let sent = self
-            .send_round(pending, params.clone(), &mut is_unclear)
-            .await;
+        let sending = self.send_round(pending, params.clone(), &mut is_unclear);
+        let sent = Box::pin(sending).await;
         pending.set_unclear(is_unclear);
         let raw = match sent {
             Err(ErrorKind::Refused(refusal)) if self.older.is_some() => {

@@ -306,7 +306,7 @@ impl Inner {
                 self.tell_answers(pending, id).await?;
                 self.look(pending, id).await
             };
-            let (result, poll) = told.meanwhile(look).await?;
+            let (result, poll) = told.meanwhile(look.boxed()).await?;
             if let Some(result) = result {
                 return Ok(result);
             }
@@ -408,8 +408,7 @@ impl Told {
     }
 
     /// Does something, and hears meanwhile what the server says.
-    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
+    async fn meanwhile<T>(&mut self, mut work: BoxFuture<'_, T>) -> T {
         if let Some(asking) = &mut self.asking {
             tokio::select! {
                 biased;
