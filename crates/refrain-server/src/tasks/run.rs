@@ -399,9 +399,10 @@ impl Worked {
             };
         }
         // What it said before would be about something that is not to be. What is sealed as its result is not told beside it.
-        let is_sealed = |tasks: &Tasks| tasks.options.seal;
+        let tasks = self.server.0.tasks.as_ref();
+        let is_sealed = tasks.is_some_and(|tasks| tasks.options.seal);
         let error = match &event {
-            Event::Done(Err(_)) if self.server.0.tasks.as_ref().is_some_and(is_sealed) => None,
+            Event::Done(Err(_)) if is_sealed => None,
             Event::Done(Err(error)) => Some(error.to_string()),
             _ => None,
         };
