@@ -7,7 +7,9 @@ use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_store::MemoryStore;
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -40,6 +42,23 @@ async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok(login.name)
 }
 
+/// Has something to tell whenever it is polled, and wants to be polled again at once.
+async fn talks(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    loop {
+        cx.progress(1.0, None, "and on");
+        let mut waited = false;
+        poll_fn(|poll| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            poll.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
 async fn poem(cx: Cx) -> Result<String> {
     let said = cx.sample("poem", SamplingParams::new(10).user("A poem!"));
     Ok(said.await?.text().to_owned())
@@ -60,6 +79,7 @@ fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, Heard) {
         .tool(Tool::new("both", both))
         .tool(Tool::new("impatient", impatient))
         .tool(Tool::new("guarded", guarded))
+        .tool(Tool::new("talks", talks))
         .tool(Tool::new("poem", poem))
         .tool(Tool::new("roots", roots));
     (builder, signals, heard)
@@ -317,6 +337,22 @@ async fn a_client_may_cancel_its_call_at_any_instance() {
     assert_eq!(session.post(&cancel).await.status, 202);
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Ann");
+}
+
+/// All of it is on one thread.
+#[tokio::test]
+async fn a_handler_that_never_stops_talking_is_heard_and_can_be_cancelled() {
+    let (builder, _signals, mut heard) = builder(&keys());
+    let instance = start(builder).await;
+    let session = Session::open(&instance).await;
+    let mut talks = call(1, "talks", json!({}));
+    talks["params"]["_meta"] = json!({"progressToken": 1});
+    let mut stream = session.stream(&talks).await;
+    assert_eq!(stream.next().await["params"]["message"], "and on");
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    assert_eq!(session.post(&cancel).await.status, 202);
+    assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
 }
 
 #[tokio::test]
