@@ -295,10 +295,18 @@ mod tests {
             let within = json!({"properties": {"x": unevaluated}, "unevaluatedProperties": false});
             unevaluated = json!({"anyOf": [within, {"type": "null"}]});
         }
-        let mut within = doubling.clone();
-        within.insert("id".into(), json!("urn:within"));
+        // What its references mean there is not what they seem to.
+        let within = serde_json::to_string(&doubling).expect("JSON");
+        let within: Value =
+            serde_json::from_str(&within.replace("$defs", "definitions")).expect("JSON");
+        let mut seeming: serde_json::Map<_, _> =
+            (0..=28).map(|at| (format!("d{at}"), json!({}))).collect();
+        seeming.insert(
+            "within".into(),
+            json!({"id": "urn:within", "definitions": within, "allOf": [{"$ref": "#/definitions/d0"}]}),
+        );
         let hidden = json!({"$schema": "http://json-schema.org/draft-04/schema#",
-            "definitions": {"within": within}, "$ref": "#/definitions/within/d0"});
+            "definitions": seeming, "properties": {"x": {"$ref": "#/definitions/within"}}});
         for schema in [
             json!({"$ref": "#/$defs/d0", "$defs": doubling}),
             json!({"$ref": "#/$defs/d0", "$defs": chain}),
