@@ -34,7 +34,7 @@ struct Frail {
     store: MemoryStore,
     /// Notes are not kept.
     fails: AtomicBool,
-    /// It is never done with keeping a note.
+    /// It is never done with keeping a note, or with taking one back.
     hangs: AtomicBool,
     /// It never says what is noted.
     mute: AtomicBool,
@@ -71,6 +71,9 @@ impl SessionStore for Frail {
     }
 
     fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
+        if self.hangs.load(Ordering::SeqCst) {
+            return Box::pin(std::future::pending());
+        }
         self.store.take_note(place, name)
     }
 
