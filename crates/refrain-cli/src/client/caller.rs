@@ -376,7 +376,8 @@ impl Caller {
     fn keep_unasked(&self, error: &Error) -> Option<Keep> {
         let pending = error.pending.as_deref()?;
         let is_left = matches!(error.kind, ErrorKind::Unanswered(_) | ErrorKind::Stopped);
-        if self.keep.is_some() || is_left || pending.round() == 0 || pending.task_id().is_some() {
+        let is_answered = pending.round() > 1 || !answered(pending).is_empty();
+        if self.keep.is_some() || is_left || !is_answered || pending.task_id().is_some() {
             return None;
         }
         let file = format!("refrain-call-{}.json", std::process::id());
