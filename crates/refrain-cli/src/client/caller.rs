@@ -1,7 +1,9 @@
 //! A server that is reached, and a call that is made there until it is done or stops.
 
+mod stopped;
+
 use super::answerer::Answerer;
-use super::asked::{Asked, Shown, asked, quoted};
+use super::asked::{Asked, asked};
 use super::exit::{Code, Stop};
 use super::interrupt::Interrupt;
 use super::json::{Fold, Json};
@@ -16,22 +18,19 @@ use refrain_client::{
     Ask, Asker, Bearer, Call, Client, ClientBuilder, Dialect, Error, ErrorKind, Limits, LogMessage,
     PendingCall, Unanswered,
 };
-use refrain_wire::{CallKind, ErrorCode, Implementation};
-use serde::Serialize;
+use refrain_wire::{CallKind, Implementation};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use stopped::{GoOn, answered};
 use url::{Host, Url};
 
 const DIM: Style = Style::new().dimmed();
 /// How long a server may be silent when it is reached, or is asked for what it has.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long a server has to hear that a task is called off.
-const CANCEL_TIME: Duration = Duration::from_secs(5);
 
 /// How long the end of a connection may take.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
@@ -48,27 +47,6 @@ pub(super) struct Caller {
     /// What is spoken, if that was chosen.
     dialect: Option<Dialect>,
     json: bool,
-}
-
-/// How a call that stopped can be gone on with.
-enum GoOn<'a> {
-    /// It is in this file.
-    File(&'a Path),
-    /// It is a task with this id.
-    Task(&'a str),
-    /// It has to be made again.
-    Again,
-}
-
-/// A call that waits for answers, as programs see it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Waiting<'a> {
-    asked: Vec<Shown<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    saved: Option<&'a Path>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    task_id: Option<&'a str>,
 }
 
 impl Caller {
@@ -284,179 +262,6 @@ impl Caller {
         Ok(Code::Done)
     }
 
-    /// The call did not come to its end. What is left of it is kept where that was wished.
-    async fn stopped(&self, error: Error, is_own: bool) -> Stop {
-        let mut stop = match &error.kind {
-            ErrorKind::Stopped => Stop::interrupted(),
-            _ => Stop::from(&error),
-        };
-        self.tell_left();
-        let kept = match (&self.keep, &error.pending) {
-            (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
-            (Some(keep), None) => keep.remove().map(|()| None),
-            (None, _) => Ok(None),
-        };
-        let unasked = self.keep_unasked(&error);
-        let file = match kept {
-            Ok(None) => unasked.as_ref().map(Keep::file),
-            Ok(file) => file,
-            Err(unkept) => {
-                stop = stop.and(&unkept.message);
-                None
-            }
-        };
-        if let Some(file) = file {
-            stop = stop.with("saved", file.display().to_string());
-        }
-        let Some(pending) = &error.pending else {
-            return match error.kind {
-                // Nobody could look after it any more.
-                ErrorKind::Unanswered(_) => stop.and("the task was called off"),
-                _ => stop,
-            };
-        };
-        if let Some(id) = pending.task_id() {
-            stop = stop.with("taskId", id);
-        }
-        let go_on = match (file, pending.task_id()) {
-            (Some(file), _) => GoOn::File(file),
-            (None, Some(id)) => GoOn::Task(id),
-            (None, None) => GoOn::Again,
-        };
-        if let ErrorKind::Unanswered(unanswered) = &error.kind {
-            let asked = asked(pending.asks(), self.open(), unanswered);
-            return self.unanswered(stop, pending, &asked, &go_on);
-        }
-        let mut flags = "";
-        if is_foreign_state(&error.kind, pending) && !matches!(go_on, GoOn::Task(_)) {
-            let answered = answered(pending);
-            let instead = match answered.is_empty() {
-                true => String::new(),
-                false => format!(
-                    "; or it does not want the answer to {}: give another with --answer KEY=JSON",
-                    answered.join(", ")
-                ),
-            };
-            stop = stop.and(&format!(
-                "this server may not have the keys or the store of the one that asked, or the call has waited for too \
-                 long: go on at the right server, or call anew{instead}"
-            ));
-            // A command is named in any case.
-            if let Place::Url(_) = self.place {
-                flags = " --url URL";
-            }
-        }
-        match go_on {
-            GoOn::Task(_) if matches!(error.kind, ErrorKind::Refused(_)) => stop,
-            GoOn::File(file) if is_refused_anew(&error.kind, pending) => stop.and(&format!(
-                "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
-                file.display(),
-                self.resume(file, "")
-            )),
-            GoOn::File(file) => stop.and(&format!(
-                "the call is kept in {}; go on with\n  {}",
-                file.display(),
-                self.resume(file, flags)
-            )),
-            GoOn::Task(id) if is_own && matches!(error.kind, ErrorKind::Stopped) => {
-                self.call_off(stop, id).await
-            }
-            GoOn::Task(id) => stop.and(&self.task_goes_on(id)),
-            GoOn::Again if is_refused_anew(&error.kind, pending) => stop.and(
-                "it was sent before, and may have been taken then: that response was lost",
-            ),
-            GoOn::Again if pending.round() > 0 => stop.and(
-                "the call is lost; with --save FILE it would be kept for `refrain resume FILE`",
-            ),
-            GoOn::Again => stop,
-        }
-    }
-
-    /// Keeps a call that broke in the middle, though nobody has said where: what was answered in it would be lost.
-    fn keep_unasked(&self, error: &Error) -> Option<Keep> {
-        let pending = error.pending.as_deref()?;
-        let is_left = matches!(error.kind, ErrorKind::Unanswered(_) | ErrorKind::Stopped);
-        let is_answered = pending.round() > 1 || !answered(pending).is_empty();
-        if self.keep.is_some() || is_left || !is_answered || pending.task_id().is_some() {
-            return None;
-        }
-        let file = format!("refrain-call-{}.json", std::process::id());
-        let kept = Keep::new(Path::new(&file)).and_then(|keep| {
-            keep.begin(pending)?;
-            Ok(keep)
-        });
-        kept.inspect_err(|stop| self.say(&stop.message)).ok()
-    }
-
-    /// Says what is asked, and how to answer it.
-    fn unanswered(
-        &self,
-        mut stop: Stop,
-        pending: &PendingCall,
-        asked: &[Asked],
-        go_on: &GoOn<'_>,
-    ) -> Stop {
-        let examples: Vec<String> = asked.iter().filter_map(Asked::example).collect();
-        let examples: String = examples.iter().map(|flag| format!(" {flag}")).collect();
-        if self.json {
-            let waiting = Waiting {
-                asked: asked.iter().map(Asked::to_json).collect(),
-                saved: match go_on {
-                    GoOn::File(file) => Some(file),
-                    _ => None,
-                },
-                task_id: pending.task_id(),
-            };
-            if let Err(unsaid) = output::print_json(&waiting) {
-                stop = stop.and(&unsaid.message);
-            }
-            stop = stop.told();
-        } else {
-            self.show_asks(&pending.asker(), "asks", asked);
-        }
-        if examples.is_empty() {
-            stop.message = self.cannot_answer(go_on);
-            return stop;
-        }
-        stop.message = match go_on {
-            GoOn::File(file) => format!(
-                "not everything was answered; the call is kept in {}. Go on with\n  {}",
-                file.display(),
-                self.resume(file, &examples)
-            ),
-            GoOn::Task(id) => format!(
-                "not everything was answered; the task goes on. Answer with\n  {}",
-                self.watch_command(id, &examples)
-            ),
-            GoOn::Again => {
-                let answerer = self.answerer.as_ref();
-                let has_given = answerer.is_some_and(|answerer| answerer.has_given());
-                let given = if has_given {
-                    " the answers that were given and"
-                } else {
-                    ""
-                };
-                format!(
-                    "not everything was answered. Call again with{given}\n {examples}\nor with --save FILE, and go on \
-                     with `refrain resume FILE --answer KEY=JSON` whenever you like"
-                )
-            }
-        };
-        stop
-    }
-
-    /// Nothing of what is asked can be answered by this client.
-    fn cannot_answer(&self, go_on: &GoOn<'_>) -> String {
-        let cannot = "the server asks what this client cannot answer";
-        match go_on {
-            GoOn::File(file) => format!(
-                "{cannot}; the call is kept in {} for one that can. Remove the file to give it up",
-                file.display()
-            ),
-            GoOn::Task(_) | GoOn::Again => format!("{cannot}; make the call with one that can"),
-        }
-    }
-
     fn show_asks(&self, asker: &Asker, verb: &str, asked: &[Asked]) {
         let server = asker.server.as_deref().unwrap_or("a server without a name");
         let mut lines = vec![format!(
@@ -475,52 +280,6 @@ impl Caller {
         answerer.map(|answerer| answerer.open()).unwrap_or_default()
     }
 
-    /// Nobody waits for the task any more, and nobody could find it again.
-    async fn call_off(&self, stop: Stop, id: &str) -> Stop {
-        let cancelled = tokio::time::timeout(CANCEL_TIME, self.client.cancel_task(id)).await;
-        match cancelled {
-            Ok(Ok(())) => stop.and(&format!("the task {id} is cancelled")),
-            Ok(Err(_)) | Err(_) => stop.and(&self.task_goes_on(id)),
-        }
-    }
-
-    fn task_goes_on(&self, id: &str) -> String {
-        format!(
-            "the task goes on; watch it with\n  {}",
-            self.watch_command(id, "")
-        )
-    }
-
-    /// The command that takes up the call in a file, with further flags. What is spoken is in the file.
-    fn resume(&self, file: &Path, flags: &str) -> String {
-        let file = quoted(&file.display().to_string());
-        self.commanded(&format!("resume {file}{flags}"))
-    }
-
-    /// The command that looks after a task, with further flags.
-    fn watch_command(&self, id: &str, flags: &str) -> String {
-        let dialect = self
-            .dialect
-            .map(|dialect| format!(" --dialect {}", dialect.name()));
-        let task = format!("{}{}{flags}", quoted(id), dialect.unwrap_or_default());
-        match &self.place {
-            Place::Url(url) => format!("refrain task watch {} {task}", quoted(url)),
-            Place::Command(_) => self.commanded(&format!("task watch {task}")),
-        }
-    }
-
-    /// A command that reaches the same server again.
-    fn commanded(&self, words: &str) -> String {
-        match &self.place {
-            Place::Url(_) => format!("refrain {words}"),
-            Place::Command(command) => {
-                let command = command.iter().map(|word| quoted(&word.to_string_lossy()));
-                let command: Vec<String> = command.collect();
-                format!("refrain {words} --stdio -- {}", command.join(" "))
-            }
-        }
-    }
-
     /// Says something that is no reason to stop.
     pub(super) fn say(&self, text: &str) {
         self.screen.say(&format!("refrain: {}", one_line(text)));
@@ -533,14 +292,6 @@ impl Caller {
             self.say(&format!("nothing asked for the answer {key:?}"));
         }
     }
-}
-
-/// The keys of what is answered and not yet taken.
-fn answered(pending: &PendingCall) -> Vec<String> {
-    let open = pending.unanswered();
-    let keys = pending.asks().into_iter().map(|ask| ask.key().to_owned());
-    keys.filter(|key| open.iter().all(|ask| ask.key() != key))
-        .collect()
 }
 
 /// Says so, if everybody on the way can read the access token.
@@ -595,20 +346,4 @@ async fn in_time(
 ) -> Result<Client, Error> {
     let connected = tokio::time::timeout(limit, connecting).await;
     connected.unwrap_or_else(|_| Err(ErrorKind::Late(limit).into()))
-}
-
-/// The server refused the call as a whole, though it may have taken it when it was sent before.
-fn is_refused_anew(kind: &ErrorKind, pending: &PendingCall) -> bool {
-    let is_refused = matches!(
-        kind,
-        ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
-    );
-    is_refused && pending.round() == 0 && pending.is_unclear()
-}
-
-/// The server was given a state or the id of a task, and does not know what to do with it.
-fn is_foreign_state(kind: &ErrorKind, pending: &PendingCall) -> bool {
-    let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
-    matches!(kind, ErrorKind::Refused(refusal) if refusal.code == invalid_params)
-        && pending.round() > 0
 }
