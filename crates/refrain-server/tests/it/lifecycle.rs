@@ -1,17 +1,16 @@
 //! Handlers that panic, hang or are left alone, and instances that have too much to do.
 
 use crate::support::{
-    Guard, Instance, LOG_LEVEL, Login, Request, Signals, asked, echo, signals, start, text, token,
-    within,
+    Guard, Instance, LOG_LEVEL, Login, Request, Signals, asked, echo, polled_again, signals, start,
+    text, token, within,
 };
 use futures_util::future::join;
 use refrain_core::{Cx, Result};
 use refrain_server::{Server, ServerLimits, State, Tool};
 use refrain_wire::LogLevel;
 use serde_json::json;
-use std::future::{Future, pending, poll_fn, ready};
+use std::future::{Future, pending, ready};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -63,15 +62,7 @@ async fn hang(_: Cx) -> Result<String> {
 async fn chatter(cx: Cx) -> Result<String> {
     loop {
         cx.log(LogLevel::Info, "and on");
-        let mut waited = false;
-        poll_fn(|poll| {
-            if std::mem::replace(&mut waited, true) {
-                return Poll::Ready(());
-            }
-            poll.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
+        polled_again().await;
     }
 }
 

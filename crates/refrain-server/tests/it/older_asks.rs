@@ -1,15 +1,15 @@
 //! What a handler asks of an older client: a request on the stream of the call, and its answer by another POST.
 
 use crate::support::older::{Session, call, filled_in, request};
-use crate::support::{Guard, Instance, Login, Signals, greet, names, signals, start, within};
+use crate::support::{
+    Guard, Instance, Login, Signals, greet, names, polled_again, signals, start, within,
+};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_store::MemoryStore;
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -47,15 +47,7 @@ async fn talks(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     loop {
         cx.progress(1.0, None, "and on");
-        let mut waited = false;
-        poll_fn(|poll| {
-            if std::mem::replace(&mut waited, true) {
-                return Poll::Ready(());
-            }
-            poll.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
+        polled_again().await;
     }
 }
 

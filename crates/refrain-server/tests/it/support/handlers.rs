@@ -3,7 +3,9 @@
 use refrain_core::{Cx, Elicit, Field, Form, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use tokio::sync::{Semaphore, mpsc};
 
 /// A form with one field.
@@ -76,4 +78,17 @@ pub(crate) async fn echo(_: Cx, word: Word) -> Result<String> {
 pub(crate) async fn greet(cx: Cx) -> Result<String> {
     let login: Login = cx.elicit("login", "Who are you?").await?;
     Ok(format!("Hello, {}!", login.name))
+}
+
+/// Gives way once, and wants to be polled again at once: a runtime has no say in it.
+pub(crate) async fn polled_again() {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

@@ -10,7 +10,7 @@ pub(crate) mod tasks;
 pub(crate) mod watch;
 
 pub(crate) use client::{Connection, Response};
-pub(crate) use handlers::{Guard, Login, Signals, Word, echo, greet, signals};
+pub(crate) use handlers::{Guard, Login, Signals, Word, echo, greet, polled_again, signals};
 pub(crate) use request::{CAPABILITIES, CLIENT_INFO, LOG_LEVEL, Request, VERSION};
 pub(crate) use scrape::{MetricsPort, Scrape};
 
