@@ -1,0 +1,266 @@
+//! A round that dies at any point is sent again to another instance, and the call ends as if nothing had happened.
+
+use crate::support::{self, Book, End, Num, World, answers_to, handler, num, one_thread};
+use futures_util::future::join_all;
+use refrain_core::{Cx, HandlerFuture, Pressure, ok};
+use refrain_wire::Ask;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Which request of a call goes wrong, and how.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    None,
+    /// The instance dies after this many polls of operations.
+    Crash {
+        request: usize,
+        polls: u32,
+    },
+    /// The request is served, and its response is lost.
+    Lost {
+        request: usize,
+    },
+}
+
+/// Plays a call, with trouble in one of its requests. Gives the result, the number of requests without trouble,
+/// and whether it came to the trouble.
+async fn play(
+    world: &World,
+    handler: &impl Fn(Cx) -> HandlerFuture,
+    trouble: Trouble,
+) -> (Value, usize, bool) {
+    let (mut token, mut answers) = (None, json!({}));
+    let mut in_trouble = false;
+    for request in 0..50 {
+        match trouble {
+            Trouble::Crash { request: at, polls } if at == request => {
+                let round = world
+                    .request(handler, token.as_deref(), &answers, Some(polls))
+                    .await;
+                in_trouble = matches!(round.end, End::Crashed);
+            }
+            Trouble::Lost { request: at } if at == request => {
+                in_trouble = true;
+                world
+                    .request(handler, token.as_deref(), &answers, None)
+                    .await;
+            }
+            _ => {}
+        }
+        let round = world
+            .request(handler, token.as_deref(), &answers, None)
+            .await;
+        match round.end {
+            End::Asked {
+                asks, token: next, ..
+            } => {
+                answers = answers_to(&asks, answer);
+                token = Some(next);
+            }
+            _ => return (round.out(), request + 1, in_trouble),
+        }
+    }
+    panic!("the call does not end");
+}
+
+/// Every ask is answered with the length of its words.
+fn answer(_: &str, ask: &Ask) -> Option<Value> {
+    Some(num(support::message(ask).len() as i64))
+}
+
+/// Charges once more whenever it runs; the key tells whether it is a repetition.
+async fn charge(
+    cx: &Cx,
+    book: &Book,
+    name: &'static str,
+    amount: i64,
+) -> refrain_core::Result<i64> {
+    let step = cx.step_with_key(name, |key| {
+        let book = book.clone();
+        async move {
+            book.write(format!("{name} {key}"));
+            tokio::task::yield_now().await;
+            ok(amount * 2)
+        }
+    });
+    step.await
+}
+
+fn crash_everywhere<H>(make: impl Fn(Book) -> H, pressure: Option<Arc<dyn Pressure>>)
+where
+    H: Fn(Cx) -> HandlerFuture,
+{
+    let mut world = World::new();
+    world.pressure = pressure;
+    let runtime = one_thread();
+    let book = Book::default();
+    let handler = make(book.clone());
+    let (expected, requests, _) = runtime.block_on(play(&world, &handler, Trouble::None));
+    let calm: BTreeSet<String> = book.lines().into_iter().collect();
+    assert_eq!(calm.len(), book.lines().len(), "nothing ran twice");
+
+    let mut crashes = 0;
+    for request in 0..requests {
+        for polls in 0.. {
+            let trouble = Trouble::Crash { request, polls };
+            let (out, _, crashed) = runtime.block_on(play(&world, &handler, trouble));
+            assert_eq!(out, expected, "{trouble:?}");
+            if !crashed {
+                break;
+            }
+            crashes += 1;
+        }
+        let trouble = Trouble::Lost { request };
+        let (out, _, lost) = runtime.block_on(play(&world, &handler, trouble));
+        assert!(lost);
+        assert_eq!(out, expected, "{trouble:?}");
+    }
+    assert!(crashes > requests, "only {crashes} crashes");
+
+    // However often a step ran, the other side can tell that it is the same one.
+    let ran: BTreeSet<String> = book.lines().into_iter().collect();
+    assert_eq!(ran, calm);
+    let mut keys: BTreeMap<String, String> = BTreeMap::new();
+    for line in ran {
+        let (name, key) = line.split_once(' ').unwrap();
+        assert_eq!(
+            keys.insert(key.to_owned(), name.to_owned()),
+            None,
+            "a key for two steps"
+        );
+    }
+}
+
+#[test]
+fn one_thing_after_another() {
+    crash_everywhere(
+        |book| {
+            handler(move |cx| {
+                let book = book.clone();
+                async move {
+                    let first = cx.elicit::<Num>("first", "a").await?.v;
+                    let paid = charge(&cx, &book, "pay", first).await?;
+                    let second = cx.elicit::<Num>("second", "bb").await?.v;
+                    let mut sum = charge(&cx, &book, "fee", paid + second).await?;
+                    for _ in 0..2 {
+                        sum += cx.elicit::<Num>("item", "ccc").await?.v;
+                        sum += charge(&cx, &book, "item", sum).await?;
+                    }
+                    Ok(sum)
+                }
+            })
+        },
+        None,
+    );
+}
+
+#[test]
+fn several_things_at_once() {
+    crash_everywhere(
+        |book| {
+            handler(move |cx| {
+                let book = book.clone();
+                async move {
+                    let names = ["one", "two", "three"];
+                    let each = names.map(async |name| {
+                        let before = charge(&cx.scope("before"), &book, name, 1).await?;
+                        let answer = cx.elicit::<Num>(name, name).await?.v;
+                        charge(&cx, &book, name, before + answer).await
+                    });
+                    let all: Result<Vec<i64>, _> = join_all(each).await.into_iter().collect();
+                    let last = cx.elicit::<Num>("last", "last one").await?.v;
+                    charge(&cx, &book, "last", last + all?.iter().sum::<i64>()).await
+                }
+            })
+        },
+        None,
+    );
+}
+
+#[test]
+fn spawned_tasks() {
+    crash_everywhere(
+        |book| {
+            handler(move |cx| {
+                let book = book.clone();
+                async move {
+                    let mut tasks = tokio::task::JoinSet::new();
+                    for name in ["one", "two"] {
+                        let (cx, book) = (cx.clone(), book.clone());
+                        tasks.spawn(async move {
+                            let answer = cx.elicit::<Num>(name, name).await?.v;
+                            charge(&cx, &book, name, answer).await
+                        });
+                    }
+                    let mut sum = 0;
+                    while let Some(one) = tasks.join_next().await {
+                        sum += one??;
+                    }
+                    Ok(sum + cx.elicit::<Num>("last", "last one").await?.v)
+                }
+            })
+        },
+        None,
+    );
+}
+
+#[test]
+fn a_flow_that_is_handed_on() {
+    /// Wants to be rid of work at every third look.
+    struct Busy(AtomicU32);
+    impl Pressure for Busy {
+        fn hand_on(&self) -> bool {
+            self.0.fetch_add(1, Ordering::SeqCst) % 3 == 2
+        }
+    }
+    crash_everywhere(
+        |book| {
+            handler(move |cx| {
+                let book = book.clone();
+                async move {
+                    let first = charge(&cx, &book, "first", 1).await?;
+                    let asked = cx.elicit::<Num>("n", "four").await?.v;
+                    let mut sum: i64 = cx.resume("sum")?.unwrap_or(0);
+                    while sum < 8 {
+                        sum += 1;
+                        cx.checkpoint("sum", &sum).await?;
+                    }
+                    charge(&cx, &book, "last", first + asked + sum).await
+                }
+            })
+        },
+        Some(Arc::new(Busy(AtomicU32::new(0)))),
+    );
+}
+
+#[tokio::test]
+async fn another_call_has_other_keys() {
+    let (mut world, book) = (World::new(), Book::default());
+    let written = book.clone();
+    let handler = handler(move |cx| {
+        let book = written.clone();
+        async move { charge(&cx, &book, "pay", 1).await }
+    });
+    for call_id in ["one", "one", "two"] {
+        world.call_id = call_id;
+        assert_eq!(world.first(&handler).await.out(), 2);
+    }
+    let keys = book.lines();
+    assert_eq!(keys[0], keys[1]);
+    assert_ne!(keys[0], keys[2]);
+}
+
+#[tokio::test]
+async fn a_round_that_dies_before_its_first_poll_does_nothing() {
+    let (world, book) = (World::new(), Book::default());
+    let written = book.clone();
+    let handler = handler(move |cx| {
+        let book = written.clone();
+        async move { charge(&cx, &book, "pay", 1).await }
+    });
+    let round = world.request(&handler, None, &json!({}), Some(0)).await;
+    assert!(matches!(round.end, End::Crashed), "{:?}", round.end);
+    assert_eq!(book.lines(), [""; 0]);
+}

@@ -1,0 +1,451 @@
+//! Flows whose home is memory: asks go out while the handler stays, and answers have it go on.
+
+use crate::support::{self, Book, Num, Switch, World, handler, num};
+use futures_util::future::{join, join3};
+use refrain_core::{
+    AskError, Cx, Elicit, Error, Event, Flow, HandlerFuture, Incomplete, Note, Outcome, Start,
+    Then, Write, ok,
+};
+use refrain_wire::{LogLevel, ResultBody};
+use serde_json::{Value, json};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// A flow in memory, from its beginning.
+fn begin(world: &World, handler: &impl Fn(Cx) -> HandlerFuture) -> Flow {
+    let sealer = world.sealer();
+    let first = sealer.first(&world.binding(&sealer), None);
+    Flow::new(world.env(), Start::first(first, None).in_memory(), handler)
+}
+
+/// Goes on until the flow reports something, or waits.
+async fn go_on(flow: &mut Flow) -> Option<Event> {
+    for _ in 0..1000 {
+        let polled = poll_fn(|cx| Poll::Ready(flow.poll(cx))).await;
+        match polled {
+            Poll::Ready(Event::Settle) => tokio::task::yield_now().await,
+            Poll::Ready(event) => return Some(event),
+            Poll::Pending if flow.rests() => return None,
+            Poll::Pending => tokio::task::yield_now().await,
+        }
+    }
+    None
+}
+
+/// Goes on to what is published next.
+async fn published(flow: &mut Flow) -> Write {
+    match go_on(flow).await {
+        Some(Event::Write(write)) => {
+            flow.written();
+            *write
+        }
+        other => panic!("expected asks, got {other:?}"),
+    }
+}
+
+fn keys(write: &Write) -> Vec<&str> {
+    write.asks.iter().map(|(key, _)| key.as_str()).collect()
+}
+
+async fn out(flow: &mut Flow) -> Value {
+    match go_on(flow).await {
+        Some(Event::Done(Ok(Outcome::Complete(body)))) => {
+            let members = format!("{{{}}}", body.members());
+            serde_json::from_str::<Value>(&members).unwrap()["out"].clone()
+        }
+        other => panic!("expected the end, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_around_an_ask_is_done_once() {
+    let (world, book) = (World::new(), Book::default());
+    let keep = book.clone();
+    let inline = handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            book.write("first");
+            let n = cx.elicit::<Num>("n", "?").await?.v;
+            book.write("second");
+            let m = cx.elicit::<Num>("n", "?").await?.v;
+            book.write("third");
+            assert!(!cx.is_task());
+            ok(n + m)
+        }
+    });
+    let mut flow = begin(&world, &inline);
+    let asked = published(&mut flow).await;
+    assert_eq!(keys(&asked), ["n"]);
+    assert!(matches!(asked.then, Then::Rest { .. }) && flow.rests());
+    assert!(go_on(&mut flow).await.is_none(), "it waits");
+    assert_eq!(book.lines(), ["first"]);
+    flow.answer("n", &num(1).to_string());
+    assert!(!flow.rests());
+    // A key is used once, so that no answer can be taken for another.
+    assert_eq!(keys(&published(&mut flow).await), ["n#2"]);
+    flow.answer("n", &num(5).to_string());
+    assert!(go_on(&mut flow).await.is_none(), "that was answered before");
+    flow.answer("n#2", &num(2).to_string());
+    assert_eq!(out(&mut flow).await, 3);
+    assert_eq!(book.lines(), ["first", "second", "third"]);
+}
+
+#[tokio::test]
+async fn several_asks_go_out_together_and_are_answered_in_any_order() {
+    let world = World::new();
+    let three = handler(|cx| async move {
+        let (a, b, c) = (
+            cx.elicit::<Num>("a", "?"),
+            cx.elicit::<Num>("b", "?"),
+            cx.roots("c"),
+        );
+        let (a, b, c) = join3(a, b, c).await;
+        ok(json!([a?.v, b?.v, c?.len()]))
+    });
+    let mut flow = begin(&world, &three);
+    assert_eq!(keys(&published(&mut flow).await), ["a", "b", "c"]);
+    flow.answer("c", r#"{"roots":[]}"#);
+    flow.answer("b", &num(2).to_string());
+    while let Some(event) = go_on(&mut flow).await {
+        let Event::Write(write) = event else {
+            panic!("{event:?}")
+        };
+        assert!(write.asks.is_empty());
+        flow.written();
+    }
+    flow.answer("a", &num(1).to_string());
+    assert_eq!(out(&mut flow).await, json!([1, 2, 0]));
+}
+
+#[tokio::test]
+async fn an_ask_that_is_dropped_is_withdrawn() {
+    let world = World::new();
+    let impatient = handler(|cx| async move {
+        let slept = tokio::select! {
+            n = cx.elicit::<Num>("n", "?") => n.map(|_| false)?,
+            () = cx.sleep(Duration::from_secs(5)) => true,
+        };
+        cx.elicit::<Num>("then", "?").await?;
+        ok(slept)
+    });
+    let mut flow = begin(&world, &impatient);
+    assert_eq!(keys(&published(&mut flow).await), ["n"]);
+    world.clock.advance(6);
+    let write = published(&mut flow).await;
+    assert_eq!(
+        (keys(&write), write.withdrawn.clone()),
+        (vec!["then"], vec!["n".to_owned()])
+    );
+    flow.answer("then", &num(1).to_string());
+    assert_eq!(out(&mut flow).await, true);
+}
+
+#[tokio::test]
+async fn other_branches_go_on_while_something_is_asked() {
+    let (world, book) = (World::new(), Book::default());
+    let keep = book.clone();
+    let both = handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            let ask = cx.elicit::<Num>("n", "?");
+            let work = async {
+                for i in 0..3 {
+                    cx.step(format!("s{i}"), async { ok(1) }).await?;
+                    book.write("step");
+                    tokio::task::yield_now().await;
+                }
+                ok(())
+            };
+            let (n, done) = join(ask, work).await;
+            done?;
+            ok(n?.v)
+        }
+    });
+    let mut flow = begin(&world, &both);
+    let first = published(&mut flow).await;
+    assert_eq!(keys(&first), ["n"]);
+    while !flow.rests() {
+        if let Some(Event::Write(write)) = go_on(&mut flow).await {
+            assert!(write.asks.is_empty());
+            flow.written();
+        }
+    }
+    assert_eq!(book.lines(), ["step", "step", "step"]);
+    flow.answer("n", &num(4).to_string());
+    assert_eq!(out(&mut flow).await, 4);
+}
+
+#[tokio::test]
+async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
+    let mut world = World::new();
+    world.limits.retries = 2;
+    let one = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
+    let mut flow = begin(&world, &one);
+    let mut key = "n".to_owned();
+    for _ in 0..2 {
+        let asked = published(&mut flow).await;
+        key.clone_from(&asked.asks[0].0);
+        flow.answer(&key, &num(5000).to_string());
+    }
+    let asked = published(&mut flow).await;
+    assert!(support::message(&asked.asks[0].1).contains("was not accepted"));
+    flow.answer(&asked.asks[0].0, &num(5000).to_string());
+    let Some(Event::Done(Err(error))) = go_on(&mut flow).await else {
+        panic!("that was one too many")
+    };
+    assert!(matches!(error.as_ask(), Some(AskError::Invalid { .. })));
+    // What has not even the shape of an answer counts as a round.
+    world.limits.rounds = 3;
+    let mut flow = begin(&world, &one);
+    let fault = loop {
+        match go_on(&mut flow).await {
+            Some(Event::Write(write)) => {
+                flow.written();
+                flow.answer(&write.asks[0].0, "[]");
+            }
+            Some(Event::Fault(fault)) => break fault,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(fault.message.contains("3 rounds"), "{}", fault.message);
+}
+
+#[tokio::test]
+async fn a_client_that_cannot_answer_is_an_error_of_the_ask() {
+    let world = World::new();
+    let tries = handler(|cx| async move {
+        match cx.elicit::<Num>("n", "?").await {
+            Err(AskError::Failed { name, reason }) => ok(format!("{name}: {reason}")),
+            other => Err(Error::msg(format!("{other:?}"))),
+        }
+    });
+    let mut flow = begin(&world, &tries);
+    published(&mut flow).await;
+    flow.fail("n", "no window");
+    assert_eq!(out(&mut flow).await, "n: no window");
+}
+
+#[tokio::test]
+async fn it_is_no_task_and_is_not_handed_on() {
+    let mut world = World::new();
+    world.wants_progress = true;
+    world.log_level = Some(LogLevel::Info);
+    let pressure = Arc::new(Switch(AtomicBool::new(true)));
+    world.pressure = Some(pressure.clone());
+    let talks = handler(|cx| async move {
+        cx.checkpoint("c", &1).await?;
+        cx.step("s", async { ok(1) }).await?;
+        cx.progress(1.0, None, "half");
+        cx.detach().await?;
+        let tried = cx
+            .step("t", async { Err::<(), _>(Error::retry("not now")) })
+            .await;
+        ok(tried.unwrap_err().to_string())
+    });
+    let mut flow = begin(&world, &talks);
+    let Some(Event::Notes(notes)) = go_on(&mut flow).await else {
+        panic!("what it says goes out")
+    };
+    assert!(matches!(&notes[..], [Note::Progress { .. }]));
+    assert_eq!(out(&mut flow).await, "not now");
+    assert!(pressure.0.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_handler_in_the_explicit_style_is_run_again() {
+    let world = World::new();
+    let explicit = |cx: Cx| -> HandlerFuture {
+        Box::pin(async move {
+            let mut seen: Vec<i64> = cx.state()?.unwrap_or_default();
+            if let Some(answer) = cx.answer("n") {
+                let answer: Value = serde_json::from_str(answer.get())?;
+                seen.push(answer["content"]["v"].as_i64().unwrap());
+            }
+            if seen.len() < 2 {
+                let reply = Incomplete::new().form("n", "?", Num::form());
+                return Ok(Outcome::Incomplete(reply.state(&seen)?));
+            }
+            let body = ResultBody::from_members(json!({ "out": seen }));
+            Ok(Outcome::Complete(body.unwrap()))
+        })
+    };
+    let mut flow = begin(&world, &explicit);
+    let mut answers = Vec::new();
+    for v in [3, 4] {
+        let write = published(&mut flow).await;
+        assert!(flow.is_over());
+        let [(key, _)] = &write.asks[..] else {
+            panic!("{write:?}")
+        };
+        answers.push(key.clone());
+        let given = [(key.clone(), num(v).to_string())];
+        flow = Flow::new(
+            world.env(),
+            Start::task(write.snapshot, &given).in_memory(),
+            explicit,
+        );
+    }
+    assert_eq!(out(&mut flow).await, json!([3, 4]));
+    assert_eq!(answers, ["n", "n.2"]);
+}
+
+/// A handler that gives its `Cx` away, and then does as it is told.
+fn gives_away(kept: &Arc<Mutex<Option<Cx>>>, asks: bool) -> impl Fn(Cx) -> HandlerFuture + use<> {
+    let kept = kept.clone();
+    handler(move |cx| {
+        let kept = kept.clone();
+        async move {
+            *kept.lock().unwrap() = Some(cx.clone());
+            if asks {
+                cx.elicit::<Num>("n", "?").await?;
+            }
+            ok(0)
+        }
+    })
+}
+
+/// What a `Cx` says to everything that belongs to a call.
+async fn all_refused(cx: &Cx) {
+    let asked = cx.elicit::<Num>("late", "?").await;
+    assert_eq!(
+        asked.unwrap_err(),
+        AskError::Over {
+            name: "late".into()
+        }
+    );
+    let url = cx.elicit_url("u", "?", "https://example.com", || async { ok(true) });
+    assert!(url.await.is_err());
+    let roots = cx.roots("r").await;
+    assert!(roots.unwrap_err().to_string().contains("call is over"));
+    let step = cx.step("s", async { ok(1) }).await;
+    assert!(step.unwrap_err().to_string().contains("over"));
+    assert!(cx.checkpoint("c", &1).await.is_err());
+    assert!(cx.detach().await.is_err());
+    cx.cancelled().await;
+    // There is nobody to be woken by, and nothing that could be said: whoever sleeps is ended.
+    let cx = cx.clone();
+    let slept = tokio::spawn(async move { cx.sleep(Duration::from_secs(3600)).await });
+    assert!(slept.await.unwrap_err().is_panic());
+}
+
+#[tokio::test]
+async fn a_task_that_sleeps_when_the_call_is_over_does_not_go_on() {
+    let world = World::new();
+    for in_memory in [false, true] {
+        let (book, kept) = (
+            Book::default(),
+            Arc::<Mutex<Vec<JoinHandle<()>>>>::default(),
+        );
+        let (writes, keep) = (book.clone(), kept.clone());
+        let reminds = handler(move |cx| {
+            let (writes, keep) = (writes.clone(), keep.clone());
+            async move {
+                let reminder = tokio::spawn(async move {
+                    writes.write("asleep");
+                    cx.sleep(Duration::from_secs(3600)).await;
+                    writes.write("reminded");
+                });
+                keep.lock().unwrap().push(reminder);
+                tokio::task::yield_now().await;
+                ok(0)
+            }
+        });
+        let mut flow = if in_memory {
+            begin(&world, &reminds)
+        } else {
+            let sealer = world.sealer();
+            let first = sealer.first(&world.binding(&sealer), None);
+            Flow::new(world.env(), Start::first(first, None), &reminds)
+        };
+        out(&mut flow).await;
+        let reminder = kept.lock().unwrap().pop().unwrap();
+        assert!(reminder.await.unwrap_err().is_panic());
+        assert_eq!(book.lines(), ["asleep"]);
+    }
+}
+
+#[tokio::test]
+async fn a_cx_that_is_kept_past_its_call_says_so() {
+    let (world, kept) = (World::new(), Arc::default());
+    for in_memory in [false, true] {
+        let done = gives_away(&kept, false);
+        let mut flow = if in_memory {
+            begin(&world, &done)
+        } else {
+            let sealer = world.sealer();
+            let first = sealer.first(&world.binding(&sealer), None);
+            Flow::new(world.env(), Start::first(first, None), &done)
+        };
+        out(&mut flow).await;
+        let cx = kept.lock().unwrap().take().unwrap();
+        all_refused(&cx).await;
+        // As from a task that was spawned and lives on.
+        tokio::spawn(async move { all_refused(&cx).await })
+            .await
+            .unwrap();
+    }
+    // So is one that has failed, by a mistake or a panic.
+    for panics in [false, true] {
+        let keep = kept.clone();
+        let fails = handler(move |cx| {
+            let keep = keep.clone();
+            async move {
+                *keep.lock().unwrap() = Some(cx.clone());
+                assert!(!panics, "a panic");
+                let _same = (cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("n", "?"));
+                tokio::task::yield_now().await;
+                ok(0)
+            }
+        });
+        let sealer = world.sealer();
+        let first = sealer.first(&world.binding(&sealer), None);
+        let mut flow = Flow::new(world.env(), Start::first(first, None), &fails);
+        match go_on(&mut flow).await {
+            Some(Event::Fault(_)) if !panics => {}
+            Some(Event::Panicked(_)) if panics => {}
+            other => panic!("expected a failure, got {other:?}"),
+        }
+        let cx = kept.lock().unwrap().take().unwrap();
+        tokio::spawn(async move { all_refused(&cx).await })
+            .await
+            .unwrap();
+    }
+    // A live call that is given up while it asks is over too.
+    let asks = gives_away(&kept, true);
+    let mut flow = begin(&world, &asks);
+    published(&mut flow).await;
+    flow.cancel();
+    let cx = kept.lock().unwrap().take().unwrap();
+    tokio::spawn(async move { all_refused(&cx).await })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_cx_of_a_round_that_was_set_down_does_not_end_another_call() {
+    let (world, kept) = (World::new(), Arc::default());
+    let first = world.first(&gives_away(&kept, true)).await;
+    assert_eq!(first.keys(), ["n"]);
+    let cx: Cx = kept.lock().unwrap().take().unwrap();
+    let keep = cx.clone();
+    let other = handler(move |_| {
+        let cx = keep.clone();
+        async move {
+            cx.sleep(Duration::from_secs(3600)).await;
+            ok(cx
+                .elicit::<Num>("stolen", "?")
+                .await
+                .unwrap_err()
+                .to_string())
+        }
+    });
+    let said = world.first(&other).await.out();
+    assert!(said.as_str().unwrap().contains("call is over"), "{said}");
+    // A task of that very call is ended, as what it does next is done in the next round.
+    let task = tokio::spawn(async move { drop(cx.elicit::<Num>("late", "?").await) });
+    assert!(task.await.unwrap_err().is_panic());
+}

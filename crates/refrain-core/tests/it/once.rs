@@ -1,0 +1,186 @@
+//! What is never done twice, and the log that makes it so.
+
+use crate::support::{self, Book, Num, World, handler, num};
+use futures_util::future::join_all;
+use refrain_core::{MemoryReplayLog, ReplayLog, ok};
+use serde_json::json;
+use std::sync::Arc;
+
+/// A handler with one `once` between two asks.
+fn pay_once(book: &Book) -> impl Fn(refrain_core::Cx) -> refrain_core::HandlerFuture {
+    let keep = book.clone();
+    handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            cx.elicit::<Num>("a", "?").await?;
+            let paid = cx.once("pay", async move {
+                book.write("pay");
+                tokio::task::yield_now().await;
+                ok(book.count("pay"))
+            });
+            let paid = paid.await.map_err(|error| error.to_string());
+            cx.elicit::<Num>("b", "?").await?;
+            ok(format!("{paid:?}"))
+        }
+    })
+}
+
+#[tokio::test]
+async fn once_is_never_twice() {
+    let (mut world, book) = (World::new(), Book::default());
+    let log = MemoryReplayLog::new();
+    world.replay_log = Some(Arc::new(log.clone()));
+    let handler = pay_once(&book);
+    let token = world.first(&handler).await.token();
+    let a = json!({"a": num(1)});
+    let round = world.next(&handler, &token, &a).await;
+    // The token comes again and again: the work does not.
+    for _ in 0..3 {
+        let again = world.next(&handler, &token, &a).await;
+        let last = world
+            .next(&handler, &again.token(), &json!({"b": num(1)}))
+            .await;
+        assert_eq!(last.out(), "Ok(1)");
+    }
+    assert_eq!(
+        world
+            .next(&handler, &round.token(), &json!({"b": num(1)}))
+            .await
+            .out(),
+        "Ok(1)"
+    );
+    assert_eq!(book.lines(), ["pay"]);
+    assert_eq!(log.len(), 1);
+}
+
+#[tokio::test]
+async fn once_that_was_interrupted_is_an_error_ever_after() {
+    let (mut world, book) = (World::new(), Book::default());
+    world.replay_log = Some(Arc::new(MemoryReplayLog::new()));
+    let handler = pay_once(&book);
+    let token = world.first(&handler).await.token();
+    let a = json!({"a": num(1)});
+    // Die between the work's beginning and its end, wherever that is.
+    let mut polls = 0;
+    while book.lines().is_empty() {
+        let round = world.request(&handler, Some(&token), &a, Some(polls)).await;
+        assert!(
+            matches!(round.end, support::End::Crashed),
+            "{:?}",
+            round.end
+        );
+        polls += 1;
+    }
+    for _ in 0..2 {
+        let round = world.next(&handler, &token, &a).await;
+        let last = world
+            .next(&handler, &round.token(), &json!({"b": num(1)}))
+            .await;
+        let out = last.out();
+        assert!(out.as_str().unwrap().contains("interrupted"), "{out}");
+    }
+    assert_eq!(book.lines(), ["pay"]);
+}
+
+#[tokio::test]
+async fn once_at_the_same_time_on_two_instances_is_done_on_one() {
+    let (mut world, book) = (World::new(), Book::default());
+    world.replay_log = Some(Arc::new(MemoryReplayLog::new()));
+    let handler = pay_once(&book);
+    let token = world.first(&handler).await.token();
+    let a = json!({"a": num(1)});
+    join_all((0..4).map(|_| world.next(&handler, &token, &a))).await;
+    assert_eq!(book.lines(), ["pay"]);
+}
+
+#[tokio::test]
+async fn once_without_a_log_or_without_room_in_it_does_nothing() {
+    let (mut world, book) = (World::new(), Book::default());
+    let handler = pay_once(&book);
+    let token = world.first(&handler).await.token();
+    let a = json!({"a": num(1)});
+    let round = world.next(&handler, &token, &a).await;
+    assert!(
+        round.fault().message.contains("replay log"),
+        "{:?}",
+        round.fault()
+    );
+    assert!(
+        round.fault().message.contains(file!()),
+        "{:?}",
+        round.fault()
+    );
+    world.replay_log = Some(Arc::new(MemoryReplayLog::with_capacity(0)));
+    let round = world.next(&handler, &token, &a).await;
+    let last = world
+        .next(&handler, &round.token(), &json!({"b": num(1)}))
+        .await;
+    assert!(
+        last.out()
+            .as_str()
+            .unwrap()
+            .contains("the replay log cannot be reached"),
+        "{}",
+        last.out()
+    );
+    assert_eq!(book.lines(), [""; 0]);
+}
+
+#[tokio::test]
+async fn scopes_and_names_with_slashes_are_told_apart() {
+    let (mut world, book) = (World::new(), Book::default());
+    world.replay_log = Some(Arc::new(MemoryReplayLog::new()));
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            let (outer, inner) = (cx.scope("a"), cx.scope("a").scope("b"));
+            let empty = cx.scope("");
+            let names = [(&outer, "b/c"), (&inner, "c"), (&cx, "a/b/c")];
+            for (cx, name) in names.into_iter().chain([(&empty, "a/b/c")]) {
+                let book = book.clone();
+                cx.step_with_key(name, |key| async move {
+                    book.write(key);
+                    ok(())
+                })
+                .await?;
+            }
+            let one = outer.once("b/c", async { ok(1) }).await?;
+            let two = inner.once("c", async { ok(2) }).await?;
+            let three = cx.once("c", async { ok(3) }).await?;
+            let four = empty.once("c", async { ok(4) }).await?;
+            ok((one, two, three, four))
+        }
+    });
+    assert_eq!(world.first(&handler).await.out(), json!([1, 2, 3, 4]));
+    let mut keys = book.lines();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 4);
+}
+
+#[tokio::test]
+async fn a_replay_log_forgets_only_what_is_old() {
+    let log = MemoryReplayLog::new();
+    let flow = refrain_core::FlowId::from_bytes([7; 16]);
+    let key = |round| refrain_core::LogKey::round(flow, round);
+    let begin = async |round, now, until| {
+        let keep = refrain_core::Keep { now, until };
+        log.begin(&key(round), keep).await.unwrap()
+    };
+    let fresh = refrain_core::Recorded::Fresh;
+    let begun = refrain_core::Recorded::Begun;
+    assert_eq!(begin(1, 100, 1000).await, fresh);
+    assert_eq!(begin(2, 100, 2000).await, fresh);
+    assert_eq!(begin(1, 1000, 9000).await, begun, "kept to the last second");
+    assert_eq!(begin(1, 1001, 9000).await, fresh, "its time is over");
+    assert_eq!(begin(2, 1001, 9000).await, begun);
+    log.finish(&key(2), "done").await.unwrap();
+    let done = refrain_core::Recorded::Done("done".into());
+    assert_eq!(begin(2, 1001, 9000).await, done);
+    assert_eq!(log.len(), 2);
+    // An end whose beginning was forgotten leaves nothing behind.
+    assert_eq!(begin(3, 20_000, 30_000).await, fresh);
+    log.finish(&key(2), "late").await.unwrap();
+    assert_eq!(log.len(), 1);
+}

@@ -1,0 +1,265 @@
+//! Random handlers, cut, crashed and handed on at random points.
+//!
+//! Three things must hold for each: what a round sees begins with what the round before it saw; nothing in the
+//! journal is done or asked again; and where nothing races, the end is that of an uncut run.
+//!
+//! The cases are the same at every run. `PROPTEST_CASES` makes more of them, `RANDOM_SEED` others.
+
+use crate::support::dice::{Dice, Whim, runner};
+use crate::support::program::{Node, Place, Trace, answer_at, in_ones_head, programs, run};
+use crate::support::{self, End, Round, World, handler, many_threads, message, num, one_thread};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use refrain_core::{Cx, HandlerFuture};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How much trouble a run is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Trouble {
+    /// Every ask is answered at once, and nothing crashes.
+    None,
+    /// Answers are missing or wrong, rounds crash, responses are lost, instances want to be rid of flows.
+    Much,
+}
+
+type Seen = BTreeMap<String, Vec<String>>;
+
+struct Case {
+    program: Node,
+    dice: Arc<Dice>,
+    world: World,
+    strands: bool,
+    /// Spawned tasks run on other threads: a round may be cut before they have come as far as in the round before.
+    behind: bool,
+    trouble: Trouble,
+    /// What the rounds saw whose tokens led to the one presented.
+    before: Seen,
+    /// Steps whose values are in the journal presented.
+    journaled: BTreeSet<String>,
+    answered: BTreeSet<String>,
+    misled: BTreeSet<String>,
+    effects: BTreeSet<String>,
+}
+
+impl Case {
+    fn new(program: &Node, seed: u64, trouble: Trouble, threads: bool) -> Self {
+        let dice = Arc::new(Dice::new(seed));
+        let mut world = World::new();
+        world.limits.rounds = 10_000;
+        world.limits.sheds = 10_000;
+        if trouble == Trouble::Much {
+            world.pressure = Some(Arc::new(Whim(dice.clone())));
+        }
+        Self {
+            strands: program.is_foreign(),
+            behind: threads && program.any(|node| matches!(node, Node::Spawn { .. })),
+            program: program.clone(),
+            dice,
+            world,
+            trouble,
+            before: Seen::new(),
+            journaled: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            misled: BTreeSet::new(),
+            effects: BTreeSet::new(),
+        }
+    }
+
+    fn one_in(&self, sides: u64) -> bool {
+        self.trouble == Trouble::Much && self.dice.throw(sides) == 0
+    }
+
+    fn handler(&self, trace: &Arc<Trace>) -> impl Fn(Cx) -> HandlerFuture + use<> {
+        let (program, trace, strands) = (self.program.clone(), trace.clone(), self.strands);
+        let turn = self.dice.throw(60) as usize;
+        let turn = if program.depends_on_polls() { 0 } else { turn };
+        handler(move |cx| {
+            let work = run(
+                program.clone(),
+                Place::new(cx, trace.clone(), strands, turn),
+            );
+            async move { Ok(work.await) }
+        })
+    }
+
+    /// Plays the call to its end. Gives the result.
+    async fn play(&mut self) -> Result<Value, String> {
+        let mut token: Option<String> = None;
+        let mut answers = json!({});
+        for _ in 0..1000 {
+            let trace = Arc::new(Trace::default());
+            let crash = self.one_in(4).then(|| self.dice.throw(20) as u32);
+            let handler = self.handler(&trace);
+            let round = self
+                .world
+                .request(&handler, token.as_deref(), &answers, crash)
+                .await;
+            println!(
+                "round {:?} crash {crash:?}: {:?} seen {:?} started {:?} fin {:?}",
+                token.as_ref().map(String::len),
+                match &round.end {
+                    End::Asked { asks, shed, .. } => format!("{} {shed}", asks.len()),
+                    o => format!("{o:?}"),
+                },
+                trace.seen.lock().unwrap(),
+                trace.started.lock().unwrap(),
+                trace.finished.lock().unwrap()
+            );
+            self.check(&round, &trace)?;
+            match round.end {
+                End::Crashed => {}
+                // The response is lost: the client sends the same request again.
+                End::Asked { .. } | End::Done(_) if self.one_in(6) => {}
+                End::Asked {
+                    asks, token: next, ..
+                } => {
+                    for (strand, seen) in trace.seen.lock().unwrap().iter() {
+                        let before = self.before.entry(strand.clone()).or_default();
+                        before.extend(seen.iter().skip(before.len()).cloned());
+                    }
+                    self.journaled
+                        .extend(trace.finished.lock().unwrap().iter().cloned());
+                    answers = support::answers_to(&asks, |_, ask| self.answer(&message(ask)));
+                    token = Some(next);
+                }
+                End::Done(result) => {
+                    return result.map_err(|error| format!("ended with {error:?}"));
+                }
+                other => return Err(format!("ended with {other:?}")),
+            }
+        }
+        Err("the call does not end".into())
+    }
+
+    /// What the client says to an ask: mostly the answer.
+    fn answer(&mut self, message: &str) -> Option<Value> {
+        let path = message.split('\n').next().unwrap_or_default().to_owned();
+        if self.one_in(5) {
+            return None;
+        }
+        if self.one_in(8) && self.misled.insert(path.clone()) {
+            return Some(num(-1));
+        }
+        let answer = answer_at(&path).map_or(json!({"action": "decline"}), num);
+        self.answered.insert(path);
+        Some(answer)
+    }
+
+    fn check(&mut self, round: &Round, trace: &Trace) -> Result<(), String> {
+        let seen = trace.seen.lock().unwrap();
+        let short = self.behind || matches!(round.end, End::Crashed);
+        for (strand, before) in &self.before {
+            let now = seen.get(strand).map_or(&[][..], Vec::as_slice);
+            let both = before.len().min(now.len());
+            if now[..both] != before[..both] || (now.len() < before.len() && !short) {
+                return Err(format!("strand {strand:?} saw {before:?} and then {now:?}"));
+            }
+        }
+        for step in trace.started.lock().unwrap().iter() {
+            if self.journaled.contains(step) {
+                return Err(format!("step {step} was in the journal and ran again"));
+            }
+        }
+        self.effects
+            .extend(trace.finished.lock().unwrap().iter().cloned());
+        if let End::Asked { asks, shed, .. } = &round.end {
+            if asks.is_empty() != *shed {
+                return Err(format!(
+                    "a round with {} asks and shed = {shed}",
+                    asks.len()
+                ));
+            }
+            let mut keys = BTreeSet::new();
+            for (key, ask) in asks {
+                let path = message(ask);
+                if self.answered.contains(&path) {
+                    return Err(format!("{path} was answered and asked again"));
+                }
+                if !keys.insert(key) {
+                    return Err(format!("the wire key {key} was used twice in a round"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn hold(program: &Node, seed: u64, threads: bool) -> Result<(), String> {
+    let racing = program.is_racing();
+    let mut expected = BTreeSet::new();
+    let value = (!racing).then(|| in_ones_head(program, "p", &mut expected));
+    for trouble in [Trouble::None, Trouble::Much] {
+        let mut case = Case::new(program, seed, trouble, threads);
+        let result = case
+            .play()
+            .await
+            .map_err(|why| format!("{trouble:?}: {why}"))?;
+        if let Some(value) = value {
+            if result != json!(value) {
+                return Err(format!("{trouble:?}: the result is {result}, not {value}"));
+            }
+            if case.effects != expected {
+                return Err(format!(
+                    "{trouble:?}: did {:?}, not {expected:?}",
+                    case.effects
+                ));
+            }
+        }
+    }
+    if program.is_plain() {
+        all_at_once(program, value).await?;
+    }
+    Ok(())
+}
+
+/// With every answer in the first request there is one round.
+async fn all_at_once(program: &Node, value: Option<i64>) -> Result<(), String> {
+    let case = Case::new(program, 0, Trouble::None, false);
+    let answers = program.asks("p").into_iter().map(|(name, path)| {
+        let answer = answer_at(&path).map_or(json!({"action": "decline"}), num);
+        (name, answer)
+    });
+    let answers = Value::Object(answers.collect());
+    let handler = case.handler(&Arc::new(Trace::default()));
+    match case.world.first_with(&handler, &answers).await.end {
+        End::Done(Ok(result)) if value.is_none_or(|value| result == json!(value)) => Ok(()),
+        other => Err(format!("answered beforehand: {other:?}, not {value:?}")),
+    }
+}
+
+fn random_handlers(cases: u32, runtime: &tokio::runtime::Runtime, threads: bool) {
+    let outcome = runner(cases).run(&(programs(), any::<u64>()), |(program, seed)| {
+        let held = runtime.block_on(hold(&program, seed, threads));
+        held.map_err(TestCaseError::fail)
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn random_handlers_on_one_thread() {
+    random_handlers(3000, &one_thread(), false);
+}
+
+#[test]
+fn random_handlers_on_many_threads() {
+    random_handlers(1000, &many_threads(), true);
+}
+
+/// The checks above can fail: a program whose history depends on what it must not depend on is found out.
+#[test]
+fn a_program_that_races_with_foreign_awaits_is_found_out() {
+    let step = |name: &str| Node::Step {
+        name: name.into(),
+        yields: 3,
+        fails: false,
+    };
+    let slow = Node::Seq(vec![step("a"), step("b"), step("c")]);
+    let race = Node::Select(vec![slow, Node::Foreign(6)]);
+    let program = Node::Seq(vec![race, Node::Ask { name: "q".into() }, step("d")]);
+    let found = (0..200).any(|seed| one_thread().block_on(hold(&program, seed, false)).is_err());
+    assert!(found, "none of 200 runs saw two histories");
+}

@@ -1,0 +1,601 @@
+//! Random handlers run as tasks: taken up, crashed, answered, handed on and set down at random moments.
+//!
+//! What must hold for each: what a run sees begins with what was seen when the task was last written; no step that was
+//! at its end by then is tried again, and each has one idempotency key; no key is published twice, and no ask under two
+//! keys unless its answer was refused; at rest nothing is at work and exactly what is awaited is asked; every task ends; and
+//! where nothing races, its result is that of plain code.
+//!
+//! The cases are the same at every run. `PROPTEST_CASES` makes more of them, `RANDOM_SEED` others.
+
+use crate::support::dice::{Dice, Whim, runner};
+use crate::support::program::{Node, Place, Trace, answer_at, in_ones_head, run, task_programs};
+use crate::support::store::{Stop, Store, Woken, decode, encode, env};
+use crate::support::{NOON, World, answers_to, handler, many_threads, message, num, one_thread};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use refrain_core::{
+    Cx, ErrorKind, Event, Flow, FlowId, HandlerFuture, Snapshot, Start, Then, Write,
+};
+use refrain_wire::Ask;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How much trouble a task is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Trouble {
+    /// Every ask is answered while the task is set down, and nothing crashes.
+    None,
+    /// All that can happen.
+    Much,
+}
+
+/// Where the flow waits for its next run.
+enum Home {
+    /// With the client, who will send these answers.
+    Client(Vec<u8>, Value),
+    Store(Store),
+}
+
+/// How a run went.
+enum Went {
+    /// Over for now; the task goes on in another run.
+    On,
+    /// It broke off: it may have seen less than the run before it.
+    Broke,
+    Over(Value),
+}
+
+type Seen = BTreeMap<String, Vec<String>>;
+
+/// What is counted over all cases.
+#[derive(Default)]
+struct Tally {
+    runs: AtomicU64,
+    writes: AtomicU64,
+    crashes: AtomicU64,
+    retries: AtomicU64,
+    detached: AtomicU64,
+    repeated: AtomicU64,
+}
+
+impl Tally {
+    fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Case<'a> {
+    program: Node,
+    dice: Arc<Dice>,
+    world: World,
+    now: u64,
+    trouble: Trouble,
+    threads: bool,
+    strands: bool,
+    /// A task on another thread that is slow to be polled may be taken to ask what has lost its race already.
+    overtakes: bool,
+    tally: &'a Tally,
+    home: Home,
+    /// When the task wants to be taken up, with or without answers.
+    wake: Option<SystemTime>,
+    /// What was seen when the flow was last written.
+    before: Seen,
+    /// Steps that were at their end then.
+    ended: BTreeSet<String>,
+    /// Steps that were started in any run.
+    started: BTreeSet<String>,
+    /// The idempotency key of each step.
+    keys: BTreeMap<String, String>,
+    /// Asks that were answered well, and wrongly.
+    answered: BTreeSet<String>,
+    misled: BTreeSet<String>,
+    effects: BTreeSet<String>,
+}
+
+impl<'a> Case<'a> {
+    fn new(program: &Node, seed: u64, trouble: Trouble, threads: bool, tally: &'a Tally) -> Self {
+        let dice = Arc::new(Dice::new(seed));
+        let mut world = World::new();
+        world.limits.rounds = 10_000;
+        world.limits.sheds = 10_000;
+        if trouble == Trouble::Much {
+            world.pressure = Some(Arc::new(Whim(dice.clone())));
+        }
+        let first = Snapshot::first(FlowId::from_bytes([7; 16]), u64::MAX);
+        let detaches = program.any(|node| matches!(node, Node::Detach));
+        let home = if detaches {
+            Home::Client(encode(&first), json!({}))
+        } else {
+            Home::Store(Store::of(&first))
+        };
+        Self {
+            strands: program.is_foreign(),
+            overtakes: threads && program.is_racing() && program.any(spawns),
+            program: program.clone(),
+            dice,
+            world,
+            now: NOON,
+            trouble,
+            threads,
+            tally,
+            home,
+            wake: None,
+            before: Seen::new(),
+            ended: BTreeSet::new(),
+            started: BTreeSet::new(),
+            keys: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            misled: BTreeSet::new(),
+            effects: BTreeSet::new(),
+        }
+    }
+
+    fn one_in(&self, sides: u64) -> bool {
+        self.trouble == Trouble::Much && self.dice.throw(sides) == 0
+    }
+
+    fn set_clock(&mut self, at: u64) {
+        self.now = self.now.max(at);
+        self.world.clock.set(self.now);
+    }
+
+    fn store(&mut self) -> Option<&mut Store> {
+        match &mut self.home {
+            Home::Store(store) => Some(store),
+            Home::Client(..) => None,
+        }
+    }
+
+    fn handler(&self, trace: &Arc<Trace>) -> impl Fn(Cx) -> HandlerFuture + use<> {
+        let (program, trace, strands) = (self.program.clone(), trace.clone(), self.strands);
+        let turn = self.dice.throw(60) as usize;
+        let turn = if program.depends_on_polls() { 0 } else { turn };
+        handler(move |cx| {
+            let place = Place::new(cx, trace.clone(), strands, turn);
+            let work = run(program.clone(), place);
+            async move { Ok(work.await) }
+        })
+    }
+
+    /// Plays the task to its end. Gives the result.
+    async fn play(&mut self) -> Result<Value, String> {
+        for _ in 0..3000 {
+            let trace = Arc::new(Trace::default());
+            if self.trouble == Trouble::Much {
+                trace
+                    .mood
+                    .store(1 + self.dice.throw(1 << 40), Ordering::SeqCst);
+            }
+            Tally::count(&self.tally.runs);
+            let before = (self.before.clone(), self.ended.clone());
+            let went = self.live(&trace).await?;
+            self.check(&before.0, &before.1, &trace, matches!(went, Went::Broke))?;
+            if let Went::Over(value) = went {
+                return Ok(value);
+            }
+            self.meanwhile()?;
+        }
+        Err("the task does not end".into())
+    }
+
+    /// One instance takes the flow up, and has it until it lets go of it.
+    async fn live(&mut self, trace: &Arc<Trace>) -> Result<Went, String> {
+        let handler = self.handler(trace);
+        let start = match &self.home {
+            Home::Store(store) => store.start(),
+            Home::Client(token, answers) => {
+                let answers = answers.to_string();
+                let answers = serde_json::from_str(&answers).unwrap();
+                Start::resumed(decode(token), Some(&answers)).unwrap()
+            }
+        };
+        let mut flow = Flow::new(env(&self.world), start, &handler);
+        if self.one_in(4) {
+            flow.crash_after(self.dice.throw(25) as u32);
+        }
+        let begun = Instant::now();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        // How long it stays in memory at rest, if it is at rest.
+        let mut stays: Option<u64> = None;
+        let mut still = 0;
+        while begun.elapsed() < Duration::from_secs(20) {
+            self.clients_answer(&mut flow)?;
+            if self.one_in(40) {
+                self.set_clock(self.now + 1);
+            }
+            woken.forget();
+            let event = match flow.poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(event) => event,
+                Poll::Pending => {
+                    if !woken.is_woken() {
+                        self.asks_are_published(trace)?;
+                    }
+                    still += 1;
+                    if self.one_in(60) {
+                        Tally::count(&self.tally.crashes);
+                        return Ok(Went::Broke);
+                    }
+                    match &mut stays {
+                        Some(0) => return self.leave(flow, trace),
+                        Some(left) => *left -= 1,
+                        None => {}
+                    }
+                    if still > 30
+                        && (self.store().is_none() || stays.is_some())
+                        && let Some(at) = flow.wake_at()
+                    {
+                        self.set_clock(at.duration_since(UNIX_EPOCH).unwrap().as_secs());
+                    }
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+            };
+            still = 0;
+            match event {
+                Event::Settle => tokio::task::yield_now().await,
+                Event::Notes(_) => {}
+                Event::Detach => {
+                    Tally::count(&self.tally.detached);
+                    if self.one_in(5) {
+                        return Ok(Went::Broke);
+                    }
+                    self.home = Home::Store(Store::of(&decode(&encode(&flow.snapshot()))));
+                    self.remember(trace);
+                    if self.one_in(5) {
+                        return Ok(Went::Broke);
+                    }
+                    flow.become_task(u64::MAX);
+                }
+                Event::Cut(cut) => {
+                    // The response may be lost; the client sends the same request again.
+                    if !self.one_in(6) {
+                        let answers = answers_to(&cut.asks, |_, ask| self.answer(ask));
+                        self.home = Home::Client(encode(&cut.snapshot), answers);
+                        self.remember(trace);
+                    }
+                    return Ok(Went::On);
+                }
+                Event::Write(write) => {
+                    if let Some(went) = self.write(&mut flow, &write, trace)? {
+                        return Ok(went);
+                    }
+                    stays = match write.then {
+                        Then::GoOn => None,
+                        Then::HandOn => return Ok(Went::On),
+                        Then::Rest { wake, perhaps_more } => {
+                            self.wake = wake;
+                            self.rests(trace, perhaps_more)?;
+                            // What cannot be seen is given time.
+                            let least = if perhaps_more { 60 } else { 0 };
+                            let stay = self.trouble == Trouble::Much && self.dice.throw(2) == 0;
+                            let more = if stay { self.dice.throw(60) } else { 0 };
+                            if least + more == 0 {
+                                return Ok(Went::On);
+                            }
+                            Some(least + more)
+                        }
+                    };
+                }
+                event => return self.over(event),
+            }
+        }
+        Err("the flow hangs".into())
+    }
+
+    /// An end of the flow, or of the attempt.
+    fn over(&mut self, event: Event) -> Result<Went, String> {
+        match Stop::of(event) {
+            Stop::Crashed => {
+                Tally::count(&self.tally.crashes);
+                Ok(Went::Broke)
+            }
+            Stop::Done(Err(error)) if matches!(error.kind(), ErrorKind::Retry) => {
+                Tally::count(&self.tally.retries);
+                Ok(Went::Broke)
+            }
+            // The instance dies before the end is written.
+            Stop::Done(Ok(_)) if self.one_in(8) => {
+                Tally::count(&self.tally.crashes);
+                Ok(Went::Broke)
+            }
+            Stop::Done(Ok(value)) => Ok(Went::Over(value)),
+            other => Err(format!("ended with {other:?}")),
+        }
+    }
+
+    /// Writes what the task has come to. `Some`: the instance died before or after that.
+    fn write(
+        &mut self,
+        flow: &mut Flow,
+        write: &Write,
+        trace: &Trace,
+    ) -> Result<Option<Went>, String> {
+        Tally::count(&self.tally.writes);
+        if self.one_in(10) {
+            Tally::count(&self.tally.crashes);
+            return Ok(Some(Went::Broke));
+        }
+        self.commit(write, trace)?;
+        if self.one_in(10) {
+            Tally::count(&self.tally.crashes);
+            return Ok(Some(Went::Broke));
+        }
+        self.clients_answer(flow)?;
+        flow.written();
+        Ok(None)
+    }
+
+    fn commit(&mut self, write: &Write, trace: &Trace) -> Result<(), String> {
+        let Some(store) = self.store() else {
+            return Err("a flow that is no task was written".into());
+        };
+        store.commit(write)?;
+        let asked: Vec<String> = store.published.iter().map(|(_, ask)| path(ask)).collect();
+        for (_, ask) in &write.asks {
+            let path = path(ask);
+            if self.answered.contains(&path) {
+                return Err(format!("{path} was answered and asked again"));
+            }
+            let times = asked.iter().filter(|asked| **asked == path).count();
+            if times > 1 + usize::from(self.misled.contains(&path)) && !self.overtakes {
+                return Err(format!("{path} was asked under {times} keys"));
+            }
+        }
+        self.remember(trace);
+        Ok(())
+    }
+
+    /// Lets go of a flow that rests.
+    fn leave(&mut self, mut flow: Flow, trace: &Trace) -> Result<Went, String> {
+        // On other threads something may be on its way to ask: what was written at rest is enough.
+        if !self.threads && self.one_in(2) {
+            let write = flow.set_down();
+            self.commit(&write, trace)?;
+        }
+        Ok(Went::On)
+    }
+
+    /// What is written is seen for good, and steps that are at their end are done with.
+    fn remember(&mut self, trace: &Trace) {
+        for (strand, seen) in trace.seen.lock().unwrap().iter() {
+            let before = self.before.entry(strand.clone()).or_default();
+            before.extend(seen.iter().skip(before.len()).cloned());
+        }
+        let ended = if self.threads {
+            // On another thread a step may be at its end and not in the journal yet.
+            &trace.got
+        } else if self.program.depends_on_polls() {
+            // A step that races with what is ready is begun and dropped in every run.
+            &trace.finished
+        } else {
+            &trace.ended
+        };
+        self.ended.extend(ended.lock().unwrap().iter().cloned());
+    }
+
+    /// What the client says to an ask: mostly the answer.
+    fn answer(&mut self, ask: &Ask) -> Option<Value> {
+        let path = path(ask);
+        if self.one_in(5) {
+            return None;
+        }
+        if self.one_in(8) && self.misled.insert(path.clone()) {
+            return Some(num(-1));
+        }
+        let answer = answer_at(&path).map_or(json!({"action": "decline"}), num);
+        self.answered.insert(path);
+        Some(answer)
+    }
+
+    /// The client answers one of the open asks, or more of them.
+    fn answer_some(&mut self, all: bool) {
+        let Some(store) = self.store() else { return };
+        let open: Vec<(String, Ask)> = store.open.clone().into_iter().collect();
+        for (key, ask) in open {
+            if (all || self.one_in(3))
+                && let Some(answer) = self.answer(&ask)
+                && let Some(store) = self.store()
+            {
+                store.answer(&key, &answer);
+            }
+        }
+    }
+
+    /// Answers come in while the flow is in memory; some come twice, and the second time they say something else.
+    fn clients_answer(&mut self, flow: &mut Flow) -> Result<(), String> {
+        if self.one_in(8) {
+            self.answer_some(false);
+        }
+        if self.one_in(4) {
+            let Some(store) = self.store() else {
+                return Ok(());
+            };
+            let answers = store.answers.clone();
+            for (key, answer) in answers {
+                flow.answer(&key, &answer);
+                if self.one_in(3) {
+                    flow.answer(&key, &num(1000).to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody has the task in memory.
+    fn meanwhile(&mut self) -> Result<(), String> {
+        let wake = self.wake.take();
+        self.answer_some(self.trouble == Trouble::None || self.dice.throw(2) == 0);
+        let Some(store) = self.store() else {
+            return Ok(());
+        };
+        let waits = store.answers.is_empty();
+        if let Some(at) = wake
+            && (waits || self.one_in(3))
+        {
+            self.set_clock(at.duration_since(UNIX_EPOCH).unwrap().as_secs());
+        }
+        Ok(())
+    }
+
+    /// At rest no step is at work, and what is asked is what is awaited.
+    fn rests(&mut self, trace: &Trace, perhaps_more: bool) -> Result<(), String> {
+        if self.threads || perhaps_more {
+            return Ok(());
+        }
+        let at_work = trace.at_work.load(Ordering::SeqCst);
+        if at_work > 0 {
+            return Err(format!("it rests, and {at_work} things are at work"));
+        }
+        let asked = self.asked();
+        let asking = trace.asking.lock().unwrap();
+        if asked != *asking {
+            return Err(format!("it rests, awaits {asking:?} and asks {asked:?}"));
+        }
+        Ok(())
+    }
+
+    /// The asks that are open in the store, or whose answers were not taken.
+    fn asked(&mut self) -> BTreeSet<String> {
+        let Some(store) = self.store() else {
+            return BTreeSet::new();
+        };
+        let is_asked = |key: &str| {
+            store.open.contains_key(key)
+                || store.answers.iter().any(|(answered, _)| answered == key)
+        };
+        let asked = store.published.iter().filter(|(key, _)| is_asked(key));
+        asked.map(|(_, ask)| path(ask)).collect()
+    }
+
+    /// Whenever a task waits, all its asks are published.
+    fn asks_are_published(&mut self, trace: &Trace) -> Result<(), String> {
+        if self.store().is_none() || self.program.any(spawns) {
+            return Ok(());
+        }
+        let mut asked = self.asked();
+        // Its answer may be in the journal, and not seen because the task is about to be handed on.
+        asked.extend(self.answered.union(&self.misled).cloned());
+        let asking = trace.asking.lock().unwrap();
+        match asking.iter().find(|path| !asked.contains(*path)) {
+            Some(path) => Err(format!("it waits, and {path} is not published: {asked:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn check(
+        &mut self,
+        before: &Seen,
+        ended: &BTreeSet<String>,
+        trace: &Trace,
+        broke: bool,
+    ) -> Result<(), String> {
+        let seen = trace.seen.lock().unwrap();
+        // Spawned tasks on other threads may be behind.
+        let short = broke || (self.threads && self.program.any(spawns));
+        for (strand, before) in before {
+            let now = seen.get(strand).map_or(&[][..], Vec::as_slice);
+            let both = before.len().min(now.len());
+            if now[..both] != before[..both] || (now.len() < before.len() && !short) {
+                return Err(format!("strand {strand:?} saw {before:?} and then {now:?}"));
+            }
+        }
+        let mut here = BTreeSet::new();
+        for step in trace.started.lock().unwrap().iter() {
+            if ended.contains(step) {
+                return Err(format!("step {step} was at its end and ran again"));
+            }
+            if !here.insert(step.clone()) {
+                return Err(format!("step {step} ran twice in one run"));
+            }
+            if !self.started.insert(step.clone()) {
+                Tally::count(&self.tally.repeated);
+            }
+        }
+        for (step, key) in trace.keys.lock().unwrap().iter() {
+            let known = self.keys.entry(step.clone()).or_insert_with(|| key.clone());
+            if known != key {
+                return Err(format!("step {step} has the keys {known} and {key}"));
+            }
+        }
+        let distinct: BTreeSet<&String> = self.keys.values().collect();
+        if distinct.len() < self.keys.len() {
+            return Err("two steps have one key".into());
+        }
+        let finished = trace.finished.lock().unwrap();
+        self.effects.extend(finished.iter().cloned());
+        Ok(())
+    }
+}
+
+fn spawns(node: &Node) -> bool {
+    matches!(node, Node::Spawn { .. })
+}
+
+/// Where in the program an ask is made: the first line of its words.
+fn path(ask: &Ask) -> String {
+    let words = message(ask);
+    words.split('\n').next().unwrap_or_default().to_owned()
+}
+
+async fn hold(program: &Node, seed: u64, threads: bool, tally: &Tally) -> Result<(), String> {
+    let mut expected = BTreeSet::new();
+    let value = (!program.is_racing()).then(|| in_ones_head(program, "p", &mut expected));
+    for trouble in [Trouble::None, Trouble::Much] {
+        let mut case = Case::new(program, seed, trouble, threads, tally);
+        let result = case.play().await;
+        let result = result.map_err(|why| format!("{trouble:?}: {why}"))?;
+        if let Some(value) = value {
+            if result != json!(value) {
+                return Err(format!("{trouble:?}: the result is {result}, not {value}"));
+            }
+            if case.effects != expected {
+                let effects = &case.effects;
+                return Err(format!("{trouble:?}: did {effects:?}, not {expected:?}"));
+            }
+        }
+        if trouble == Trouble::None && case.started.len() < case.effects.len() {
+            return Err("something was done that was not started".into());
+        }
+    }
+    Ok(())
+}
+
+fn random_tasks(cases: u32, runtime: &tokio::runtime::Runtime, threads: bool) -> Tally {
+    let tally = Tally::default();
+    let outcome = runner(cases).run(&(task_programs(), any::<u64>()), |(program, seed)| {
+        let held = runtime.block_on(hold(&program, seed, threads, &tally));
+        held.map_err(TestCaseError::fail)
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+    let figures = [
+        ("runs", &tally.runs),
+        ("writes", &tally.writes),
+        ("crashes", &tally.crashes),
+        ("retries", &tally.retries),
+        ("detached", &tally.detached),
+        ("steps run again", &tally.repeated),
+    ];
+    for (name, counter) in figures {
+        let count = counter.load(Ordering::Relaxed);
+        println!("{name}: {count}");
+        assert!(count > 0, "the cases have come to no {name}");
+    }
+    tally
+}
+
+#[test]
+fn random_tasks_on_one_thread() {
+    random_tasks(3000, &one_thread(), false);
+}
+
+#[test]
+fn random_tasks_on_many_threads() {
+    random_tasks(800, &many_threads(), true);
+}

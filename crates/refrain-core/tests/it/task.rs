@@ -1,0 +1,505 @@
+//! Flows whose home is a store: what is written when, when they rest, and when they are handed on.
+
+use crate::support::store::{Instance, Stop, Store, gate, noted, pass, run};
+use crate::support::{Book, Num, Switch, World, handler, num};
+use futures_util::future::join;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use refrain_core::{Cx, Event, Result, Then, ok};
+use serde_json::json;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::sync::watch;
+
+#[tokio::test]
+async fn what_was_seen_is_written_before_a_step_starts() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            let a = cx.step("a", noted(&book, "a")).await?;
+            let drawn = cx.random();
+            let b = cx.step("b", noted(&book, "b")).await?;
+            cx.elicit::<Num>("n", "?").await?;
+            let c = cx.step("c", noted(&book, "c")).await?;
+            ok((a + b + c, drawn > 0))
+        }
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    let first = instance.next_write(&mut store).await.unwrap();
+    assert_eq!((first.entries, first.then), (2, Then::GoOn));
+    assert_eq!(book.lines(), ["a"]);
+    let second = instance.next_write(&mut store).await.unwrap();
+    assert_eq!((second.entries, &second.asks[..]), (3, &["n".into()][..]));
+    assert!(second.rests());
+    assert_eq!(book.lines(), ["a", "b"]);
+    instance.answer(&mut store, "n", &num(1));
+    let third = instance.next_write(&mut store).await.unwrap();
+    assert_eq!((third.entries, third.then), (4, Then::GoOn));
+    assert_eq!(third.taken, ["n"]);
+    assert_eq!(book.lines(), ["a", "b"], "its answer was not written yet");
+    assert_eq!(instance.run(&mut store).await.out(), json!([3, true]));
+    assert_eq!(book.lines(), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_first_step_needs_no_write() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move { ok(cx.step("a", async { ok(1) }).await? + 1) });
+    let mut instance = Instance::new(&world, &store, &handler);
+    assert_eq!(instance.run(&mut store).await.out(), 2);
+    assert_eq!(instance.writes, []);
+}
+
+#[tokio::test]
+async fn a_step_of_another_task_does_not_start_while_a_write_is_under_way() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let (go, wait) = gate();
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let (book, wait) = (keep.clone(), wait.clone());
+        async move {
+            let mut tasks = tokio::task::JoinSet::new();
+            let spawned = cx.clone();
+            tasks.spawn(async move {
+                pass(&wait).await;
+                spawned.step("s", noted(&book, "s")).await
+            });
+            cx.checkpoint("c", &1).await?;
+            ok(tasks.join_next().await.unwrap()??)
+        }
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    let Some(Event::Write(write)) = instance.event().await else {
+        panic!("a checkpoint is written");
+    };
+    go.send(true).unwrap();
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(book.lines(), [""; 0]);
+    instance.write(&mut store, &write);
+    assert_eq!(instance.run(&mut store).await.out(), 1);
+}
+
+/// An ask beside a step that waits at the gate.
+fn ask_beside_a_step(
+    book: &Book,
+    wait: &watch::Receiver<bool>,
+) -> impl Fn(Cx) -> refrain_core::HandlerFuture + use<> {
+    let (book, wait) = (book.clone(), wait.clone());
+    handler(move |cx| {
+        let (book, wait) = (book.clone(), wait.clone());
+        async move {
+            let slow = async {
+                book.write("slow begins");
+                pass(&wait).await;
+                ok(10)
+            };
+            let asked = async {
+                let n = cx.elicit::<Num>("n", "?").await?.v;
+                ok(n + cx.step("after", noted(&book, "after")).await? as i64)
+            };
+            let (slow, asked) = join(cx.step("slow", slow), asked).await;
+            ok(slow? + asked?)
+        }
+    })
+}
+
+#[tokio::test]
+async fn an_ask_is_published_while_other_branches_work_and_rest_waits_for_their_steps() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let (go, wait) = gate();
+    let handler = ask_beside_a_step(&book, &wait);
+    let mut instance = Instance::new(&world, &store, &handler);
+    let first = instance.next_write(&mut store).await.unwrap();
+    assert_eq!(
+        (&first.asks[..], first.then),
+        (&["n".into()][..], Then::GoOn)
+    );
+    assert_eq!(instance.next_write(&mut store).await, None, "a step runs");
+    go.send(true).unwrap();
+    let second = instance.next_write(&mut store).await.unwrap();
+    assert_eq!((second.asks.len(), second.entries), (0, 1));
+    let rest = Then::Rest {
+        wake: None,
+        perhaps_more: false,
+    };
+    assert_eq!(second.then, rest);
+    assert_eq!(instance.next_write(&mut store).await, None, "it said so");
+    drop(instance);
+    store.answer("n", &num(1));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 16);
+    assert_eq!(book.lines(), ["slow begins", "after"]);
+    assert_eq!(store.all_keys(), ["n"]);
+}
+
+#[tokio::test]
+async fn an_answer_is_taken_in_while_a_step_runs() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let (go, wait) = gate();
+    let handler = ask_beside_a_step(&book, &wait);
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.next_write(&mut store).await.unwrap();
+    instance.answer(&mut store, "n", &num(1));
+    // A second answer, and one to nothing that is asked, change nothing.
+    instance.flow.answer("n", &num(500).to_string());
+    instance.flow.answer("slow", &num(500).to_string());
+    let second = instance.next_write(&mut store).await.unwrap();
+    assert_eq!(
+        (&second.taken[..], second.then),
+        (&["n".into()][..], Then::GoOn)
+    );
+    let third = instance.next_write(&mut store).await.unwrap();
+    assert_eq!((third.entries, third.then), (2, Then::GoOn));
+    assert_eq!(book.lines(), ["slow begins", "after"], "slow still runs");
+    go.send(true).unwrap();
+    assert_eq!(instance.run(&mut store).await.out(), 16);
+}
+
+#[tokio::test]
+async fn a_computation_whose_checkpoint_is_being_written_does_not_rest() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move {
+        let count = async {
+            for n in cx.resume("n")?.unwrap_or(0)..5 {
+                cx.checkpoint("n", &(n + 1)).await?;
+            }
+            ok(cx.resume::<i64>("n")?)
+        };
+        let (count, asked) = join(count, cx.elicit::<Num>("n", "?")).await;
+        ok(count?.unwrap_or(0) + asked?.v)
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    let first = instance.next_write(&mut store).await.unwrap();
+    assert_eq!(first.then, Then::GoOn, "it is in the middle of its work");
+    instance.run(&mut store).await.is_at_rest();
+    store.answer("n", &num(1));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 6);
+}
+
+#[tokio::test]
+async fn a_foreign_await_may_be_more_and_its_end_is_told() {
+    let (world, mut store) = (World::new(), Store::new());
+    let (go, wait) = gate();
+    let handler = handler(move |cx| {
+        let wait = wait.clone();
+        async move {
+            let (n, ()) = join(cx.elicit::<Num>("n", "?"), pass(&wait)).await;
+            ok(n?.v)
+        }
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    let rest = |perhaps_more| Then::Rest {
+        wake: None,
+        perhaps_more,
+    };
+    let first = instance.next_write(&mut store).await.unwrap();
+    assert_eq!(
+        (&first.asks[..], first.then),
+        (&["n".into()][..], rest(true))
+    );
+    assert_eq!(instance.next_write(&mut store).await, None);
+    go.send(true).unwrap();
+    let second = instance.next_write(&mut store).await.unwrap();
+    assert_eq!(second.then, rest(false));
+    instance.answer(&mut store, "n", &num(4));
+    assert_eq!(instance.run(&mut store).await.out(), 4);
+}
+
+#[tokio::test]
+async fn a_task_set_down_in_the_middle_of_its_work_is_handed_on_with_its_asks() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let (go, wait) = gate();
+    let handler = ask_beside_a_step(&book, &wait);
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.next_write(&mut store).await.unwrap();
+    assert_eq!(instance.next_write(&mut store).await, None);
+    let write = instance.flow.set_down();
+    assert_eq!(write.then, Then::HandOn, "its step is to be done elsewhere");
+    store.commit(&write).unwrap();
+    // Not even polled: what it asked stays.
+    let mut instance = Instance::new(&world, &store, &handler);
+    let write = instance.flow.set_down();
+    assert_eq!((&write.withdrawn[..], write.then), (&[][..], Then::HandOn));
+    store.commit(&write).unwrap();
+    go.send(true).unwrap();
+    run(&world, &mut store, &handler).await.is_at_rest();
+    store.answer("n", &num(1));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 16);
+    assert_eq!(store.all_keys(), ["n"]);
+}
+
+#[tokio::test]
+async fn a_task_that_took_up_work_after_it_rested_is_handed_on_when_it_is_set_down() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let (go, wait) = gate();
+    let (_never, still) = gate();
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let (book, wait, still) = (keep.clone(), wait.clone(), still.clone());
+        async move {
+            let work = async {
+                pass(&wait).await;
+                let step = async {
+                    book.write("begun");
+                    pass(&still).await;
+                    ok(1)
+                };
+                cx.step("s", step).await
+            };
+            let (n, work) = join(cx.elicit::<Num>("n", "?"), work).await;
+            ok(n?.v + work?)
+        }
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    let stop = instance.run(&mut store).await;
+    assert!(matches!(stop, Stop::Rests { .. }), "{stop:?}");
+    go.send(true).unwrap();
+    assert!(matches!(instance.run(&mut store).await, Stop::Waits));
+    assert_eq!(book.lines(), ["begun"]);
+    assert_eq!(instance.flow.set_down().then, Then::HandOn);
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_written_when_a_second_has_gone_by() {
+    let (world, mut store) = (World::new(), Store::new());
+    let clock = world.clock.clone();
+    let handler = handler(move |cx| {
+        let clock = clock.clone();
+        async move {
+            for n in cx.resume::<u32>("n")?.unwrap_or(0)..100 {
+                if n % 25 == 24 {
+                    clock.advance(1);
+                }
+                cx.checkpoint("n", &(n + 1)).await?;
+            }
+            ok(cx.resume::<u32>("n")?)
+        }
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    for _ in 0..3 {
+        let write = instance.next_write(&mut store).await.unwrap();
+        assert_eq!(write.then, Then::GoOn);
+    }
+    // It goes on from what was written last: the 50th.
+    drop(instance);
+    let mut instance = Instance::new(&world, &store, &handler);
+    assert_eq!(instance.run(&mut store).await.out(), 100);
+    assert_eq!(instance.writes.len(), 3, "at 51, at 75 and at 100");
+}
+
+#[tokio::test]
+async fn a_checkpoint_takes_no_name_from_a_step() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            if cx.resume::<u32>("c")?.is_none() {
+                cx.checkpoint("c", &1).await?;
+            }
+            cx.step("", noted(&book, "nameless")).await?;
+            ok(cx.elicit::<Num>("n", "?").await?.v)
+        }
+    });
+    run(&world, &mut store, &handler).await.is_at_rest();
+    store.answer("n", &num(1));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
+    assert_eq!(book.lines(), ["nameless"]);
+}
+
+/// Lets others of the handler have a turn.
+async fn come_round() {
+    let mut come = false;
+    let round = poll_fn(|task| {
+        if come {
+            return Poll::Ready(());
+        }
+        come = true;
+        task.waker().wake_by_ref();
+        Poll::Pending
+    });
+    round.await;
+}
+
+/// Runs `branch` beside a computation that goes on, never at rest, until it is done.
+async fn beside_a_computation<T>(
+    cx: &Cx,
+    (first, checkpoints): (bool, bool),
+    branch: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let done = AtomicBool::new(false);
+    let compute = async {
+        let mut n = 0;
+        while !done.load(SeqCst) {
+            n += 1;
+            assert!(n < 100_000, "the other branch never had its turn");
+            if checkpoints {
+                cx.checkpoint("n", &n).await?;
+            } else {
+                come_round().await;
+            }
+        }
+        ok(n)
+    };
+    let branch = async {
+        let value = branch.await;
+        done.store(true, SeqCst);
+        value
+    };
+    if first {
+        join(branch, compute).await.0
+    } else {
+        join(compute, branch).await.1
+    }
+}
+
+#[tokio::test]
+async fn a_step_starts_beside_a_computation_that_never_rests() {
+    for order in [(true, true), (true, false), (false, true), (false, false)] {
+        let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+        let keep = book.clone();
+        let handler = handler(move |cx| {
+            let book = keep.clone();
+            async move {
+                cx.random();
+                let step = cx.step("a", noted(&book, "a"));
+                beside_a_computation(&cx, order, step).await
+            }
+        });
+        assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
+        assert_eq!(book.lines(), ["a"]);
+    }
+}
+
+#[tokio::test]
+async fn an_ask_is_published_beside_a_computation_that_never_rests() {
+    for order in [(true, true), (true, false), (false, true), (false, false)] {
+        let (world, mut store) = (World::new(), Store::new());
+        let handler = handler(move |cx| async move {
+            let ask = async { ok(cx.elicit::<Num>("n", "?").await?.v) };
+            beside_a_computation(&cx, order, ask).await
+        });
+        let mut instance = Instance::new(&world, &store, &handler);
+        while store.open.is_empty() {
+            let write = instance.next_write(&mut store).await.unwrap();
+            assert_eq!(write.then, Then::GoOn);
+        }
+        instance.answer(&mut store, "n", &num(4));
+        assert_eq!(instance.run(&mut store).await.out(), 4);
+    }
+}
+
+#[tokio::test]
+async fn a_sleep_ends_beside_a_computation_that_never_rests() {
+    let (world, mut store) = (World::new(), Store::new());
+    let clock = world.clock.clone();
+    let handler = handler(move |cx| {
+        let clock = clock.clone();
+        async move {
+            // Polled only when it is woken.
+            let sleep = async {
+                let sleeps = FuturesUnordered::from_iter([cx.sleep(Duration::from_secs(5))]);
+                let tick = async {
+                    come_round().await;
+                    clock.advance(5);
+                };
+                join(sleeps.collect::<Vec<()>>(), tick).await;
+                ok(1)
+            };
+            beside_a_computation(&cx, (true, false), sleep).await
+        }
+    });
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
+}
+
+#[tokio::test]
+async fn a_busy_instance_hands_a_task_on_with_its_asks() {
+    let (mut world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let busy = Arc::new(Switch::default());
+    world.pressure = Some(busy.clone());
+    let (keep, at_work) = (book.clone(), busy.clone());
+    let handler = handler(move |cx| {
+        let (book, busy) = (keep.clone(), at_work.clone());
+        async move {
+            let work = async {
+                let one = async {
+                    busy.0.store(true, SeqCst);
+                    noted(&book, "one").await
+                };
+                let one = cx.step("one", one).await?;
+                ok(one + cx.step("two", noted(&book, "two")).await?)
+            };
+            let (work, n) = join(work, cx.elicit::<Num>("n", "?")).await;
+            let from = cx.resume::<i64>("c")?.unwrap_or(0);
+            book.write(format!("from {from}"));
+            for c in from..3 {
+                cx.checkpoint("c", &(c + 1)).await?;
+            }
+            ok(work? as i64 + n?.v)
+        }
+    });
+    // After a step, before a step, and as often as there is need.
+    for _ in 0..4 {
+        let mut instance = Instance::new(&world, &store, &handler);
+        assert!(matches!(instance.run(&mut store).await, Stop::HandedOn));
+        assert_eq!(store.open_keys(), ["n"]);
+        assert_eq!(book.lines(), ["one"]);
+    }
+    busy.0.store(false, SeqCst);
+    run(&world, &mut store, &handler).await.is_at_rest();
+    assert_eq!(store.all_keys(), ["n"]);
+    // At a checkpoint.
+    busy.0.store(true, SeqCst);
+    store.answer("n", &num(1));
+    for from in ["from 0", "from 1", "from 2"] {
+        assert!(matches!(
+            run(&world, &mut store, &handler).await,
+            Stop::HandedOn
+        ));
+        assert_eq!(book.lines().last().unwrap(), from);
+    }
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 7);
+}
+
+#[tokio::test]
+async fn a_task_sends_no_notes_and_says_how_it_stands_instead() {
+    let (mut world, mut store) = (World::new(), Store::new());
+    world.log_level = Some(refrain_wire::LogLevel::Debug);
+    world.wants_progress = true;
+    let handler = handler(|cx| async move {
+        cx.progress(1.0, None, "begun");
+        cx.log(refrain_wire::LogLevel::Error, "begun");
+        cx.status("begun");
+        cx.step("a", async { ok(1) }).await?;
+        cx.elicit::<Num>("n", "?").await?;
+        cx.status("answered");
+        cx.progress(2.0, None, "answered");
+        cx.elicit::<Num>("m", "?").await?;
+        ok(1)
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.run(&mut store).await.is_at_rest();
+    assert_eq!(instance.flow.take_status().as_deref(), Some("begun"));
+    assert_eq!(instance.flow.take_status(), None);
+    // A step has ended since.
+    assert_eq!(instance.flow.parting_status(), None);
+    assert_eq!(instance.notes, []);
+    drop(instance);
+    // A replay is silent.
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.run(&mut store).await.is_at_rest();
+    assert_eq!(instance.flow.take_status(), None);
+    drop(instance);
+    store.answer("n", &num(1));
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.run(&mut store).await.is_at_rest();
+    assert_eq!(instance.flow.take_status().as_deref(), Some("answered"));
+    let parting = instance.flow.parting_status();
+    assert_eq!(parting.as_deref(), Some("answered"));
+    assert_eq!(instance.notes, []);
+}

@@ -1,0 +1,467 @@
+//! What a task asks: under which keys, when it is published and withdrawn, and what becomes of the answers.
+
+use crate::support::store::{self, Instance, Stop, Store, env, gate, noted, pass, run};
+use crate::support::{Book, NOON, Num, World, handler, num};
+use futures_util::future::{Either, join, join_all, select};
+use refrain_core::{AskError, Cx, Event, Outcome, Then, ok};
+use serde_json::json;
+use std::pin::pin;
+use tokio::sync::watch;
+
+#[tokio::test]
+async fn an_answer_that_comes_before_its_publishing_is_confirmed_is_not_lost() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move {
+        let (n, m) = join(cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("m", "?")).await;
+        let last = cx.elicit::<Num>("last", "?").await?.v;
+        ok(n?.v * 100 + m?.v * 10 + last)
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    let Some(Event::Write(write)) = instance.event().await else {
+        panic!("the asks are published");
+    };
+    store.commit(&write).unwrap();
+    instance.answer(&mut store, "n", &num(1));
+    instance.flow.written();
+    instance.answer(&mut store, "m", &num(2));
+    let Some(Event::Write(write)) = instance.event().await else {
+        panic!("the answers are written");
+    };
+    assert_eq!(write.taken, ["n", "m"]);
+    assert_eq!(write.withdrawn, [""; 0]);
+    store.commit(&write).unwrap();
+    store.answer("last", &num(3));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 123);
+}
+
+#[tokio::test]
+async fn a_refused_answer_is_asked_again_under_a_new_key_with_the_reason() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "How many?").await?.v) });
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.run(&mut store).await.is_at_rest();
+    // Once while it is in memory, and once while it is not.
+    instance.answer(&mut store, "n", &num(-1));
+    let second = instance.next_write(&mut store).await.unwrap();
+    assert_eq!(
+        (&second.taken[..], &second.asks[..]),
+        (&["n".into()][..], &["n.2".into()][..])
+    );
+    assert_eq!(second.entries, 0, "what was refused is not in the journal");
+    assert!(second.rests());
+    drop(instance);
+    assert!(
+        store.message("n.2").contains("not accepted"),
+        "{}",
+        store.message("n.2")
+    );
+    store.answer("n.2", &num(2000));
+    run(&world, &mut store, &handler).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.3"]);
+    store.answer("n.3", &num(7));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 7);
+    assert_eq!(store.all_keys(), ["n", "n.2", "n.3"]);
+}
+
+#[tokio::test]
+async fn answers_that_are_refused_are_counted_across_runs() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
+    for key in ["n", "n.2", "n.3", "n.4"] {
+        run(&world, &mut store, &handler).await.is_at_rest();
+        assert_eq!(store.open_keys(), [key]);
+        store.answer(key, &num(-1));
+    }
+    let stop = run(&world, &mut store, &handler).await;
+    let error = stop.error().as_ask();
+    assert!(matches!(error, Some(AskError::Invalid { .. })), "{stop:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_is_asked_again_under_a_new_key() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.run(&mut store).await.is_at_rest();
+    instance.answer(&mut store, "n", &json!([1]));
+    instance.run(&mut store).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.2"]);
+    store.answer("n.2", &json!("no"));
+    run(&world, &mut store, &handler).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.3"]);
+    assert!(store.answers.is_empty());
+}
+
+#[tokio::test]
+async fn an_ask_that_a_replay_makes_again_keeps_its_key() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move {
+        let scope = cx.scope("s");
+        let loops = async {
+            let mut sum = 0;
+            for _ in 0..3 {
+                sum += cx.elicit::<Num>("item", "?").await?.v;
+            }
+            ok(sum)
+        };
+        let (sum, other) = join(loops, scope.elicit::<Num>("item", "?")).await;
+        ok(sum? + other?.v)
+    });
+    run(&world, &mut store, &handler).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["item", "s/item"]);
+    for key in ["item", "item#2"] {
+        assert!(store.answer(key, &num(1)));
+        run(&world, &mut store, &handler).await.is_at_rest();
+        // Without news nothing is asked or withdrawn.
+        let mut again = Instance::new(&world, &store, &handler);
+        again.run(&mut store).await.is_at_rest();
+        let last = &again.writes[0];
+        assert!(
+            last.asks.is_empty() && last.withdrawn.is_empty(),
+            "{last:?}"
+        );
+    }
+    assert!(store.answer("item#3", &num(1)) && store.answer("s/item", &num(10)));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 13);
+    assert_eq!(store.all_keys(), ["s/item", "item", "item#2", "item#3"]);
+    assert_eq!(store.withdrawn, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_ask_that_is_dropped_is_withdrawn() {
+    let (world, mut store) = (World::new(), Store::new());
+    let (go, wait) = gate();
+    let handler = handler(move |cx| {
+        let wait = wait.clone();
+        async move {
+            let work = async {
+                pass(&wait).await;
+                ok(5)
+            };
+            let step = pin!(cx.step("s", work));
+            let won = match select(cx.elicit::<Num>("stop", "?"), step).await {
+                Either::Left((stop, _)) => stop?.v,
+                Either::Right((done, _)) => done?,
+            };
+            ok(won + cx.elicit::<Num>("n", "?").await?.v)
+        }
+    });
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.next_write(&mut store).await.unwrap();
+    assert_eq!(store.open_keys(), ["stop"]);
+    go.send(true).unwrap();
+    let second = instance.next_write(&mut store).await.unwrap();
+    assert_eq!(
+        (&second.withdrawn[..], &second.asks[..]),
+        (&["stop".into()][..], &["n".into()][..])
+    );
+    // What nobody asks any more is not taken in.
+    instance.flow.answer("stop", &num(9).to_string());
+    instance.answer(&mut store, "n", &num(1));
+    assert_eq!(instance.run(&mut store).await.out(), 6);
+}
+
+#[tokio::test]
+async fn an_ask_is_withdrawn_while_other_work_goes_on() {
+    for replayed in [false, true] {
+        let (world, mut store) = (World::new(), Store::new());
+        let (first, wait) = gate();
+        let (_second, wait_more) = gate();
+        let handler = handler(move |cx| {
+            let (wait, wait_more) = (wait.clone(), wait_more.clone());
+            async move {
+                let ask = cx.elicit::<Num>("n", "?");
+                // Nothing else changes when it is dropped.
+                select(ask, pin!(pass(&wait))).await;
+                pass(&wait_more).await;
+                ok(1)
+            }
+        });
+        let mut instance = Instance::new(&world, &store, &handler);
+        instance.next_write(&mut store).await.unwrap();
+        if replayed {
+            instance = Instance::new(&world, &store, &handler);
+            instance.next_write(&mut store).await.unwrap();
+        }
+        first.send(true).unwrap();
+        let write = instance.next_write(&mut store).await.unwrap();
+        assert_eq!(
+            (&write.withdrawn[..], write.then),
+            (&["n".into()][..], Then::GoOn)
+        );
+        assert_eq!(store.all_keys(), ["n"]);
+    }
+}
+
+#[tokio::test]
+async fn asks_that_lose_again_in_every_replay_use_up_no_keys() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move {
+        let step = pin!(cx.step("s", async { ok(5) }));
+        let ask = cx.elicit::<Num>("n", "?");
+        let Either::Right((first, ask)) = select(ask, step).await else {
+            panic!("nobody answers");
+        };
+        drop(ask);
+        // The same name, and a key that was seen before.
+        ok(first? + cx.elicit::<Num>("n", "?").await?.v)
+    });
+    run(&world, &mut store, &handler).await.is_at_rest();
+    let keys: Vec<String> = store.open.keys().cloned().collect();
+    let size = store::encode(&store.snapshot()).len();
+    for _ in 0..5 {
+        run(&world, &mut store, &handler).await.is_at_rest();
+        assert_eq!(store::encode(&store.snapshot()).len(), size);
+    }
+    assert_eq!(store.open_keys(), keys);
+    store.answer(&keys[0], &num(1));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 6);
+}
+
+#[tokio::test]
+async fn what_only_an_earlier_run_asked_is_withdrawn_at_rest_and_not_before() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let asks = |names: &'static [&'static str], book: &Book| {
+        let book = book.clone();
+        handler(move |cx| {
+            let book = book.clone();
+            async move {
+                cx.step("a", noted(&book, "a")).await?;
+                cx.step("b", noted(&book, "b")).await?;
+                join_all(names.iter().map(|name| cx.elicit::<Num>(*name, "?"))).await;
+                ok(1)
+            }
+        })
+    };
+    let mut earlier = Instance::new(&world, &store, &asks(&["m", "n"], &book));
+    earlier.run(&mut store).await.is_at_rest();
+    // The later version does one thing more.
+    let later = handler(|cx| async move {
+        cx.step("c", async { ok(1) }).await?;
+        cx.step("d", async { ok(1) }).await?;
+        ok(cx.elicit::<Num>("n", "?").await?.v)
+    });
+    let mut instance = Instance::new(&world, &store, &later);
+    let first = instance.next_write(&mut store).await.unwrap();
+    assert_eq!((&first.withdrawn[..], first.then), (&[][..], Then::GoOn));
+    let second = instance.next_write(&mut store).await.unwrap();
+    assert_eq!(
+        (&second.withdrawn[..], second.asks.len()),
+        (&["m".into()][..], 0)
+    );
+    assert!(second.rests());
+    assert_eq!(store.open_keys(), ["n"]);
+}
+
+/// Asks `n`, and `m` behind a gate.
+fn behind_a_gate(
+    wait: &watch::Receiver<bool>,
+) -> impl Fn(Cx) -> refrain_core::HandlerFuture + use<> {
+    let wait = wait.clone();
+    handler(move |cx| {
+        let wait = wait.clone();
+        async move {
+            let behind = async {
+                pass(&wait).await;
+                ok(cx.elicit::<Num>("m", "?").await?.v)
+            };
+            let first = async {
+                let n = cx.elicit::<Num>("n", "?").await?.v;
+                ok(n + cx.elicit::<Num>("o", "?").await?.v)
+            };
+            let (first, behind) = join(first, behind).await;
+            ok(first? * 10 + behind?)
+        }
+    })
+}
+
+#[tokio::test]
+async fn an_ask_behind_a_foreign_await_keeps_its_key() {
+    let (world, mut store) = (World::new(), Store::new());
+    let (go, wait) = gate();
+    let handler = behind_a_gate(&wait);
+    go.send(true).unwrap();
+    run(&world, &mut store, &handler).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["m", "n"]);
+    go.send(false).unwrap();
+    store.answer("n", &num(1));
+    let mut instance = Instance::new(&world, &store, &handler);
+    let stop = instance.run(&mut store).await;
+    assert!(
+        matches!(
+            stop,
+            Stop::Rests {
+                perhaps_more: true,
+                ..
+            }
+        ),
+        "{stop:?}"
+    );
+    assert_eq!(store.open_keys(), ["m", "o"], "m may be asked again");
+    go.send(true).unwrap();
+    instance.run(&mut store).await.is_at_rest();
+    instance.answer(&mut store, "m", &num(2));
+    instance.answer(&mut store, "o", &num(3));
+    assert_eq!(instance.run(&mut store).await.out(), 42);
+    assert_eq!(store.all_keys(), ["n", "m", "o"]);
+}
+
+#[tokio::test]
+async fn a_task_set_down_while_it_waits_for_something_of_its_own_rests() {
+    let (world, mut store) = (World::new(), Store::new());
+    let (_go, wait) = gate();
+    let handler = behind_a_gate(&wait);
+    let mut instance = Instance::new(&world, &store, &handler);
+    instance.run(&mut store).await;
+    let write = instance.flow.set_down();
+    let rest = Then::Rest {
+        wake: None,
+        perhaps_more: false,
+    };
+    assert_eq!(write.then, rest);
+    store.commit(&write).unwrap();
+    assert_eq!(store.open_keys(), ["n"]);
+}
+
+#[tokio::test]
+async fn answers_enter_in_the_order_they_were_asked_and_strange_ones_not_at_all() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = handler(|cx| async move {
+        let (n, m) = (cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("m", "?"));
+        Ok(match select(m, n).await {
+            Either::Left((m, _)) => format!("m {}", m?.v),
+            Either::Right((n, _)) => format!("n {}", n?.v),
+        })
+    });
+    run(&world, &mut store, &handler).await.is_at_rest();
+    assert_eq!(store.all_keys(), ["n", "m"]);
+    store.answer("m", &num(1));
+    store.answer("n", &num(2));
+    store.answers.push(("n".into(), num(3).to_string()));
+    store
+        .answers
+        .insert(0, ("strange".into(), num(4).to_string()));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), "n 2");
+}
+
+#[tokio::test]
+async fn a_task_may_be_written_in_the_explicit_style() {
+    let (world, mut store) = (World::new(), Store::new());
+    let handler = |cx: Cx| -> refrain_core::HandlerFuture {
+        Box::pin(async move {
+            let form = <Num as refrain_core::Elicit>::form();
+            let seen: u32 = cx.state()?.unwrap_or(0);
+            let reply = refrain_core::Incomplete::new();
+            let reply = match (cx.answer("n"), cx.answer("m"), seen) {
+                (_, _, 0) => reply.form("n", "?", form).form("m", "?", form).state(&1)?,
+                (None, _, _) => reply.form("n", "?", form).state(&seen)?,
+                (_, None, 1) => reply
+                    .form("m", "?", form)
+                    .form("n", "again?", form)
+                    .state(&2)?,
+                (_, None, _) => reply.form("m", "?", form).state(&seen)?,
+                (_, _, 2) => reply.state(&3)?,
+                (Some(n), Some(m), _) => {
+                    let out = json!({"out": [n, m]});
+                    let body = refrain_wire::ResultBody::from_members(out);
+                    return Ok(Outcome::Complete(body.unwrap()));
+                }
+            };
+            Ok(Outcome::Incomplete(reply))
+        })
+    };
+    run(&world, &mut store, &handler).await.is_at_rest();
+    assert_eq!(store.all_keys(), ["n", "m"]);
+    store.answer("n", &num(1));
+    run(&world, &mut store, &handler).await.is_at_rest();
+    // What is asked still keeps its key; what is asked anew gets another.
+    assert_eq!(store.all_keys(), ["n", "m", "n.2"]);
+    assert_eq!(store.open_keys(), ["m", "n.2"]);
+    store.answer("m", &num(2));
+    assert!(matches!(
+        run(&world, &mut store, &handler).await,
+        Stop::HandedOn
+    ));
+    assert_eq!(store.withdrawn, ["n.2"]);
+    assert_eq!(
+        run(&world, &mut store, &handler).await.out(),
+        json!([num(1), num(2)])
+    );
+    assert!(store.answers.is_empty());
+}
+
+#[tokio::test]
+async fn too_many_asks_at_once_are_a_fault() {
+    let (mut world, mut store) = (World::new(), Store::new());
+    world.limits.asks = 2;
+    world.limits.rounds = 2;
+    let many = handler(|cx| async move {
+        join_all((0..3).map(|i| cx.elicit::<Num>(format!("n{i}"), "?"))).await;
+        ok(0)
+    });
+    let stop = run(&world, &mut store, &many).await;
+    assert!(stop.fault().message.contains("3 asks"), "{stop:?}");
+    // Nor may their answers be more than the journal holds.
+    world.limits.entries = 3;
+    let long = handler(|cx| async move {
+        loop {
+            cx.elicit::<Num>("n", "?").await?;
+        }
+        #[allow(unreachable_code)] // it gives the block its type
+        ok(0)
+    });
+    let mut store = Store::new();
+    for _ in 0..3 {
+        run(&world, &mut store, &long).await.is_at_rest();
+        let key = store.open_keys()[0].to_owned();
+        store.answer(&key, &num(1));
+    }
+    let stop = run(&world, &mut store, &long).await;
+    assert!(
+        stop.fault().message.contains("journal is full: 3"),
+        "{stop:?}"
+    );
+    world.limits.entries = 100;
+    // A task has no rounds that could be too many.
+    let long = handler(|cx| async move {
+        let mut sum = 0;
+        for _ in 0..5 {
+            sum += cx.elicit::<Num>("n", "?").await?.v;
+        }
+        ok(sum)
+    });
+    let mut store = Store::new();
+    for _ in 0..5 {
+        run(&world, &mut store, &long).await.is_at_rest();
+        let key = store.open_keys()[0].to_owned();
+        store.answer(&key, &num(1));
+    }
+    assert_eq!(run(&world, &mut store, &long).await.out(), 5);
+}
+
+#[tokio::test]
+async fn an_ask_that_was_open_at_detaching_has_a_key_of_the_task() {
+    let (world, book) = (World::new(), Book::default());
+    let keep = book.clone();
+    let handler = handler(move |cx| {
+        let book = keep.clone();
+        async move {
+            let (n, detached) = join(cx.elicit::<Num>("n", "?"), cx.detach()).await;
+            detached?;
+            ok(n?.v + cx.step("a", noted(&book, "a")).await? as i64)
+        }
+    });
+    let sealer = world.sealer();
+    let first = sealer.first(&world.binding(&sealer), None);
+    let start = refrain_core::Start::first(first, None);
+    let mut instance = Instance::with(env(&world), start, &handler);
+    assert!(matches!(instance.event().await, Some(Event::Detach)));
+    let mut store = Store::of(&instance.flow.snapshot());
+    instance.flow.become_task(NOON + 1000);
+    instance.run(&mut store).await.is_at_rest();
+    instance.answer(&mut store, "n", &num(-1));
+    instance.run(&mut store).await.is_at_rest();
+    assert_eq!(store.all_keys(), ["n", "n.2"]);
+    store.answer("n.2", &num(1));
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 2);
+}

@@ -1,0 +1,190 @@
+//! A task that one version of a handler has begun is finished by another.
+
+use crate::support::store::{Instance, Store, run};
+use crate::support::{Book, Name, Num, World, accept, handler, num};
+use futures_util::future::join;
+use refrain_core::{Cx, Elicit, Field, Form, HandlerFuture, ok};
+use serde_json::json;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The same number as [`Num`], but no more than ten of it.
+#[derive(Debug, serde::Deserialize)]
+struct Small {
+    v: i64,
+}
+
+impl Elicit for Small {
+    fn form() -> &'static Form {
+        static FORM: OnceLock<Form> = OnceLock::new();
+        FORM.get_or_init(|| Form::new([Field::integer("v").min(0.0).max(10.0)]))
+    }
+}
+
+/// Asks `n`, and twice for more.
+fn version<T: Elicit + Send + 'static>(read: fn(T) -> i64) -> impl Fn(Cx) -> HandlerFuture {
+    handler(move |cx| async move {
+        let mut sum = read(cx.elicit::<T>("n", "How many?").await?);
+        for _ in 0..2 {
+            sum += cx.elicit::<Num>("more", "?").await?.v;
+        }
+        ok(sum)
+    })
+}
+
+#[tokio::test]
+async fn an_open_ask_with_another_schema_gets_a_new_key_and_the_old_one_is_withdrawn() {
+    let (world, mut store) = (World::new(), Store::new());
+    let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
+    run(&world, &mut store, &v1).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n"]);
+    let mut instance = Instance::new(&world, &store, &v2);
+    instance.run(&mut store).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.2"]);
+    assert_eq!(store.withdrawn, ["n"]);
+    // The old version again: neither key is its own.
+    run(&world, &mut store, &v1).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.3"]);
+    store.answer("n.3", &num(7));
+    // The answer to the old one fits the new one too, and is used.
+    run(&world, &mut store, &v2).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["more"]);
+    store.answer("more", &num(1));
+    run(&world, &mut store, &v1).await.is_at_rest();
+    store.answer("more#2", &num(1));
+    assert_eq!(run(&world, &mut store, &v2).await.out(), 9);
+    assert_eq!(store.all_keys(), ["n", "n.2", "n.3", "more", "more#2"]);
+}
+
+#[tokio::test]
+async fn an_answer_to_the_old_schema_that_does_not_fit_is_asked_again_and_kept() {
+    let (world, mut store) = (World::new(), Store::new());
+    let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
+    run(&world, &mut store, &v1).await.is_at_rest();
+    store.answer("n", &num(70));
+    run(&world, &mut store, &v2).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.2"]);
+    assert_eq!(
+        store.message("n.2"),
+        "How many?",
+        "it did fit what was asked"
+    );
+    // The old version does not need what the new one asks.
+    run(&world, &mut store, &v1).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["more"]);
+    run(&world, &mut store, &v2).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.3"]);
+    store.answer("n.3", &num(7));
+    // From here on neither asks again.
+    for (version, key) in [(0, "more.2"), (1, "more#2")] {
+        if version == 0 {
+            run(&world, &mut store, &v2).await.is_at_rest();
+        } else {
+            run(&world, &mut store, &v1).await.is_at_rest();
+        }
+        assert_eq!(store.open_keys(), [key]);
+        store.answer(key, &num(1));
+    }
+    let by_old = Instance::new(&world, &store, &v1).run(&mut store).await;
+    assert_eq!(by_old.out(), 72);
+    let by_new = Instance::new(&world, &store, &v2).run(&mut store).await;
+    assert_eq!(by_new.out(), 9);
+}
+
+#[tokio::test]
+async fn an_answer_to_the_old_key_that_comes_while_the_new_version_runs_is_used_if_it_fits() {
+    let (world, mut store) = (World::new(), Store::new());
+    let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
+    run(&world, &mut store, &v1).await.is_at_rest();
+    let mut instance = Instance::new(&world, &store, &v2);
+    // It came in before the new version has made its ask.
+    instance.answer(&mut store, "n", &num(5));
+    instance.run(&mut store).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["more"]);
+    assert_eq!(store.all_keys(), ["n", "more"]);
+}
+
+#[tokio::test]
+async fn a_numbered_key_is_not_one_that_the_author_has_given() {
+    let (world, mut store) = (World::new(), Store::new());
+    run(&world, &mut store, &version::<Num>(|n| n.v))
+        .await
+        .is_at_rest();
+    let later = handler(|cx| async move {
+        let (other, n) = join(cx.elicit::<Num>("n.2", "?"), cx.elicit::<Small>("n", "?")).await;
+        ok(other?.v * 10 + n?.v)
+    });
+    run(&world, &mut store, &later).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["n.2", "n.3"]);
+    store.answer("n.2", &num(2));
+    store.answer("n.3", &num(3));
+    assert_eq!(run(&world, &mut store, &later).await.out(), 23);
+}
+
+#[tokio::test]
+async fn steps_and_sleeps_that_a_version_adds_are_done_and_what_was_done_is_not_repeated() {
+    let (world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let make = |steps: &'static [&'static str], sleeps: bool| {
+        let book = book.clone();
+        handler(move |cx| {
+            let book = book.clone();
+            async move {
+                if sleeps {
+                    cx.sleep(Duration::from_secs(10)).await;
+                }
+                for name in steps {
+                    let work = async {
+                        book.write(*name);
+                        ok(1)
+                    };
+                    cx.step(*name, work).await?;
+                }
+                ok(cx.elicit::<Num>("n", "?").await?.v)
+            }
+        })
+    };
+    let (v1, v2) = (make(&["a", "b"], false), make(&["c", "b", "d"], true));
+    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v2).await.is_at_rest();
+    assert_eq!(book.lines(), ["a", "b"], "the new version sleeps first");
+    assert_eq!(store.open_keys(), [""; 0], "and does not ask yet");
+    world.clock.advance(10);
+    run(&world, &mut store, &v2).await.is_at_rest();
+    assert_eq!(book.lines(), ["a", "b", "c", "d"]);
+    let key = store.open_keys()[0].to_owned();
+    store.answer(&key, &num(3));
+    assert_eq!(run(&world, &mut store, &v1).await.out(), 3);
+    assert_eq!(book.lines(), ["a", "b", "c", "d"]);
+}
+
+#[tokio::test]
+async fn asks_that_a_version_no_longer_makes_are_withdrawn_and_their_answers_carried_along() {
+    let (world, mut store) = (World::new(), Store::new());
+    let name = |name: &str| accept(&json!({ "name": name }));
+    let accounts = |one: &'static str, two: &'static str| {
+        handler(move |cx| async move {
+            let (one, two) = join(cx.elicit::<Name>(one, "?"), cx.elicit::<Name>(two, "?")).await;
+            cx.elicit::<Num>("sure", "?").await?;
+            ok(format!("{} {}", one?.name, two?.name))
+        })
+    };
+    let (v1, v2) = (
+        accounts("github", "google"),
+        accounts("github", "microsoft"),
+    );
+    run(&world, &mut store, &v1).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["github", "google"]);
+    run(&world, &mut store, &v2).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["github", "microsoft"]);
+    assert_eq!(store.withdrawn, ["google"]);
+    for key in ["github", "microsoft"] {
+        store.answer(key, &name(key));
+    }
+    run(&world, &mut store, &v1).await.is_at_rest();
+    assert_eq!(store.open_keys(), ["google.2"], "what was answered stays");
+    store.answer("google.2", &name("goo"));
+    run(&world, &mut store, &v1).await.is_at_rest();
+    store.answer("sure", &num(1));
+    let by_new = Instance::new(&world, &store, &v2).run(&mut store).await;
+    assert_eq!(by_new.out(), "github microsoft");
+}

@@ -1,0 +1,192 @@
+//! The JSON-RPC envelope: what is read, what is refused, and what the refusal says.
+
+use std::borrow::Cow;
+
+use refrain_wire::{ErrorCode, Message, parse};
+
+fn refuse(text: &str) -> (ErrorCode, String, Option<String>) {
+    let rejection = parse(text.as_bytes()).expect_err(text);
+    let id = rejection.id.map(|raw| raw.get().to_owned());
+    (
+        rejection.error.code,
+        rejection.error.message.into_owned(),
+        id,
+    )
+}
+
+#[test]
+fn a_request_is_borrowed_from_its_bytes() {
+    let bytes = br#" {"jsonrpc":"2.0","id":"call-1","method":"tools/call","params":{"name":"x"}} "#;
+    let Message::Request { id, method, params } = parse(bytes).unwrap() else {
+        panic!()
+    };
+    assert_eq!(id.as_json(), r#""call-1""#);
+    assert!(matches!(method, Cow::Borrowed("tools/call")));
+    assert_eq!(params.unwrap().get(), r#"{"name":"x"}"#);
+}
+
+#[test]
+fn a_notification_has_no_id_and_need_not_have_params() {
+    let bytes = br#"{"method":"notifications/cancelled","jsonrpc":"2.0","extra":[1,{"a":null}]}"#;
+    let Message::Notification { method, params } = parse(bytes).unwrap() else {
+        panic!()
+    };
+    assert_eq!(method, "notifications/cancelled");
+    assert!(params.is_none());
+}
+
+#[test]
+fn ids_are_strings_and_integers_kept_as_sent() {
+    for id in [
+        "0",
+        "-7",
+        "12345678901234567890123",
+        r#""""#,
+        r#""a\u00e9""#,
+    ] {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+        let Message::Request { id: read, .. } = parse(text.as_bytes()).unwrap() else {
+            panic!()
+        };
+        assert_eq!(read.as_json(), id);
+    }
+    for id in ["null", "1.5", "1.0", "1e3", "true", "{}", "[1]"] {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+        let (code, message, echoed) = refuse(&text);
+        assert_eq!(code, ErrorCode::InvalidRequest, "{id}");
+        assert!(message.starts_with("id must be"), "{message}");
+        assert_eq!(echoed, None);
+    }
+}
+
+#[test]
+fn what_is_not_json_is_a_parse_error() {
+    for text in [
+        "",
+        "  ",
+        "{",
+        "[1,",
+        "{]",
+        "nope",
+        r#"{"jsonrpc":"2.0"} x"#,
+        r#"{"a":"\q"}"#,
+    ] {
+        let (code, message, id) = refuse(text);
+        assert_eq!(code, ErrorCode::Parse, "{text}");
+        assert!(message.contains("not JSON"), "{message}");
+        assert_eq!(id, None);
+    }
+    let rejection = parse(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}").unwrap_err();
+    assert_eq!(rejection.error.code, ErrorCode::Parse);
+    assert!(rejection.error.message.contains("not UTF-8"));
+}
+
+#[test]
+fn half_a_surrogate_pair_is_a_parse_error_in_a_key_and_refused_in_the_method() {
+    assert_eq!(refuse(r#"{"\ud800":1}"#).0, ErrorCode::Parse);
+    let (code, message, id) = refuse(r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#);
+    assert_eq!(code, ErrorCode::InvalidRequest);
+    assert_eq!(message, "method must be a string");
+    assert_eq!(id.as_deref(), Some("1"));
+}
+
+#[test]
+fn what_is_json_but_no_message_is_an_invalid_request() {
+    let cases = [
+        (
+            r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#,
+            "batches",
+            None,
+        ),
+        ("[]", "batches", None),
+        (r#"["2.0",1,"m",{},1,1]"#, "batches", None),
+        ("1", "must be an object", None),
+        ("null", "must be an object", None),
+        (r#""text""#, "must be an object", None),
+        ("{}", "jsonrpc must be", None),
+        (
+            r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#,
+            "jsonrpc must be",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":2.0,"id":1,"method":"m"}"#,
+            "jsonrpc must be",
+            Some("1"),
+        ),
+        (
+            r#"{"id":"a","method":"m"}"#,
+            "jsonrpc must be",
+            Some(r#""a""#),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            "method is missing",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":7}"#,
+            "method must be a string",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":null}"#,
+            "method must be a string",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+            "responses are not",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"error":null}"#,
+            "responses are not",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","result":null}"#,
+            "responses are not",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}"#,
+            "params must be",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":null}"#,
+            "params must be",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","method":"n"}"#,
+            "method is given twice",
+            Some("1"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#,
+            "id is given twice",
+            None,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{},"par\u0061ms":{}}"#,
+            "params is given twice",
+            Some("1"),
+        ),
+    ];
+    for (text, says, echoed) in cases {
+        let (code, message, id) = refuse(text);
+        assert_eq!(code, ErrorCode::InvalidRequest, "{text}");
+        assert!(message.contains(says), "{text}: {message}");
+        assert_eq!(id.as_deref(), echoed, "{text}");
+    }
+}
+
+#[test]
+fn deep_nesting_is_carried_as_text_without_recursion() {
+    let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":{deep}}}}}"#);
+    assert!(parse(text.as_bytes()).is_ok());
+    assert_eq!(refuse(&deep).0, ErrorCode::InvalidRequest);
+}

@@ -1,0 +1,378 @@
+//! Forms that somebody else wrote, and what is filled into them.
+
+use refrain_wire::{Field, FieldKind, Form, FormError, Format};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+
+fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap()
+}
+
+fn parse(schema: &Value) -> Result<Form, FormError> {
+    Form::parse(&to_raw_value(schema).unwrap())
+}
+
+/// The one field of a form that has this schema for it.
+fn field(schema: &Value) -> Field {
+    let form = parse(&json!({"type": "object", "properties": {"x": schema}})).unwrap();
+    form.fields()[0].clone()
+}
+
+fn refused(schema: &Value) -> String {
+    let error = parse(&json!({"type": "object", "properties": {"x": schema}})).unwrap_err();
+    let text = error.to_string();
+    text.strip_prefix("the field \"x\": ").unwrap().to_owned()
+}
+
+fn choices(field: &Field) -> Vec<(&str, &str)> {
+    let (FieldKind::One { choices, .. } | FieldKind::Many { choices, .. }) = field.kind() else {
+        panic!("{field:?} has no choices");
+    };
+    choices
+        .iter()
+        .map(|choice| (choice.value(), choice.label()))
+        .collect()
+}
+
+#[test]
+fn fields_keep_the_order_and_the_text_of_the_schema() {
+    let text = r#"{"$schema":"https://json-schema.org/draft/2020-12/schema", "type":"object","title":"T","additionalProperties":false,"required":["b"],
+        "properties":{"z":{"type":"string"},"b":{"type":"boolean","title":"Really?","description":"d"},"a":{"type":"number"}}}"#;
+    let form = Form::parse(&raw(text)).unwrap();
+    let fields: Vec<(&str, &str, bool)> = form
+        .fields()
+        .iter()
+        .map(|field| (field.name(), field.label(), field.is_required()))
+        .collect();
+    assert_eq!(
+        fields,
+        [("z", "z", false), ("b", "Really?", true), ("a", "a", false)]
+    );
+    assert_eq!(form.fields()[1].description(), Some("d"));
+    assert_eq!(form.json().get(), text);
+}
+
+#[test]
+fn every_kind_of_field_is_read() {
+    assert_eq!(
+        field(&json!({"type": "string", "format": "date", "minLength": 1, "maxLength": 20.0}))
+            .kind(),
+        &FieldKind::String {
+            format: Some(Format::Date),
+            min: Some(1),
+            max: Some(20),
+            default: None,
+        }
+    );
+    assert_eq!(
+        field(&json!({"type": "integer", "minimum": -1, "maximum": 2.5, "default": 2.0})).kind(),
+        &FieldKind::Number {
+            integer: true,
+            min: Some(-1.0),
+            max: Some(2.5),
+            default: Some(2.into()),
+        }
+    );
+    assert_eq!(
+        field(&json!({"type": "boolean", "default": false})).kind(),
+        &FieldKind::Boolean {
+            default: Some(false)
+        }
+    );
+
+    let plain = field(&json!({"type": "string", "enum": ["r", "g"], "default": "g"}));
+    assert_eq!(choices(&plain), [("r", "r"), ("g", "g")]);
+    assert_eq!(plain.preset(), Some(json!("g")));
+    let legacy =
+        field(&json!({"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]}));
+    assert_eq!(choices(&legacy), [("r", "Red"), ("g", "Green")]);
+    let short = field(&json!({"type": "string", "enum": ["r", "g"], "enumNames": ["Green"]}));
+    assert_eq!(choices(&short), [("r", "r"), ("g", "g")]);
+    let titled = field(
+        &json!({"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g"}]}),
+    );
+    assert_eq!(choices(&titled), [("r", "Red"), ("g", "g")]);
+
+    let many = field(
+        &json!({"type": "array", "items": {"type": "string", "enum": ["r", "g"]},
+        "minItems": 1, "maxItems": 2, "default": ["g"]}),
+    );
+    assert_eq!(choices(&many), [("r", "r"), ("g", "g")]);
+    assert_eq!(many.preset(), Some(json!(["g"])));
+    assert_eq!(
+        many.check(&json!([])).unwrap_err(),
+        "needs at least 1 choices"
+    );
+    let titled =
+        field(&json!({"type": "array", "items": {"anyOf": [{"const": "r", "title": "Red"}]}}));
+    assert_eq!(choices(&titled), [("r", "Red")]);
+    assert_eq!(titled.check(&json!(["b"])).unwrap_err(), "must be one of r");
+}
+
+#[test]
+fn what_other_servers_write_for_an_optional_field_is_understood() {
+    for schema in [
+        json!({"title": "Age", "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": null}),
+        json!({"title": "Age", "anyOf": [{"type": "null"}, {"type": "integer", "minimum": 1}]}),
+        json!({"title": "Age", "type": ["integer", "null"], "minimum": 1}),
+    ] {
+        let field = field(&schema);
+        assert_eq!(field.label(), "Age");
+        assert_eq!(field.preset(), None);
+        assert_eq!(field.check(&json!(0)).unwrap_err(), "must be at least 1");
+        assert_eq!(field.check(&json!(null)), Ok(()));
+    }
+}
+
+#[test]
+fn a_keyword_that_only_narrows_is_left_to_the_server() {
+    let field = field(&json!({"type": "string", "format": "uuid", "pattern": "^[a-f]+$"}));
+    assert!(matches!(
+        field.kind(),
+        FieldKind::String { format: None, .. }
+    ));
+}
+
+#[test]
+fn a_default_that_does_not_fit_is_ignored() {
+    for schema in [
+        json!({"type": "string", "minLength": 1, "default": ""}),
+        json!({"type": "string", "default": 3}),
+        json!({"type": "integer", "default": 1.5}),
+        json!({"type": "boolean", "default": "yes"}),
+        json!({"type": "string", "enum": ["a"], "default": "b"}),
+        json!({"type": "array", "items": {"enum": ["a"]}, "default": ["a", 3]}),
+    ] {
+        assert_eq!(field(&schema).preset(), None, "{schema}");
+    }
+}
+
+#[test]
+fn defaults_are_put_in_where_nothing_is() {
+    let form = parse(&json!({"type": "object", "properties": {
+        "name": {"type": "string", "default": "John"},
+        "id": {"type": "integer", "default": 9_007_199_254_740_993_u64},
+        "score": {"type": "number", "default": 95.5},
+        "verified": {"type": "boolean", "default": true},
+        "status": {"type": "string", "enum": ["on", "off"], "default": "on"},
+        "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "default": ["b"]},
+        "note": {"type": "string"},
+        "greeting": {"type": "string", "default": "Dear"},
+    }}))
+    .unwrap();
+    let mut content = Map::new();
+    content.insert("name".into(), json!("Ann"));
+    content.insert("verified".into(), json!(false));
+    content.insert("greeting".into(), json!(null));
+    form.fill_defaults(&mut content);
+    let content = Value::from(content);
+    assert_eq!(
+        content,
+        json!({"name": "Ann", "id": 9_007_199_254_740_993_u64, "score": 95.5, "verified": false,
+            "status": "on", "tags": ["b"]})
+    );
+    assert_eq!(form.check(&content), Ok(()));
+}
+
+#[test]
+fn a_dialect_is_a_published_one_or_refused_by_name() {
+    let of = |dialect: Value| json!({"$schema": dialect, "type": "object", "properties": {}});
+    for dialect in [
+        "https://json-schema.org/draft/2020-12/schema",
+        "http://json-schema.org/draft-07/schema#",
+    ] {
+        assert!(parse(&of(json!(dialect))).is_ok(), "{dialect}");
+    }
+    for dialect in [
+        json!("https://example.com/own"),
+        json!("json-schema.org/x"),
+        json!(7),
+    ] {
+        let why = parse(&of(dialect.clone())).unwrap_err().to_string();
+        let named = dialect.as_str().unwrap_or("$schema").to_owned();
+        assert!(why.contains(&named), "{named}: {why}");
+    }
+}
+
+#[test]
+fn what_is_no_form_is_said_to_be_none() {
+    for (schema, why) in [
+        ("[]", "invalid type: sequence, expected an object"),
+        ("{}", "type must be \"object\""),
+        (r#"{"type":"array"}"#, "type must be \"object\""),
+        (r#"{"type":["object"]}"#, "type must be \"object\""),
+        (r#"{"type":"object"}"#, "missing field `properties`"),
+        (
+            r#"{"type":"object","properties":[]}"#,
+            "invalid type: sequence, expected properties to be an object",
+        ),
+        (
+            r#"{"type":"object","properties":{},"required":"x"}"#,
+            "required must be a list of names",
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{},"a":{}}}"#,
+            r#"the field "a" is given twice"#,
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{"type":"string","type":"string"}}}"#,
+            r#"the key "type" is given twice"#,
+        ),
+        (
+            r#"{"type":"object","properties":{},"$ref":"https://example.com/form"}"#,
+            "$ref has no place in it",
+        ),
+        (
+            r#"{"type":"object","properties":{},"allOf":[]}"#,
+            "allOf has no place in it",
+        ),
+    ] {
+        let error = Form::parse(&raw(schema)).unwrap_err();
+        assert_eq!(error, FormError::Schema(why.to_owned()), "{schema}");
+        assert_eq!(
+            error.to_string(),
+            format!("the requested schema is not a form: {why}")
+        );
+    }
+    let error = Form::parse(&raw(
+        r#"{"type":"object","properties":{},"required":["b","a"]}"#,
+    ));
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        r#"the field "a": is required, and is not among the properties"#
+    );
+}
+
+#[test]
+fn a_field_that_cannot_be_filled_in_is_named() {
+    let no_part = "is not part of a form; it can be a string, number, integer, boolean, or an array of choices";
+    for (schema, why) in [
+        (json!(true), "must be an object".to_owned()),
+        (json!({}), "has no type".into()),
+        (json!({"type": 3}), "type must be a string".into()),
+        (
+            json!({"type": ["string", "number"]}),
+            "must have one type".into(),
+        ),
+        (
+            json!({"type": "object", "properties": {}}),
+            format!("a value of type \"object\" {no_part}"),
+        ),
+        (
+            json!({"$ref": "https://example.com/x"}),
+            "$ref is not part of a form, and is not followed".into(),
+        ),
+        (
+            json!({"type": "string", "allOf": []}),
+            "allOf is not part of a form, and is not followed".into(),
+        ),
+        (
+            json!({"type": "string", "enum": []}),
+            "has no choices".into(),
+        ),
+        (
+            json!({"type": "string", "enum": ["a", 1]}),
+            "choices must be strings".into(),
+        ),
+        (
+            json!({"type": "integer", "enum": [1, 2]}),
+            "choices must be strings".into(),
+        ),
+        (
+            json!({"type": "string", "enum": "a"}),
+            "enum must be a list".into(),
+        ),
+        (
+            json!({"type": "string", "oneOf": [{"title": "A"}]}),
+            "a choice must be an object with a string as const".into(),
+        ),
+        (
+            json!({"type": "string", "oneOf": [{"const": "a", "title": 1}]}),
+            "the title of a choice must be a string".into(),
+        ),
+        (
+            json!({"type": "array", "items": {"type": "string"}}),
+            "an array must be one of choices: items with enum or anyOf".into(),
+        ),
+        (
+            json!({"type": "array", "items": {"$ref": "#/x", "enum": ["a"]}}),
+            "an array must be one of choices: items with enum or anyOf".into(),
+        ),
+        (
+            json!({"type": "string", "title": 1}),
+            "title must be a string".into(),
+        ),
+        (
+            json!({"type": "string", "minLength": -1}),
+            "minLength must be a whole number, 0 or more".into(),
+        ),
+        (
+            json!({"type": "number", "minimum": "1"}),
+            "minimum must be a number".into(),
+        ),
+        (
+            json!({"type": "number", "minimum": 2, "maximum": 1.5}),
+            "nothing fits: it needs at least 2 and at most 1.5".into(),
+        ),
+        (
+            json!({"type": "string", "minLength": 2, "maxLength": 1}),
+            "nothing fits: it needs at least 2 and at most 1 characters".into(),
+        ),
+    ] {
+        assert_eq!(refused(&schema), why, "{schema}");
+    }
+}
+
+#[test]
+fn the_size_of_a_form_is_bounded() {
+    let fields = |n: usize| -> Map<String, Value> {
+        (0..n)
+            .map(|i| (format!("f{i}"), json!({"type": "string"})))
+            .collect()
+    };
+    let form = |n: usize| parse(&json!({"type": "object", "properties": fields(n)}));
+    assert_eq!(form(256).unwrap().fields().len(), 256);
+    assert!(form(257).unwrap_err().to_string().contains("256 fields"));
+
+    let choices = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>();
+    let one = |n: usize| json!({"type": "string", "enum": choices(n)});
+    assert_eq!(self::choices(&field(&one(1024))).len(), 1024);
+    assert_eq!(refused(&one(1025)), "has more than 1024 choices");
+
+    let deep = format!(
+        r#"{{"type":"object","properties":{{"x":{}{}}}}}"#,
+        r#"{"a":"#.repeat(200_000),
+        "}".repeat(200_000).replacen('}', "1}", 1)
+    );
+    let error = Form::parse(&raw(&deep)).unwrap_err();
+    assert!(error.to_string().contains("recursion limit"), "{error}");
+}
+
+#[test]
+fn a_form_that_was_read_is_the_form_that_was_written() {
+    let written = Form::new([
+        Field::email("to").title("To").describe("Who gets it"),
+        Field::integer("copies").min(1.0).max(9.0).default_value(1),
+        Field::one_of("colour", ["red", "green"]).optional(),
+        Field::any_of("extras", ["stamp", "wax"]).min(1.0),
+        Field::boolean("sure").default_value(true),
+    ]);
+    let read = Form::parse(written.json()).unwrap();
+    assert_eq!(
+        Form::new(read.fields().to_vec()).json().get(),
+        written.json().get()
+    );
+    assert_eq!(read.fingerprint(), written.fingerprint());
+}
+
+#[test]
+fn one_field_can_be_checked_alone() {
+    let name = Field::string("name").min(2.0);
+    assert_eq!(name.check(&json!("Jo")), Ok(()));
+    assert_eq!(
+        name.check(&json!("J")).unwrap_err(),
+        "needs at least 2 characters"
+    );
+    assert_eq!(name.check(&Value::Null).unwrap_err(), "is required");
+    assert_eq!(name.optional().check(&Value::Null), Ok(()));
+}

@@ -1,0 +1,323 @@
+//! The dialects of earlier revisions, golden.
+
+use refrain_wire::{
+    Agreed, Answers, Ask, CallKind, Capabilities, Change, Id, LogLevel, Reply, ResultBody,
+    Revision, RpcError, SamplingParams, decode_initialize, decode_older_call,
+    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern,
+    parse_response, split_batch, write_ask, write_cancelled, write_older_change, write_older_error,
+    write_older_reply,
+};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+fn raw(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap()
+}
+
+fn agreed() -> Agreed {
+    Agreed {
+        revision: Revision::V2025_11_25,
+        capabilities: Capabilities {
+            form: true,
+            ..Capabilities::default()
+        },
+        log_level: Some(LogLevel::Warning),
+    }
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
+    let mut out = Vec::new();
+    write(&mut out);
+    assert!(!out.contains(&b'\n'));
+    serde_json::from_slice(&out).unwrap()
+}
+
+fn reply(members: &Value, revision: Revision) -> Value {
+    let id = raw(&json!(1));
+    let reply = Reply::Complete(ResultBody::from_members(members).unwrap());
+    let id = Id::from_raw(&id).unwrap();
+    written(|out| write_older_reply(out, id, &reply, revision))["result"].clone()
+}
+
+#[test]
+fn a_client_is_known_by_what_its_revision_knows() {
+    let all = json!({
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {"tools": {}, "context": {}},
+        "roots": {"listChanged": true},
+        "tasks": {},
+        "experimental": {"x": 1},
+    });
+    let greeting = |version: &str, capabilities: &Value| {
+        let params = json!({"protocolVersion": version, "capabilities": capabilities,
+            "clientInfo": {"name": "c", "version": "1"}});
+        decode_initialize(Some(&raw(&params))).unwrap()
+    };
+    let latest = greeting("2025-11-25", &all);
+    assert_eq!(latest.revision, Revision::V2025_11_25);
+    let everything = Capabilities {
+        form: true,
+        url: true,
+        sampling: true,
+        sampling_tools: true,
+        sampling_context: true,
+        roots: true,
+        tasks: false,
+    };
+    assert_eq!(latest.capabilities, everything);
+    let before = Capabilities {
+        url: false,
+        sampling_tools: false,
+        ..everything
+    };
+    assert_eq!(greeting("2025-06-18", &all).capabilities, before);
+    let first = Capabilities {
+        form: false,
+        ..before
+    };
+    assert_eq!(greeting("2025-03-26", &all).capabilities, first);
+    assert_eq!(greeting("2019", &all).revision, Revision::LATEST);
+    let url_only = greeting("2025-11-25", &json!({"elicitation": {"url": {}}}));
+    assert!(!url_only.capabilities.form && url_only.capabilities.url);
+    let empty = greeting("2025-11-25", &json!({"elicitation": {}}));
+    assert!(empty.capabilities.form && !empty.capabilities.url);
+}
+
+#[test]
+fn a_request_says_little_of_itself() {
+    let params =
+        json!({"name": "greet", "arguments": {"a": 1}, "_meta": {"progressToken": 7, "x": 1}});
+    let params = raw(&params);
+    let call = decode_older_call(CallKind::Tool, Some(&params), agreed()).unwrap();
+    assert_eq!(call.target, "greet");
+    assert_eq!(call.arguments.unwrap().get(), r#"{"a":1}"#);
+    assert_eq!(call.meta.progress_token.unwrap().get(), "7");
+    assert_eq!(call.meta.log_level, Some(LogLevel::Warning));
+    assert!(call.meta.capabilities.form);
+    assert!(call.answers.is_none() && call.state.is_none());
+    // What belongs to the present revision is not read.
+    let modern = raw(&json!({"name": "greet", "inputResponses": {"a": {}}, "requestState": "x"}));
+    let call = decode_older_call(CallKind::Tool, Some(&modern), agreed()).unwrap();
+    assert!(
+        call.answers
+            .as_ref()
+            .is_none_or(|Answers(all)| all.is_empty())
+    );
+    assert_eq!(call.state, None);
+
+    assert!(decode_older_list(None, agreed()).unwrap().cursor.is_none());
+    let page = raw(&json!({"cursor": "c"}));
+    let page = decode_older_list(Some(&page), agreed()).unwrap();
+    assert_eq!(page.cursor.as_deref(), Some("c"));
+    let typed = raw(
+        &json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"}}),
+    );
+    let typed = decode_older_complete(Some(&typed), agreed()).unwrap();
+    assert_eq!((typed.argument.as_ref(), typed.value.as_ref()), ("a", "v"));
+    let level = raw(&json!({"level": "notice"}));
+    assert_eq!(decode_set_level(Some(&level)).unwrap(), LogLevel::Notice);
+    let uri = raw(&json!({"uri": "a:b"}));
+    assert_eq!(decode_uri(Some(&uri)).unwrap(), "a:b");
+    for wrong in [
+        json!({}),
+        json!({"name": 7}),
+        json!({"name": "a", "arguments": []}),
+    ] {
+        let wrong = raw(&wrong);
+        assert!(decode_older_call(CallKind::Tool, Some(&wrong), agreed()).is_err());
+        assert!(decode_set_level(Some(&wrong)).is_err());
+        assert!(decode_uri(Some(&wrong)).is_err());
+    }
+}
+
+#[test]
+fn a_modern_request_is_told_by_its_metadata() {
+    let version = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
+    assert!(is_modern(Some(&raw(&version))));
+    for older in [
+        json!({}),
+        json!({"_meta": {"progressToken": 1}}),
+        json!({"_meta": 7}),
+    ] {
+        assert!(!is_modern(Some(&raw(&older))), "{older}");
+    }
+    assert!(!is_modern(None));
+}
+
+#[test]
+fn results_lose_what_came_later() {
+    let listed = json!({
+        "tools": [
+            {"name": "a", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}},
+            {"name": "b", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+        ],
+        "nextCursor": "n",
+        "ttlMs": 5,
+        "cacheScope": "public",
+    });
+    let expected = json!({
+        "tools": [
+            {"name": "a", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}},
+            {"name": "b", "inputSchema": {"type": "object"}},
+        ],
+        "nextCursor": "n",
+    });
+    assert_eq!(reply(&listed, Revision::V2025_11_25), expected);
+    let object = json!({"content": [], "structuredContent": {"a": 1}, "isError": false});
+    assert_eq!(reply(&object, Revision::V2025_06_18), object);
+    let list = json!({"content": [], "structuredContent": [1], "isError": false});
+    let without = json!({"content": [], "isError": false});
+    assert_eq!(reply(&list, Revision::V2025_11_25), without);
+    assert_eq!(reply(&json!({}), Revision::V2025_11_25), json!({}));
+    let link = json!({"type": "resource_link", "name": "notes", "uri": "notes://today"});
+    let linked = json!({"content": [link], "isError": false});
+    assert_eq!(reply(&linked, Revision::V2025_06_18), linked);
+    let text = json!({"type": "text", "text": "notes: notes://today"});
+    assert_eq!(
+        reply(&linked, Revision::V2025_03_26)["content"],
+        json!([text])
+    );
+    let messages = json!({"messages": [{"role": "user", "content": link}]});
+    let told = reply(&messages, Revision::V2025_03_26);
+    assert_eq!(told["messages"][0]["content"], text);
+}
+
+#[test]
+fn the_meta_of_a_result_is_kept() {
+    let body = ResultBody::from_members(json!({"content": []})).unwrap();
+    let body = body.with_meta(json!({"com.example/a": 1})).unwrap();
+    let id = raw(&json!("x"));
+    let id = Id::from_raw(&id).unwrap();
+    let reply = Reply::Complete(body);
+    assert_eq!(
+        written(|out| write_older_reply(out, id, &reply, Revision::LATEST)),
+        json!({"jsonrpc": "2.0", "id": "x", "result": {"content": [], "_meta": {"com.example/a": 1}}})
+    );
+}
+
+#[test]
+fn a_resource_that_is_not_there_has_the_number_of_its_time() {
+    let error = RpcError::resource_not_found("a:b");
+    let said = written(|out| write_older_error(out, Some("1"), &error));
+    assert_eq!(said["error"]["code"], -32002);
+    assert_eq!(said["error"]["data"], json!({"uri": "a:b"}));
+    let error = RpcError::invalid_params("no");
+    let said = written(|out| write_older_error(out, None, &error));
+    assert_eq!(
+        said,
+        json!({"jsonrpc": "2.0", "error": {"code": -32602, "message": "no"}})
+    );
+}
+
+#[test]
+fn asks_are_requests() {
+    let choices = json!([{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]);
+    let schema =
+        json!({"type": "object", "properties": {"colour": {"type": "string", "oneOf": choices}}});
+    let ask = Ask::Form {
+        message: "Which?".to_owned(),
+        schema: raw(&schema).into(),
+    };
+    let latest = written(|out| write_ask(out, "i-1", &ask, Revision::V2025_11_25));
+    assert_eq!(
+        latest,
+        json!({"jsonrpc": "2.0", "id": "i-1", "method": "elicitation/create",
+            "params": {"mode": "form", "message": "Which?", "requestedSchema": schema}})
+    );
+    let before = written(|out| write_ask(out, "i-1", &ask, Revision::V2025_06_18));
+    let plain = json!({"type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Blue"]});
+    assert_eq!(
+        before["params"],
+        json!({"message": "Which?", "requestedSchema": {"type": "object", "properties": {"colour": plain}}})
+    );
+    let url = Ask::Url {
+        message: "Go".to_owned(),
+        url: "https://example.com/".to_owned(),
+    };
+    let url = written(|out| write_ask(out, "i-2", &url, Revision::V2025_11_25));
+    assert_eq!(
+        url["params"],
+        json!({"mode": "url", "message": "Go", "url": "https://example.com/", "elicitationId": "i-2"})
+    );
+    let mut question = SamplingParams::new(9).user("one").user("two");
+    let second = question.messages.remove(1);
+    question.messages[0].content.extend(second.content);
+    let ask = Ask::Sampling(Box::new(question));
+    let latest = written(|out| write_ask(out, "i-3", &ask, Revision::V2025_11_25));
+    assert_eq!(
+        latest["params"]["messages"].as_array().map(Vec::len),
+        Some(1)
+    );
+    let before = written(|out| write_ask(out, "i-3", &ask, Revision::V2025_03_26));
+    let texts: Vec<&Value> = before["params"]["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    assert_eq!(texts.len(), 2);
+    assert_eq!(texts[1]["content"], json!({"type": "text", "text": "two"}));
+    let roots = written(|out| write_ask(out, "i-4", &Ask::Roots, Revision::V2025_03_26));
+    assert_eq!(
+        roots,
+        json!({"jsonrpc": "2.0", "id": "i-4", "method": "roots/list"})
+    );
+    let withdrawn = written(|out| write_cancelled(out, "i-4", "why"));
+    assert_eq!(
+        withdrawn["params"],
+        json!({"requestId": "i-4", "reason": "why"})
+    );
+    let changed = written(|out| write_older_change(out, Change::Resource("a:b")));
+    assert_eq!(
+        changed,
+        json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "a:b"}})
+    );
+}
+
+#[test]
+fn responses_are_told_from_everything_else() {
+    let good = br#"{"jsonrpc":"2.0","id":"i-1","result":{"action":"cancel"}}"#;
+    let response = parse_response(good).unwrap();
+    assert_eq!(response.id.as_json(), r#""i-1""#);
+    assert_eq!(response.outcome.unwrap().get(), r#"{"action":"cancel"}"#);
+    let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no \"one\""}}"#;
+    let refused = parse_response(refused).unwrap();
+    assert_eq!(refused.outcome.unwrap_err(), "no \"one\"");
+    let beside = br#"{"jsonrpc":"2.0","id":1,"result":{"action":"cancel"},"error":null}"#;
+    let beside = parse_response(beside).unwrap().outcome.unwrap();
+    assert_eq!(beside.get(), r#"{"action":"cancel"}"#);
+    for (members, why) in [
+        (r#""result":null,"error":{"code":1,"message":"no"}"#, "no"),
+        (r#""result":7"#, "not an object"),
+        (r#""result":null"#, "not an object"),
+        (r#""error":{"code":1}"#, "without a message"),
+        (r#""error":"no""#, "without a message"),
+        (r#""error":null"#, "without a message"),
+        (r#""result":{},"error":{"code":1,"message":"no"}"#, "both"),
+    ] {
+        let message = format!(r#"{{"jsonrpc":"2.0","id":1,{members}}}"#);
+        let response = parse_response(message.as_bytes()).unwrap();
+        let told = response.outcome.unwrap_err();
+        assert!(told.contains(why), "{members}: {told}");
+    }
+    for other in [
+        &br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#[..],
+        br#"{"jsonrpc":"2.0","id":1}"#,
+        br#"{"jsonrpc":"2.0","result":{}}"#,
+        br#"{"jsonrpc":"1.0","id":1,"result":{}}"#,
+        br#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
+        br#"{"jsonrpc":"2.0","id":1,"result":{},"method":"ping"}"#,
+        b"[]",
+        b"nothing",
+        b"\xff",
+    ] {
+        assert!(
+            parse_response(other).is_none(),
+            "{}",
+            String::from_utf8_lossy(other)
+        );
+    }
+    assert_eq!(split_batch(b" [1, {}]").map(|batch| batch.len()), Some(2));
+    for none in [&b"{}"[..], b"", b"[1", b"\xff"] {
+        assert!(split_batch(none).is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! What is wrong with a request is said in words of the protocol, and never in those of this crate.
+
+use refrain_wire::{
+    Agreed, AskKind, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, CallKind, Capabilities, Draft,
+    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, Revision, RpcError, TaskMethod, check_answer_shape,
+    decode_call, decode_complete, decode_initialize, decode_list, decode_listen, decode_meta,
+    decode_older_call, decode_older_complete, decode_older_list, decode_set_level, decode_task,
+    decode_uri, parse,
+};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+const AGREED: Agreed = Agreed {
+    revision: Revision::LATEST,
+    capabilities: Capabilities {
+        form: true,
+        url: true,
+        sampling: true,
+        sampling_tools: true,
+        sampling_context: true,
+        roots: true,
+        tasks: false,
+    },
+    log_level: None,
+};
+
+/// A value with another in place of each of its parts, and of itself.
+fn spoiled(value: &Value, with: &Value) -> Vec<Value> {
+    let mut all = vec![with.clone()];
+    let keys: Vec<String> = match value {
+        Value::Object(members) => members.keys().cloned().collect(),
+        Value::Array(items) => (0..items.len()).map(|at| at.to_string()).collect(),
+        _ => Vec::new(),
+    };
+    for key in keys {
+        let pointer = format!("/{}", key.replace('~', "~0").replace('/', "~1"));
+        let part = value.pointer(&pointer).unwrap().clone();
+        for part in spoiled(&part, with) {
+            let mut whole = value.clone();
+            *whole.pointer_mut(&pointer).unwrap() = part;
+            all.push(whole);
+        }
+    }
+    all
+}
+
+/// Reads what is good, and everything that is spoiled in some way. What is said of that is in words of the protocol.
+fn check(good: &Value, read: impl Fn(&RawValue) -> Result<(), String>) {
+    let raw = |value: &Value| to_raw_value(value).unwrap();
+    assert_eq!(read(&raw(good)), Ok(()));
+    let others = [
+        json!(5),
+        json!(-1.5),
+        json!("x"),
+        json!(true),
+        json!(null),
+        json!([]),
+        json!([null, null, null, null]),
+        json!({}),
+        json!({"x": 5}),
+    ];
+    let (mut refused, mut odd) = (0, Vec::new());
+    for bad in others.iter().flat_map(|other| spoiled(good, other)) {
+        let Err(message) = read(&raw(&bad)) else {
+            continue;
+        };
+        refused += 1;
+        let ours = [
+            "struct ", "enum ", "tuple", "variant ", "newtype", "Wire", "element",
+        ];
+        if ours.iter().any(|word| message.contains(word)) || message.is_empty() {
+            odd.push(format!("{bad}: {message}"));
+        }
+    }
+    assert!(refused > 0);
+    assert!(odd.is_empty(), "{}", odd.join("\n"));
+}
+
+fn told<T>(read: Result<T, RpcError>) -> Result<(), String> {
+    read.map(|_| ()).map_err(|error| error.message.into_owned())
+}
+
+fn meta() -> Value {
+    json!({
+        PROTOCOL_VERSION_KEY: PROTOCOL_VERSION,
+        CLIENT_INFO_KEY: {"name": "c", "version": "1"},
+        CLIENT_CAPABILITIES_KEY: {"elicitation": {"form": {}}, "sampling": {"tools": {}}, "roots": {},
+            "extensions": {"io.modelcontextprotocol/tasks": {}}},
+        "progressToken": 7,
+        "io.modelcontextprotocol/logLevel": "info",
+    })
+}
+
+#[test]
+fn of_requests_of_the_ratified_revision() {
+    let call = json!({"name": "t", "arguments": {"a": 1}, "inputResponses": {"k": {"action": "accept"}},
+        "requestState": "s", "_meta": meta()});
+    check(&call, |raw| told(decode_call(CallKind::Tool, Some(raw))));
+    let list = json!({"cursor": "c", "_meta": meta()});
+    check(&list, |raw| told(decode_list(Some(raw))));
+    check(&list, |raw| told(decode_meta(Some(raw))));
+    let typed = json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"},
+        "context": {"arguments": {"b": "w"}}, "_meta": meta()});
+    check(&typed, |raw| told(decode_complete(Some(raw))));
+    let listen = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["a:b"],
+        "taskIds": ["t"]}, "_meta": meta()});
+    check(&listen, |raw| told(decode_listen(Some(raw))));
+    let task =
+        json!({"taskId": "t", "inputResponses": {"k": {"action": "accept"}}, "_meta": meta()});
+    check(&task, |raw| {
+        told(decode_task(TaskMethod::Update, Some(raw)))
+    });
+}
+
+#[test]
+fn of_requests_of_earlier_revisions() {
+    let hello = json!({"protocolVersion": "2025-11-25", "clientInfo": {"name": "c", "version": "1"},
+        "capabilities": {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}},
+            "roots": {"listChanged": true}}});
+    check(&hello, |raw| told(decode_initialize(Some(raw))));
+    let meta = json!({"progressToken": 7, "traceparent": "x"});
+    let call = json!({"name": "t", "arguments": {"a": 1}, "_meta": meta});
+    check(&call, |raw| {
+        told(decode_older_call(CallKind::Tool, Some(raw), AGREED))
+    });
+    let list = json!({"cursor": "c", "_meta": meta});
+    check(&list, |raw| told(decode_older_list(Some(raw), AGREED)));
+    let typed = json!({"ref": {"type": "ref/resource", "uri": "a:{b}"}, "argument": {"name": "a", "value": "v"},
+        "context": {"arguments": {"b": "w"}}, "_meta": meta});
+    check(&typed, |raw| told(decode_older_complete(Some(raw), AGREED)));
+    check(&json!({"level": "info"}), |raw| {
+        told(decode_set_level(Some(raw)))
+    });
+    check(&json!({"uri": "a:b"}), |raw| told(decode_uri(Some(raw))));
+}
+
+#[test]
+fn of_answers() {
+    let filled = json!({"action": "accept", "content": {"name": "octocat"}});
+    check(&filled, |raw| check_answer_shape(AskKind::Form, raw));
+    let said = json!({"role": "assistant", "model": "m", "stopReason": "endTurn", "content":
+        [{"type": "text", "text": "t"}, {"type": "image", "data": "", "mimeType": "image/png"},
+         {"type": "tool_use", "id": "1", "name": "n", "input": {}}]});
+    check(&said, |raw| check_answer_shape(AskKind::Sampling, raw));
+    let roots = json!({"roots": [{"uri": "file:///a", "name": "a"}]});
+    check(&roots, |raw| check_answer_shape(AskKind::Roots, raw));
+}
+
+#[test]
+fn of_messages() {
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": 1}});
+    check(&message, |raw| {
+        let read = parse(raw.get().as_bytes()).map_err(|rejection| rejection.error);
+        told(read)
+    });
+    for draft in Draft::ALL {
+        let read = |raw: &RawValue| {
+            let read = draft.read_request(raw.get().as_bytes());
+            told(read.map_err(|rejection| rejection.error))
+        };
+        let names = match draft {
+            Draft::Sketch => ("dependent_responses", "request_state"),
+            Draft::First => ("input_responses", "request_state"),
+            Draft::Second => ("inputResponses", "requestState"),
+        };
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", names.1: "s",
+            names.0: {"k": {"result": {"action": "accept"}}},
+            "params": {"name": "t", "arguments": {}, "task": {"ttl": 5}, "_meta": meta()}});
+        check(&call, read);
+        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
+        check(&hello, read);
+    }
+}
