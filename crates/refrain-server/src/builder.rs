@@ -4,12 +4,12 @@ use crate::auth::{AccessRules, Authenticator};
 use crate::catalog::{Caches, Catalog, Listing, Rules};
 use crate::changes::Changes;
 use crate::handler::States;
+use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::live::{LiveCalls, LivePlaces, PeerRules, Peers, Remotes};
 use crate::load::Load;
 use crate::metrics::{Metrics, Seen};
-use crate::older::Older;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
 use crate::round::RoundHook;
@@ -540,7 +540,7 @@ impl ServerBuilder {
             tasks: self
                 .tasks
                 .map(|(store, options)| Tasks::new(store, options, space, &*self.source)),
-            older: Older::new(self.sessions, &self.limits, &self.source),
+            legacy: LegacySessions::new(self.sessions, &self.limits, &self.source),
             source: self.source,
             limits: self.limits,
             load,

@@ -6,8 +6,8 @@
 mod body;
 mod drafts;
 mod headers;
+mod legacy;
 mod metadata;
-mod older;
 mod pulse;
 mod refuse;
 mod relay;
@@ -76,7 +76,7 @@ pub struct HttpService {
 /// Why a body is not answered as a request of the ratified revision.
 enum Unread {
     /// It is of an earlier one.
-    Older,
+    Legacy,
     /// There is no request in it, or a wrong one.
     Refused(Box<Response<Body>>),
 }
@@ -183,13 +183,13 @@ impl HttpService {
             return Err(Box::new(self.refuse(Refusal::Host, status, None, &error)));
         }
         if parts.method != Method::POST {
-            if older::is_about_session(parts) {
+            if legacy::is_about_session(parts) {
                 return Ok(());
             }
             let mut reason = "the MCP endpoint takes POST requests".to_owned();
-            if older::is_for_sessions(&parts.method) {
+            if legacy::is_for_sessions(&parts.method) {
                 reason += ", and GET and DELETE in a session of an older client: ";
-                reason += older::NO_SESSION_ID;
+                reason += legacy::NO_SESSION_ID;
             }
             let error = RpcError::invalid_request(reason);
             let status = StatusCode::METHOD_NOT_ALLOWED;
@@ -265,7 +265,7 @@ impl HttpService {
     ) -> Response<Body> {
         let (id, request) = match self.read(headers, heads, bytes) {
             Ok(read) => read,
-            Err(Unread::Older) => {
+            Err(Unread::Legacy) => {
                 return Box::pin(self.respond_older(headers, bytes, caller, busy)).await;
             }
             Err(Unread::Refused(refusal)) => return *refusal,
@@ -317,7 +317,7 @@ impl HttpService {
                 let method = Cow::Borrowed(call.kind.method());
                 (id, method, Ok(Request::Call(call)))
             }
-            None if older::is_older(headers, bytes) => return Err(Unread::Older),
+            None if legacy::is_legacy(headers, bytes) => return Err(Unread::Legacy),
             None => match parse(bytes) {
                 Ok(Message::Request { id, method, params }) => {
                     let request = Request::decode(&self.server, &method, params);

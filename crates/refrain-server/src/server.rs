@@ -4,12 +4,12 @@ use crate::auth::{Access, Authenticator, Caller};
 use crate::builder::BuildError;
 use crate::catalog::{Catalog, Rules, normal};
 use crate::changes::Changes;
+use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::live::{LiveCalls, LivePlaces, Remotes};
 use crate::load::Load;
 use crate::metrics::Metrics;
-use crate::older::Older;
 use crate::round::RoundHook;
 use crate::tasks::Tasks;
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
@@ -49,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) access: Access,
     pub(crate) on_round: Option<RoundHook>,
     pub(crate) tasks: Option<Tasks>,
-    pub(crate) older: Older,
+    pub(crate) legacy: LegacySessions,
 }
 
 impl Server {

@@ -1,11 +1,11 @@
 //! The same server on standard input and output: one message a line.
 
 mod drafts;
-mod older;
+mod legacy;
 
 use crate::auth::{Caller, Scopes};
+use crate::legacy::{Cancelled, RequestId};
 use crate::metrics::Refusal;
-use crate::older::{Cancelled, RequestId};
 use crate::outgoing::Outgoing;
 use crate::record;
 use crate::server::Server;
@@ -125,7 +125,7 @@ async fn read_lines(
         limit: server.limits().body,
     };
     let mut by_id: HashMap<RequestId, Running> = HashMap::new();
-    let mut opened = older::Opened::in_draft(draft);
+    let mut opened = legacy::Opened::in_draft(draft);
     while let Some(line) = lines.next().await? {
         by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
@@ -153,17 +153,17 @@ async fn read_lines(
                         continue;
                     }
                     match opened.take(&server, &bytes, &out).await {
-                        older::Line::Done => {}
-                        older::Line::Batch(batch) => messages.extend(batch),
-                        older::Line::Ready(session) => {
-                            running.spawn(older::tell(server, session, out, closed.clone()));
+                        legacy::Line::Done => {}
+                        legacy::Line::Batch(batch) => messages.extend(batch),
+                        legacy::Line::Ready(session) => {
+                            running.spawn(legacy::tell(server, session, out, closed.clone()));
                         }
-                        older::Line::Request(session) => {
+                        legacy::Line::Request(session) => {
                             begin(&mut by_id, bytes, out, |bytes, out| {
-                                running.spawn(older::answer(server, session, bytes, out))
+                                running.spawn(legacy::answer(server, session, bytes, out))
                             });
                         }
-                        older::Line::Other => match parse(&bytes) {
+                        legacy::Line::Other => match parse(&bytes) {
                             Ok(Message::Notification { method, params }) => {
                                 if method == "notifications/cancelled" {
                                     cancel(&mut by_id, params);

@@ -1,8 +1,8 @@
 //! The body of a response: one piece, or a stream of events.
 
 use super::pulse::Busy;
+use crate::legacy::Reader;
 use crate::live::RelayStream;
-use crate::older::Reader;
 use crate::outgoing::Outgoing;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};

@@ -1,12 +1,12 @@
 //! The endpoint of a draft: its requests translated on their way in, and the replies on their way out.
 
 use super::headers::Heads;
-use super::older::SESSION;
+use super::legacy::SESSION;
 use super::pulse::Busy;
 use super::{AllowedHosts, Body, HttpService, JSON, accepted, status};
 use crate::auth::Caller;
+use crate::legacy::opens_session;
 use crate::metrics::Refusal;
-use crate::older::opens_session;
 use crate::server::Server;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};

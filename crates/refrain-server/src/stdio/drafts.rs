@@ -1,8 +1,8 @@
 //! A client that speaks a draft.
 
-use super::older::known;
+use super::legacy::known;
 use super::{Out, RequestId, Running, cancel, everything};
-use crate::older::Session;
+use crate::legacy::Session;
 use crate::server::Server;
 use refrain_wire::{Draft, Message, parse};
 use serde::Deserialize;

@@ -8,7 +8,7 @@ mod repeated;
 mod rounds;
 mod stdio;
 
-use crate::support::older::{Session, call, filled_in};
+use crate::support::legacy::{Session, call, filled_in};
 use crate::support::{
     Clock, Connection, Instance, Request, Signals, asked, names, result, signals, start, start_on,
     text, token, within,

@@ -3,7 +3,7 @@
 mod client;
 mod handlers;
 pub(crate) mod issuer;
-pub(crate) mod older;
+pub(crate) mod legacy;
 mod request;
 mod scrape;
 pub(crate) mod tasks;

@@ -1,6 +1,6 @@
 //! Sessions of older clients: opened by any instance, served by any other.
 
-use crate::support::older::{Session, call, initialize, request};
+use crate::support::legacy::{Session, call, initialize, request};
 use crate::support::{Clock, Instance, Request, echo, names, start, text};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{

@@ -1,6 +1,6 @@
 //! What one instance carries to another for older clients, by the store that they share.
 
-use crate::support::older::{Session, call, filled_in, request};
+use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{Clock, Instance, Request, greet, names, start, within};
 use refrain_core::{KeyRing, SystemSource};
 use refrain_server::{Server, ServerLimits, Tool};

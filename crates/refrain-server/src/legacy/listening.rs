@@ -45,7 +45,7 @@ impl Listening {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self {
             // Before the notes are looked at again, so that no word is missed.
-            noted: server.0.older.notes.changed_with(session),
+            noted: server.0.legacy.notes.changed_with(session),
             subscription: subscribe(server, &known.uris, &caller)?,
             uris: known.uris.clone(),
             before: None,
@@ -87,7 +87,7 @@ impl Listening {
 
     /// Listens for what the session wants to hear now. `None`: it is over.
     async fn look_at_notes(&mut self) -> Option<()> {
-        let known = match self.server.0.older.notes.read(&self.session).await {
+        let known = match self.server.0.legacy.notes.read(&self.session).await {
             Ok(known) => known,
             Err(error) => {
                 tracing::warn!(%error, "a session could not be looked up");

@@ -18,8 +18,8 @@ const LONGEST: usize = 256;
 impl Server {
     /// The id of one more request that asks something in this session. It names this instance.
     pub(super) fn new_ask(&self, session: &Session) -> String {
-        let older = &self.0.older;
-        let name = format!("{}-{}", older.instance, older.desk.number());
+        let legacy = &self.0.legacy;
+        let name = format!("{}-{}", legacy.instance, legacy.desk.number());
         let seal = self.0.sealer.seal_bytes(&place(session, &name), &[]);
         format!("{name}-{}", URL_SAFE_NO_PAD.encode(seal))
     }

@@ -78,7 +78,7 @@ pub(super) async fn stay(server: Weak<Inner>) {
         };
         if server.0.live.is_closed() {
             server.leave().await;
-        } else if server.0.older.presence.next.lock().await.is_some() {
+        } else if server.0.legacy.presence.next.lock().await.is_some() {
             server.be_here().await;
         }
     }
@@ -88,12 +88,12 @@ impl Server {
     /// Notes that this instance is there, unless it has done so of late. To be done before anything is asked. `false`: others
     /// do not know it.
     pub(crate) async fn be_here(&self) -> bool {
-        let older = &self.0.older;
-        if !older.notes.shared {
+        let legacy = &self.0.legacy;
+        if !legacy.notes.shared {
             return false;
         }
         // Others who ask at the same time wait for the same note.
-        let mut next = older.presence.next.lock().await;
+        let mut next = legacy.presence.next.lock().await;
         let now = Instant::now();
         // Whoever stops asks nothing any more.
         if self.0.live.is_closed() {
@@ -107,9 +107,9 @@ impl Server {
             at: now,
             noted: false,
         });
-        let place = presence(&older.instance);
+        let place = presence(&legacy.instance);
         let note = |name, keep| {
-            older.notes.store.note(NewNote {
+            legacy.notes.store.note(NewNote {
                 place: &place,
                 name,
                 value: Vec::new(),
@@ -159,14 +159,14 @@ impl Server {
 
     /// Is this instance there, as far as the store knows?
     pub(super) async fn is_here(&self, instance: &str) -> Result<bool, StoreError> {
-        let store = &self.0.older.notes.store;
+        let store = &self.0.legacy.notes.store;
         let noted = store.note_value(&presence(instance), HERE).await?;
         Ok(noted.is_some())
     }
 
     /// Has this instance ended, as far as the store knows? One that it never knew may be there, and have another store.
     pub(crate) async fn has_ended(&self, instance: &str) -> Result<bool, StoreError> {
-        let notes = &self.0.older.notes;
+        let notes = &self.0.legacy.notes;
         if !notes.shared {
             return Ok(false);
         }
@@ -177,13 +177,13 @@ impl Server {
 
     /// Takes back that this instance is there. To be done once nothing is asked any more.
     pub(crate) async fn leave(&self) {
-        let older = &self.0.older;
-        let mut next = older.presence.next.lock().await;
+        let legacy = &self.0.legacy;
+        let mut next = legacy.presence.next.lock().await;
         if next.is_none() {
             return;
         }
-        let place = presence(&older.instance);
-        if let Err(error) = patiently(older.notes.store.take_note(&place, HERE)).await {
+        let place = presence(&legacy.instance);
+        if let Err(error) = patiently(legacy.notes.store.take_note(&place, HERE)).await {
             tracing::warn!(%error, "the store does not know that this instance has left, for up to {KEPT:?}");
         }
         // Not before: should this be dropped, somebody else does it.

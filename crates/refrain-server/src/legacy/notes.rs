@@ -117,7 +117,7 @@ impl Server {
             keep: session.left(self),
             room,
         };
-        self.0.older.notes.store_of(session).note(note).await
+        self.0.legacy.notes.store_of(session).note(note).await
     }
 
     pub(crate) async fn note_level(
@@ -141,7 +141,7 @@ impl Server {
     }
 
     pub(crate) async fn forget_uri(&self, session: &Session, uri: &str) -> Result<(), StoreError> {
-        let store = self.0.older.notes.store_of(session);
+        let store = self.0.legacy.notes.store_of(session);
         let name = format!("{URI}{uri}");
         store.take_note(&session.key, &name).await.map(|_| ())
     }
@@ -169,7 +169,7 @@ impl Server {
             keep: CARRIED,
             room,
         };
-        self.0.older.notes.store.note(note).await
+        self.0.legacy.notes.store.note(note).await
     }
 
     /// Carries an answer to the instance that has asked.

@@ -1,8 +1,8 @@
 //! An instance that is there, or not, by a clock that the tests put forward.
 
 use super::*;
+use crate::legacy::{Purpose, RequestId, Session};
 use crate::limits::ServerLimits;
-use crate::older::{Purpose, RequestId, Session};
 use refrain_core::{Principal, Source, SystemSource};
 use refrain_store::{MemoryStore, SessionStore, StoreFuture};
 use refrain_wire::decode_initialize;
@@ -114,7 +114,7 @@ fn server(store: &Arc<Frail>) -> (Server, Session) {
 
 /// Does the other one find it in the store?
 async fn found(other: &Server, one: &Server) -> bool {
-    let found = other.is_here(&one.0.older.instance).await;
+    let found = other.is_here(&one.0.legacy.instance).await;
     found.expect("a store")
 }
 
@@ -257,7 +257,7 @@ async fn a_call_that_ends_while_it_is_noted_spoils_nothing() {
 
 /// Has it ended, as far as the other one knows?
 async fn ended(other: &Server, one: &Server) -> bool {
-    let ended = other.has_ended(&one.0.older.instance).await;
+    let ended = other.has_ended(&one.0.legacy.instance).await;
     ended.expect("a store")
 }
 
@@ -309,7 +309,7 @@ async fn an_instance_is_there_for_as_long_as_it_keeps_the_stream_of_a_call() {
     let store = Frail::new();
     let ((one, session), (other, _)) = (server(&store), server(&store));
     let call = one.begin_call(&session, RequestId::read("1"));
-    let stream = one.0.older.streams.begin(&session, 100);
+    let stream = one.0.legacy.streams.begin(&session, 100);
     assert!(one.be_here().await);
     one.seal_stream(&stream, &Purpose::Call("1".to_owned()));
     drop(call);
@@ -332,7 +332,7 @@ async fn an_instance_is_there_for_as_long_as_it_keeps_the_stream_of_a_call() {
 async fn a_stream_that_says_nothing_of_its_call_needs_no_note() {
     let store = Frail::new();
     let (one, session) = server(&store);
-    let stream = one.0.older.streams.begin(&session, 100);
+    let stream = one.0.legacy.streams.begin(&session, 100);
     let long = format!("{:?}", "x".repeat(100));
     one.seal_stream(&stream, &Purpose::Call(long));
     assert!(!stream.is_sealed());

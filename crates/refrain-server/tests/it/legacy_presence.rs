@@ -1,6 +1,6 @@
 //! Answers for instances that cannot be reached: they have ended, or have another store. None is acknowledged.
 
-use crate::support::older::{Session, Stream, call, filled_in, request};
+use crate::support::legacy::{Session, Stream, call, filled_in, request};
 use crate::support::{Instance, MetricsPort, Request, Response, greet, names, start, within};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{Server, Tool};

@@ -169,7 +169,7 @@ impl Streams {
 impl Server {
     /// Ends a stream, and keeps it for a client that comes back for the rest, unless it is forgotten before.
     pub(crate) async fn end_stream(&self, stream: &Stream) {
-        let streams = &self.0.older.streams;
+        let streams = &self.0.legacy.streams;
         streams.finish(stream);
         let forgotten = stream.until(|state| state.forgotten);
         let _ = tokio::time::timeout(self.0.limits.resume_time, forgotten).await;

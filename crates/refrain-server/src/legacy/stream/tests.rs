@@ -38,7 +38,7 @@ fn after(stream: &Stream, place: u64) -> EventId {
 #[test]
 fn a_talkative_call_keeps_its_reply_within_reach() {
     let server = server(ServerLimits::default());
-    let (streams, session) = (&server.0.older.streams, session(&server));
+    let (streams, session) = (&server.0.legacy.streams, session(&server));
     let stream = streams.begin(&session, 300);
     streams.push(&stream, Sent::Ask, vec![0; 10]);
     for _ in 0..20 {
@@ -80,7 +80,7 @@ async fn what_was_only_looked_at_is_not_thrown_away() {
             ..ServerLimits::default()
         };
         let server = server(limits);
-        let (streams, session) = (&server.0.older.streams, session(&server));
+        let (streams, session) = (&server.0.legacy.streams, session(&server));
         let stream = streams.begin(&session, room);
         let reader = stream.read();
         streams.push(&stream, Sent::Ask, vec![0; 10]);
@@ -99,7 +99,7 @@ fn whoever_comes_back_is_given_all_that_another_had_read() {
     // More events than are kept, and more bytes.
     for (room, size, more) in [(usize::MAX, 1, EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
         let server = server(ServerLimits::default());
-        let (streams, session) = (&server.0.older.streams, session(&server));
+        let (streams, session) = (&server.0.legacy.streams, session(&server));
         let stream = streams.begin(&session, room);
         for (sent, bytes) in &asks {
             streams.push(&stream, *sent, vec![0; *bytes]);
@@ -125,7 +125,7 @@ fn the_oldest_streams_that_are_over_make_room_for_others() {
         ..ServerLimits::default()
     };
     let server = server(limits);
-    let (streams, session) = (&server.0.older.streams, session(&server));
+    let (streams, session) = (&server.0.legacy.streams, session(&server));
     let begin = || {
         let stream = streams.begin(&session, usize::MAX);
         streams.push(&stream, Sent::Reply, vec![0; 300]);
@@ -160,7 +160,7 @@ fn the_oldest_streams_that_are_over_make_room_for_others() {
 #[test]
 fn there_are_only_so_many_streams() {
     let server = server(ServerLimits::default());
-    let (streams, session) = (&server.0.older.streams, session(&server));
+    let (streams, session) = (&server.0.legacy.streams, session(&server));
     let all: Vec<_> = (0..STREAMS + 2)
         .map(|_| streams.begin(&session, 1))
         .collect();
@@ -181,7 +181,7 @@ async fn nothing_is_left_of_a_stream_that_is_forgotten() {
     };
     let server = server(limits);
     let session = session(&server);
-    let stream = server.0.older.streams.begin(&session, 100);
+    let stream = server.0.legacy.streams.begin(&session, 100);
     let left = Arc::downgrade(&stream);
     let ending = {
         let (server, stream) = (server.clone(), stream.clone());
@@ -189,7 +189,7 @@ async fn nothing_is_left_of_a_stream_that_is_forgotten() {
     };
     tokio::task::yield_now().await;
     assert!(!ending.is_finished());
-    server.0.older.streams.forget(&stream);
+    server.0.legacy.streams.forget(&stream);
     drop(stream);
     let ended = tokio::time::timeout(Duration::from_secs(60), ending).await;
     ended.expect("it ends at once").expect("it does not panic");

@@ -234,18 +234,18 @@ impl Open {
 impl Server {
     /// Begins a call that its client may cancel, or its session end. From now on it hears what other instances note for it.
     pub(crate) fn begin_call(&self, session: &Session, id: RequestId) -> Call {
-        let older = &self.0.older;
+        let legacy = &self.0.legacy;
         let cancelled = Arc::new(Notify::new());
         let live = Live {
             cancelled: cancelled.clone(),
             began: self.micros(),
         };
-        let mut open = older.desk.lock();
+        let mut open = legacy.desk.lock();
         let calls = open.calls.entry(session.key.clone()).or_default();
         calls.insert(id.clone(), live);
         // Before this or another call has asked anything, so that no word is missed.
-        let begin = older.notes.shared && !open.watched;
-        let noted = begin.then(|| older.notes.changed());
+        let begin = legacy.notes.shared && !open.watched;
+        let noted = begin.then(|| legacy.notes.changed());
         open.watched |= begin;
         drop(open);
         if let Some(noted) = noted {
@@ -277,7 +277,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let mut open = self.server.0.older.desk.lock();
+        let mut open = self.server.0.legacy.desk.lock();
         open.forget(&self.session, &self.id, &self.cancelled);
     }
 }
@@ -333,7 +333,7 @@ mod tests {
 
         fn noted(&self) -> broadcast::Receiver<String> {
             let server = self.server.get().expect("a server");
-            let held = server.0.older.desk.open.try_lock().is_err();
+            let held = server.0.legacy.desk.open.try_lock().is_err();
             self.before.lock().expect("a lock").push(held);
             self.said.subscribe()
         }

@@ -1,6 +1,6 @@
 //! Streams of older clients: taken up again after they broke, and what goes out on which.
 
-use crate::support::older::{Event, Session, Stream, call, filled_in, request};
+use crate::support::legacy::{Event, Session, Stream, call, filled_in, request};
 use crate::support::{
     Clock, Guard, Instance, Login, Signals, echo, greet, names, signals, start, within,
 };

@@ -1,6 +1,6 @@
 //! What a handler asks of an older client: a request on the stream of the call, and its answer by another POST.
 
-use crate::support::older::{Session, call, filled_in, request};
+use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
     Guard, Instance, Login, Signals, greet, names, polled_again, signals, start, within,
 };

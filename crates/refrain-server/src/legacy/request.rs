@@ -130,19 +130,19 @@ impl Server {
             Ok(result) => Ok(result.get().to_owned()),
             Err(message) => Err(message.into_owned()),
         };
-        let older = &self.0.older;
-        let Err(answer) = older.desk.answer(&session.key, &ask, answer) else {
+        let legacy = &self.0.legacy;
+        let Err(answer) = legacy.desk.answer(&session.key, &ask, answer) else {
             return Received::Accepted;
         };
         let Some(instance) = self.asked_by(session, &ask) else {
             return Received::Refused(nothing_asked());
         };
-        if instance == older.instance {
+        if instance == legacy.instance {
             // It has an answer already, or is no longer needed.
             return Received::Accepted;
         }
-        if !older.notes.shared {
-            if older.presence.logs_refusal() {
+        if !legacy.notes.shared {
+            if legacy.presence.logs_refusal() {
                 tracing::warn!(
                     "an answer for another instance came here: a fleet that serves older clients needs a shared store"
                 );
@@ -154,7 +154,7 @@ impl Server {
         match self.is_here(instance).await {
             Ok(true) => {}
             Ok(false) => {
-                if older.presence.logs_refusal() {
+                if legacy.presence.logs_refusal() {
                     tracing::warn!(
                         instance,
                         "an answer came here for an instance that is not in this store: it has ended, or it has the same \
@@ -190,8 +190,8 @@ impl Server {
         let Some(id) = id else {
             return Received::Accepted;
         };
-        let older = &self.0.older;
-        if !older.desk.cancel(&session.key, &id) && older.notes.shared {
+        let legacy = &self.0.legacy;
+        if !legacy.desk.cancel(&session.key, &id) && legacy.notes.shared {
             // That a call is no longer wanted is a wish: where it cannot be carried, the call goes on to its end.
             match self.carry_cancel(session, &id).await {
                 Ok(true) => {}

@@ -56,7 +56,7 @@ async fn take_in_all(mut watching: Watching, mut noted: broadcast::Receiver<Stri
                 speaks = false;
                 continue;
             }
-            None if server.0.older.desk.rest() => {
+            None if server.0.legacy.desk.rest() => {
                 watching.rested = true;
                 return;
             }
@@ -89,7 +89,7 @@ impl Drop for Watching {
         if !self.rested
             && let Some(server) = self.server.upgrade()
         {
-            server.older.desk.unwatched();
+            server.legacy.desk.unwatched();
         }
     }
 }
@@ -97,10 +97,10 @@ impl Drop for Watching {
 impl Server {
     /// All places where something may be noted for the calls of this instance.
     fn places(&self) -> Vec<String> {
-        let older = &self.0.older;
-        let sessions = older.desk.sessions();
+        let legacy = &self.0.legacy;
+        let sessions = legacy.desk.sessions();
         let calls = sessions.iter().map(|session| format!("{CALLS}{session}"));
-        calls.chain([older.mailbox()]).collect()
+        calls.chain([legacy.mailbox()]).collect()
     }
 
     /// Those among the places of which there was word that this instance has calls for; all, if a word was missed.
@@ -113,10 +113,10 @@ impl Server {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             };
         }
-        let older = &self.0.older;
-        let mailbox = older.mailbox();
+        let legacy = &self.0.legacy;
+        let mailbox = legacy.mailbox();
         let concerns = |place: &String| match place.strip_prefix(CALLS) {
-            Some(session) => older.desk.has_calls(session),
+            Some(session) => legacy.desk.has_calls(session),
             None => *place == mailbox,
         };
         said.into_iter().filter(concerns).collect()
@@ -124,8 +124,8 @@ impl Server {
 
     /// Takes in what is noted in these places.
     async fn take_in(&self, places: &[String]) {
-        let older = &self.0.older;
-        let names = match self.in_time(older.notes.store.note_names(places)).await {
+        let legacy = &self.0.legacy;
+        let names = match self.in_time(legacy.notes.store.note_names(places)).await {
             Ok(names) => names,
             Err(error) => {
                 tracing::warn!(%error, "what other instances have noted could not be looked up");
@@ -144,7 +144,7 @@ impl Server {
         }
         let taking_back = async {
             for (place, name) in done {
-                if let Err(error) = older.notes.store.take_note(&place, &name).await {
+                if let Err(error) = legacy.notes.store.take_note(&place, &name).await {
                     tracing::debug!(%error, "a note that was taken in stays until its time is over");
                 }
             }
@@ -170,23 +170,23 @@ impl Server {
 
     /// Ends the calls that a note is about. `true`: nobody else needs it.
     async fn take_in_end(&self, place: &str, session: &str, name: &str) -> bool {
-        let older = &self.0.older;
+        let legacy = &self.0.legacy;
         if name == ENDED {
-            older.desk.end_session(session);
+            legacy.desk.end_session(session);
             return false;
         }
         let Some(call) = name.strip_prefix(CANCEL).map(RequestId::of_text) else {
             return false;
         };
-        if !older.desk.has_call(session, &call) {
+        if !legacy.desk.has_call(session, &call) {
             return false;
         }
         // The call it was meant for may be long over, and this be another with its id.
-        let reading = older.notes.store.note_value(place, name);
+        let reading = legacy.notes.store.note_value(place, name);
         match self.in_time(reading).await {
             Ok(Some(value)) => {
                 let by = came(&value).unwrap_or(u64::MAX);
-                older.desk.cancel_begun(session, &call, by)
+                legacy.desk.cancel_begun(session, &call, by)
             }
             Ok(None) => false,
             Err(error) => {
@@ -198,14 +198,14 @@ impl Server {
 
     /// Gives an answer to the call that has asked. `true`: the note is no longer needed.
     async fn take_in_answer(&self, place: &str, name: &str) -> bool {
-        let older = &self.0.older;
+        let legacy = &self.0.legacy;
         let Some((session, ask)) = name.split_once('/') else {
             return false;
         };
-        if !older.desk.is_open(session, ask) {
+        if !legacy.desk.is_open(session, ask) {
             return true;
         }
-        let reading = older.notes.store.note_value(place, name);
+        let reading = legacy.notes.store.note_value(place, name);
         let sealed = match self.in_time(reading).await {
             Ok(Some(sealed)) => sealed,
             Ok(None) => return false,
@@ -222,7 +222,7 @@ impl Server {
             }
         };
         if let Some(answer) = answer
-            && older.desk.answer(session, ask, answer).is_ok()
+            && legacy.desk.answer(session, ask, answer).is_ok()
         {
             tracing::debug!(session, "an answer was carried here by the store");
         }

@@ -45,7 +45,7 @@ use refrain_store::{MemoryStore, SessionStore};
 use std::sync::Arc;
 
 /// What a server needs for older clients.
-pub(crate) struct Older {
+pub(crate) struct LegacySessions {
     /// What this instance is called among those that share a store.
     instance: String,
     pub(crate) notes: Notes,
@@ -54,7 +54,7 @@ pub(crate) struct Older {
     presence: Presence,
 }
 
-impl Older {
+impl LegacySessions {
     /// Without a store of their own, sessions are noted in the memory of this process.
     pub(crate) fn new(
         store: Option<Arc<dyn SessionStore>>,

@@ -193,7 +193,7 @@ impl Talk {
         if !ends.is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
             return false;
         }
-        let desk = &self.server.0.older.desk;
+        let desk = &self.server.0.legacy.desk;
         let is_open = |ask: &String| desk.is_open(&self.session.key, ask);
         rests && self.open.values().any(is_open)
     }
@@ -208,7 +208,7 @@ impl Talk {
         let ends = || Box::pin(tokio::time::sleep(left));
         self.session_ends.get_or_insert_with(ends);
         let id = self.server.new_ask(&self.session);
-        let desk = &self.server.0.older.desk;
+        let desk = &self.server.0.legacy.desk;
         desk.ask(&self.session, id.clone(), (&key, ask.kind()), &answers);
         let mut out = Vec::with_capacity(512);
         write_ask(&mut out, &id, ask, self.session.revision);
@@ -221,7 +221,7 @@ impl Talk {
             return;
         };
         // One that has its answer needs no word.
-        if self.server.0.older.desk.withdraw(&id) {
+        if self.server.0.legacy.desk.withdraw(&id) {
             let mut out = Vec::with_capacity(256);
             write_cancelled(&mut out, &id, "the answer is no longer needed");
             self.ready.push_back((Sent::Ask, out));
@@ -254,7 +254,7 @@ fn session_over() -> RpcError {
 impl Drop for Talk {
     fn drop(&mut self) {
         for id in self.open.values() {
-            self.server.0.older.desk.withdraw(id);
+            self.server.0.legacy.desk.withdraw(id);
         }
     }
 }

@@ -14,12 +14,12 @@ use super::body::ReplayedStream;
 use super::pulse::Busy;
 use super::{Body, HttpService, JSON, accepted, events};
 use crate::auth::Caller;
-use crate::listen::NoPlace;
-use crate::metrics::{Other, Refusal};
-use crate::older::{
+use crate::legacy::{
     Known, Listening, Purpose, Reader, Received, Sent, Session, Stream, Talk, no_room,
     opens_session, store_failed,
 };
+use crate::listen::NoPlace;
+use crate::metrics::{Other, Refusal};
 use crate::record;
 use crate::server::Server;
 use bytes::Bytes;
@@ -44,7 +44,7 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const PROMPT: Duration = Duration::from_millis(500);
 
 /// Is a POST with this body one of an older client? Asked only of what is no call of 2026-07-28.
-pub(super) fn is_older(headers: &HeaderMap, bytes: &[u8]) -> bool {
+pub(super) fn is_legacy(headers: &HeaderMap, bytes: &[u8]) -> bool {
     if headers.contains_key(SESSION) {
         return !matches!(parse(bytes), Ok(Message::Request { params, .. }) if is_modern(params));
     }
@@ -178,7 +178,7 @@ impl HttpService {
             let refused = self.refuse(Refusal::UnsupportedVersion, status, None, &error);
             return Err(Box::new(refused));
         }
-        match server.0.older.notes.read(&session).await {
+        match server.0.legacy.notes.read(&session).await {
             Ok(known) if known.ended => Err(Box::new(self.no_session())),
             Ok(known) => Ok((session, known)),
             Err(error) => Err(Box::new(self.busy(None, &store_failed(&error)))),
@@ -218,7 +218,7 @@ impl HttpService {
         tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
         match tokio::time::timeout(PROMPT, reader.peek()).await {
             Ok(Some((Sent::Reply, reply))) => {
-                self.server.0.older.streams.forget(&stream);
+                self.server.0.legacy.streams.forget(&stream);
                 json(reply)
             }
             _ => {
@@ -275,7 +275,7 @@ impl HttpService {
         let reader = stream.read();
         for received in refused {
             if let Some(message) = self.refuse_in_batch(&session, received) {
-                let streams = &self.server.0.older.streams;
+                let streams = &self.server.0.legacy.streams;
                 streams.push(&stream, Sent::Reply, message);
             }
         }
@@ -300,7 +300,7 @@ impl HttpService {
 
     fn begin_stream(&self, session: &Session) -> Arc<Stream> {
         let room = self.server.0.limits.resume_bytes;
-        self.server.0.older.streams.begin(session, room)
+        self.server.0.legacy.streams.begin(session, room)
     }
 
     /// A stream of events that can be taken up again.
@@ -339,7 +339,7 @@ impl HttpService {
     }
 
     async fn end_session(&self, session: &Session) -> Response<Body> {
-        if !self.server.0.older.notes.shared {
+        if !self.server.0.legacy.notes.shared {
             let error = RpcError::invalid_request(
                 "sessions end by themselves: the instances of this server share no store in which one could be ended",
             );
@@ -377,7 +377,7 @@ impl HttpService {
         };
         let stream = self.begin_stream(session);
         self.server.seal_stream(&stream, &Purpose::Listening);
-        self.server.0.older.streams.listen_on(&stream);
+        self.server.0.legacy.streams.listen_on(&stream);
         let reader = stream.read();
         tokio::spawn(tell(self.server.clone(), listening, stream));
         self.stream_older(reader, session.revision, busy)
@@ -395,7 +395,7 @@ fn no_place(none: NoPlace) -> RpcError {
 
 /// Tells a session what belongs to no call, for as long as it may come back to hear it.
 async fn tell(server: Server, mut listening: Listening, stream: Arc<Stream>) {
-    let streams = &server.0.older.streams;
+    let streams = &server.0.legacy.streams;
     let telling = async {
         while let Some(message) = listening.next().await {
             streams.push(&stream, Sent::Ask, message);
@@ -434,7 +434,7 @@ async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
             if sent == Sent::Ask {
                 server.be_here().await;
             }
-            server.0.older.streams.push(&stream, sent, message);
+            server.0.legacy.streams.push(&stream, sent, message);
             // A handler that never stops talking holds up nobody else.
             if sent == Sent::Note {
                 tokio::task::yield_now().await;

@@ -1,8 +1,8 @@
 //! An older client on standard input and output: its session is that of the process.
 
 use super::{Out, everything};
+use crate::legacy::{Known, Listening, Received, Session, opens_session};
 use crate::metrics::Other;
-use crate::older::{Known, Listening, Received, Session, opens_session};
 use crate::record;
 use crate::server::Server;
 use refrain_wire::{
@@ -164,7 +164,7 @@ async fn refuse(session: &Session, error: &RpcError, out: &Out) {
 
 /// What is noted of a session.
 pub(super) async fn known(server: &Server, session: &Session) -> Known {
-    let known = server.0.older.notes.read(session).await;
+    let known = server.0.legacy.notes.read(session).await;
     known.unwrap_or_else(|error| {
         tracing::warn!(%error, "a session could not be looked up");
         Known::default()

@@ -1,6 +1,6 @@
 //! Older clients on a pair of streams: one session for the process.
 
-use crate::support::older::{call, filled_in, initialize, request};
+use crate::support::legacy::{call, filled_in, initialize, request};
 use crate::support::{
     Clock, Guard, Login, Request, Signals, echo, greet, names, signals, text, within,
 };

@@ -9,8 +9,8 @@
 
 use super::{Body, Busy, HttpService, drive_all};
 use crate::auth::Caller;
+use crate::legacy::{EventId, Known, Lost, Purpose, Sent, Session, store_failed};
 use crate::metrics::Refusal;
-use crate::older::{EventId, Known, Lost, Purpose, Sent, Session, store_failed};
 use crate::record;
 use http::{HeaderValue, Response, StatusCode};
 use refrain_wire::{RpcError, write_older_error};
@@ -29,7 +29,7 @@ impl HttpService {
             let why = "the Last-Event-ID header is not one that this server gave out";
             return self.refuse_resuming(why);
         };
-        let streams = &self.server.0.older.streams;
+        let streams = &self.server.0.legacy.streams;
         let lost = match streams.resume(&session, &after) {
             Ok(reader) => return self.stream_older(reader, session.revision, busy),
             Err(lost) => lost,
@@ -71,7 +71,7 @@ impl HttpService {
         record::sent_older(session.revision, "", &message);
         let stream = self.begin_stream(session);
         let reader = stream.read();
-        let streams = &self.server.0.older.streams;
+        let streams = &self.server.0.legacy.streams;
         streams.push(&stream, Sent::Reply, message);
         tokio::spawn(drive_all(self.server.clone(), Vec::new(), stream));
         self.stream_older(reader, session.revision, busy)
