@@ -418,7 +418,7 @@ impl Inner {
         if let Some(spoken) = self.setup.draft() {
             let written = spoken.write_request(&body);
             let (text, exchange) =
-                written.map_err(|why| LinkError::Final(ErrorKind::Draft(why)))?;
+                written.map_err(|why| LinkError::Final(ErrorKind::Draft(why.to_string())))?;
             (body, draft) = (text, Some(Arc::new(exchange)));
         }
         Ok(Outgoing {

@@ -44,10 +44,3 @@ pub use source::{Source, SystemSource};
 pub use trace::Trace;
 
 pub use refrain_wire::{Choice, Field, Form};
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks even after a panic elsewhere: every critical section here leaves its data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -4,11 +4,12 @@
 //! written down first, under a key that the whole fleet sees.
 
 use crate::journal::{FlowId, Key, Kind};
+use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, ready};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// What is recorded: a piece of work of one flow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -154,7 +155,7 @@ impl MemoryReplayLog {
 
     /// How many records there are.
     pub fn len(&self) -> usize {
-        crate::lock(&self.inner).by_key.len()
+        self.inner.lock().by_key.len()
     }
 
     /// Is nothing recorded?
@@ -163,7 +164,7 @@ impl MemoryReplayLog {
     }
 
     fn begin_now(&self, key: &LogKey, keep: Keep) -> Result<Recorded, LogError> {
-        let mut records = crate::lock(&self.inner);
+        let mut records = self.inner.lock();
         records.forget_before(keep.now);
         if let Some(known) = records.by_key.get(key) {
             let value = known.value.clone();
@@ -183,13 +184,13 @@ impl MemoryReplayLog {
 
     /// Records an end, where the beginning is still known.
     fn finish_now(&self, key: &LogKey, value: &str) {
-        if let Some(record) = crate::lock(&self.inner).by_key.get_mut(key) {
+        if let Some(record) = self.inner.lock().by_key.get_mut(key) {
             record.value = Some(value.to_owned());
         }
     }
 
     fn forget_now(&self, key: &LogKey) {
-        let mut records = crate::lock(&self.inner);
+        let mut records = self.inner.lock();
         if let Some(record) = records.by_key.remove(key) {
             records.by_time.remove(&record.until);
         }

@@ -31,11 +31,12 @@ use aws_lc_rs::hkdf;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keyring::Key;
+use parking_lot::RwLock;
 use refrain_wire::CallKind;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 const VERSION: u8 = 1;
@@ -205,7 +206,7 @@ impl Sealer {
     /// Puts another key ring in place of the present one. Tokens of keys that are gone are refused from now on.
     pub fn reload(&self, keys: KeyRing) {
         let minter = Minter::new(keys.minting(), &*self.source);
-        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.write();
         *ring = Ring {
             keys,
             minter,
@@ -244,12 +245,12 @@ impl Sealer {
 
     fn minter(&self, now: u64) -> Arc<Minter> {
         {
-            let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+            let ring = self.ring.read();
             if !ring.minter.is_worn(now) {
                 return ring.minter.clone();
             }
         }
-        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.write();
         if ring.minter.is_worn(now) {
             ring.minter = Minter::new(ring.keys.minting(), &*self.source);
         }
@@ -402,7 +403,7 @@ impl Sealer {
         key_id: KeyId,
         salt: &[u8; SALT],
     ) -> Result<(Arc<LessSafeKey>, bool), OpenError> {
-        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring.read();
         if ring.minter.key_id == key_id && ring.minter.salt == *salt {
             return Ok((ring.minter.key.clone(), true));
         }
@@ -414,7 +415,7 @@ impl Sealer {
     }
 
     fn remember(&self, key_id: KeyId, salt: [u8; SALT], key: Arc<LessSafeKey>) {
-        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.write();
         if ring.keys.get(key_id).is_none() {
             return;
         }

@@ -17,6 +17,7 @@ use crate::server::{Inner, Server};
 use crate::tasks::{Space, TaskOptions, Tasks};
 use crate::template::TemplateError;
 use crate::tool::Tool;
+use parking_lot::RwLock;
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
@@ -24,7 +25,7 @@ use refrain_store::{SessionStore, TaskStore};
 use refrain_wire::{CALL_ID_KEY, Cache, Draft, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a server cannot be built, or not changed.

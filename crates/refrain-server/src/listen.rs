@@ -6,6 +6,7 @@
 use crate::auth::Caller;
 use crate::catalog::{Changed, normal};
 use crate::tasks::TaskNews;
+use parking_lot::Mutex;
 use refrain_wire::{
     Change, Filter, Id, RpcError, write_acknowledged, write_change, write_error,
     write_listen_cancelled, write_listen_end, write_task_change,
@@ -14,7 +15,7 @@ use serde_json::value::RawValue;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::SystemTime;
 use tokio::time::Sleep;
@@ -86,7 +87,7 @@ impl Hub {
         tasks: Option<Box<TaskNews>>,
         caller: Caller,
     ) -> Result<Subscription, NoPlace> {
-        let mut listeners = lock(&self.listeners);
+        let mut listeners = self.listeners.lock();
         if listeners.closed {
             return Err(NoPlace::Closed);
         }
@@ -122,7 +123,7 @@ impl Hub {
     }
 
     pub(crate) fn len(&self) -> usize {
-        lock(&self.listeners).open.len()
+        self.listeners.lock().open.len()
     }
 
     pub(crate) fn lists_changed(&self, changed: Changed) {
@@ -160,7 +161,7 @@ impl Hub {
 
     /// Ends every subscription, and lets none begin any more.
     pub(crate) fn close(&self) {
-        lock(&self.listeners).closed = true;
+        self.listeners.lock().closed = true;
         self.tell(|_, news| {
             news.ended = Some(STOPPING);
             true
@@ -170,8 +171,8 @@ impl Hub {
     /// Notes something for each listener that `note` says it concerns, and wakes it.
     fn tell(&self, note: impl Fn(&Listener, &mut News) -> bool) {
         let mut wakers = Vec::new();
-        for listener in &lock(&self.listeners).open {
-            let mut news = lock(&listener.news);
+        for listener in &self.listeners.lock().open {
+            let mut news = listener.news.lock();
             if note(listener, &mut news) {
                 wakers.extend(news.waker.take());
             }
@@ -181,7 +182,7 @@ impl Hub {
     }
 
     fn forget(&self, listener: &Arc<Listener>) {
-        let mut listeners = lock(&self.listeners);
+        let mut listeners = self.listeners.lock();
         listeners.open.retain(|open| !Arc::ptr_eq(open, listener));
     }
 }
@@ -230,7 +231,7 @@ impl Subscription {
                 }
                 Poll::Pending => {
                     self.expire(cx);
-                    let mut news = lock(&self.listener.news);
+                    let mut news = self.listener.news.lock();
                     let Some(reason) = news.ended else {
                         news.waker = Some(cx.waker().clone());
                         return Poll::Pending;
@@ -241,7 +242,7 @@ impl Subscription {
             },
             Stage::Listening => {
                 self.expire(cx);
-                let mut news = lock(&self.listener.news);
+                let mut news = self.listener.news.lock();
                 if let Some(change) = news.next(&self.listener.filter) {
                     write_change(&mut out, id, change);
                 } else if let Some(reason) = news.ended {
@@ -272,7 +273,7 @@ impl Subscription {
         tell: impl FnOnce(Change<'_>) -> T,
     ) -> Poll<Option<T>> {
         self.expire(cx);
-        let mut news = lock(&self.listener.news);
+        let mut news = self.listener.news.lock();
         if let Some(change) = news.next(&self.listener.filter) {
             return Poll::Ready(Some(tell(change)));
         }
@@ -285,7 +286,7 @@ impl Subscription {
 
     /// A change that was noted already, as `tell` puts it.
     pub(crate) fn take_change<T>(&mut self, tell: impl FnOnce(Change<'_>) -> T) -> Option<T> {
-        let change = lock(&self.listener.news).next(&self.listener.filter);
+        let change = self.listener.news.lock().next(&self.listener.filter);
         change.map(tell)
     }
 
@@ -304,7 +305,7 @@ impl Subscription {
             && left.as_mut().poll(cx).is_ready()
         {
             self.left = None;
-            *lock(&self.listener.news) = News {
+            *self.listener.news.lock() = News {
                 ended: Some(EXPIRED),
                 ..News::default()
             };
@@ -314,7 +315,7 @@ impl Subscription {
     /// Ends the stream from this side: what is left to tell is told, then that it is over. What became of tasks is not
     /// looked up any more: whoever listens again is told how they stand.
     pub(crate) fn end(&self) {
-        let mut news = lock(&self.listener.news);
+        let mut news = self.listener.news.lock();
         news.ended = Some(STOPPING);
         let waker = news.waker.take();
         drop(news);
@@ -342,9 +343,4 @@ impl News {
         let place = self.uris.pop_front()?;
         Some(Change::Resource(&filter.uris[place]))
     }
-}
-
-/// A panic elsewhere does not stop the telling: what is noted is whole after every statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,6 +14,7 @@ use crate::live::LivePlaces;
 use crate::load::Load;
 use crate::server::Server;
 use label::KINDS;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -25,7 +26,7 @@ use prometheus_client::registry::{Registry, Unit};
 use refrain_core::{OpenError, Stats};
 use refrain_wire::{AskKind, CallKind, Incomplete, PROTOCOL_VERSION};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use target::Targets;
 
@@ -116,13 +117,13 @@ impl Metrics {
 
     /// Counts one more server.
     pub(crate) fn watch(&self, server: Seen) {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.lock();
         servers.push(server);
     }
 
     /// A number of all servers together.
     fn sum(&self, of: impl Fn(&Seen) -> usize) -> i64 {
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let servers = self.servers.lock();
         i64::try_from(servers.iter().map(of).sum::<usize>()).unwrap_or(i64::MAX)
     }
 

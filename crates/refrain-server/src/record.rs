@@ -13,10 +13,11 @@ pub(crate) fn sent(_: &str, _: &[u8]) {}
 /// Keeps a message that goes out in response to a request of this method.
 #[cfg(feature = "record")]
 pub(crate) fn sent(method: &str, message: &[u8]) {
+    use parking_lot::Mutex;
     use std::fs::{File, OpenOptions, create_dir_all};
     use std::io::Write;
     use std::path::Path;
-    use std::sync::{Mutex, OnceLock, PoisonError};
+    use std::sync::OnceLock;
 
     static FILE: OnceLock<Option<Mutex<File>>> = OnceLock::new();
     let file = FILE.get_or_init(|| {
@@ -32,7 +33,7 @@ pub(crate) fn sent(method: &str, message: &[u8]) {
     let mut line = format!("{{\"method\":{},\"message\":", serde_json::json!(method)).into_bytes();
     line.extend_from_slice(message);
     line.extend_from_slice(b"}\n");
-    let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut file = file.lock();
     // One write: a process that is killed leaves whole lines, but for the last.
     file.write_all(&line)
         .expect("what is recorded can be written");

@@ -12,6 +12,7 @@ use crate::load::Load;
 use crate::metrics::Metrics;
 use crate::round::RoundHook;
 use crate::tasks::Tasks;
+use parking_lot::{RwLock, RwLockReadGuard};
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
     DiscoverResult, InitializeResult, PROTOCOL_VERSION, Reply, Revision, ServerCapabilities,
@@ -19,7 +20,7 @@ use refrain_wire::{
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
 /// A server with its handlers, ready to be served over HTTP or stdio. Cloning it is cheap.
 ///
@@ -77,8 +78,7 @@ impl Server {
     /// Puts a catalog in the place of the one that it was made of. Gives back the one that is not needed.
     fn replace(&self, made_of: &Arc<Catalog>, new: Catalog) -> Result<Arc<Catalog>, Box<Catalog>> {
         let new = Box::new(new);
-        let place = self.0.catalog.write();
-        let mut place = place.unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.0.catalog.write();
         if !Arc::ptr_eq(&place, made_of) {
             return Err(new);
         }
@@ -101,8 +101,7 @@ impl Server {
     }
 
     pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Arc<Catalog>> {
-        let catalog = self.0.catalog.read();
-        catalog.unwrap_or_else(PoisonError::into_inner)
+        self.0.catalog.read()
     }
 
     /// The reply to `server/discover`.

@@ -86,7 +86,8 @@ fn check_elicit(raw: &RawValue) -> Result<(), String> {
 
 fn check_sampling(raw: &RawValue) -> Result<(), String> {
     // The blocks may hold anything, but no key twice.
-    let answer: Result<SamplingAnswer, _> = serde_json::from_value(parse_value(raw.get())?);
+    let value = parse_value(raw.get()).map_err(|error| error.to_string())?;
+    let answer: Result<SamplingAnswer, _> = serde_json::from_value(value);
     answer.map(|_| ()).map_err(|error| reason(&error))
 }
 

@@ -24,8 +24,8 @@
 //! # Ok::<(), Box<refrain_wire::Rejection>>(())
 //! ```
 //!
-//! Always true here: values are moved as they were written, in their order; whatever the draft has no place for is left
-//! out, and nothing is made up but what the ratified revision demands of every request.
+//! Invariants: members keep their order; what a draft cannot express is left out; nothing is added but what the ratified
+//! revision requires of every request.
 
 mod meta;
 mod object;
@@ -40,6 +40,7 @@ use serde_json::value::RawValue;
 use crate::envelope::Rejection;
 use crate::error::RpcError;
 use crate::older::{Initialize, Revision, decode_initialize_in};
+use crate::strict::JsonError;
 
 /// A draft whose messages can be translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -194,6 +195,28 @@ impl DraftExchange {
     pub fn is_silent(&self) -> bool {
         self.kind == Kind::TaskAnswers && self.draft == Draft::First
     }
+}
+
+/// Why a ratified request cannot be written in a draft.
+#[derive(Debug, thiserror::Error)]
+pub enum DraftError {
+    /// The draft does not have the method.
+    #[error("{draft} has no {method}")]
+    Unsupported {
+        /// The draft.
+        draft: Draft,
+        /// The method of the request.
+        method: String,
+    },
+    /// A member is missing.
+    #[error("the request has no {0}")]
+    Missing(&'static str),
+    /// A member is not an object.
+    #[error("{0} is not an object")]
+    NotAnObject(&'static str),
+    /// The request is not a JSON object.
+    #[error(transparent)]
+    Json(#[from] JsonError),
 }
 
 /// A request that was refused by the dialect itself.

@@ -61,7 +61,9 @@ pub use complete::{
     CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference, decode_complete,
 };
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
-pub use drafts::{Draft, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task};
+pub use drafts::{
+    Draft, DraftError, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task,
+};
 pub use envelope::{Id, Message, Rejection, parse};
 pub use error::{ErrorCode, RpcError};
 pub use fast::read_call;
@@ -98,7 +100,7 @@ pub use sampling::{
     IncludeContext, ModelHint, ModelPreferences, SamplingAnswer, SamplingBlock, SamplingMessage,
     SamplingParams, ToolChoice, ToolUse, ToolUseResult,
 };
-pub use strict::{parse_value, write_canonical};
+pub use strict::{JsonError, parse_value, write_canonical};
 pub use tasks::{
     TaskInfo, TaskMethod, TaskParams, TaskState, decode_task, error_at_rest, result_at_rest,
     timestamp,

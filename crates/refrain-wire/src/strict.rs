@@ -16,16 +16,47 @@ use crate::write;
 /// ```
 /// assert!(refrain_wire::parse_value(r#"{"a":1,"b":{"a":1}}"#).is_ok());
 /// let twice = refrain_wire::parse_value(r#"{"a":1,"a":2}"#).unwrap_err();
-/// assert!(twice.contains("\"a\""));
+/// assert!(twice.to_string().contains("\"a\""));
 /// ```
-pub fn parse_value(raw: &str) -> Result<Value, String> {
+pub fn parse_value(raw: &str) -> Result<Value, JsonError> {
     // serde_json itself stops at the depth.
     let mut deserializer = serde_json::Deserializer::from_str(raw);
-    let value = Strict
-        .deserialize(&mut deserializer)
-        .map_err(|error| reason(&error))?;
-    deserializer.end().map_err(|error| reason(&error))?;
+    let value = Strict.deserialize(&mut deserializer)?;
+    deserializer.end()?;
     Ok(value)
+}
+
+/// Malformed JSON. Its text omits the position, because the text that was read is often part of a larger message.
+#[derive(Debug)]
+pub struct JsonError(serde_json::Error);
+
+impl JsonError {
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        Self(Error::custom(message))
+    }
+
+    /// Whether the text is malformed JSON, or JSON of an unexpected shape.
+    pub fn classify(&self) -> serde_json::error::Category {
+        self.0.classify()
+    }
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&reason(&self.0))
+    }
+}
+
+impl std::error::Error for JsonError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl From<serde_json::Error> for JsonError {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error)
+    }
 }
 
 /// The deepest nesting that [`parse_value`] reads.

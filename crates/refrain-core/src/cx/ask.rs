@@ -329,10 +329,12 @@ pub(super) fn outcome<T: DeserializeOwned>(
     let Some(content) = answer.content else {
         return Decoded::Invalid("the form came back without content".into());
     };
-    let decoded = parse_value(content.get()).and_then(|content| {
-        form.map_or(Ok(()), |form| form.check(&content))?;
-        serde_json::from_value(content).map_err(|error| error.to_string())
-    });
+    let decoded = parse_value(content.get())
+        .map_err(|error| error.to_string())
+        .and_then(|content| {
+            form.map_or(Ok(()), |form| form.check(&content))?;
+            serde_json::from_value(content).map_err(|error| error.to_string())
+        });
     match decoded {
         Ok(value) => Decoded::Value(Answer::Accepted(value)),
         Err(reason) => Decoded::Invalid(reason),

@@ -1,7 +1,8 @@
 //! Tells a step that is waiting from one that was forgotten.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 /// Tells a step that was woken and never polled again from one that is waiting.
@@ -39,7 +40,7 @@ impl StepSignal {
 
     pub(crate) fn begin_poll(&self, waker: &Waker) {
         self.woken_in.store(Self::ASLEEP, Ordering::Release);
-        let old = crate::lock(&self.inner).replace(waker.clone());
+        let old = self.inner.lock().replace(waker.clone());
         drop(old);
     }
 
@@ -53,7 +54,7 @@ impl StepSignal {
 impl Wake for StepSignal {
     fn wake(self: Arc<Self>) {
         self.woken_in.store(self.passes.get(), Ordering::Release);
-        let inner = crate::lock(&self.inner).clone();
+        let inner = self.inner.lock().clone();
         if let Some(inner) = inner {
             inner.wake();
         }

@@ -12,10 +12,11 @@ use super::task::TaskState;
 use super::waker::FlowWaker;
 use crate::journal::{Entry, FlowId, Held, Key, Kind, Retry, Saved};
 use crate::{Error, Trace};
+use parking_lot::{Mutex, MutexGuard};
 use refrain_wire::{Ask, Traceparent};
 use std::borrow::Cow;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
 /// Names one operation of a handler while it is alive.
@@ -182,7 +183,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        crate::lock(&self.state)
+        self.state.lock()
     }
 
     /// When the flow must be over, in seconds since 1970.

@@ -1,7 +1,8 @@
 //! The waker a handler is polled with: it remembers that it was used, and forwards.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 /// Remembers whether the handler was woken since its last poll began.
@@ -14,7 +15,7 @@ pub(crate) struct FlowWaker {
 impl FlowWaker {
     /// Forwards later wakes to `outer`.
     pub(crate) fn forward_to(&self, outer: &Waker) {
-        let mut held = crate::lock(&self.outer);
+        let mut held = self.outer.lock();
         match &mut *held {
             Some(waker) => waker.clone_from(outer),
             none => *none = Some(outer.clone()),
@@ -38,7 +39,7 @@ impl Wake for FlowWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.woken.swap(true, Ordering::AcqRel) {
-            let outer = crate::lock(&self.outer).clone();
+            let outer = self.outer.lock().clone();
             if let Some(outer) = outer {
                 outer.wake();
             }

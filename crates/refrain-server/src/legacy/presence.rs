@@ -16,9 +16,10 @@
 use super::Stream;
 use super::notes::presence;
 use crate::server::{Inner, Server};
+use parking_lot::Mutex as SyncMutex;
 use refrain_store::{NewNote, Room, StoreError};
 use std::future::Future;
-use std::sync::{Mutex as SyncMutex, PoisonError, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -58,8 +59,7 @@ struct Next {
 impl Presence {
     /// Is it to be logged that an answer was refused? Once in a while it is.
     pub(super) fn logs_refusal(&self) -> bool {
-        let logged = self.logged.lock();
-        let mut logged = logged.unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         let now = Instant::now();
         let logs = logged.is_none_or(|last| now.duration_since(last) >= LOGGED);
         if logs {

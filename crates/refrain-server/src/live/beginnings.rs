@@ -4,10 +4,10 @@
 //! look before it is parked.
 
 use crate::server::Server;
+use parking_lot::{Mutex, MutexGuard};
 use refrain_core::FlowId;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// How many such requests there are, by their flow.
@@ -20,7 +20,7 @@ pub(crate) struct Beginnings {
 
 impl Beginnings {
     fn lock(&self) -> MutexGuard<'_, HashMap<FlowId, usize>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 }
 

@@ -5,13 +5,14 @@ use super::flow::LiveFlow;
 use super::parked::{Attached, KEPT, Parked, Sealing, broken};
 use crate::round::lacks_capability;
 use crate::server::Server;
+use parking_lot::{Mutex, MutexGuard};
 use refrain_core::{FlowId, LogKey, Source};
 use refrain_wire::{Answers, RpcError};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt::Write;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
@@ -81,7 +82,7 @@ impl LiveCalls {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Parked>>> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parked.lock()
     }
 
     /// Are no more calls taken on?

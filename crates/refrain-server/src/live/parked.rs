@@ -15,13 +15,14 @@ use crate::metrics::LiveCount;
 use crate::round::outcome_of;
 use crate::server::Server;
 use jsonschema::Validator;
+use parking_lot::{Mutex, MutexGuard};
 use refrain_core::{FlowId, LiveBinding, LiveToken, LogKey, Note, Stats};
 use refrain_wire::{
     Answers, Ask, CallKind, Incomplete, LogLevel, Reply, RpcError, check_answer_shape,
 };
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -113,7 +114,7 @@ impl Parked {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Has a request of this round wait for its reply, and hands its answers in if it is the first.

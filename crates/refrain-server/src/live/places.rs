@@ -1,8 +1,9 @@
 //! How many calls an instance keeps in memory, and how many of one caller.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// The places for live calls of one instance.
@@ -51,7 +52,7 @@ impl LivePlaces {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 
     /// Takes a place. Callers who cannot be told apart share all there are.

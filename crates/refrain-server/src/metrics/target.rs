@@ -1,10 +1,11 @@
 //! The numbers of what is registered, however often it comes and goes.
 
 use super::label::{Counts, KINDS, Label, Outcome};
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use refrain_wire::CallKind;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Names that have numbers of their own. A scrape writes a dozen lines for each.
 const MOST: usize = 1000;
@@ -60,7 +61,7 @@ impl Targets {
         if name.is_empty() {
             return other.clone();
         }
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = self.named.lock();
         let key = (kind.index(), name.to_owned());
         if let Some(known) = named.get(&key) {
             return known.clone();
@@ -88,7 +89,7 @@ impl Targets {
 
     /// All numbers: of each method those without a name first, then by name.
     pub(super) fn all(&self) -> Vec<Arc<TargetCounts>> {
-        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = self.named.lock();
         let mut all: Vec<_> = self.others.iter().chain(named.values()).cloned().collect();
         all.sort_by_key(|counts| counts.kind.index());
         all

@@ -1,10 +1,11 @@
 //! The tasks that an instance runs: whose leases it holds, and who must be told what.
 
+use parking_lot::Mutex;
 use refrain_store::{Lease, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 
@@ -61,7 +62,7 @@ impl Crew {
     }
 
     pub(crate) fn len(&self) -> usize {
-        lock(&self.running).len()
+        self.running.lock().len()
     }
 
     /// Begins to hold a lease that was asked for at `asked`.
@@ -81,12 +82,14 @@ impl Crew {
             changed: Notify::new(),
             lease,
         });
-        lock(&self.running).insert(hold.lease.task.clone(), hold.clone());
+        self.running
+            .lock()
+            .insert(hold.lease.task.clone(), hold.clone());
         hold
     }
 
     pub(super) fn release(&self, hold: &Arc<Hold>) {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         let full = running.len() >= self.most;
         // The same task may have been taken anew by this instance.
         if running
@@ -114,7 +117,7 @@ impl Crew {
         let Some(wake) = wake.filter(|wake| *wake < SOON) else {
             return;
         };
-        let mut wakes = lock(&self.wakes);
+        let mut wakes = self.wakes.lock();
         if wakes.len() < WAKES {
             wakes.push(Reverse(Instant::now() + wake));
             self.sooner.notify_one();
@@ -124,7 +127,7 @@ impl Crew {
     /// How long until the first of them.
     pub(super) fn until_wake(&self) -> Option<Duration> {
         let now = Instant::now();
-        let mut wakes = lock(&self.wakes);
+        let mut wakes = self.wakes.lock();
         while wakes.peek().is_some_and(|Reverse(at)| *at <= now) {
             wakes.pop();
         }
@@ -146,22 +149,22 @@ impl Crew {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Hold>> {
-        lock(&self.running).values().cloned().collect()
+        self.running.lock().values().cloned().collect()
     }
 
     pub(super) fn get(&self, task: &TaskId) -> Option<Arc<Hold>> {
-        lock(&self.running).get(task).cloned()
+        self.running.lock().get(task).cloned()
     }
 }
 
 impl Hold {
     pub(super) fn extended(&self, asked: Instant, time: Duration) {
-        *lock(&self.until) = (asked + time, wall(asked) + time);
+        *self.until.lock() = (asked + time, wall(asked) + time);
     }
 
     /// Is the lease sure to be held now?
     pub(super) fn is_sure(&self) -> bool {
-        let (until, wall) = *lock(&self.until);
+        let (until, wall) = *self.until.lock();
         Instant::now() < until && SystemTime::now() < wall
     }
 
@@ -214,8 +217,4 @@ impl Hold {
 fn wall(at: Instant) -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(at.elapsed()).unwrap_or(now)
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

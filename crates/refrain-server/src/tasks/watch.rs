@@ -10,13 +10,14 @@
 use super::request::{NotDone, slow};
 use crate::auth::Caller;
 use crate::server::{Inner, Server};
+use parking_lot::Mutex;
 use refrain_store::{Hint, Task, TaskId};
 use refrain_wire::{ResultBody, RpcError};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
@@ -77,7 +78,7 @@ impl Known {
 
     /// Notes that a task is to be looked at, unless the client knows this revision of it. Gives whom to wake.
     fn note(&self, place: usize, revision: Option<u64>) -> Option<Waker> {
-        let mut news = lock(&self.news);
+        let mut news = self.news.lock();
         let knows = |told: Told| revision.is_some_and(|revision| told.revision >= revision);
         let known = news.told[place].is_some_and(knows);
         if known || news.due.contains(&place) {
@@ -91,7 +92,7 @@ impl Known {
 impl Watch {
     /// Begins to watch tasks. `true`: there is no watcher yet.
     fn add(&self, known: &Arc<Known>) -> bool {
-        let mut watched = lock(&self.0);
+        let mut watched = self.0.lock();
         for (place, task) in known.tasks.iter().enumerate() {
             let listeners = watched.tasks.entry(task.clone()).or_default();
             listeners.push((known.clone(), place));
@@ -101,7 +102,7 @@ impl Watch {
 
     /// Watches a task for this client no more.
     fn remove(&self, known: &Arc<Known>, task: &TaskId) {
-        let mut watched = lock(&self.0);
+        let mut watched = self.0.lock();
         if let Some(listeners) = watched.tasks.get_mut(task) {
             listeners.retain(|(listener, _)| !Arc::ptr_eq(listener, known));
             if listeners.is_empty() {
@@ -112,7 +113,7 @@ impl Watch {
 
     /// The tasks that are watched. `None`: there are none, and the watcher is no more.
     fn tasks(&self) -> Option<Vec<TaskId>> {
-        let mut watched = lock(&self.0);
+        let mut watched = self.0.lock();
         watched.running = !watched.tasks.is_empty();
         let all = || watched.tasks.keys().cloned().collect();
         watched.running.then(all)
@@ -121,7 +122,7 @@ impl Watch {
     /// Has those who listen for a task look at it, unless they know this revision of it.
     fn note(&self, task: &TaskId, revision: Option<u64>) {
         let wakers: Vec<Waker> = {
-            let watched = lock(&self.0);
+            let watched = self.0.lock();
             let listeners = watched.tasks.get(task).into_iter().flatten();
             let wakers = listeners.filter_map(|(known, place)| known.note(*place, revision));
             wakers.collect()
@@ -268,7 +269,7 @@ impl TaskNews {
 
     /// The place of the next task to look at.
     fn poll_due(&self, cx: &mut Context<'_>) -> Poll<usize> {
-        let mut news = lock(&self.known.news);
+        let mut news = self.known.news.lock();
         match news.due.pop_front() {
             Some(place) => Poll::Ready(place),
             None => {
@@ -294,7 +295,7 @@ impl TaskNews {
             }
         };
         let (revision, seen) = (task.revision, seen(&task));
-        let before = lock(&self.known.news).told[place].replace(Told { revision, seen });
+        let before = self.known.news.lock().told[place].replace(Told { revision, seen });
         if before.is_some_and(|told| told.seen == seen) {
             return None;
         }
@@ -385,9 +386,4 @@ async fn read(server: Server, id: TaskId, caller: Caller) -> Result<Task, NotDon
     timeout(time, reading)
         .await
         .unwrap_or_else(|_| Err(slow(time)))
-}
-
-/// A panic elsewhere does not stop the telling: what is noted is whole after every statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

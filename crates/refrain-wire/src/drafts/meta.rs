@@ -1,9 +1,9 @@
-//! What a request says of itself: the ratified revision demands it of each, the drafts know nothing of it.
+//! The `_meta` of requests: the ratified revision requires it, the drafts do not know it.
 
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use super::RELATED_TASK_KEY;
-use super::object::Object;
+use super::object::{Object, into_object, set};
+use super::{DraftError, RELATED_TASK_KEY};
 use crate::error::RpcError;
 use crate::meta::{
     CLIENT_CAPABILITIES_KEY, Capabilities, LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
@@ -11,23 +11,21 @@ use crate::meta::{
 };
 use crate::older::Agreed;
 
-/// What a client can do that does not say it.
-const ASSUMED: &str = r#"{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}"#;
-
-/// The wish to have a task.
+/// A call that asks to become a task.
 pub(super) struct TaskWish {
-    /// How long it may live, in milliseconds.
+    /// How long the task may live, in milliseconds.
     ttl: Option<u64>,
 }
 
 impl TaskWish {
     /// Reads the `task` of a call.
-    pub(super) fn read(task: &RawValue) -> Result<Self, RpcError> {
-        let task = Object::read(task.get())
-            .map_err(|why| RpcError::invalid_params(format!("task must be an object: {why}")))?;
-        let ttl = match task.get("ttl").map(RawValue::get) {
-            None | Some("null") => None,
-            Some(text) => Some(millis(text).ok_or_else(|| {
+    pub(super) fn read(task: &Value) -> Result<Self, RpcError> {
+        let Value::Object(task) = task else {
+            return Err(RpcError::invalid_params("task must be an object"));
+        };
+        let ttl = match task.get("ttl") {
+            None | Some(Value::Null) => None,
+            Some(ttl) => Some(millis(ttl).ok_or_else(|| {
                 let message = "task.ttl must be a whole number of milliseconds, at least 1";
                 RpcError::invalid_params(message)
             })?),
@@ -36,118 +34,112 @@ impl TaskWish {
     }
 
     /// The `task` of a call.
-    pub(super) fn write(&self) -> Object {
-        let mut task = Object::default();
-        if let Some(ttl) = self.ttl {
-            task.set("ttl", ttl);
+    pub(super) fn write(&self) -> Value {
+        match self.ttl {
+            Some(ttl) => json!({ "ttl": ttl }),
+            None => json!({}),
         }
-        task
     }
 }
 
-fn millis(text: &str) -> Option<u64> {
-    let millis = serde_json::from_str(text).ok()?;
-    (millis > 0).then_some(millis)
+fn millis(value: &Value) -> Option<u64> {
+    value.as_u64().filter(|millis| *millis > 0)
 }
 
-/// Completes the `_meta` of a request. Whether the client can look after tasks is what the request says by its shape.
+/// Completes the `_meta` of a request. The tasks extension is declared exactly if the request is about tasks.
 pub(super) fn complete(
     params: &mut Object,
     agreed: Option<Agreed>,
     tasks: bool,
     wish: Option<&TaskWish>,
 ) -> Result<(), RpcError> {
-    let mut meta = Object::read_member(params.take("_meta"))
-        .map_err(|why| RpcError::invalid_params(format!("_meta must be an object: {why}")))?;
-    meta.set(PROTOCOL_VERSION_KEY, PROTOCOL_VERSION);
-    let declared = meta.take(CLIENT_CAPABILITIES_KEY);
-    let declared = match (&declared, agreed) {
-        (Some(declared), _) => Object::read(declared.get()),
-        (None, Some(agreed)) => Ok(written(agreed.capabilities)),
-        (None, None) => Object::read(ASSUMED),
-    };
-    if let Some(level) = agreed.and_then(|agreed| agreed.log_level)
-        && !meta.has(LOG_LEVEL_KEY)
-    {
-        meta.set(LOG_LEVEL_KEY, level.as_str());
+    let must_be_object = |name: &str| RpcError::invalid_params(format!("{name} must be an object"));
+    let meta = params.entry("_meta").or_insert_with(|| json!({}));
+    let meta = meta
+        .as_object_mut()
+        .ok_or_else(|| must_be_object("_meta"))?;
+    set(meta, PROTOCOL_VERSION_KEY, PROTOCOL_VERSION);
+    let declared = meta.shift_remove(CLIENT_CAPABILITIES_KEY);
+    let declared = declared.unwrap_or_else(|| match agreed {
+        Some(agreed) => declaration(agreed.capabilities),
+        // A client that declares nothing is assumed to support everything.
+        None => json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}),
+    });
+    if let Some(level) = agreed.and_then(|agreed| agreed.log_level) {
+        meta.entry(LOG_LEVEL_KEY)
+            .or_insert_with(|| level.as_str().into());
     }
-    let capabilities = declared.and_then(|declared| with_tasks(declared, tasks));
-    let capabilities = capabilities.map_err(|why| {
-        let message = format!("_meta.{CLIENT_CAPABILITIES_KEY} must be an object: {why}");
-        RpcError::invalid_params(message)
-    })?;
-    meta.set(CLIENT_CAPABILITIES_KEY, capabilities);
-    meta.take(RELATED_TASK_KEY);
-    meta.take(TASK_TTL_KEY);
+    let capabilities = into_object(declared).and_then(|declared| with_tasks(declared, tasks));
+    let capabilities =
+        capabilities.ok_or_else(|| must_be_object(&format!("_meta.{CLIENT_CAPABILITIES_KEY}")))?;
+    set(meta, CLIENT_CAPABILITIES_KEY, capabilities);
+    meta.shift_remove(RELATED_TASK_KEY);
+    meta.shift_remove(TASK_TTL_KEY);
     if let Some(ttl) = wish.and_then(|wish| wish.ttl) {
-        meta.set(TASK_TTL_KEY, ttl);
+        set(meta, TASK_TTL_KEY, ttl);
     }
-    params.set("_meta", meta);
     Ok(())
 }
 
 /// Capabilities as a client declares them.
-fn written(capabilities: Capabilities) -> Object {
-    let some = |named: &[(bool, &str)]| {
-        let mut object = Object::default();
-        for (_, name) in named.iter().filter(|(has, _)| *has) {
-            object.set(name, Object::default());
-        }
-        object
+fn declaration(can: Capabilities) -> Value {
+    let flags = |flags: &[(bool, &str)]| -> Object {
+        let set = flags.iter().filter(|(has, _)| *has);
+        set.map(|(_, name)| ((*name).to_owned(), json!({})))
+            .collect()
     };
-    let mut all = Object::default();
-    let can = capabilities;
+    let mut all = Object::new();
     if can.form || can.url {
         let modes = [(can.form, "form"), (can.url, "url")];
-        all.set("elicitation", some(&modes));
+        set(&mut all, "elicitation", flags(&modes));
     }
     if can.sampling {
         let with = [
             (can.sampling_tools, "tools"),
             (can.sampling_context, "context"),
         ];
-        all.set("sampling", some(&with));
+        set(&mut all, "sampling", flags(&with));
     }
     if can.roots {
-        all.set("roots", Object::default());
+        set(&mut all, "roots", json!({}));
     }
-    all
+    all.into()
 }
 
-/// The capabilities with tasks among them, or not.
-fn with_tasks(mut capabilities: Object, tasks: bool) -> Result<Object, String> {
-    let given = capabilities.take("extensions");
-    let there = given.is_some();
-    let mut extensions = Object::read_member(given)?;
-    extensions.take(TASKS_EXTENSION);
+/// Declares the tasks extension, or removes it. `None` if the extensions are not an object.
+fn with_tasks(mut capabilities: Object, tasks: bool) -> Option<Object> {
+    if !tasks && !capabilities.contains_key("extensions") {
+        return Some(capabilities);
+    }
+    let extensions = capabilities.shift_remove("extensions");
+    let mut extensions = extensions.map_or_else(|| Some(Object::new()), into_object)?;
+    extensions.shift_remove(TASKS_EXTENSION);
     if tasks {
-        extensions.set(TASKS_EXTENSION, Object::default());
+        set(&mut extensions, TASKS_EXTENSION, json!({}));
     }
-    if there || tasks {
-        capabilities.set("extensions", extensions);
-    }
-    Ok(capabilities)
+    set(&mut capabilities, "extensions", extensions);
+    Some(capabilities)
 }
 
-/// Takes out of the `_meta` of a request what the drafts have no place for. Gives the wish for a task, if there is one.
-pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskWish>, String> {
-    meta.take(PROTOCOL_VERSION_KEY);
-    let ttl = meta.take(TASK_TTL_KEY).and_then(|ttl| millis(ttl.get()));
-    let Some(capabilities) = meta.take(CLIENT_CAPABILITIES_KEY) else {
+/// Removes from the `_meta` of a request what the drafts cannot express. Returns the wish for a task, if there is one.
+pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskWish>, DraftError> {
+    meta.shift_remove(PROTOCOL_VERSION_KEY);
+    let ttl = meta.shift_remove(TASK_TTL_KEY).as_ref().and_then(millis);
+    let Some(capabilities) = meta.get_mut(CLIENT_CAPABILITIES_KEY) else {
         return Ok(None);
     };
-    let mut capabilities = Object::read(capabilities.get())?;
-    let mut wish = None;
-    if let Some(extensions) = capabilities.take("extensions") {
-        let mut extensions = Object::read(extensions.get())?;
-        let tasks = extensions.take(TASKS_EXTENSION).is_some();
-        if tasks {
-            wish = Some(TaskWish { ttl });
-        }
-        if !(tasks && extensions.is_empty()) {
-            capabilities.set("extensions", extensions);
-        }
+    let not_an_object = DraftError::NotAnObject(CLIENT_CAPABILITIES_KEY);
+    let capabilities = capabilities.as_object_mut().ok_or(not_an_object)?;
+    let Some(extensions) = capabilities.get_mut("extensions") else {
+        return Ok(None);
+    };
+    let not_an_object = DraftError::NotAnObject("extensions");
+    let extensions = extensions.as_object_mut().ok_or(not_an_object)?;
+    if extensions.shift_remove(TASKS_EXTENSION).is_none() {
+        return Ok(None);
     }
-    meta.set(CLIENT_CAPABILITIES_KEY, capabilities);
-    Ok(wish)
+    if extensions.is_empty() {
+        capabilities.shift_remove("extensions");
+    }
+    Ok(Some(TaskWish { ttl }))
 }

@@ -1,12 +1,13 @@
 //! Requests: a draft's read as the ratified revision has them, and written from that.
 
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::meta::{self, TaskWish};
-use super::object::{Object, json, string};
+use super::object::{Object, into_object, move_member, read_object, set, to_text};
 use super::{
-    Draft, DraftExchange, DraftRequest, HANDSHAKE, Kind, RATIFIED, RELATED_TASK_KEY, Refused,
-    TASK_RESULT,
+    Draft, DraftError, DraftExchange, DraftRequest, HANDSHAKE, Kind, RATIFIED, RELATED_TASK_KEY,
+    Refused, TASK_RESULT,
 };
 use crate::call::CallKind;
 use crate::envelope::{Id, Message, Rejection, parse};
@@ -54,45 +55,47 @@ impl Draft {
             let id = answers.id;
             return answers.read().map_err(|error| reject(Some(id), error));
         }
-        let (id, method, params) = match parse(bytes)? {
+        let (id, method) = match parse(bytes)? {
             Message::Notification { .. } => return Ok(DraftRequest::Notification),
-            Message::Request { id, method, params } => (id, method, params),
+            Message::Request { id, method, .. } => (id, method),
         };
         let text = std::str::from_utf8(bytes).unwrap_or_default();
-        let beside =
-            Object::read(text).map_err(|why| reject(Some(id), RpcError::invalid_request(why)))?;
-        self.read((id, &method, params), beside, agreed)
+        read_object(text)
+            .map_err(|error| RpcError::invalid_params(error.to_string()))
+            .and_then(|request| self.read(id, &method, request, agreed))
             .map_err(|error| reject(Some(id), error))
     }
 
     fn read(
         self,
-        (id, method, params): (Id<'_>, &str, Option<&RawValue>),
-        mut beside: Object,
+        id: Id<'_>,
+        method: &str,
+        mut request: Object,
         agreed: Option<Agreed>,
     ) -> Result<DraftRequest, RpcError> {
-        let text = params.map_or("{}", RawValue::get);
+        let params = request.shift_remove("params");
+        let params = params.map_or_else(|| Some(Object::new()), into_object);
         let mut params =
-            Object::read(text).map_err(|why| RpcError::invalid_params(format!("params: {why}")))?;
+            params.ok_or_else(|| RpcError::invalid_params("params must be an object"))?;
         let (kind, ratified) = self.kind(method)?;
         let mut wish = None;
         match kind {
             Kind::Call => {
-                self.read_round(&mut params, &mut beside)?;
-                let task = params.take("task");
+                self.read_round(&mut params, &mut request)?;
+                let task = params.shift_remove("task");
                 if self.has_tasks() && method == CallKind::Tool.method() {
-                    wish = task.as_deref().map(TaskWish::read).transpose()?;
+                    wish = task.as_ref().map(TaskWish::read).transpose()?;
                 }
             }
             Kind::TaskAnswers => {
-                if !params.has("taskId") {
+                if !params.contains_key("taskId") {
                     let task = params.get("_meta").and_then(related_task);
-                    let task = task.ok_or_else(|| no_task(method))?;
-                    params.set("taskId", task.as_str());
+                    let task = task.ok_or_else(|| no_task(method))?.to_owned();
+                    set(&mut params, "taskId", task);
                 }
                 needs(&params, RATIFIED.answers, method)?;
             }
-            Kind::Handshake => params = Object::default(),
+            Kind::Handshake => params = Object::new(),
             Kind::TaskGet | Kind::TaskResult | Kind::TaskCancel => {
                 needs(&params, "taskId", method)?;
             }
@@ -112,12 +115,11 @@ impl Draft {
         let exchange = DraftExchange {
             draft: self,
             kind,
-            task: params.get("taskId").and_then(string),
+            task: task_id(&params),
             wants_task: wish.is_some(),
         };
-        let message = request(id.as_json(), ratified, &params);
         Ok(DraftRequest::Request {
-            message: message.into_bytes(),
+            message: ratified_request(id, ratified, params),
             exchange,
         })
     }
@@ -140,37 +142,41 @@ impl Draft {
         })
     }
 
-    /// Moves what makes a round into the params.
-    fn read_round(self, params: &mut Object, beside: &mut Object) -> Result<(), RpcError> {
+    /// Moves the members of a round into the params.
+    fn read_round(self, params: &mut Object, request: &mut Object) -> Result<(), RpcError> {
         let names = self.names();
         if self == Self::Second {
             // The document shows them beside the method once, and in the params everywhere else.
             for name in [names.answers, names.state] {
-                if !params.has(name) {
-                    beside.hand_over(name, params, name);
+                if !params.contains_key(name) {
+                    move_member(request, name, params, name);
                 }
             }
             return Ok(());
         }
-        params.take(RATIFIED.answers);
-        params.take(RATIFIED.state);
-        if let Some(answers) = beside.take(names.answers) {
-            params.set(RATIFIED.answers, unwrapped(names.answers, &answers)?);
+        params.shift_remove(RATIFIED.answers);
+        params.shift_remove(RATIFIED.state);
+        if let Some(answers) = request.shift_remove(names.answers) {
+            set(params, RATIFIED.answers, unwrapped(names.answers, answers)?);
         }
-        beside.hand_over(names.state, params, RATIFIED.state);
+        move_member(request, names.state, params, RATIFIED.state);
         Ok(())
     }
 
-    /// Writes a request that is written as the ratified revision has it, or says why it cannot be.
+    /// Writes a ratified request in the draft.
     ///
-    /// A call by a client that can look after tasks says so by its `task`. [`TASK_RESULT`] may be given as a method.
-    pub fn write_request(self, message: &str) -> Result<(String, DraftExchange), String> {
-        let mut message = Object::read(message)?;
-        let method = message.get("method").and_then(string);
-        let method = method.ok_or("it is no request")?;
-        let id = message.take("id").ok_or("a request must have an id")?;
-        let mut params = Object::read_member(message.take("params"))?;
-        let mut meta = Object::read_member(params.take("_meta"))?;
+    /// A call whose client declares the tasks extension gets a `task` member. [`TASK_RESULT`] is accepted as a method.
+    pub fn write_request(self, message: &str) -> Result<(String, DraftExchange), DraftError> {
+        let mut message = read_object(message)?;
+        let method = message.shift_remove("method");
+        let Some(Value::String(method)) = method else {
+            return Err(DraftError::Missing("method"));
+        };
+        let id = message
+            .shift_remove("id")
+            .ok_or(DraftError::Missing("id"))?;
+        let mut params = take_object(&mut message, "params")?;
+        let mut meta = take_object(&mut params, "_meta")?;
         let wish = meta::reduce(&mut meta)?;
         let (kind, drafted) = self.kind_of_ratified(&method)?;
         let mut exchange = DraftExchange {
@@ -179,61 +185,59 @@ impl Draft {
             task: None,
             wants_task: false,
         };
-        let mut beside = Object::default();
+        // The members of a round that the draft has beside the params.
+        let mut round = Object::new();
         match kind {
             Kind::Call => {
                 if let Some(wish) = wish
                     && self.has_tasks()
                     && method == CallKind::Tool.method()
                 {
-                    params.set("task", wish.write());
+                    set(&mut params, "task", wish.write());
                     exchange.wants_task = true;
                 }
-                self.write_round(&mut params, &mut beside)?;
+                self.write_round(&mut params, &mut round)?;
             }
             Kind::Handshake => {
-                params = Object::default();
-                params.set("protocolVersion", HANDSHAKE.as_str());
-                let can = meta.take(CLIENT_CAPABILITIES_KEY);
-                params.set("capabilities", can.unwrap_or_else(empty));
-                let info = meta.take(CLIENT_INFO_KEY);
-                params.set("clientInfo", info.unwrap_or_else(empty));
-                meta = Object::default();
+                params = handshake_params(&mut meta);
+                meta = Object::new();
             }
             Kind::TaskAnswers => {
-                let task = params.take("taskId");
-                let task = task.ok_or("taskId is missing; tasks/update needs it")?;
-                let task = string(&task).ok_or("taskId must be a string")?;
-                let related = related(&task);
+                let task = task_id(&params).ok_or(DraftError::Missing("taskId"))?;
+                params.shift_remove("taskId");
+                set(&mut meta, RELATED_TASK_KEY, related(&task));
                 exchange.task = Some(task);
                 if self == Self::First {
-                    let answers = params.take(RATIFIED.answers).unwrap_or_else(empty);
-                    let text = answering(id, wrapped(&answers)?, related);
-                    return Ok((text, exchange));
+                    let meta = json!({RELATED_TASK_KEY: meta.shift_remove(RELATED_TASK_KEY)});
+                    let answers = take_object(&mut params, RATIFIED.answers)?;
+                    let message = json!({
+                        "jsonrpc": "2.0",
+                        "id": id,
+                        self.names().answers: wrapped(answers),
+                        "_meta": meta,
+                    });
+                    return Ok((message.to_string(), exchange));
                 }
-                meta.set(RELATED_TASK_KEY, related);
             }
             Kind::TaskGet | Kind::TaskResult | Kind::TaskCancel => {
-                exchange.task = params.get("taskId").and_then(string);
+                exchange.task = task_id(&params);
             }
             Kind::Other => {}
         }
         if !meta.is_empty() {
-            params.set("_meta", meta);
+            set(&mut params, "_meta", meta);
         }
-        let mut written = Object::default();
-        written.set("jsonrpc", "2.0");
-        written.set("id", id);
-        written.set("method", drafted);
-        written.set("params", params);
-        for (name, value) in beside.members() {
-            written.set(&name, value);
-        }
-        Ok((written.to_text(), exchange))
+        let mut written = Object::new();
+        set(&mut written, "jsonrpc", "2.0");
+        set(&mut written, "id", id);
+        set(&mut written, "method", drafted);
+        set(&mut written, "params", params);
+        written.extend(round);
+        Ok((to_text(written), exchange))
     }
 
     /// What a method of the ratified revision is, and what the draft calls it.
-    fn kind_of_ratified(self, method: &str) -> Result<(Kind, &str), String> {
+    fn kind_of_ratified(self, method: &str) -> Result<(Kind, &str), DraftError> {
         let (drafted, ratified) = match method {
             DISCOVER => (HELLO, true),
             "tasks/update" => (ANSWERS, self.has_tasks()),
@@ -247,20 +251,24 @@ impl Draft {
         };
         match kind {
             Ok((kind, _)) if ratified => Ok((kind, drafted)),
-            _ => Err(format!("{self} has no {method}")),
+            _ => Err(DraftError::Unsupported {
+                draft: self,
+                method: method.to_owned(),
+            }),
         }
     }
 
-    /// Moves what makes a round out of the params.
-    fn write_round(self, params: &mut Object, beside: &mut Object) -> Result<(), String> {
+    /// Moves the members of a round out of the params.
+    fn write_round(self, params: &mut Object, round: &mut Object) -> Result<(), DraftError> {
         if self == Self::Second {
             return Ok(());
         }
         let names = self.names();
-        if let Some(answers) = params.take(RATIFIED.answers) {
-            beside.set(names.answers, wrapped(&answers)?);
+        if params.contains_key(RATIFIED.answers) {
+            let answers = take_object(params, RATIFIED.answers)?;
+            set(round, names.answers, wrapped(answers));
         }
-        params.hand_over(RATIFIED.state, beside, names.state);
+        move_member(params, RATIFIED.state, round, names.state);
         Ok(())
     }
 }
@@ -272,19 +280,18 @@ struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// The message, if it is one.
+    /// The message, if it has this shape.
     fn find(bytes: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
-        let id: Sent<'a> = serde_json::from_str(text).ok()?;
-        let message = Object::read(text).ok()?;
-        let version = message.get("jsonrpc").and_then(string)?;
-        let is_one = version == "2.0"
-            && message.has(Draft::First.names().answers)
+        let id: MessageId<'a> = serde_json::from_str(text).ok()?;
+        let message = read_object(text).ok()?;
+        let has_shape = message.get("jsonrpc")? == "2.0"
+            && message.contains_key(Draft::First.names().answers)
             && !["method", "result", "error"]
                 .iter()
-                .any(|name| message.has(name));
+                .any(|name| message.contains_key(*name));
         let id = Id::from_raw(id.id)?;
-        is_one.then_some(Self { id, message })
+        has_shape.then_some(Self { id, message })
     }
 
     fn read(mut self) -> Result<DraftRequest, RpcError> {
@@ -294,14 +301,15 @@ impl<'a> Answers<'a> {
                 "an answer without a method needs _meta[{RELATED_TASK_KEY:?}] with a taskId in it"
             )));
         };
-        let answers = self.message.take(name).unwrap_or_else(empty);
-        let mut params = Object::default();
-        params.set("taskId", task.as_str());
-        params.set(RATIFIED.answers, unwrapped(name, &answers)?);
+        let task = task.to_owned();
+        let answers = self.message.shift_remove(name);
+        let answers = unwrapped(name, answers.unwrap_or_else(|| json!({})))?;
+        let mut params = Object::new();
+        set(&mut params, "taskId", task.as_str());
+        set(&mut params, RATIFIED.answers, answers);
         meta::complete(&mut params, None, true, None)?;
-        let message = request(self.id.as_json(), "tasks/update", &params);
         Ok(DraftRequest::Request {
-            message: message.into_bytes(),
+            message: ratified_request(self.id, "tasks/update", params),
             exchange: DraftExchange {
                 draft: Draft::First,
                 kind: Kind::TaskAnswers,
@@ -312,100 +320,101 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// A request of the draft's own that lacks something says so in the draft's own words.
+/// A missing member of a request is reported under the draft's own name for it.
 fn needs(params: &Object, name: &str, method: &str) -> Result<(), RpcError> {
-    if params.has(name) {
+    if params.contains_key(name) {
         return Ok(());
     }
     let message = format!("{name} is missing; {method} needs it");
     Err(RpcError::invalid_params(message))
 }
 
-/// Answers that are for no task.
+/// The error for answers that name no task.
 fn no_task(method: &str) -> RpcError {
     RpcError::invalid_params(format!(
         "_meta[{RELATED_TASK_KEY:?}] with a taskId in it is missing; {method} needs it"
     ))
 }
 
-/// The id of a message, whatever else it is.
+/// The id of any message.
 #[derive(serde::Deserialize)]
-struct Sent<'a> {
+struct MessageId<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
 }
 
-fn answering(id: Box<RawValue>, answers: Object, related: Object) -> String {
-    let mut meta = Object::default();
-    meta.set(RELATED_TASK_KEY, related);
-    let mut message = Object::default();
-    message.set("jsonrpc", "2.0");
-    message.set("id", id);
-    message.set(Draft::First.names().answers, answers);
-    message.set("_meta", meta);
-    message.to_text()
+/// Takes a member that is an object; a missing one is empty.
+fn take_object(from: &mut Object, name: &'static str) -> Result<Object, DraftError> {
+    let member = from.shift_remove(name).unwrap_or_else(|| json!({}));
+    into_object(member).ok_or(DraftError::NotAnObject(name))
 }
 
-/// The id of the task that a `_meta` speaks of.
-fn related_task(meta: &RawValue) -> Option<String> {
-    let meta = Object::read(meta.get()).ok()?;
-    let related = Object::read(meta.get(RELATED_TASK_KEY)?.get()).ok()?;
-    related.get("taskId").and_then(string)
+fn task_id(params: &Object) -> Option<String> {
+    params.get("taskId")?.as_str().map(ToOwned::to_owned)
 }
 
-/// What a `_meta` says of a task.
-pub(super) fn related(task: &str) -> Object {
-    let mut related = Object::default();
-    related.set("taskId", task);
-    related
-}
-
-/// Answers without the `result` that each of them is in.
-fn unwrapped(name: &str, answers: &RawValue) -> Result<Object, RpcError> {
-    let read = Object::read(answers.get())
-        .map_err(|why| RpcError::invalid_params(format!("{name} must be an object: {why}")))?;
-    let mut plain = Object::default();
-    for (key, answer) in read.members() {
-        let result = Object::read(answer.get()).ok();
-        let result = result.and_then(|mut answer| answer.take("result"));
-        let result = result.ok_or_else(|| {
-            let message = format!("{name}[{key:?}] must be an object with a result in it");
-            RpcError::invalid_params(message)
-        })?;
-        plain.push(key, result);
+/// The params of `initialize`, from the `_meta` of `server/discover`.
+fn handshake_params(meta: &mut Object) -> Object {
+    let mut params = Object::new();
+    set(&mut params, "protocolVersion", HANDSHAKE.as_str());
+    for (key, name) in [
+        (CLIENT_CAPABILITIES_KEY, "capabilities"),
+        (CLIENT_INFO_KEY, "clientInfo"),
+    ] {
+        let member = meta.shift_remove(key);
+        set(&mut params, name, member.unwrap_or_else(|| json!({})));
     }
-    Ok(plain)
+    params
 }
 
-/// Answers, each in a `result`.
-fn wrapped(answers: &RawValue) -> Result<Object, String> {
-    let mut all = Object::default();
-    for (key, answer) in Object::read(answers.get())?.members() {
-        let mut one = Object::default();
-        one.set("result", answer);
-        all.push(key, one);
-    }
-    Ok(all)
+/// The id of the task that a `_meta` names.
+fn related_task(meta: &Value) -> Option<&str> {
+    meta.get(RELATED_TASK_KEY)?.get("taskId")?.as_str()
 }
 
-fn empty() -> Box<RawValue> {
-    json("{}".to_owned())
+/// The member of a `_meta` that names a task.
+pub(super) fn related(task: &str) -> Value {
+    json!({ "taskId": task })
 }
 
-/// A request of the ratified revision.
-fn request(id: &str, method: &str, params: &Object) -> String {
+/// Answers without the `result` around each of them.
+fn unwrapped(name: &str, answers: Value) -> Result<Object, RpcError> {
+    let answers = into_object(answers)
+        .ok_or_else(|| RpcError::invalid_params(format!("{name} must be an object")))?;
+    let unwrap = |(key, mut answer): (String, Value)| {
+        let result = answer.as_object_mut();
+        match result.and_then(|answer| answer.shift_remove("result")) {
+            Some(result) => Ok((key, result)),
+            None => Err(RpcError::invalid_params(format!(
+                "{name}[{key:?}] must be an object with a result in it"
+            ))),
+        }
+    };
+    answers.into_iter().map(unwrap).collect()
+}
+
+/// Answers with a `result` around each of them.
+fn wrapped(answers: Object) -> Object {
+    let answers = answers.into_iter();
+    answers
+        .map(|(key, answer)| (key, json!({ "result": answer })))
+        .collect()
+}
+
+/// A request of the ratified revision. The id is copied as the client wrote it.
+fn ratified_request(id: Id<'_>, method: &str, params: Object) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(id.as_json().as_bytes());
     out.extend_from_slice(b",\"method\":");
     write::text(&mut out, method);
     out.extend_from_slice(b",\"params\":");
-    out.extend_from_slice(params.to_text().as_bytes());
+    write::json(&mut out, &params);
     out.push(b'}');
-    String::from_utf8(out).expect("only whole strings were written")
+    out
 }
 
 fn reject(id: Option<Id<'_>>, error: RpcError) -> Box<Rejection> {
-    let id = id.map(|id| json(id.as_json().to_owned()));
+    let id = id.and_then(|id| RawValue::from_string(id.as_json().to_owned()).ok());
     Box::new(Rejection { id, error })
 }

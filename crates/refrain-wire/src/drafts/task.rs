@@ -1,74 +1,66 @@
 //! Tasks as the drafts show them.
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::object::{Object, json, string};
+use super::object::{Object, read_object, rename, set, to_text};
 use super::{Draft, RATIFIED};
 
-/// The members of a task that say what became of it; the drafts tell that elsewhere.
-const BECAME: [&str; 3] = [RATIFIED.asks, "result", "error"];
+/// The members of a task that hold its outcome; the drafts deliver that elsewhere.
+const OUTCOME: [&str; 3] = [RATIFIED.asks, "result", "error"];
 
 impl Draft {
     /// A task as the draft shows it.
     pub(super) fn write_task(self, mut task: Object) -> Object {
         if task.get("result").is_some_and(is_error) {
-            // As it was before: what a tool says of its own failure is a result, but its task has failed.
-            task.set("status", "failed");
+            // As in 2025-11-25: the task of a result with `isError` has failed.
+            set(&mut task, "status", "failed");
         }
-        for name in BECAME {
-            task.take(name);
+        for name in OUTCOME {
+            task.shift_remove(name);
         }
-        task.rename("ttlMs", "ttl");
-        task.rename("pollIntervalMs", "pollInterval");
+        rename(&mut task, "ttlMs", "ttl");
+        rename(&mut task, "pollIntervalMs", "pollInterval");
         if self == Self::First {
-            task.take("lastUpdatedAt");
-            if let Some(status) = task.get("status").and_then(string) {
-                task.set("status", capitalised(&status).as_str());
+            task.shift_remove("lastUpdatedAt");
+            if let Some(Value::String(status)) = task.get_mut("status") {
+                *status = capitalised(status);
             }
         }
         task
     }
 
-    /// A task as the ratified revision shows it, as far as the draft tells.
+    /// A task of the ratified revision, as far as the draft tells.
     pub(super) fn read_task(self, mut task: Object) -> Object {
-        task.rename("ttl", "ttlMs");
-        task.rename("pollInterval", "pollIntervalMs");
+        rename(&mut task, "ttl", "ttlMs");
+        rename(&mut task, "pollInterval", "pollIntervalMs");
         if self == Self::First {
-            if let Some(status) = task.get("status").and_then(string) {
-                task.set("status", status.to_ascii_lowercase().as_str());
+            if let Some(Value::String(status)) = task.get_mut("status") {
+                status.make_ascii_lowercase();
             }
-            let created = task.get("createdAt").map(ToOwned::to_owned);
-            if let Some(created) = created.filter(|_| !task.has("lastUpdatedAt")) {
-                task.set("lastUpdatedAt", created);
+            if let Some(created) = task.get("createdAt").cloned() {
+                task.entry("lastUpdatedAt").or_insert(created);
             }
         }
         task
     }
 }
 
-/// A task of a draft, with what became of it: both as they were read in place of `tasks/get`.
-pub fn join_task(stands: &RawValue, became: &RawValue) -> Box<RawValue> {
-    let read = (Object::read(stands.get()), Object::read(became.get()));
-    let (Ok(mut task), Ok(became)) = read else {
-        return stands.to_owned();
+/// Joins a task of a draft with its outcome, both as they were read in place of `tasks/get`.
+pub fn join_task(task: &RawValue, outcome: &RawValue) -> Box<RawValue> {
+    let read = (read_object(task.get()), read_object(outcome.get()));
+    let (Ok(mut joined), Ok(outcome)) = read else {
+        return task.to_owned();
     };
-    for (name, value) in became.members() {
-        task.set(&name, value);
-    }
-    json(task.to_text())
+    joined.extend(outcome);
+    RawValue::from_string(to_text(joined)).unwrap_or_else(|_| task.to_owned())
 }
 
-/// Does a tool say in its result that it failed?
-fn is_error(result: &RawValue) -> bool {
-    let result = Object::read(result.get());
-    result.is_ok_and(|result| {
-        result
-            .get("isError")
-            .is_some_and(|told| told.get() == "true")
-    })
+fn is_error(result: &Value) -> bool {
+    result.get("isError") == Some(&Value::Bool(true))
 }
 
-/// A status as the first draft writes it: with a capital, but for the one of two words.
+/// A status as the first draft writes it: capitalised, except `input_required`.
 fn capitalised(status: &str) -> String {
     if status.contains('_') {
         return status.to_owned();

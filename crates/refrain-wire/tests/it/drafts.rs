@@ -372,6 +372,7 @@ fn what_a_draft_has_not_is_not_written() {
         (Draft::First, "nope"),
     ] {
         let why = draft.write_request(&request(method)).unwrap_err();
+        let why = why.to_string();
         assert!(why.contains(draft.name()) && why.contains(method), "{why}");
     }
     assert!(Draft::Second.write_request("[]").is_err());

@@ -8,8 +8,9 @@ use super::fetch::FetchError;
 use super::jwk::{Key, KeySet, NoKey};
 use crate::remote::Remote;
 use jsonwebtoken::Algorithm;
+use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
@@ -187,7 +188,7 @@ impl Keys {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
