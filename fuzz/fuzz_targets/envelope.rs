@@ -21,6 +21,12 @@ fuzz_target!(|data: &[u8]| {
             assert!(fast.is_none(), "read, and refused");
             rejected(data, &rejection);
         }
+        Ok(Message::Response(response)) => {
+            assert!(fast.is_none(), "read as a call, and as a response");
+            if let Ok(result) = response.outcome {
+                assert!(result.get().starts_with('{'));
+            }
+        }
         Ok(Message::Notification { params, .. }) => {
             assert!(fast.is_none(), "read as a call, and as a notification");
             others(params);

@@ -327,14 +327,13 @@ impl HttpService {
                     (id, method, request)
                 }
                 Ok(Message::Notification { .. }) => return Err(accepted().into()),
+                Ok(Message::Response(response)) => {
+                    let error = RpcError::unexpected_response();
+                    return Err(self.reject(headers, Some(response.id), &error).into());
+                }
                 Err(rejection) => {
                     let id = rejection.id.as_deref().and_then(Id::from_raw);
-                    let (error, status) = (&rejection.error, StatusCode::BAD_REQUEST);
-                    if error.code == ErrorCode::InvalidRequest && self.lacks_session(headers) {
-                        return Err(self.no_session_id(id).into());
-                    }
-                    let response = self.refuse(Refusal::error(error.code), status, id, error);
-                    return Err(response.into());
+                    return Err(self.reject(headers, id, &rejection.error).into());
                 }
             },
         };
@@ -352,6 +351,15 @@ impl HttpService {
                 self.refuse(refusal, status(error.code), Some(id), &error)
                     .into()
             })
+    }
+
+    /// The answer to a message that is not a request.
+    fn reject(&self, headers: &HeaderMap, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
+        if error.code == ErrorCode::InvalidRequest && self.lacks_session(headers) {
+            return self.no_session_id(id);
+        }
+        let status = StatusCode::BAD_REQUEST;
+        self.refuse(Refusal::error(error.code), status, id, error)
     }
 
     /// Runs a round. Its first note turns the answer into a stream.

@@ -119,6 +119,11 @@ impl Server {
         let (id, method, params) = match parse(message) {
             Ok(Message::Request { id, method, params }) => (id, method, params),
             Ok(Message::Notification { .. }) => return None,
+            Ok(Message::Response(response)) => {
+                let mut outgoing = Outgoing::new(self.clone(), response.id, "");
+                outgoing.refuse(RpcError::unexpected_response());
+                return Some(outgoing);
+            }
             Err(rejection) => {
                 let answer = self.reject(&rejection);
                 return Some(Outgoing::known(self.clone(), answer));
@@ -327,6 +332,12 @@ impl Outgoing {
                 self.ready.push_back(out);
             }
         }
+    }
+
+    fn refuse(&mut self, error: RpcError) {
+        let metrics = &self.server.0.metrics;
+        metrics.request_refused(Refusal::error(error.code));
+        self.reply(&Reply::Error(error));
     }
 
     fn reply(&mut self, reply: &Reply) {

@@ -98,7 +98,9 @@ impl<K> IntoReply<K> for Incomplete {
 
 impl IntoReply<ToolCall> for ToolResult {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
-        complete(&self, self.meta.as_ref())
+        ResultBody::from_tool(self)
+            .map(Outcome::Complete)
+            .map_err(Error::internal)
     }
 }
 

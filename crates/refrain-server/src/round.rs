@@ -195,7 +195,7 @@ impl Round {
         let event = ready!(self.go_on(cx));
         if let RoundEvent::Reply(reply) = &event {
             self.count(reply);
-            span::record_reply(&span, self.kind, reply);
+            span::record_reply(&span, reply);
             // The span ends with the round, however long this value is kept.
             self.span = Span::none();
         }

@@ -174,7 +174,9 @@ async fn read_lines(
                                     running.spawn(answer(server, bytes, out, closed.clone()))
                                 });
                             }
-                            Err(_) => answer(server, bytes, out, closed.clone()).await,
+                            Ok(Message::Response(_)) | Err(_) => {
+                                answer(server, bytes, out, closed.clone()).await
+                            }
                         },
                     }
                 }

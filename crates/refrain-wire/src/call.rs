@@ -5,11 +5,13 @@ use std::fmt;
 
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::ask::Ask;
 use crate::decode::{RawObject, Text};
 use crate::error::RpcError;
+use crate::list::ToolResult;
 use crate::meta::Meta;
 use crate::write;
 
@@ -139,10 +141,12 @@ impl Reply {
     /// A finished call with these members in its result; members that cannot be written make it
     /// an internal error.
     pub fn complete(members: impl Serialize) -> Self {
-        match ResultBody::from_members(members) {
-            Ok(body) => Self::Complete(body),
-            Err(error) => Self::Error(error),
-        }
+        ResultBody::from_members(members).map_or_else(Self::Error, Self::Complete)
+    }
+
+    /// A tool call with this result.
+    pub fn of_tool(result: ToolResult) -> Self {
+        ResultBody::from_tool(result).map_or_else(Self::Error, Self::Complete)
     }
 }
 
@@ -153,15 +157,37 @@ impl Reply {
 pub struct ResultBody {
     members: String,
     meta: Option<String>,
+    /// A tool's own account of whether it failed.
+    is_error: bool,
+    /// A tool's structured content, which is among the members too.
+    structured: Option<Box<Value>>,
 }
 
 impl ResultBody {
-    /// Writes the members of a struct; one that is no JSON object is an internal error.
+    /// Writes the members of a struct; one that is no JSON object is an internal error. The results of tools are written
+    /// with [`from_tool`](Self::from_tool).
     pub fn from_members(members: impl Serialize) -> Result<Self, RpcError> {
-        Ok(Self {
-            members: object(&members)?,
+        Ok(Self::of(object(&members)?))
+    }
+
+    /// Writes the result of a tool, its `_meta` included.
+    pub fn from_tool(result: ToolResult) -> Result<Self, RpcError> {
+        let mut body = Self::from_members(&result)?;
+        if let Some(meta) = &result.meta {
+            body = body.with_meta(meta)?;
+        }
+        body.is_error = result.is_error;
+        body.structured = result.structured_content.map(Box::new);
+        Ok(body)
+    }
+
+    fn of(members: String) -> Self {
+        Self {
+            members,
             meta: None,
-        })
+            is_error: false,
+            structured: None,
+        }
     }
 
     /// The same result with these members in its `_meta`, beside those the dialect puts there.
@@ -182,10 +208,17 @@ impl ResultBody {
 
     /// The members of an object that was written as text of one line.
     pub(crate) fn from_object(members: Vec<u8>) -> Self {
-        Self {
-            members: String::from_utf8(members).expect("only whole strings were written"),
-            meta: None,
-        }
+        Self::of(String::from_utf8(members).expect("only whole strings were written"))
+    }
+
+    /// Whether it is the result of a tool that failed.
+    pub fn is_error(&self) -> bool {
+        self.is_error
+    }
+
+    /// The structured content of a tool's result.
+    pub fn structured_content(&self) -> Option<&Value> {
+        self.structured.as_deref()
     }
 
     /// The text of the members, commas between them and none around them.

@@ -32,6 +32,17 @@ pub enum Message<'a> {
         /// The text of the `params` object.
         params: Option<&'a RawValue>,
     },
+    /// Answers a request that was sent to the other side.
+    Response(Response<'a>),
+}
+
+/// The response to a request that was sent to the other side.
+#[derive(Debug, Clone)]
+pub struct Response<'a> {
+    /// The id of the request.
+    pub id: Id<'a>,
+    /// The text of the result object, or why there is none.
+    pub outcome: Result<&'a RawValue, Cow<'a, str>>,
 }
 
 /// The id of a request: the JSON text of a string or an integer, kept as it was sent.
@@ -60,6 +71,10 @@ pub struct Rejection {
     pub error: RpcError,
 }
 
+/// Why a response is refused that answers nothing.
+pub(crate) const UNEXPECTED_RESPONSE: &str =
+    "responses are not accepted here; send a request or a notification";
+
 /// Reads one message.
 pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
@@ -79,7 +94,7 @@ pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
     }
 }
 
-/// The members of a request; the derived reader refuses a second one of the same name.
+/// The members of a message; the derived reader refuses a second one of the same name.
 #[derive(serde::Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
@@ -87,13 +102,13 @@ struct Envelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
-    method: Cow<'a, str>,
+    method: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "present")]
     params: Option<&'a RawValue>,
-    #[serde(default, deserialize_with = "present")]
-    result: Option<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    error: Option<IgnoredAny>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
 }
 
 /// Tells a member that is `null` from one that is absent.
@@ -109,20 +124,57 @@ fn read(text: &str) -> Result<Message<'_>, Box<Rejection>> {
     let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(text) else {
         return Err(explain(text));
     };
-    let Envelope {
-        jsonrpc,
-        id,
-        method,
-        params,
-        result,
-        error,
-    } = envelope;
-    let sound =
-        jsonrpc == "2.0" && result.is_none() && error.is_none() && params.is_none_or(is_object);
-    match id.map(Id::from_raw) {
-        Some(Some(id)) if sound => Ok(Message::Request { id, method, params }),
-        None if sound => Ok(Message::Notification { method, params }),
-        _ => Err(explain(text)),
+    envelope.read().ok_or_else(|| explain(text))
+}
+
+impl<'a> Envelope<'a> {
+    fn read(self) -> Option<Message<'a>> {
+        if self.jsonrpc != "2.0" {
+            return None;
+        }
+        let id = match self.id {
+            Some(raw) => Some(Id::from_raw(raw)?),
+            None => None,
+        };
+        let params = self.params;
+        match (self.method, self.result, self.error) {
+            (Some(Text(method)), None, None) if params.is_none_or(is_object) => Some(match id {
+                Some(id) => Message::Request { id, method, params },
+                None => Message::Notification { method, params },
+            }),
+            (None, result, error) if result.is_some() || error.is_some() => {
+                let outcome = outcome(result, error);
+                Some(Message::Response(Response { id: id?, outcome }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The outcome of a response with these members. One that is null beside the other counts as absent.
+fn outcome<'a>(
+    result: Option<&'a RawValue>,
+    error: Option<&'a RawValue>,
+) -> Result<&'a RawValue, Cow<'a, str>> {
+    #[derive(serde::Deserialize)]
+    struct Failure<'a> {
+        #[serde(borrow)]
+        message: Text<'a>,
+    }
+    let is_null = |raw: &&RawValue| raw.get() == "null";
+    let (result, error) = match (result, error) {
+        (Some(result), Some(error)) if is_null(&error) => (Some(result), None),
+        (Some(result), Some(error)) if is_null(&result) => (None, Some(error)),
+        both => both,
+    };
+    match (result, error) {
+        (Some(result), None) if is_object(result) => Ok(result),
+        (Some(_), Some(_)) => Err("it sent both a result and an error".into()),
+        (_, None) => Err("its result is not an object".into()),
+        (None, Some(error)) => Err(match serde_json::from_str(error.get()) {
+            Ok(Failure { message }) => message.0,
+            Err(_) => "it sent an error without a message".into(),
+        }),
     }
 }
 
@@ -177,7 +229,7 @@ fn fault(members: &[(Text<'_>, &RawValue)]) -> Cow<'static, str> {
     } else if find(members, "id").is_some_and(|raw| !is_string_or_integer(raw)) {
         "id must be a string or an integer; leave it out to send a notification"
     } else if find(members, "result").is_some() || find(members, "error").is_some() {
-        "responses are not accepted here; send a request or a notification"
+        UNEXPECTED_RESPONSE
     } else if find(members, "method").is_none() {
         "method is missing; send its name as a string"
     } else if !find(members, "method").is_some_and(is_string) {

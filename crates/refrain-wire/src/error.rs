@@ -93,6 +93,11 @@ impl RpcError {
         Self::new(ErrorCode::InvalidRequest, message)
     }
 
+    /// The message is a response, and no request was sent to its sender.
+    pub fn unexpected_response() -> Self {
+        Self::invalid_request(crate::envelope::UNEXPECTED_RESPONSE)
+    }
+
     /// The server has no method of this name.
     pub fn method_not_found(method: &str) -> Self {
         Self::new(

@@ -64,7 +64,7 @@ pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use drafts::{
     Draft, DraftError, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task,
 };
-pub use envelope::{Id, Message, Rejection, parse};
+pub use envelope::{Id, Message, Rejection, Response, parse};
 pub use error::{ErrorCode, RpcError};
 pub use fast::read_call;
 pub use form::{Choice, Field, FieldKind, Form, FormError, Format};
@@ -87,10 +87,9 @@ pub use meta::{
     TASK_TTL_KEY, TASKS_EXTENSION,
 };
 pub use older::{
-    Agreed, Initialize, InitializeResult, Response, Revision, decode_initialize, decode_older_call,
-    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern,
-    parse_response, split_batch, write_ask, write_cancelled, write_older_change, write_older_error,
-    write_older_reply,
+    Agreed, Initialize, InitializeResult, Revision, decode_initialize, decode_older_call,
+    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern, split_batch,
+    write_ask, write_cancelled, write_older_change, write_older_error, write_older_reply,
 };
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,

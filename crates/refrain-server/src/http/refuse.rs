@@ -83,6 +83,7 @@ impl HttpService {
         let message = parse(body);
         let id = match &message {
             Ok(Message::Request { id, .. }) => Some(*id),
+            Ok(Message::Response(response)) => Some(response.id),
             Ok(Message::Notification { .. }) => None,
             Err(rejection) => rejection.id.as_deref().and_then(Id::from_raw),
         };

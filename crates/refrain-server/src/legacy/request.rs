@@ -12,7 +12,6 @@ use refrain_store::StoreError;
 use refrain_wire::{
     CallKind, Empty, Id, Message, Reply, Response, RpcError, decode_older_call,
     decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern, parse,
-    parse_response,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -84,26 +83,21 @@ impl Server {
         bytes: &'a [u8],
         caller: Caller,
     ) -> Received<'a> {
-        let (notification, rejection) = match parse(bytes) {
-            Ok(Message::Request { id, method, params }) => {
-                return self.begin_older(session, known, id, &method, params, caller);
-            }
-            Ok(Message::Notification { method, params }) => (Some((method, params)), None),
-            Err(rejection) => (None, Some(rejection.error)),
-        };
+        let message = parse(bytes);
+        if let Ok(Message::Request { id, method, params }) = message {
+            return self.begin_older(session, known, id, &method, params, caller);
+        }
         // Whoever may not call has nothing to say about calls either.
         if let Err(missing) = self.0.access.allow(&caller, &[]) {
             return Received::Forbidden(None, missing);
         }
-        match (notification, rejection) {
-            (Some((method, params)), _) if method == "notifications/cancelled" => {
+        match message {
+            Ok(Message::Notification { method, params }) if method == "notifications/cancelled" => {
                 self.cancelled_older(session, params).await
             }
-            (_, Some(error)) => match parse_response(bytes) {
-                Some(response) => self.answered_older(session, response).await,
-                None => Received::Refused(error),
-            },
-            _ => Received::Accepted,
+            Ok(Message::Response(response)) => self.answered_older(session, response).await,
+            Ok(_) => Received::Accepted,
+            Err(rejection) => Received::Refused(rejection.error),
         }
     }
 

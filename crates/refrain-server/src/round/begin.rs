@@ -375,7 +375,7 @@ fn check(
 }
 
 fn misfit(tool: &str, reason: &str) -> Reply {
-    Reply::complete(ToolResult::error(format!(
+    Reply::of_tool(ToolResult::error(format!(
         "Invalid arguments for tool {tool}: {reason}"
     )))
 }
@@ -404,7 +404,7 @@ pub(crate) fn run_handler(
     let outcome = match target {
         Target::Tool(_) => {
             let text = format!("Invalid arguments for tool {name}: {reason}");
-            ResultBody::from_members(ToolResult::error(text))
+            ResultBody::from_tool(ToolResult::error(text))
                 .map(Outcome::Complete)
                 .map_err(Error::internal)
         }

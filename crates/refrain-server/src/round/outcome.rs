@@ -3,8 +3,6 @@
 use jsonschema::Validator;
 use refrain_core::{AskError, Error, ErrorKind, Event, Outcome};
 use refrain_wire::{CallKind, Reply, ResultBody, RpcError, ToolResult};
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
 /// What a call comes to, by the last event of its flow.
 pub(crate) fn outcome_of(event: Event, kind: CallKind, output: Option<&Validator>) -> Reply {
@@ -36,7 +34,7 @@ pub(crate) fn outcome_of(event: Event, kind: CallKind, output: Option<&Validator
 
 /// A result leaves only if it fits what the tool promised.
 fn complete(body: ResultBody, output: Option<&Validator>) -> Reply {
-    let misfit = output.and_then(|output| misfit(output, &body).err());
+    let misfit = output.and_then(|output| misfit(output, &body));
     let Some(reason) = misfit else {
         return Reply::Complete(body);
     };
@@ -57,7 +55,7 @@ fn failed(failed: &Error, kind: CallKind) -> Reply {
             RpcError::internal("Internal error")
         }
         _ if kind == CallKind::Tool => {
-            return Reply::complete(ToolResult::error(failed.to_string()));
+            return Reply::of_tool(ToolResult::error(failed.to_string()));
         }
         ErrorKind::Ask(_) => RpcError::invalid_params(failed.to_string()),
         _ => RpcError::internal(failed.to_string()),
@@ -65,32 +63,17 @@ fn failed(failed: &Error, kind: CallKind) -> Reply {
     Reply::Error(rpc)
 }
 
-/// Does the structured content fit the schema? A failure needs none.
-fn misfit(output: &Validator, body: &ResultBody) -> Result<(), String> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Structured {
-        #[serde(default, deserialize_with = "present")]
-        structured_content: Option<Value>,
-        #[serde(default)]
-        is_error: bool,
+/// Why the structured content does not match the schema. A failure needs none.
+fn misfit(output: &Validator, body: &ResultBody) -> Option<String> {
+    if body.is_error() {
+        return None;
     }
-    let result: Structured = serde_json::from_str(&format!("{{{}}}", body.members()))
-        .map_err(|error| error.to_string())?;
-    if result.is_error {
-        return Ok(());
-    }
-    let Some(content) = result.structured_content else {
-        return Err("it has no structuredContent".into());
+    let Some(content) = body.structured_content() else {
+        return Some("it has no structuredContent".into());
     };
-    output.validate(&content).map_err(|error| {
+    output.validate(content).err().map(|error| {
         let at = error.instance_path().as_str().to_owned();
         // Not the value itself: it may be long, or private.
         format!("at {:?}: {}", at, error.masked())
     })
-}
-
-/// Tells `null`, which is a value, from nothing.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
 }

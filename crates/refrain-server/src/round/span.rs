@@ -2,7 +2,6 @@
 //!
 //! It is of the level debug: where nobody listens to that, it is not made, and nothing of what goes into it either.
 
-use super::tally::is_error;
 use crate::server::Server;
 use refrain_core::{Start, Trace};
 use refrain_wire::{Call, CallKind, ErrorCode, Id, Reply};
@@ -71,7 +70,7 @@ pub(super) fn record_id(span: &Span, id: &Id<'_>) {
 }
 
 /// Notes how the round ended.
-pub(super) fn record_reply(span: &Span, kind: CallKind, reply: &Reply) {
+pub(super) fn record_reply(span: &Span, reply: &Reply) {
     if span.is_disabled() {
         return;
     }
@@ -86,7 +85,7 @@ pub(super) fn record_reply(span: &Span, kind: CallKind, reply: &Reply) {
                 span.record("otel.status_description", &*error.message);
             }
         }
-        Reply::Complete(body) if kind == CallKind::Tool && is_error(body) => {
+        Reply::Complete(body) if body.is_error() => {
             span.record("error.type", "tool_error");
             span.record("otel.status_code", "ERROR");
         }

@@ -4,8 +4,7 @@ use super::Round;
 use crate::dispatch::Begin;
 use crate::metrics::{Label, Metrics, Outcome, TargetCounts};
 use refrain_core::Principal;
-use refrain_wire::{CallKind, Reply, ResultBody};
-use serde::Deserialize;
+use refrain_wire::{CallKind, Reply};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::Level;
@@ -43,7 +42,7 @@ impl Tally {
     /// The round was over before a handler ran.
     pub(super) fn end_early(self, metrics: &Metrics, begin: &Begin) {
         match begin {
-            Begin::Reply(reply) => self.end(metrics, outcome(reply, self.kind), None),
+            Begin::Reply(reply) => self.end(metrics, outcome(reply), None),
             Begin::Forbidden(_) => self.end(metrics, Outcome::InsufficientScope, None),
             Begin::Busy(_) => self.end(metrics, Outcome::Busy, None),
             // Counted by the transport that refuses, by the peer that holds the call, or no end at all.
@@ -88,7 +87,7 @@ impl Round {
         let metrics = &self.server.0.metrics;
         let outcome = match reply {
             Reply::Incomplete(_) if self.handed_on => Outcome::HandedOn,
-            _ => outcome(reply, self.kind),
+            _ => outcome(reply),
         };
         if let Reply::Incomplete(incomplete) = reply {
             metrics.incomplete(incomplete);
@@ -107,52 +106,13 @@ impl Round {
     }
 }
 
-fn outcome(reply: &Reply, kind: CallKind) -> Outcome {
+fn outcome(reply: &Reply) -> Outcome {
     match reply {
-        Reply::Complete(body) if kind == CallKind::Tool && is_error(body) => Outcome::ToolError,
+        Reply::Complete(body) if body.is_error() => Outcome::ToolError,
         Reply::Complete(_) => Outcome::Complete,
         Reply::Incomplete(_) => Outcome::InputRequired,
         Reply::Task(_) => Outcome::Task,
         Reply::Error(error) => Outcome::error(error.code),
         Reply::Recorded(_) => Outcome::Repeated,
-    }
-}
-
-/// Does the result of a tool say that it failed?
-pub(super) fn is_error(body: &ResultBody) -> bool {
-    #[derive(Deserialize)]
-    struct Failed {
-        #[serde(rename = "isError", default)]
-        is_error: bool,
-    }
-    let members = body.members();
-    // Where a `ToolResult` has it. Others are only read if they say anything about it.
-    if members.ends_with(r#""isError":false"#) || !members.contains(r#""isError""#) {
-        return false;
-    }
-    serde_json::from_str(&format!("{{{members}}}")).is_ok_and(|Failed { is_error }| is_error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use refrain_wire::ToolResult;
-    use serde_json::{Value, json};
-
-    fn says(members: &Value) -> bool {
-        is_error(&ResultBody::from_members(members).unwrap())
-    }
-
-    #[test]
-    fn results_that_say_the_tool_failed() {
-        let failed = ResultBody::from_members(ToolResult::error("no")).unwrap();
-        assert!(is_error(&failed));
-        assert!(!is_error(&ResultBody::text(r#""isError":true"#)));
-        let text = "\"isError\":true";
-        assert!(says(&json!({"isError": true, "zzz": 1})));
-        assert!(!says(&json!({"isError": false, "zzz": text})));
-        assert!(!says(&json!({"structuredContent": {"isError": true}})));
-        assert!(!says(&json!({"isError": "yes"})));
-        assert!(!says(&json!({})));
     }
 }

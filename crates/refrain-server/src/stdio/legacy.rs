@@ -61,7 +61,9 @@ impl Opened {
                 "notifications/cancelled" => Line::Other,
                 _ => Line::Done,
             },
-            Err(_) => self.take_unusual(server, &session, bytes, out).await,
+            Ok(Message::Response(_)) | Err(_) => {
+                self.take_unusual(server, &session, bytes, out).await
+            }
         }
     }
 

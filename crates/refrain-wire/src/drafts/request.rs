@@ -37,7 +37,7 @@ impl Draft {
                 let kind = self.kind(&method).map(|(kind, _)| kind);
                 !matches!(kind, Err(_) | Ok(Kind::Other | Kind::Handshake))
             }
-            Ok(Message::Notification { .. }) => false,
+            Ok(Message::Notification { .. } | Message::Response(_)) => false,
             Err(_) => self == Self::First && Answers::find(bytes).is_some(),
         }
     }
@@ -58,6 +58,9 @@ impl Draft {
         let (id, method) = match parse(bytes)? {
             Message::Notification { .. } => return Ok(DraftRequest::Notification),
             Message::Request { id, method, .. } => (id, method),
+            Message::Response(response) => {
+                return Err(reject(Some(response.id), RpcError::unexpected_response()));
+            }
         };
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         read_object(text)

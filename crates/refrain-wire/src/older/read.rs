@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Agreed, Revision};
 use crate::call::{Call, CallKind};
 use crate::complete::{CompleteParams, decode_with};
 use crate::decode::{Named, Nested, Object, RawObject, Text, is_object, reason};
-use crate::envelope::{Id, Members};
+use crate::envelope::Members;
 use crate::error::RpcError;
 use crate::meta::{Capabilities, LogLevel, Meta, PROTOCOL_VERSION_KEY, ProgressToken};
 use crate::ratified::ListParams;
@@ -22,16 +22,6 @@ pub struct Initialize {
     pub revision: Revision,
     /// What the client can do, as far as that revision knows it.
     pub capabilities: Capabilities,
-}
-
-/// The response of a client to a request of the server's.
-#[derive(Debug, Clone)]
-pub struct Response<'a> {
-    /// The id of the request.
-    pub id: Id<'a>,
-    /// The text of the result, which is an object, or the message of the error. A response that is neither says why in
-    /// place of one: its request will get no other.
-    pub outcome: Result<&'a RawValue, Cow<'a, str>>,
 }
 
 /// Does the request carry the metadata of 2026-07-28, whatever else it is?
@@ -259,54 +249,6 @@ pub fn decode_uri<'a>(raw: Option<&'a RawValue>) -> Result<Cow<'a, str>, RpcErro
         uri: Text<'a>,
     }
     params(raw).map(|read: Params<'a>| read.uri.0)
-}
-
-/// Reads a response. `None`: the message is something else.
-pub fn parse_response(bytes: &[u8]) -> Option<Response<'_>> {
-    #[derive(Deserialize)]
-    struct Wire<'a> {
-        #[serde(borrow)]
-        jsonrpc: Text<'a>,
-        #[serde(borrow)]
-        id: &'a RawValue,
-        #[serde(borrow, default, deserialize_with = "present")]
-        result: Option<&'a RawValue>,
-        #[serde(borrow, default, deserialize_with = "present")]
-        error: Option<&'a RawValue>,
-        #[serde(borrow)]
-        method: Option<Text<'a>>,
-    }
-    #[derive(Deserialize)]
-    struct Failure<'a> {
-        #[serde(borrow)]
-        message: Text<'a>,
-    }
-    let wire: Wire<'_> = serde_json::from_slice(bytes).ok()?;
-    let is_null = |raw: &RawValue| raw.get() == "null";
-    // Of two members, one that is null is not there.
-    let (result, error) = match (wire.result, wire.error) {
-        (Some(result), Some(error)) if is_null(error) => (Some(result), None),
-        (Some(result), Some(error)) if is_null(result) => (None, Some(error)),
-        both => both,
-    };
-    let outcome = match (result, error) {
-        (Some(result), None) if is_object(result) => Ok(result),
-        (Some(_), None) => Err("its result is not an object".into()),
-        (Some(_), Some(_)) => Err("it sent both a result and an error".into()),
-        (None, Some(error)) => Err(match serde_json::from_str(error.get()) {
-            Ok(Failure { message }) => message.0,
-            Err(_) => "it sent an error without a message".into(),
-        }),
-        (None, None) => return None,
-    };
-    let sound = wire.jsonrpc.0 == "2.0" && wire.method.is_none();
-    let id = Id::from_raw(wire.id).filter(|_| sound)?;
-    Some(Response { id, outcome })
-}
-
-/// A member that is there, be it null.
-fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<&'de RawValue>, D::Error> {
-    Deserialize::deserialize(value).map(Some)
 }
 
 /// The messages of a batch. `None`: the bytes are no array, or no JSON.

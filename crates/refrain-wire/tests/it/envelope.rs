@@ -135,14 +135,9 @@ fn what_is_json_but_no_message_is_an_invalid_request() {
             Some("1"),
         ),
         (
-            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","result":{}}"#,
             "responses are not",
-            Some("1"),
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":1,"error":null}"#,
-            "responses are not",
-            Some("1"),
+            None,
         ),
         (
             r#"{"jsonrpc":"2.0","id":1,"method":"m","result":null}"#,

@@ -1,10 +1,10 @@
 //! The dialects of earlier revisions, golden.
 
 use refrain_wire::{
-    Agreed, Answers, Ask, CallKind, Capabilities, Change, Id, LogLevel, Reply, ResultBody,
-    Revision, RpcError, SamplingParams, decode_initialize, decode_older_call,
-    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern,
-    parse_response, split_batch, write_ask, write_cancelled, write_older_change, write_older_error,
+    Agreed, Answers, Ask, CallKind, Capabilities, Change, Id, LogLevel, Message, Reply, Response,
+    ResultBody, Revision, RpcError, SamplingParams, decode_initialize, decode_older_call,
+    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern, parse,
+    split_batch, write_ask, write_cancelled, write_older_change, write_older_error,
     write_older_reply,
 };
 use serde_json::value::{RawValue, to_raw_value};
@@ -273,17 +273,24 @@ fn asks_are_requests() {
     );
 }
 
+fn response(bytes: &[u8]) -> Option<Response<'_>> {
+    match parse(bytes) {
+        Ok(Message::Response(response)) => Some(response),
+        _ => None,
+    }
+}
+
 #[test]
 fn responses_are_told_from_everything_else() {
     let good = br#"{"jsonrpc":"2.0","id":"i-1","result":{"action":"cancel"}}"#;
-    let response = parse_response(good).unwrap();
-    assert_eq!(response.id.as_json(), r#""i-1""#);
-    assert_eq!(response.outcome.unwrap().get(), r#"{"action":"cancel"}"#);
+    let answered = response(good).unwrap();
+    assert_eq!(answered.id.as_json(), r#""i-1""#);
+    assert_eq!(answered.outcome.unwrap().get(), r#"{"action":"cancel"}"#);
     let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no \"one\""}}"#;
-    let refused = parse_response(refused).unwrap();
+    let refused = response(refused).unwrap();
     assert_eq!(refused.outcome.unwrap_err(), "no \"one\"");
     let beside = br#"{"jsonrpc":"2.0","id":1,"result":{"action":"cancel"},"error":null}"#;
-    let beside = parse_response(beside).unwrap().outcome.unwrap();
+    let beside = response(beside).unwrap().outcome.unwrap();
     assert_eq!(beside.get(), r#"{"action":"cancel"}"#);
     for (members, why) in [
         (r#""result":null,"error":{"code":1,"message":"no"}"#, "no"),
@@ -295,8 +302,7 @@ fn responses_are_told_from_everything_else() {
         (r#""result":{},"error":{"code":1,"message":"no"}"#, "both"),
     ] {
         let message = format!(r#"{{"jsonrpc":"2.0","id":1,{members}}}"#);
-        let response = parse_response(message.as_bytes()).unwrap();
-        let told = response.outcome.unwrap_err();
+        let told = response(message.as_bytes()).unwrap().outcome.unwrap_err();
         assert!(told.contains(why), "{members}: {told}");
     }
     for other in [
@@ -311,7 +317,7 @@ fn responses_are_told_from_everything_else() {
         b"\xff",
     ] {
         assert!(
-            parse_response(other).is_none(),
+            response(other).is_none(),
             "{}",
             String::from_utf8_lossy(other)
         );

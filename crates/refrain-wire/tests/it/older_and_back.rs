@@ -6,12 +6,12 @@ use proptest::option;
 use proptest::prelude::*;
 use refrain_wire::{
     Action, Agreed, Annotations, Answers, Ask, AskKind, Cache, CallKind, Capabilities, Choice,
-    Content, ElicitAnswer, Field, Form, Icon, Id, ListResult, Listed, LogLevel, PromptArgument,
-    PromptInfo, PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo,
-    ResourceLink, ResourceTemplateInfo, ResultBody, Revision, Role, Root, RootsAnswer, RpcError,
-    SamplingAnswer, SamplingParams, TaskSupport, ToolAnnotations, ToolExecution, ToolInfo,
-    ToolResult, check_answer_shape, decode_initialize, decode_older_call, parse_response,
-    write_ask, write_older_error, write_older_reply,
+    Content, ElicitAnswer, Field, Form, Icon, Id, ListResult, Listed, LogLevel, Message,
+    PromptArgument, PromptInfo, PromptMessage, PromptResult, ReadResult, Reply, ResourceContents,
+    ResourceInfo, ResourceLink, ResourceTemplateInfo, ResultBody, Revision, Role, Root,
+    RootsAnswer, RpcError, SamplingAnswer, SamplingParams, TaskSupport, ToolAnnotations,
+    ToolExecution, ToolInfo, ToolResult, check_answer_shape, decode_initialize, decode_older_call,
+    parse, write_ask, write_older_error, write_older_reply,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -535,7 +535,9 @@ proptest! {
         ];
         for (kind, answer) in answers {
             let message = json!({"jsonrpc": "2.0", "id": id, "result": answer}).to_string();
-            let response = parse_response(message.as_bytes()).unwrap();
+            let Ok(Message::Response(response)) = parse(message.as_bytes()) else {
+                panic!("not a response: {message}");
+            };
             prop_assert_eq!(response.id.as_json(), json!(id).to_string());
             let outcome = response.outcome.unwrap();
             prop_assert!(check_answer_shape(kind, outcome).is_ok());
@@ -543,7 +545,9 @@ proptest! {
         }
         let refused = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -1, "message": why}});
         let refused = refused.to_string();
-        let response = parse_response(refused.as_bytes()).unwrap();
+        let Ok(Message::Response(response)) = parse(refused.as_bytes()) else {
+            panic!("not a response: {refused}");
+        };
         prop_assert_eq!(response.outcome.unwrap_err(), why);
     }
 

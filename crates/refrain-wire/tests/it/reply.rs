@@ -436,3 +436,21 @@ fn a_text_result_is_written_the_same_either_way() {
         assert_eq!(short, long);
     }
 }
+
+#[test]
+fn results_of_tools_carry_failure_and_structured_content_as_data() {
+    let failed = ResultBody::from_tool(ToolResult::error("no")).unwrap();
+    assert!(failed.is_error() && failed.structured_content().is_none());
+    let text = ResultBody::text("\"isError\":true");
+    assert!(!text.is_error());
+    let structured = ToolResult {
+        structured_content: Some(json!({"isError": true})),
+        ..ToolResult::default()
+    };
+    let structured = ResultBody::from_tool(structured).unwrap();
+    assert!(!structured.is_error());
+    assert_eq!(
+        structured.structured_content(),
+        Some(&json!({"isError": true}))
+    );
+}
