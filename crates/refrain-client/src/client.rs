@@ -3,7 +3,6 @@
 use crate::builder::ClientBuilder;
 use crate::cache::Cache;
 use crate::error::{ErrorKind, RpcFailure};
-use crate::mirror::{Mirrors, encode};
 use crate::older::{Older, PING, Session, is_not_found, said_why, secret, take_stray};
 use crate::promise::Promise;
 use crate::random;
@@ -13,7 +12,8 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::{
     AskKind, CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, CallKind, ErrorCode,
-    LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION, ToolInfo,
+    LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, ParamHeaderError, ParamHeaders,
+    TASKS_EXTENSION, ToolInfo, encode_header,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -73,15 +73,15 @@ pub(crate) struct Inner {
     /// How often the server's process was started again, held while it is.
     starts: tokio::sync::Mutex<u64>,
     /// What is known of the tools that were listed, or why the tool must not be used.
-    tools: Mutex<HashMap<String, Result<Arc<Known>, String>>>,
+    tools: Mutex<HashMap<String, Result<Arc<Known>, ParamHeaderError>>>,
     pub(crate) cache: Mutex<Cache>,
 }
 
 /// What is known of a tool.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// What goes into headers.
-    pub(crate) mirrors: Mirrors,
+    /// The arguments that are repeated in headers.
+    pub(crate) headers: ParamHeaders,
     /// What it promises of its results.
     pub(crate) promise: Option<Promise>,
 }
@@ -493,21 +493,20 @@ impl Inner {
     }
 
     /// Remembers what a listed tool wants in headers, and what it promises. Says why, if it must not be used.
-    pub(crate) fn remember_tool(&self, tool: &ToolInfo) -> Result<(), String> {
-        let known = Mirrors::read(&tool.input_schema).map(|mirrors| {
+    pub(crate) fn remember_tool(&self, tool: &ToolInfo) -> Result<(), ParamHeaderError> {
+        let known = ParamHeaders::read(&tool.input_schema).map(|headers| {
             Arc::new(Known {
-                mirrors,
+                headers,
                 promise: tool.output_schema.clone().map(Promise::new),
             })
         });
-        let known = known.map_err(|why| why.to_string());
         let verdict = known.as_ref().map(|_| ()).map_err(Clone::clone);
         lock(&self.tools).insert(tool.name.clone(), known);
         verdict
     }
 
     /// What is known of a tool, if it was listed.
-    pub(crate) fn known_tool(&self, name: &str) -> Option<Result<Arc<Known>, String>> {
+    pub(crate) fn known_tool(&self, name: &str) -> Option<Result<Arc<Known>, ParamHeaderError>> {
         lock(&self.tools).get(name).cloned()
     }
 }
@@ -578,7 +577,8 @@ fn standard_headers(request: &Request<'_>) -> Result<HeaderMap, String> {
         _ => None,
     };
     if let Some(subject) = subject.and_then(Value::as_str) {
-        add("mcp-name", encode(subject).map_err(|_| unfit(subject))?);
+        let value = HeaderValue::from_str(&encode_header(subject));
+        add("mcp-name", value.map_err(|_| unfit(subject))?);
     }
     Ok(headers)
 }

@@ -36,7 +36,6 @@ mod handlers;
 mod limits;
 mod listen;
 mod lists;
-mod mirror;
 mod news;
 mod older;
 mod ordered;

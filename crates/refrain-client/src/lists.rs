@@ -34,7 +34,7 @@ impl Inner {
         tools.retain(|tool| {
             let verdict = self.remember_tool(tool);
             if let Err(why) = &verdict {
-                tracing::warn!(tool = tool.name, why, "the tool is left out");
+                tracing::warn!(tool = tool.name, %why, "the tool is left out");
             }
             verdict.is_ok()
         });

@@ -15,7 +15,7 @@ use crate::pending::{Former, PendingCall};
 use crate::random;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_wire::{CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -395,13 +395,18 @@ impl Inner {
         }
         match self.known_tool(call.target()) {
             None => Ok(HeaderMap::new()),
-            Some(Ok(known)) => known
-                .mirrors
-                .headers(call.arguments())
-                .map_err(|error| ErrorKind::BadArgument(error.to_string())),
+            Some(Ok(known)) => {
+                let written = known.headers.write(call.arguments());
+                let written = written.map_err(|error| ErrorKind::BadArgument(error.to_string()))?;
+                let pair = |(name, value): (&str, String)| {
+                    let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+                    Some((name, HeaderValue::from_str(&value).ok()?))
+                };
+                Ok(written.into_iter().filter_map(pair).collect())
+            }
             Some(Err(why)) => Err(ErrorKind::BadTool {
                 name: call.target().to_owned(),
-                why,
+                why: why.to_string(),
             }),
         }
     }

@@ -22,7 +22,9 @@ use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::{SessionStore, TaskStore};
-use refrain_wire::{CALL_ID_KEY, Cache, Draft, Icon, Implementation, TASKS_EXTENSION};
+use refrain_wire::{
+    CALL_ID_KEY, Cache, Draft, Icon, Implementation, ParamHeaderError, TASKS_EXTENSION,
+};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -105,12 +107,15 @@ pub enum BuildError {
         reason: String,
     },
     /// An argument of a tool cannot be repeated in a header.
-    #[error("the tool {tool:?} has an x-mcp-header that clients would refuse: {reason}")]
+    #[error(
+        "the tool {tool:?} has an x-mcp-header that clients would refuse: {reason}{}",
+        header_hint(reason)
+    )]
     ParamHeader {
         /// The tool.
         tool: String,
-        /// Which one, and what is wrong with it.
-        reason: String,
+        /// The argument, and what is wrong with its header.
+        reason: ParamHeaderError,
     },
     /// Something completes an argument that is not there.
     #[error("{of} has no argument {argument:?} to complete; it has: {known}")]
@@ -169,6 +174,19 @@ pub enum BuildError {
     /// A resource template cannot be matched against URIs.
     #[error(transparent)]
     Template(#[from] TemplateError),
+}
+
+/// How to write a header's mark with schemars so that clients accept it.
+fn header_hint(error: &ParamHeaderError) -> &'static str {
+    match error {
+        ParamHeaderError::Type(_) => {
+            "; an Option<String> takes #[serde(default)] and #[schemars(with = \"String\")]"
+        }
+        ParamHeaderError::Unreachable(_) => {
+            "; #[schemars(inline)] on a type puts its fields where clients look"
+        }
+        _ => "",
+    }
 }
 
 /// What `main` shows when it returns this error.

@@ -8,7 +8,6 @@ use crate::builder::BuildError;
 use crate::changes::Changes;
 use crate::handler::{Needs, States};
 use crate::metrics::{Metrics, TargetCounts};
-use crate::param_headers::ParamHeader;
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
 use crate::shelf::{Cursor, Shelf};
@@ -16,7 +15,7 @@ use crate::template::{self, Pattern};
 use crate::tool::Tool;
 use jsonschema::Validator;
 use refrain_wire::{
-    Cache, CallKind, Empty, ListCapability, ListResult, Listed, Reply, RpcError,
+    Cache, CallKind, Empty, ListCapability, ListResult, Listed, ParamHeaders, Reply, RpcError,
     ServerCapabilities, ToolExecution, ToolInfo,
 };
 use serde_json::{Map, Value};
@@ -96,7 +95,7 @@ pub(crate) struct RegisteredTool {
     shown: Option<ToolInfo>,
     pub(crate) arguments: Validator,
     pub(crate) output: Option<Arc<Validator>>,
-    pub(crate) headers: Vec<ParamHeader>,
+    pub(crate) headers: ParamHeaders,
 }
 
 impl RegisteredTool {
@@ -227,7 +226,7 @@ impl Catalog {
             Some(schema) => Some(Arc::new(usable("output", schema)?)),
             None => None,
         };
-        let headers = ParamHeader::all(&tool.info.input_schema).map_err(|reason| {
+        let headers = ParamHeaders::read(&tool.info.input_schema).map_err(|reason| {
             BuildError::ParamHeader {
                 tool: name.clone(),
                 reason,

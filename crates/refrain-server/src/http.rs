@@ -15,7 +15,6 @@ mod serve;
 
 pub use body::Body;
 pub use headers::AllowedHosts;
-pub(crate) use headers::decode_header;
 pub use metadata::MetadataService;
 pub use serve::{serve, serve_metrics, serve_with_drafts};
 

@@ -13,7 +13,6 @@
 //! | `dispatch` | a request read, and answered or begun |
 //! | `complete` | suggestions for arguments that are being typed |
 //! | `listen` | clients that listen for changes |
-//! | `param_headers` | arguments that clients repeat in headers |
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
 //! | `round` | one round of a call: token opened, flow driven, token sealed |
 //! | `live` | calls whose home is memory |
@@ -43,7 +42,6 @@ mod live;
 mod load;
 mod metrics;
 mod outgoing;
-mod param_headers;
 mod prompt;
 mod record;
 mod remote;

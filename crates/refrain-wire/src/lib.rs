@@ -47,6 +47,7 @@ mod list;
 mod listen;
 mod meta;
 mod older;
+mod param_headers;
 mod ratified;
 mod sampling;
 mod strict;
@@ -90,6 +91,9 @@ pub use older::{
     Agreed, Initialize, InitializeResult, Revision, decode_initialize, decode_older_call,
     decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern, split_batch,
     write_ask, write_cancelled, write_older_change, write_older_error, write_older_reply,
+};
+pub use param_headers::{
+    InvalidHeaderArgument, ParamHeaderError, ParamHeaders, decode_header, encode_header,
 };
 pub use ratified::{
     ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,

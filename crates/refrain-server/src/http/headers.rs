@@ -1,10 +1,8 @@
 //! The checks of a request's headers: where it is for, where it comes from, and that it says what the body says.
 
 use crate::dispatch::Request;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderValue, Uri};
-use refrain_wire::RpcError;
+use refrain_wire::{RpcError, decode_header};
 use std::borrow::Cow;
 
 /// How a value in its base64 form begins.
@@ -180,16 +178,4 @@ fn matches(header: &Head<'_>, shown: &str, body: &str, encoded: bool) -> Result<
     Err(RpcError::header_mismatch(format!(
         "the {shown} header says {said:?} and the body says {body:?}"
     )))
-}
-
-/// Undoes the base64 form in which values that are not plain ASCII are sent.
-pub(crate) fn decode_header(value: &str) -> Option<Cow<'_, str>> {
-    let Some(inner) = value
-        .strip_prefix(ENCODED)
-        .and_then(|rest| rest.strip_suffix("?="))
-    else {
-        return Some(Cow::Borrowed(value));
-    };
-    let bytes = STANDARD.decode(inner).ok()?;
-    String::from_utf8(bytes).ok().map(Cow::Owned)
 }

@@ -6,7 +6,6 @@
 
 use crate::auth::{Caller, Scopes};
 use crate::load::Place;
-use crate::param_headers::ParamHeader;
 use crate::remote::{Remote, Stream};
 use crate::server::Server;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -59,7 +58,7 @@ const SENT_ON: [HeaderName; 8] = [
 ];
 
 fn is_sent_on(name: &HeaderName) -> bool {
-    SENT_ON.contains(name) || ParamHeader::is_one(name)
+    SENT_ON.contains(name) || refrain_wire::ParamHeaders::is_name(name.as_str())
 }
 
 /// What the header says.

@@ -12,7 +12,7 @@ use crate::handler::Run;
 use crate::live::{LiveCaller, LiveFlow, LivePlace, NoLivePlace, Recipe, Wishes};
 use crate::server::Server;
 use crate::tasks::Seed;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Keep, LogKey, OpenError, Outcome, Pressure, Principal,
     Sealer, Snapshot, Start, Stats,
@@ -342,10 +342,9 @@ fn check(
     match target {
         Target::Tool(tool) => {
             if let Some(headers) = headers {
-                for header in &tool.headers {
-                    let said = header.check(arguments.as_ref(), headers);
-                    said.map_err(Begin::Refused)?;
-                }
+                let sent = |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+                let checked = tool.headers.check(arguments.as_ref(), sent);
+                checked.map_err(Begin::Refused)?;
             }
             let given = arguments.get_or_insert_with(|| json!({}));
             if !tool.arguments.is_valid(given) {

@@ -1,0 +1,297 @@
+//! Tool arguments that clients repeat in HTTP headers (`x-mcp-header`), so that a proxy can route by them.
+//!
+//! A schema marks an argument with the header's name: `"x-mcp-header": "Region"` is the header `Mcp-Param-Region`. The
+//! client writes the headers of a call, and the server checks that they say what the arguments say. Header values that
+//! are not plain ASCII travel as `=?base64?…?=`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+use crate::error::RpcError;
+
+const MARK: &str = "x-mcp-header";
+const PREFIX: &str = "mcp-param-";
+/// Larger integers are not exact in every JSON reader.
+const INTEGER_MAX: u64 = (1 << 53) - 1;
+/// Keywords whose values are data, not schemas.
+const DATA: [&str; 4] = ["default", "const", "enum", "examples"];
+
+/// The marked arguments of one tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ParamHeaders(Vec<ParamHeader>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ParamHeader {
+    /// In lower case.
+    name: String,
+    /// The property names that lead to the argument.
+    path: Vec<String>,
+}
+
+/// A mark that clients must reject, with the place of it in the schema.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParamHeaderError {
+    /// The schema itself is marked.
+    #[error("the schema itself has {MARK}; only an argument can have it")]
+    Root,
+    /// The header's name is missing or invalid.
+    #[error("{path}: {name} is not a valid name for a header")]
+    Name {
+        /// The argument.
+        path: String,
+        /// The name as JSON.
+        name: String,
+    },
+    /// The argument's type has no header form.
+    #[error("{0}: {MARK} needs the type string, integer or boolean")]
+    Type(String),
+    /// Two arguments have the same header.
+    #[error("{path}: the header {name} is given twice")]
+    Twice {
+        /// The second argument.
+        path: String,
+        /// The header.
+        name: String,
+    },
+    /// The mark is not on a property of the arguments or of an object in them.
+    #[error("{0}: {MARK} is only for properties of objects")]
+    Unreachable(String),
+}
+
+/// An argument that has a header and cannot be written into it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("argument {0} is not a string, integer or boolean that fits into a header")]
+pub struct InvalidHeaderArgument(pub String);
+
+impl ParamHeaders {
+    /// Whether this is the name of such a header.
+    pub fn is_name(name: &str) -> bool {
+        let start = name.as_bytes().get(..PREFIX.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(PREFIX.as_bytes()))
+    }
+
+    /// Reads the marks of a tool's input schema.
+    ///
+    /// ```
+    /// # use refrain_wire::ParamHeaders;
+    /// # use serde_json::json;
+    /// let schema = json!({"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+    /// let headers = ParamHeaders::read(&schema)?;
+    /// let arguments = json!({"region": "eu"});
+    /// let written = headers.write(arguments.as_object().unwrap())?;
+    /// assert_eq!(written, [("mcp-param-region", "eu".to_owned())]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read(schema: &Value) -> Result<Self, ParamHeaderError> {
+        let mut headers = Self::default();
+        if let Some(root) = schema.as_object() {
+            if root.contains_key(MARK) {
+                return Err(ParamHeaderError::Root);
+            }
+            headers.read_object(root, &mut Vec::new())?;
+        }
+        Ok(headers)
+    }
+
+    /// Whether no argument is marked.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn read_object(
+        &mut self,
+        schema: &Map<String, Value>,
+        path: &mut Vec<String>,
+    ) -> Result<(), ParamHeaderError> {
+        for (keyword, value) in schema {
+            if keyword == "properties" {
+                for (property, schema) in value.as_object().into_iter().flatten() {
+                    path.push(property.clone());
+                    if let Some(schema) = schema.as_object() {
+                        self.read_property(schema, path)?;
+                    }
+                    path.pop();
+                }
+            } else if keyword != MARK && !DATA.contains(&keyword.as_str()) {
+                if let Some(place) = marked(value) {
+                    path.push(format!("{keyword}{place}"));
+                    return Err(ParamHeaderError::Unreachable(path.join(".")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_property(
+        &mut self,
+        schema: &Map<String, Value>,
+        path: &mut Vec<String>,
+    ) -> Result<(), ParamHeaderError> {
+        if let Some(mark) = schema.get(MARK) {
+            let at = path.join(".");
+            let name = mark.as_str().filter(|name| is_token(name));
+            let Some(name) = name else {
+                let name = mark.to_string();
+                return Err(ParamHeaderError::Name { path: at, name });
+            };
+            let name = format!("{PREFIX}{}", name.to_ascii_lowercase());
+            let kind = schema.get("type").and_then(Value::as_str);
+            if !matches!(kind, Some("string" | "integer" | "boolean")) {
+                return Err(ParamHeaderError::Type(at));
+            }
+            if self.0.iter().any(|header| header.name == name) {
+                return Err(ParamHeaderError::Twice { path: at, name });
+            }
+            let path = path.clone();
+            self.0.push(ParamHeader { name, path });
+        }
+        self.read_object(schema, path)
+    }
+
+    /// The headers of a call, by name in lower case. An argument that is missing or null has none.
+    pub fn write(
+        &self,
+        arguments: &Map<String, Value>,
+    ) -> Result<Vec<(&str, String)>, InvalidHeaderArgument> {
+        let mut headers = Vec::new();
+        for header in &self.0 {
+            let invalid = || InvalidHeaderArgument(header.path.join("."));
+            let (first, rest) = header.path.split_first().ok_or_else(invalid)?;
+            let argument = arguments.get(first);
+            let argument = rest
+                .iter()
+                .try_fold(argument, |value, name| Some(value?.get(name)));
+            let text = match argument.flatten() {
+                None | Some(Value::Null) => continue,
+                Some(Value::String(text)) => encode_header(text).into_owned(),
+                Some(Value::Bool(flag)) => flag.to_string(),
+                Some(Value::Number(number)) => number
+                    .as_i64()
+                    .filter(|integer| integer.unsigned_abs() <= INTEGER_MAX)
+                    .ok_or_else(invalid)?
+                    .to_string(),
+                Some(Value::Array(_) | Value::Object(_)) => return Err(invalid()),
+            };
+            headers.push((header.name.as_str(), text));
+        }
+        Ok(headers)
+    }
+
+    /// Checks that the headers of a call say what its arguments say. `sent` gives the values of a header by its name in
+    /// lower case.
+    pub fn check<'h, I>(
+        &self,
+        arguments: Option<&Value>,
+        sent: impl Fn(&str) -> I,
+    ) -> Result<(), RpcError>
+    where
+        I: Iterator<Item = &'h [u8]>,
+    {
+        self.0
+            .iter()
+            .try_for_each(|header| header.check(arguments, sent(&header.name)))
+    }
+}
+
+impl ParamHeader {
+    fn check<'h>(
+        &self,
+        arguments: Option<&Value>,
+        mut sent: impl Iterator<Item = &'h [u8]>,
+    ) -> Result<(), RpcError> {
+        let wrong = |problem: &str| {
+            let argument = self.path.join(".");
+            Err(RpcError::header_mismatch(format!(
+                "the {} header {problem}; it must say what the argument {argument:?} says",
+                self.name
+            )))
+        };
+        let mut path = self.path.iter();
+        let argument = arguments.and_then(|all| path.try_fold(all, |value, key| value.get(key)));
+        let (argument, header) = match (argument.filter(|value| !value.is_null()), sent.next()) {
+            (None, None) => return Ok(()),
+            (None, Some(_)) => return wrong("is there and the argument is not"),
+            (Some(_), None) => return wrong("is missing"),
+            (Some(argument), Some(header)) => (argument, header),
+        };
+        if sent.next().is_some() {
+            return wrong("is there more than once");
+        }
+        let plain = std::str::from_utf8(header).ok();
+        let plain =
+            plain.filter(|text| text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')));
+        let Some(said) = plain.and_then(decode_header) else {
+            return wrong("is not plain ASCII or base64 of UTF-8");
+        };
+        let is_same = match argument {
+            Value::String(text) => *text == said,
+            Value::Bool(flag) => said == if *flag { "true" } else { "false" },
+            Value::Number(number) => said
+                .parse::<f64>()
+                .is_ok_and(|said| Some(said) == number.as_f64()),
+            // The schema's own check rejects these with a better message.
+            Value::Null | Value::Array(_) | Value::Object(_) => true,
+        };
+        if !is_same {
+            return wrong(&format!("says {said:?}"));
+        }
+        let is_large = |number: f64| number.abs() > INTEGER_MAX as f64;
+        if argument.as_f64().is_some_and(is_large) {
+            return wrong("holds a number beyond 2^53 - 1");
+        }
+        Ok(())
+    }
+}
+
+/// Where in a schema there is a mark, if anywhere. A property may be called like the mark; then its value is a schema.
+fn marked(value: &Value) -> Option<String> {
+    match value {
+        Value::Object(schema) if schema.get(MARK).is_some_and(Value::is_string) => {
+            Some(String::new())
+        }
+        Value::Object(schema) => schema
+            .iter()
+            .find_map(|(key, inner)| Some(format!(".{key}{}", marked(inner)?))),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(i, inner)| Some(format!("[{i}]{}", marked(inner)?))),
+        _ => None,
+    }
+}
+
+/// Whether a text can be part of a header's name (RFC 9110, section 5.6.2).
+fn is_token(text: &str) -> bool {
+    let is_special = |byte| b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || is_special(byte))
+}
+
+const ENCODED: (&str, &str) = ("=?base64?", "?=");
+
+/// A text as the value of a header: unchanged if it is plain ASCII, else in base64.
+pub fn encode_header(text: &str) -> Cow<'_, str> {
+    let (start, end) = ENCODED;
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+        && text.trim() == text
+        && !(text.starts_with(start) && text.ends_with(end));
+    if is_plain {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{start}{}{end}", STANDARD.encode(text)))
+}
+
+/// The text that [`encode_header`] wrote; `None` for invalid base64.
+pub fn decode_header(value: &str) -> Option<Cow<'_, str>> {
+    let (start, end) = ENCODED;
+    let inner = value.strip_prefix(start);
+    let Some(inner) = inner.and_then(|rest| rest.strip_suffix(end)) else {
+        return Some(Cow::Borrowed(value));
+    };
+    let bytes = STANDARD.decode(inner).ok()?;
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
