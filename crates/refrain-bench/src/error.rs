@@ -18,7 +18,7 @@ pub(crate) enum Error {
     Start { program: String, source: io::Error },
     /// The server binary is not there.
     #[error(
-        "no server at {}: build it with `cargo build --release`, name another with --refrain, \
+        "no server at {}: build it with `cargo build --profile dist`, name another with --refrain, \
          or measure the floor alone with --floor-only",
         path.display()
     )]

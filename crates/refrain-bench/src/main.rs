@@ -1,10 +1,10 @@
 //! Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
 //!
 //! ```text
-//! cargo build --release
-//! target/release/refrain-bench run --allocations --json speed.json
-//! target/release/refrain-bench run --slices 0 --memory 1000000
-//! target/release/refrain-bench tasks --json tasks.json
+//! cargo build --profile dist
+//! target/dist/refrain-bench run --allocations --json speed.json
+//! target/dist/refrain-bench run --slices 0 --memory 1000000
+//! target/dist/refrain-bench tasks --json tasks.json
 //! ```
 //!
 //! The floor ([`floor`]) is the least a server can do for the same dialogue. Each server is pinned
@@ -14,7 +14,7 @@
 //! busy the machine is.
 //!
 //! To see how far the machine itself strays, measure the floor against itself: the program answers
-//! to `serve` as well, so `--refrain target/release/refrain-bench` should give ratios of 1.
+//! to `serve` as well, so `--refrain target/dist/refrain-bench` should give ratios of 1.
 //!
 //! [`tasks`] are measured in this process, on real databases.
 

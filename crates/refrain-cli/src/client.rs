@@ -22,12 +22,12 @@ mod task;
 mod text;
 mod trace;
 
-pub(crate) use screen::LogLines;
-
-use crate::{Failure, log, runtime};
+use crate::{Failure, runtime};
 use clap::Subcommand;
 use exit::Stop;
 use lists::List;
+use refrain_app::log::{self, LogFormat};
+use screen::LogLines;
 use std::process::ExitCode;
 
 #[derive(Subcommand)]
@@ -53,7 +53,8 @@ pub(crate) enum Command {
 }
 
 pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
-    log::start_quietly()?;
+    // Warnings only, and none while a person is asked.
+    log::start("warn", LogFormat::Text, || LogLines)?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         match command {

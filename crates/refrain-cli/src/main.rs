@@ -1,24 +1,17 @@
-//! The `refrain` binary: `serve` one instance, let a `worker` work on tasks and look after the `tasks`, manage `keys`,
-//! check the `config`, play the `demo`; and the client, which makes calls and answers what they ask.
+//! The `refrain` binary: the application shell with the demo's tools, the demo, and the client.
 
-mod auth;
 mod client;
-mod config;
 mod demo;
-mod instance;
-mod keys;
-mod log;
 mod number;
-mod secret;
-mod serve;
-mod store;
-mod tasks;
 mod terminal;
-mod tools;
-mod worker;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use refrain_app::App;
+use refrain_demo_tools::Ledger;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+pub(crate) use refrain_app::{Failure, runtime};
 
 /// A runtime for MCP calls that take more than one round trip.
 #[derive(Parser)]
@@ -30,20 +23,31 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start one instance with the documents' tools.
-    Serve(Box<serve::Options>),
-    /// Start a process that works on tasks and serves nobody.
-    Worker(Box<worker::Options>),
-    /// Look after the tasks of a store: list them, show one, call it off, have it run again.
-    Tasks(tasks::Options),
-    /// Make and rotate the keys that a fleet shares.
-    Keys(keys::Options),
-    /// Check a configuration file, or print one with the defaults.
-    Config(config::Options),
+    #[command(flatten)]
+    App(refrain_app::Command<ToolFlags>),
     /// Watch three instances that share nothing but a key serve one call after another.
     Demo(demo::Options),
     #[command(flatten)]
     Client(client::Command),
+}
+
+/// The flags of the demo's tools.
+#[derive(Args)]
+struct ToolFlags {
+    /// Which version of the `accounts` tools to have.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    accounts: u8,
+    /// A file to which every effect of a step is appended, a line each.
+    #[arg(long)]
+    ledger: Option<PathBuf>,
+}
+
+/// The application shell with the demo's tools.
+fn app() -> App<ToolFlags> {
+    App::with_flags("refrain", |flags: &ToolFlags, draft| {
+        let ledger = Ledger::open(flags.ledger.as_deref())?;
+        Ok(refrain_demo_tools::server(ledger, flags.accounts, draft))
+    })
 }
 
 fn main() -> ExitCode {
@@ -54,11 +58,7 @@ fn main() -> ExitCode {
         error.exit()
     });
     let done = match cli.command {
-        Command::Serve(options) => serve::run(&options),
-        Command::Worker(options) => worker::run(&options),
-        Command::Tasks(options) => tasks::run(&options),
-        Command::Keys(options) => keys::run(options),
-        Command::Config(options) => config::run(&options),
+        Command::App(command) => app().run(command),
         Command::Demo(options) => demo::run(options),
         Command::Client(command) => client::run(command),
     };
@@ -67,19 +67,4 @@ fn main() -> ExitCode {
         anstream::eprintln!("refrain: {error}");
         ExitCode::FAILURE
     })
-}
-
-/// What a command fails with: a message that says what was wrong and what to do.
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// A runtime that uses what cores there are: on one core, no work is moved between threads.
-pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    let one_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
-    if one_core {
-        tokio::runtime::Builder::new_current_thread()
-    } else {
-        tokio::runtime::Builder::new_multi_thread()
-    }
-    .enable_all()
-    .build()
 }

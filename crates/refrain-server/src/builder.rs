@@ -197,6 +197,7 @@ impl std::fmt::Debug for BuildError {
 }
 
 /// Puts a [`Server`] together.
+#[derive(Clone)]
 pub struct ServerBuilder {
     info: Implementation,
     instructions: Option<String>,
@@ -259,6 +260,11 @@ impl Server {
 }
 
 impl ServerBuilder {
+    /// The version that the server reports.
+    pub fn version(&self) -> &str {
+        &self.info.version
+    }
+
     /// Registers a tool.
     pub fn tool(mut self, tool: Tool) -> Self {
         self.registered = self.registered.tool(tool);

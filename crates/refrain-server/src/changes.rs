@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "changes do nothing until they are given to Server::change"]
 pub struct Changes {
     // Shared, so that they can be put into one catalog after another until one is taken.

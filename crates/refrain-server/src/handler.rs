@@ -39,7 +39,7 @@ impl<T: std::fmt::Debug> std::fmt::Debug for State<T> {
 }
 
 /// The application's states, by type.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl States {

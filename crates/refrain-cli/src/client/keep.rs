@@ -4,7 +4,7 @@
 //! nothing left to take up. One command at a time has it.
 
 use super::exit::Stop;
-use crate::secret;
+use refrain_app::secret_file;
 use refrain_client::PendingCall;
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, read_to_string};
@@ -83,7 +83,7 @@ impl Keep {
 
     /// Puts a new call into the file, before it is made.
     pub(super) fn begin(&self, pending: &PendingCall) -> Result<(), Stop> {
-        let made = secret::make(&self.file, &bytes(pending)?);
+        let made = secret_file::create(&self.file, &bytes(pending)?);
         self.hold(made.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => exists(&self.file),
             _ => self.unwritten(&error),
@@ -93,7 +93,7 @@ impl Keep {
 
     /// Puts a later state of the call into the file.
     pub(super) fn replace(&self, pending: &PendingCall) -> Result<(), Stop> {
-        let made = secret::replace(&self.file, &bytes(pending)?);
+        let made = secret_file::replace(&self.file, &bytes(pending)?);
         self.hold(made.map_err(|error| self.unwritten(&error))?);
         Ok(())
     }

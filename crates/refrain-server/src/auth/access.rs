@@ -12,7 +12,7 @@ use std::sync::Arc;
 const OFFLINE: &str = "offline_access";
 
 /// What was said about access when a server was put together.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct AccessRules {
     scopes: Vec<String>,
     implied: Vec<(String, Vec<String>)>,

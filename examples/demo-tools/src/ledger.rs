@@ -1,25 +1,37 @@
-//! Where the tools' effects are written down, so that they can be counted.
+//! A file with one line for each effect of a tool, so that effects can be counted.
 
-use crate::Failure;
 use refrain::{Error, Result};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// A list of effects: a file that all instances append to, or nothing.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     file: Option<File>,
     looks: Mutex<HashMap<String, u32>>,
 }
 
+/// The ledger's file could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the ledger {} cannot be opened: {source}", path.display())]
+pub struct LedgerError {
+    path: PathBuf,
+    source: io::Error,
+}
+
 impl Ledger {
-    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
+    /// Opens or creates the file. Without a path, effects are not recorded.
+    pub fn open(path: Option<&Path>) -> Result<Self, LedgerError> {
         let open = |path: &Path| {
             let file = OpenOptions::new().create(true).append(true).open(path);
-            file.map_err(|error| format!("the ledger {} cannot be opened: {error}", path.display()))
+            file.map_err(|source| LedgerError {
+                path: path.to_owned(),
+                source,
+            })
         };
         let file = path.map(open).transpose()?;
         Ok(Self {

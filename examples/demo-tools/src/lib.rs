@@ -1,4 +1,5 @@
-//! The tools that `refrain serve` offers: those of the documents, and a few that show the rest.
+//! The tools of `refrain serve` and of the demo: those of the protocol's proposals, and one for each other thing that a
+//! tool can do.
 //!
 //! | tool | what it shows |
 //! | --- | --- |
@@ -23,18 +24,16 @@ mod ledger;
 mod tasks;
 mod work;
 
-pub(crate) use ledger::Ledger;
+pub use ledger::{Ledger, LedgerError};
 
-use refrain::{Draft, ServerBuilder};
+use refrain::{Draft, Server, ServerBuilder};
 
-/// Registers the tools. `accounts` is the version of the tools of that name; `draft` is the one whose document's tools
-/// they are.
-pub(crate) fn register(
-    builder: ServerBuilder,
-    ledger: Ledger,
-    accounts: u8,
-    draft: Option<Draft>,
-) -> ServerBuilder {
+/// The demo's server. `accounts` (1 or 2) is the version of the tools of that name. With a draft, the tools that its
+/// document shows differently are as in that document.
+pub fn server(ledger: Ledger, accounts: u8, draft: Option<Draft>) -> ServerBuilder {
+    let builder = Server::builder("refrain", env!("CARGO_PKG_VERSION"))
+        .title("Refrain's tools")
+        .instructions("Tools that ask for what they need, one round at a time.");
     let (echo, get_weather) = match draft {
         None => (documents::echo(), documents::get_weather()),
         Some(Draft::Sketch) => (documents::echo(), drafts::get_weather_of_sketch()),

@@ -1,6 +1,6 @@
-//! `refrain tasks`: what operators see of the tasks of a store, and do to them.
+//! `tasks`: the tasks of a store, for operators.
 //!
-//! What always holds: what callers sent and what they get is not shown, only how much of it there is.
+//! Arguments, answers and results of callers are never shown, only their sizes.
 
 use crate::config::Loaded;
 use crate::store::StoreUrl;
@@ -16,8 +16,9 @@ use std::process::ExitCode;
 const HEAD: Style = Style::new().bold();
 const PLAIN: Style = Style::new();
 
+/// Arguments of `tasks`.
 #[derive(Args)]
-pub(crate) struct Options {
+pub struct Options {
     #[command(subcommand)]
     command: Command,
     /// The store that the instances use. Other users can see flags in the list of processes: write a URL with a password
@@ -66,10 +67,10 @@ enum Command {
     },
 }
 
-pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure> {
     let given = match (&options.store, &options.config) {
         (Some(store), _) => Some(store.clone()),
-        (None, Some(file)) => Loaded::read(file)?.ready()?.config.store,
+        (None, Some(file)) => Loaded::read(file)?.ready()?.config.store.map(|url| url.0),
         (None, None) => None,
     };
     let url = StoreUrl::chosen(given)?;
@@ -89,11 +90,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
                     // One more, to know whether there are more.
                     most: limit.saturating_add(1),
                 };
-                list(store.list(wanted).await?, limit, *json);
+                list(program, store.list(wanted).await?, limit, *json);
             }
-            Command::Show { id, json } => show(&find(&*store, id).await?, *json),
-            Command::Cancel { id } => cancel(&*store, id).await?,
-            Command::Requeue { id } => requeue(&*store, id).await?,
+            Command::Show { id, json } => show(&find(program, &*store, id).await?, *json),
+            Command::Cancel { id } => cancel(program, &*store, id).await?,
+            Command::Requeue { id } => requeue(program, &*store, id).await?,
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -109,31 +110,34 @@ fn status(text: &str) -> Result<TaskStatus, String> {
     })
 }
 
-fn unknown(id: &str) -> Failure {
+fn unknown(program: &str, id: &str) -> Failure {
     let id = printable(id);
-    format!("there is no task {id:?}: `refrain tasks list` shows those that there are, with their whole ids").into()
+    format!("there is no task {id:?}: `{program} tasks list` shows those that there are, with their whole ids").into()
 }
 
-async fn find(store: &dyn Store, id: &str) -> Result<TaskRow, Failure> {
+async fn find(program: &str, store: &dyn Store, id: &str) -> Result<TaskRow, Failure> {
     let Some(parsed) = TaskId::parse(id) else {
-        return Err(unknown(id));
+        return Err(unknown(program, id));
     };
-    store.find(&parsed).await?.ok_or_else(|| unknown(id))
+    store
+        .find(&parsed)
+        .await?
+        .ok_or_else(|| unknown(program, id))
 }
 
-async fn cancel(store: &dyn Store, id: &str) -> Result<(), Failure> {
-    let row = find(store, id).await?;
+async fn cancel(program: &str, store: &dyn Store, id: &str) -> Result<(), Failure> {
+    let row = find(program, store, id).await?;
     store.cancel(&row.task.id, &row.owner).await?;
     // It may have ended before.
-    stands(&find(store, id).await?, |status| {
+    stands(&find(program, store, id).await?, |status| {
         status == TaskStatus::Cancelled
     })
 }
 
-async fn requeue(store: &dyn Store, id: &str) -> Result<(), Failure> {
-    let row = find(store, id).await?;
+async fn requeue(program: &str, store: &dyn Store, id: &str) -> Result<(), Failure> {
+    let row = find(program, store, id).await?;
     let row = store.requeue(&row.task.id).await?;
-    let row = row.ok_or_else(|| unknown(id))?;
+    let row = row.ok_or_else(|| unknown(program, id))?;
     stands(&row, |status| !status.is_terminal())
 }
 
@@ -148,19 +152,19 @@ fn stands(row: &TaskRow, wanted: impl FnOnce(TaskStatus) -> bool) -> Result<(), 
     Ok(())
 }
 
-fn list(mut rows: Vec<TaskRow>, limit: usize, json: bool) {
+fn list(program: &str, mut rows: Vec<TaskRow>, limit: usize, json: bool) {
     let more = rows.len() > limit;
     rows.truncate(limit);
     if json {
         let rows: Vec<Value> = rows.iter().map(to_json).collect();
         anstream::println!("{}", Value::from(rows));
     } else if rows.is_empty() {
-        anstream::eprintln!("refrain: there are no such tasks");
+        anstream::eprintln!("{program}: there are no such tasks");
     } else {
         table(&rows);
     }
     if more {
-        anstream::eprintln!("refrain: these are the latest {limit}; --limit shows more");
+        anstream::eprintln!("{program}: these are the latest {limit}; --limit shows more");
     }
 }
 

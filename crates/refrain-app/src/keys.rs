@@ -1,9 +1,9 @@
-//! `refrain keys`: make and rotate the keys that a fleet shares.
+//! `keys`: make and rotate the keys that a fleet shares.
 //!
 //! A rotation without a refused token: `stage` a key, give the file to every instance (SIGHUP makes them read it
 //! again), `promote` it, give the file out again, and `retire` the old key once its last token has expired.
 
-use crate::{Failure, secret};
+use crate::{Failure, secret_file};
 use clap::{Args, Subcommand};
 use refrain::{KeyRing, KeyState, SystemSource};
 use std::fs;
@@ -11,8 +11,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Arguments of `keys`.
 #[derive(Args)]
-pub(crate) struct Options {
+pub struct Options {
     #[command(subcommand)]
     command: Command,
 }
@@ -41,14 +42,14 @@ enum Command {
     Promote {
         /// The key file.
         file: PathBuf,
-        /// The key's id, as `refrain keys list` shows it.
+        /// The key's id, as `keys list` shows it.
         id: String,
     },
     /// Take a key out: tokens under it are refused from then on.
     Retire {
         /// The key file.
         file: PathBuf,
-        /// The key's id, as `refrain keys list` shows it.
+        /// The key's id, as `keys list` shows it.
         id: String,
     },
 }
@@ -58,11 +59,13 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
     match options.command {
         Command::New { file } => {
             let ring = KeyRing::generate(&source);
-            secret::make(&file, ring.to_text().as_bytes()).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => {
-                    format!("{} exists already; choose another name", file.display())
+            secret_file::create(&file, ring.to_text().as_bytes()).map_err(|error| {
+                match error.kind() {
+                    io::ErrorKind::AlreadyExists => {
+                        format!("{} exists already; choose another name", file.display())
+                    }
+                    _ => format!("{} cannot be written: {error}", file.display()),
                 }
-                _ => format!("{} cannot be written: {error}", file.display()),
             })?;
             show(&ring);
         }
@@ -104,7 +107,7 @@ fn change(
 ) -> Result<(), Failure> {
     let mut ring = read(file)?;
     change(&mut ring)?;
-    secret::replace(file, ring.to_text().as_bytes())
+    secret_file::replace(file, ring.to_text().as_bytes())
         .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
     show(&ring);
     Ok(())

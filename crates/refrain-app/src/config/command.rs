@@ -1,8 +1,9 @@
-//! `refrain config`: a configuration file checked, and the defaults written out.
+//! `config`: checks a configuration file, prints the defaults.
 
+use super::Loaded;
+use super::file::{DEFAULTS, NAMES};
 use super::mistake::{Mistakes, place};
-use super::settings::{SETTINGS, Setting};
-use super::{Config, Loaded};
+
 use crate::Failure;
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
@@ -13,8 +14,9 @@ use std::process::ExitCode;
 const SET: Style = AnsiColor::Green.on_default();
 const UNSET: Style = Style::new().dimmed();
 
+/// Arguments of `config`.
 #[derive(Args)]
-pub(crate) struct Options {
+pub struct Options {
     #[command(subcommand)]
     command: Command,
 }
@@ -23,7 +25,7 @@ pub(crate) struct Options {
 enum Command {
     /// Check a configuration file, and print every setting with where it comes from.
     Check {
-        /// The TOML file, as `refrain serve --config` takes it.
+        /// The TOML file, as `serve --config` takes it.
         file: PathBuf,
         /// Print JSON.
         #[arg(long)]
@@ -37,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     match &options.command {
         Command::Check { file, json } => check(file, *json),
         Command::Defaults => {
-            anstream::print!("{}", defaults());
+            anstream::print!("{DEFAULTS}");
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -78,7 +80,7 @@ fn check(file: &Path, json: bool) -> Result<ExitCode, Failure> {
 
 /// One setting, as it is shown.
 struct Line {
-    setting: &'static Setting,
+    name: &'static str,
     value: Value,
     /// The line of the file that sets it.
     line: Option<usize>,
@@ -91,23 +93,23 @@ impl Line {
         } else {
             "default"
         };
-        json!({"name": self.setting.name, "value": self.value, "from": from, "line": self.line})
+        json!({"name": self.name, "value": self.value, "from": from, "line": self.line})
     }
 }
 
-/// Everything that `serve` would check, and what it would start with.
+/// Checks everything that `serve` would check. Returns the settings it would start with.
 fn checked(mut loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
-    let lines = SETTINGS
-        .iter()
-        .map(|setting| {
-            let span = loaded.from.get(setting.name).cloned();
-            Line {
-                setting,
-                value: setting.value(&loaded.config),
-                line: span.map(|span| place(&loaded.text, span).line),
-            }
-        })
-        .collect();
+    let config = json!(loaded.config);
+    let lines = NAMES.settings.iter().map(|name| {
+        let path = format!("/{}", name.replace('.', "/"));
+        let span = loaded.spans.get(name).cloned();
+        Line {
+            name,
+            value: config.pointer(&path).cloned().unwrap_or_default(),
+            line: span.map(|span| place(&loaded.text, span).line),
+        }
+    });
+    let lines = lines.collect();
     loaded.of_any_peer();
     loaded.ready()?;
     Ok(lines)
@@ -116,11 +118,11 @@ fn checked(mut loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
 fn print(lines: &[Line]) {
     let values: Vec<String> = lines.iter().map(|line| shown(&line.value)).collect();
     let width = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or_default();
-    let names = width(&mut lines.iter().map(|line| line.setting.name.len()));
+    let names = width(&mut lines.iter().map(|line| line.name.len()));
     // One very long value does not push all the others to the right.
     let widest = width(&mut values.iter().map(|value| value.chars().count())).min(32);
     for (line, value) in lines.iter().zip(values) {
-        let name = line.setting.name;
+        let name = line.name;
         match line.line {
             Some(number) => {
                 anstream::println!("{SET}{name:<names$}  {value:<widest$}  line {number}{SET:#}");
@@ -146,33 +148,4 @@ fn shown(value: &Value) -> String {
         // The quotes and escapes of JSON are those of TOML.
         value => value.to_string(),
     }
-}
-
-/// Has a table settings that have a value by default? One without says something by being there.
-fn has_defaults(table: &str) -> bool {
-    let mut settings = SETTINGS.iter();
-    settings.any(|setting| setting.path().0 == Some(table) && setting.example.is_none())
-}
-
-/// A file with every setting at its default.
-pub(super) fn defaults() -> String {
-    let config = Config::default();
-    let mut out = String::new();
-    let mut last = None;
-    for setting in SETTINGS {
-        let (table, key) = setting.path();
-        if let Some(table) = table
-            && last.replace(table) != Some(table)
-        {
-            let off = if has_defaults(table) { "" } else { "# " };
-            out.push_str(&format!("\n{off}[{table}]\n"));
-        }
-        let line = match setting.example {
-            Some(example) => format!("# {key} = {example}"),
-            None => format!("{key} = {}", shown(&setting.value(&config))),
-        };
-        let meaning = setting.meaning;
-        out.push_str(&format!("{line:<37} # {meaning}\n"));
-    }
-    out
 }

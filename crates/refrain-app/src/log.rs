@@ -1,34 +1,25 @@
-//! Log lines: what is said, and how it is written.
+//! Log lines on standard error: `$RUST_LOG` selects them, and they are text or JSON.
 
 use crate::Failure;
-use crate::client::LogLines;
-use crate::config::LogFormat;
+pub use crate::config::LogFormat;
 use anstream::{AutoStream, ColorChoice};
 use std::env::VarError;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The environment variable that says what is logged.
+/// The environment variable that selects log lines.
 const FILTER: &str = "RUST_LOG";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Begins to write log lines to standard error: standard output may be the transport.
-pub(crate) fn start(format: LogFormat) -> Result<(), Failure> {
-    start_from("info", format, std::io::stderr)
-}
-
-/// The same for a command that people wait for: they hear of what may be wrong only, and not while they are asked.
-pub(crate) fn start_quietly() -> Result<(), Failure> {
-    start_from("warn", LogFormat::Text, || LogLines)
-}
-
-fn start_from<W>(usual: &str, format: LogFormat, writer: W) -> Result<(), Failure>
+/// Starts logging to `writer`, which should end up at standard error: standard output may be the transport. `level` is
+/// used where `$RUST_LOG` is not set.
+pub fn start<W>(level: &str, format: LogFormat, writer: W) -> Result<(), Failure>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = match std::env::var(FILTER) {
         Ok(text) => filter(&text)?,
-        Err(VarError::NotPresent) => EnvFilter::new(usual),
+        Err(VarError::NotPresent) => EnvFilter::new(level),
         Err(VarError::NotUnicode(_)) => return Err(format!("${FILTER} is not UTF-8").into()),
     };
     // A terminal, unless NO_COLOR or its like says otherwise.
@@ -44,7 +35,7 @@ where
     Ok(())
 }
 
-/// Reads what is to be logged. Nothing said is `info`.
+/// Parses a filter. An empty one is `info`.
 fn filter(text: &str) -> Result<EnvFilter, String> {
     let wrong = |reason: &str| {
         format!(
@@ -60,7 +51,7 @@ fn filter(text: &str) -> Result<EnvFilter, String> {
     if said.peek().is_none() {
         return Ok(EnvFilter::new("info"));
     }
-    // A level that is misspelt would be taken for the name of a target, and everything else be silent.
+    // A misspelt level would be taken for a target's name, and everything else would be silent.
     for part in said {
         let word = part.to_ascii_lowercase();
         let like = |level: &&&str| {
@@ -85,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_logged_can_be_said_in_many_ways() {
+    fn valid_filters_are_accepted() {
         for good in [
             "",
             " ",
@@ -104,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn misspelt_levels_are_rejected_with_a_suggestion() {
         for (bad, part) in [
             ("debgu", "did you mean \"debug\"?"),
             ("infos", "did you mean \"info\"?"),

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file, and where.
+//! Mistakes in a configuration file, with their positions.
 
 use crate::store::masked;
 use anstyle::{AnsiColor, Style};
@@ -9,15 +9,15 @@ use std::path::PathBuf;
 const MESSAGE: Style = Style::new().bold();
 const MARKER: Style = AnsiColor::Red.on_default().bold();
 
-/// One thing that is wrong.
+/// One mistake.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
-    /// Where it is in the file. None: it does not come from there.
+    /// Its position in the file, if it comes from there.
     pub(super) span: Option<Range<usize>>,
     pub(super) message: String,
 }
 
-/// All that is wrong with a file.
+/// All mistakes in a file.
 #[derive(Debug)]
 pub(crate) struct Mistakes {
     file: PathBuf,
@@ -25,14 +25,14 @@ pub(crate) struct Mistakes {
     list: Vec<Mistake>,
 }
 
-/// A place as people count: from 1.
+/// A position, counted from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place<'a> {
     pub(super) line: usize,
     pub(super) column: usize,
     /// The whole line.
     shown: &'a str,
-    /// How many characters of it are meant.
+    /// How many characters of it are marked.
     width: usize,
 }
 
@@ -45,7 +45,7 @@ impl Mistakes {
         Self { file, text, list }
     }
 
-    /// Each with its place.
+    /// Each mistake with its position.
     pub(super) fn each(&self) -> impl Iterator<Item = (Option<Place<'_>>, &str)> {
         self.list.iter().map(|mistake| {
             let span = mistake.span.clone();
@@ -57,7 +57,7 @@ impl Mistakes {
     }
 }
 
-/// The place of a span.
+/// The position of a span.
 pub(super) fn place(text: &str, span: Range<usize>) -> Place<'_> {
     let before = &text.as_bytes()[..span.start.min(text.len())];
     let ends = before
@@ -90,7 +90,7 @@ impl fmt::Display for Mistakes {
             let Place { line, column, .. } = place;
             let file = self.file.display();
             writeln!(f, "{file}:{line}:{column}: {MESSAGE}{message}{MESSAGE:#}")?;
-            // One column for each character, whatever a terminal would make of it.
+            // One column for each character, so that the marker is in the right place.
             let plain = |c: char| if c.is_control() { ' ' } else { c };
             writeln!(
                 f,

@@ -1,47 +1,52 @@
-//! The `[auth]` table: who may call over HTTP, and what they are told.
+//! The `[auth]` table: how callers over HTTP are authenticated.
 
-use crate::config::Loaded;
+use crate::config::{Filled, Loaded, OneOrMore, Seconds};
 use clap::Args;
 use refrain::{
     BuildError, Jwks, JwtVerifier, JwtVerifierError, KeyRing, ResourceMetadata, Server,
     ServerBuilder, SystemSource, TrustedProxy, TrustedProxyError,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
-/// What the `[auth]` table says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AuthConfig {
-    pub(crate) scopes: Option<Vec<String>>,
-    pub(crate) implies: Option<BTreeMap<String, Vec<String>>>,
-    pub(crate) resource: Option<String>,
-    pub(crate) authorization_servers: Option<Vec<String>>,
-    pub(crate) jwt: Option<JwtConfig>,
-    pub(crate) proxy: Option<ProxyConfig>,
+type Text = Filled<String>;
+
+/// The `[auth]` table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(crate) struct AuthTable {
+    resource: Option<Text>,
+    authorization_servers: Option<Vec<Text>>,
+    scopes: Option<Vec<Text>>,
+    implies: Option<BTreeMap<String, Vec<Text>>>,
+    pub(crate) jwt: Option<JwtTable>,
+    pub(crate) proxy: Option<ProxyTable>,
 }
 
 /// The `[auth.jwt]` table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct JwtConfig {
-    pub(crate) issuer: Option<String>,
-    pub(crate) audience: Option<Vec<String>>,
-    pub(crate) jwks: Option<String>,
-    pub(crate) leeway: Option<Duration>,
-    pub(crate) max_age: Option<Duration>,
-    pub(crate) min_interval: Option<Duration>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(crate) struct JwtTable {
+    issuer: Option<Text>,
+    jwks: Option<Text>,
+    audience: Option<OneOrMore>,
+    leeway_seconds: Option<Seconds<0>>,
+    max_age_seconds: Option<Seconds<0>>,
+    min_interval_seconds: Option<Seconds<0>>,
 }
 
 /// The `[auth.proxy]` table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProxyConfig {
-    pub(crate) secret_file: Option<PathBuf>,
-    pub(crate) secret_header: Option<String>,
-    pub(crate) user_header: Option<String>,
-    pub(crate) scopes_header: Option<String>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(crate) struct ProxyTable {
+    secret_file: Option<Filled<PathBuf>>,
+    secret_header: Option<Text>,
+    user_header: Option<Text>,
+    scopes_header: Option<Text>,
 }
 
-/// The flags that say the same.
+/// The flags for the settings that authentication cannot do without.
 #[derive(Args)]
 pub(crate) struct Flags {
     /// The issuer of the access tokens (JWTs) that callers must send; needs --jwks and --resource.
@@ -56,21 +61,21 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// Puts what flags say in place of what the file says.
+    /// Lays the flags over the settings of the file.
     pub(crate) fn put(&self, loaded: &mut Loaded) {
         loaded.flag("auth.jwt.issuer", self.issuer.as_ref(), |c, v| {
-            c.auth.jwt.get_or_insert_default().issuer = Some(v);
+            c.auth.jwt.get_or_insert_default().issuer = Some(Filled(v));
         });
         loaded.flag("auth.jwt.jwks", self.jwks.as_ref(), |c, v| {
-            c.auth.jwt.get_or_insert_default().jwks = Some(v);
+            c.auth.jwt.get_or_insert_default().jwks = Some(Filled(v));
         });
         loaded.flag("auth.resource", self.resource.as_ref(), |c, v| {
-            c.auth.resource = Some(v);
+            c.auth.resource = Some(Filled(v));
         });
     }
 }
 
-/// How callers are told apart, checked and ready.
+/// How callers are authenticated, checked and ready to use.
 #[derive(Clone, Debug)]
 pub(crate) struct Auth {
     scopes: Vec<String>,
@@ -85,7 +90,7 @@ enum By {
     Proxy(Box<TrustedProxy>),
 }
 
-/// One thing that is wrong.
+/// A mistake in the table.
 #[derive(Debug)]
 pub(crate) struct AuthMistake {
     /// The setting that is at fault, or the table that lacks one.
@@ -110,21 +115,12 @@ fn unset(place: &'static str, name: &str, reason: &str) -> AuthMistake {
     }
 }
 
-impl AuthConfig {
-    /// A table is there, be it empty: those who wrote it do not want anyone to call.
-    pub(crate) fn open(&mut self, table: &str) {
-        match table {
-            JWT => drop(self.jwt.get_or_insert_default()),
-            PROXY => drop(self.proxy.get_or_insert_default()),
-            _ => {}
-        }
-    }
-
-    /// Checks all of it, and reads the files it names. `tokens`: is there a list of tokens?
+impl AuthTable {
+    /// Checks all of it and reads the files it names. `tokens` says whether there is a list of tokens.
     pub(crate) fn ready(&self, tokens: bool) -> Result<Auth, Vec<AuthMistake>> {
         let mut mistakes = Vec::new();
         let by = self.by(tokens, &mut mistakes);
-        let scopes = self.scopes.clone().unwrap_or_default();
+        let scopes = texts(self.scopes.iter().flatten());
         let nobody = self.jwt.is_none() && self.proxy.is_none() && !tokens;
         if !scopes.is_empty() && nobody {
             let hint = "nobody could have them: set tokens, [auth.jwt] or [auth.proxy]";
@@ -143,12 +139,14 @@ impl AuthConfig {
         if let Err(error) = check(|builder| builder.scopes(&scopes)) {
             mistakes.push(wrong("auth.scopes", error));
         }
-        let implies = self.implies.clone().unwrap_or_default();
+        let implies = self.implies.iter().flatten();
+        let implies = implies.map(|(broad, narrow)| (broad.clone(), texts(narrow)));
+        let implies = implies.collect();
         if let Err(error) = check(|builder| imply(builder, &implies)) {
             mistakes.push(wrong("auth.implies", error));
         }
         let metadata = self.metadata().unwrap_or_else(|mistake| {
-            // An issuer that is none needs to be told once.
+            // An invalid issuer is reported once.
             if mistakes.iter().all(|known| known.place != mistake.place) {
                 mistakes.push(mistake);
             }
@@ -179,9 +177,7 @@ impl AuthConfig {
         }
         let mut by = None;
         if let Some(jwt) = &self.jwt {
-            by = jwt
-                .verifier(self.resource.as_deref(), mistakes)
-                .map(By::Jwt);
+            by = jwt.verifier(self.resource.as_ref(), mistakes).map(By::Jwt);
         }
         if let Some(proxy) = &self.proxy {
             by = proxy
@@ -193,11 +189,11 @@ impl AuthConfig {
 
     /// What clients are told about where to get their tokens, if that is known.
     fn metadata(&self) -> Result<Option<ResourceMetadata>, AuthMistake> {
-        let issuer = self.jwt.as_ref().and_then(|jwt| jwt.issuer.clone());
-        let issuer = issuer.map(|issuer| vec![issuer]);
-        let servers = self.authorization_servers.clone().or(issuer);
+        let issuer = self.jwt.as_ref().and_then(|jwt| jwt.issuer.as_ref());
+        let servers = self.authorization_servers.as_ref().map(texts);
+        let servers = servers.or_else(|| issuer.map(|issuer| texts([issuer])));
         let metadata = match (&self.resource, servers) {
-            (Some(resource), Some(servers)) => ResourceMetadata::new(resource, servers),
+            (Some(resource), Some(servers)) => ResourceMetadata::new(resource.as_str(), servers),
             (Some(_), None) if self.jwt.is_some() => return Ok(None),
             (Some(_), None) => {
                 let hint = "set auth.authorization_servers too: who issues tokens for it?";
@@ -227,10 +223,10 @@ const SERVERS: &str = "auth.authorization_servers";
 const JWT: &str = "auth.jwt";
 const PROXY: &str = "auth.proxy";
 
-impl JwtConfig {
+impl JwtTable {
     fn verifier(
         &self,
-        resource: Option<&str>,
+        resource: Option<&Text>,
         mistakes: &mut Vec<AuthMistake>,
     ) -> Option<JwtVerifier> {
         if self.issuer.is_none() {
@@ -241,8 +237,8 @@ impl JwtConfig {
             mistakes.push(unset(JWT, "jwks", hint));
         }
         let mut audiences = match (&self.audience, resource) {
-            (Some(audiences), _) => audiences.iter().map(String::as_str).collect(),
-            (None, resource) => Vec::from_iter(resource),
+            (Some(OneOrMore(audiences)), _) => audiences.iter().map(Text::as_str).collect(),
+            (None, resource) => Vec::from_iter(resource.map(Text::as_str)),
         }
         .into_iter();
         let first = audiences.next();
@@ -255,22 +251,22 @@ impl JwtConfig {
             mistakes.push(mistake);
         }
         let (issuer, jwks) = (self.issuer.as_ref()?, self.jwks.as_ref()?);
-        let jwks = match jwks.split_once("://") {
-            Some(_) => Jwks::Url(jwks.clone()),
-            None => Jwks::File(jwks.into()),
+        let jwks = match jwks.as_str().split_once("://") {
+            Some(_) => Jwks::Url(jwks.0.clone()),
+            None => Jwks::File(jwks.as_str().into()),
         };
-        let mut builder = JwtVerifier::builder(issuer, first?, jwks);
+        let mut builder = JwtVerifier::builder(issuer.as_str(), first?, jwks);
         for audience in audiences {
             builder = builder.audience(audience);
         }
-        if let Some(leeway) = self.leeway {
-            builder = builder.leeway(leeway);
+        if let Some(leeway) = self.leeway_seconds {
+            builder = builder.leeway(leeway.seconds());
         }
-        if let Some(age) = self.max_age {
-            builder = builder.max_age(age);
+        if let Some(age) = self.max_age_seconds {
+            builder = builder.max_age(age.seconds());
         }
-        if let Some(interval) = self.min_interval {
-            builder = builder.min_interval(interval);
+        if let Some(interval) = self.min_interval_seconds {
+            builder = builder.min_interval(interval.seconds());
         }
         let built = builder.build().map_err(|error| {
             let place = match error {
@@ -284,10 +280,10 @@ impl JwtConfig {
     }
 }
 
-impl ProxyConfig {
+impl ProxyTable {
     fn ready(&self, mistakes: &mut Vec<AuthMistake>) -> Option<TrustedProxy> {
         const FILE: &str = "auth.proxy.secret_file";
-        let Some(file) = &self.secret_file else {
+        let Some(Filled(file)) = &self.secret_file else {
             let hint = ": how does the proxy prove itself?";
             mistakes.push(unset(PROXY, "secret_file", hint));
             return None;
@@ -324,7 +320,7 @@ impl ProxyConfig {
         ];
         for (place, name, set) in headers {
             let Some(name) = name else { continue };
-            match set(proxy, name) {
+            match set(proxy, name.as_str()) {
                 Ok(set) => proxy = set,
                 Err(error) => {
                     mistakes.push(wrong(place, error));
@@ -337,7 +333,7 @@ impl ProxyConfig {
 }
 
 impl Auth {
-    /// Has a server do what the configuration says.
+    /// Applies the configuration to a server.
     pub(crate) fn apply(self, mut builder: ServerBuilder) -> ServerBuilder {
         builder = imply(builder.scopes(self.scopes), &self.implies);
         if let Some(metadata) = self.metadata {
@@ -351,7 +347,11 @@ impl Auth {
     }
 }
 
-/// Has a server know which scopes include others.
+fn texts<'a>(filled: impl IntoIterator<Item = &'a Text>) -> Vec<String> {
+    filled.into_iter().map(|text| text.0.clone()).collect()
+}
+
+/// Registers which scopes include others.
 fn imply(builder: ServerBuilder, implies: &BTreeMap<String, Vec<String>>) -> ServerBuilder {
     let imply = |builder: ServerBuilder, (broad, narrow): (&String, &Vec<String>)| {
         builder.scope_implies(broad, narrow)
@@ -359,7 +359,7 @@ fn imply(builder: ServerBuilder, implies: &BTreeMap<String, Vec<String>>) -> Ser
     implies.iter().fold(builder, imply)
 }
 
-/// Has a builder look at one part by itself, so that what is wrong with it is known by its setting.
+/// Checks one part of a builder by itself, to find the setting at fault.
 fn check(set: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Result<(), BuildError> {
     let keys = KeyRing::generate(&SystemSource::new());
     let builder = set(Server::builder("check", "0").keys(keys));

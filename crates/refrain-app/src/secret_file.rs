@@ -1,17 +1,17 @@
-//! Files with secrets in them: only their owner can read them, and nobody ever sees half of one.
+//! Files with secrets: readable by their owner only, and written atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Makes a file. There must be none yet. It is locked as long as what this gives back is there.
-pub(crate) fn make(file: &Path, bytes: &[u8]) -> io::Result<File> {
+/// Creates a file, which must not exist yet. It stays locked until the returned handle is dropped.
+pub fn create(file: &Path, bytes: &[u8]) -> io::Result<File> {
     let made = write(file, bytes)?;
-    settle(file)?;
+    sync_directory(file)?;
     Ok(made)
 }
 
-/// Writes a new file, and leaves none if that fails.
+/// Writes a new file, and removes it if that fails.
 fn write(file: &Path, bytes: &[u8]) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -24,22 +24,22 @@ fn write(file: &Path, bytes: &[u8]) -> io::Result<File> {
         .and_then(|()| out.write_all(bytes))
         .and_then(|()| out.sync_all());
     if let Err(error) = written {
-        // Half of it is of no use, and stands in the way of the next.
+        // Half a file is of no use, and would block the next attempt.
         let _ = fs::remove_file(file);
         return Err(error);
     }
     Ok(out)
 }
 
-/// Writes beside the file and then takes its place. What was there before stays until the new is safe on the disk, and
-/// the new is locked like one that is made.
-pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<File> {
-    // A link stays a link: what it points to is replaced.
+/// Replaces a file atomically: the old content stays until the new is on the disk. The new file is locked as by
+/// [`create`].
+pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<File> {
+    // A symbolic link stays one: its target is replaced.
     let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mut beside = target.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(beside);
-    // A process of the same number may have died while it wrote.
+    // Left by a process with the same id that died while it wrote.
     let _ = fs::remove_file(&beside);
     let made = write(&beside, bytes)?;
     if let Err(error) = fs::rename(&beside, &target) {
@@ -47,12 +47,12 @@ pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<File> {
         let _ = fs::remove_file(&beside);
         return Err(error);
     }
-    settle(&target)?;
+    sync_directory(&target)?;
     Ok(made)
 }
 
-/// Has the directory of a file remember it after a loss of power.
-fn settle(file: &Path) -> io::Result<()> {
+/// Makes the directory entry survive a loss of power.
+fn sync_directory(file: &Path) -> io::Result<()> {
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -65,10 +65,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_locked_as_long_as_its_maker_holds_it() {
+    fn file_is_locked_until_its_handle_is_dropped() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("secret");
-        let made = make(&file, b"one").expect("a file");
+        let made = create(&file, b"one").expect("a file");
         let other = || File::open(&file).expect("a file");
         assert!(other().try_lock().is_err());
         let replaced = replace(&file, b"two").expect("a file");

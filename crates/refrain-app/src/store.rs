@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use refrain::store::{self, Store};
+use serde::{Serialize, Serializer};
 use std::env::VarError;
 use std::fmt;
 use std::path::Path;
@@ -108,6 +109,12 @@ impl fmt::Display for StoreUrl {
         };
         let gap = if scheme.is_empty() { "" } else { "://" };
         write!(f, "{scheme}{gap}{caller}{place}{options}")
+    }
+}
+
+impl Serialize for StoreUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,20 +1,20 @@
-//! `refrain serve`: one instance with the documents' tools.
+//! `serve`: one instance over HTTP, or over standard input and output.
 
-use crate::Failure;
-use crate::auth;
-use crate::config::{self, Config, Loaded};
-use crate::instance::{self, Common, Servers, listen, told_to_stop};
+use crate::config::{Address, Config, Filled, Host, Hosts, Loaded};
+use crate::instance::{self, Common, listen};
+use crate::servers::{Extras, Servers};
+use crate::{App, Failure, auth, signals};
 use clap::Args;
 use refrain::{AllowedHosts, Draft, serve_stdio, serve_stdio_draft, serve_with_drafts};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Flags of `serve`.
 #[derive(Args)]
-pub(crate) struct Options {
+pub struct Options<F: Args> {
     /// The address to listen on [default: 127.0.0.1:8080].
-    #[arg(long, value_parser = config::address)]
-    listen: Option<SocketAddr>,
+    #[arg(long)]
+    listen: Option<Address>,
     /// Speak over standard input and output instead of HTTP.
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
@@ -25,15 +25,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DRAFT", value_parser = dialect)]
     dialect: Option<Draft>,
     #[command(flatten)]
-    common: Common,
+    common: Common<F>,
     /// A file with lines of `PRINCIPAL TOKEN [SCOPE …]`: callers must send one of the tokens.
     #[arg(long)]
     tokens: Option<PathBuf>,
     #[command(flatten)]
     auth: auth::Flags,
     /// A host to answer for; may be given several times [default: localhost and the loopback addresses].
-    #[arg(long = "allow-host", value_parser = config::host)]
-    allowed_hosts: Vec<String>,
+    #[arg(long = "allow-host")]
+    allowed_hosts: Vec<Host>,
     /// Name this instance, and say in a `refrain-round` header of each reply what the round did.
     #[arg(long, value_name = "NAME")]
     explain: Option<String>,
@@ -42,34 +42,38 @@ pub(crate) struct Options {
     peer_name: Option<String>,
 }
 
-pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run<F: Args>(app: &App<F>, options: &Options<F>) -> Result<ExitCode, Failure> {
     if options.dialect.is_some() && !options.stdio {
         let message = "--dialect is for standard input and output: add --stdio. Over HTTP each draft has a path of its own: \
                        use --drafts instead";
         return Err(message.into());
     }
     let loaded = with_flags(options.common.load()?, options);
-    let explain = options.explain.as_deref();
-    let drafts = match (options.drafts, options.dialect) {
-        (true, _) => Draft::ALL.to_vec(),
-        (false, dialect) => dialect.into_iter().collect(),
+    let extras = Extras {
+        explain: options.explain.clone(),
+        drafts: match (options.drafts, options.dialect) {
+            (true, _) => Draft::ALL.to_vec(),
+            (false, dialect) => dialect.into_iter().collect(),
+        },
     };
     let work = async |servers: Servers, config: &Config| {
         if options.stdio {
-            let input = tokio::io::BufReader::new(tokio::io::stdin());
-            let (output, stop) = (tokio::io::stdout(), told_to_stop()?);
-            match servers.drafts.into_iter().next() {
-                Some((draft, server)) => {
-                    serve_stdio_draft(draft, server, input, output, stop).await?;
-                }
-                None => serve_stdio(servers.server, input, output, stop).await?,
-            }
-            // Standard input is read by a thread of its own, which cannot be ended from here.
-            std::process::exit(0);
+            return speak_stdio(servers).await;
         }
-        serve_http(servers, config).await
+        serve_http(app, servers, config).await
     };
-    options.common.run(loaded, explain, &drafts, work)
+    options.common.run(app, loaded, &extras, work)
+}
+
+async fn speak_stdio(servers: Servers) -> Result<(), Failure> {
+    let input = tokio::io::BufReader::new(tokio::io::stdin());
+    let (output, stop) = (tokio::io::stdout(), signals::shutdown()?);
+    match servers.drafts.into_iter().next() {
+        Some((draft, server)) => serve_stdio_draft(draft, server, input, output, stop).await?,
+        None => serve_stdio(servers.server, input, output, stop).await?,
+    }
+    // The thread that reads standard input cannot be stopped from here.
+    std::process::exit(0);
 }
 
 /// A draft by its name.
@@ -78,30 +82,38 @@ fn dialect(name: &str) -> Result<Draft, String> {
     Draft::from_name(name).ok_or_else(|| format!("the drafts are {names}"))
 }
 
-/// What flags say counts more than what the file says.
-fn with_flags(mut loaded: Loaded, options: &Options) -> Loaded {
+/// Lays the flags over the settings of the file.
+fn with_flags<F: Args>(mut loaded: Loaded, options: &Options<F>) -> Loaded {
     loaded.flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
-    loaded.flag("tokens", options.tokens.as_ref(), |c, v| c.tokens = Some(v));
+    loaded.flag("tokens", options.tokens.as_ref(), |c, v| {
+        c.tokens = Some(Filled(v))
+    });
     loaded.flag("peers.name", options.peer_name.as_ref(), |c, v| {
-        c.peers.name = Some(v);
+        c.peers.name = Some(Filled(v));
     });
     options.auth.put(&mut loaded);
     let hosts = Some(&options.allowed_hosts).filter(|hosts| !hosts.is_empty());
-    loaded.flag("allowed_hosts", hosts, |c, v| c.allowed_hosts = Some(v));
+    loaded.flag("allowed_hosts", hosts, |c, v| {
+        c.allowed_hosts = Some(Hosts(v))
+    });
     loaded
 }
 
-async fn serve_http(servers: Servers, config: &Config) -> Result<(), Failure> {
-    let listener = listen(config.listen).await?;
+async fn serve_http<F: Args>(
+    app: &App<F>,
+    servers: Servers,
+    config: &Config,
+) -> Result<(), Failure> {
+    let listener = listen(config.listen.0).await?;
     let address = listener.local_addr()?;
-    // Before the line that says it listens: whoever read that may send a signal.
-    let stop = told_to_stop()?;
-    instance::say(config, &format!("listening on http://{address}/mcp"));
+    // Before the line on standard error: its reader may send a signal at once.
+    let stop = signals::shutdown()?;
+    instance::announce(app, config, &format!("listening on http://{address}/mcp"));
     for (draft, _) in &servers.drafts {
         let path = draft.path();
         tracing::info!("{draft} is spoken at http://{address}{path}");
     }
-    if !address.ip().is_loopback() && config.lets_anyone_in() {
+    if !address.ip().is_loopback() && config.is_open() {
         tracing::warn!(
             "anyone who reaches {address} can call, and take over calls of others whose tokens they get: \
              set --tokens, or [auth] in the configuration"
@@ -114,8 +126,8 @@ async fn serve_http(servers: Servers, config: &Config) -> Result<(), Failure> {
 
 fn hosts(config: &Config) -> AllowedHosts {
     match &config.allowed_hosts {
-        Some(hosts) if hosts.iter().any(|host| host == "*") => AllowedHosts::any(),
-        Some(hosts) => AllowedHosts::only(hosts),
+        Some(Hosts(hosts)) if hosts.iter().any(|host| host.0 == "*") => AllowedHosts::any(),
+        Some(Hosts(hosts)) => AllowedHosts::only(hosts.iter().map(|host| &host.0)),
         None => AllowedHosts::local(),
     }
 }

@@ -1,0 +1,211 @@
+//! The configuration of one instance: a TOML file, with flags laid over it.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `defaults.toml` | every key with its default and its meaning |
+//! | `tables` | the structs that the file is deserialized into |
+//! | `value` | types of single settings, with what they allow |
+//! | `file` | the file over the defaults, with the positions of settings and mistakes |
+//! | `mistake` | how mistakes are shown |
+//! | `command` | `config check` and `config defaults` |
+//!
+//! A new setting is a line of `defaults.toml`, a field of a table, and the line that hands it on.
+
+mod command;
+mod file;
+mod mistake;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub(crate) use command::{Options, run};
+pub(crate) use tables::Config;
+pub use value::LogFormat;
+pub(crate) use value::{Address, Filled, Host, Hosts, OneOrMore, Seconds};
+
+use crate::auth::{Auth, AuthMistake};
+use crate::{Failure, keys};
+use file::{Parsed, Spans};
+use mistake::{Mistake, Mistakes};
+use refrain::{BearerTokens, KeyRing};
+use std::path::{Path, PathBuf};
+use tables::PeersTable;
+
+/// A configuration, its source, and what is wrong with it so far.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    config: Config,
+    file: PathBuf,
+    text: String,
+    spans: Spans,
+    mistakes: Vec<Mistake>,
+    invalid: Vec<String>,
+}
+
+/// A checked configuration, with the contents of the files that it names.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) config: Config,
+    pub(crate) keys: Option<KeyRing>,
+    pub(crate) tokens: Option<BearerTokens>,
+    pub(crate) auth: Auth,
+}
+
+impl Loaded {
+    /// Reads a file.
+    pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            let file = file.display();
+            format!("the configuration {file} cannot be read: {error}")
+        })?;
+        Ok(Self::parse(file, text))
+    }
+
+    fn parse(file: &Path, text: String) -> Self {
+        let Parsed {
+            config,
+            spans,
+            mistakes,
+            invalid,
+        } = file::parse(&text);
+        Self {
+            config,
+            file: file.to_owned(),
+            text,
+            spans,
+            mistakes,
+            invalid,
+        }
+    }
+
+    /// Replaces a setting by the value of a flag, if it was given.
+    pub(crate) fn flag<T: Clone>(
+        &mut self,
+        name: &str,
+        given: Option<&T>,
+        set: impl FnOnce(&mut Config, T),
+    ) {
+        if let Some(value) = given {
+            set(&mut self.config, value.clone());
+            self.spans.remove(name);
+        }
+    }
+
+    /// Treats this as the file of a whole fleet, in which no instance is named: each is where it is started.
+    fn of_any_peer(&mut self) {
+        let peers = &mut self.config.peers;
+        if peers.name.is_none() {
+            let names = peers.urls.iter().flatten().map(|(name, _)| name);
+            peers.name = names.min().cloned().map(Filled);
+        }
+    }
+
+    /// Removes the peers: nobody relays requests to a process without a port.
+    pub(crate) fn without_peers(&mut self) {
+        self.config.peers = PeersTable::default();
+    }
+
+    /// The configuration if all of it can be used, else all mistakes in the order of the file.
+    pub(crate) fn ready(mut self) -> Result<Ready, Mistakes> {
+        self.check();
+        let keys = self.config.keys.as_ref().map(|file| keys::read(&file.0));
+        let keys = self.usable("keys", keys);
+        let tokens = self.config.tokens.as_ref();
+        let tokens = tokens.map(|file| read_tokens(&file.0));
+        let tokens = self.usable("tokens", tokens);
+        let auth = self.auth();
+        match auth {
+            Some(auth) if self.mistakes.is_empty() => Ok(Ready {
+                config: self.config,
+                keys,
+                tokens,
+                auth,
+            }),
+            _ => Err(Mistakes::new(self.file, self.text, self.mistakes)),
+        }
+    }
+
+    fn mistake(&mut self, name: &str, message: String) {
+        let span = self.spans.get(name).cloned();
+        self.mistakes.push(Mistake { span, message });
+    }
+
+    /// Checks settings against each other.
+    fn check(&mut self) {
+        let limits = &self.config.limits;
+        let (shed, calls) = (limits.shed_above.size(), limits.concurrent_calls.size());
+        if shed > calls {
+            let message = format!(
+                "limits.shed_above must be at most limits.concurrent_calls, which is {calls}, not {shed}"
+            );
+            self.mistake("limits.shed_above", message);
+        }
+        let listen = self.config.listen;
+        if self.config.metrics == Some(listen) && listen.0.port() != 0 {
+            let message = "metrics must be another port than that of listen";
+            self.mistake("metrics", message.into());
+        }
+        self.check_peers();
+    }
+
+    fn check_peers(&mut self) {
+        let peers = &self.config.peers;
+        let (urls, name) = (peers.urls.clone(), peers.name.clone());
+        let unusable = peers.peers().and_then(|peers| peers.check().err());
+        if let Some(error) = unusable {
+            self.mistake("peers.urls", format!("peers.urls is of no use: {error}"));
+        }
+        match (name, urls) {
+            (None, Some(_)) => {
+                let message =
+                    "peers.urls needs peers.name, or --peer-name: which of them this instance is";
+                self.mistake("peers.urls", message.into());
+            }
+            (Some(Filled(name)), Some(urls)) if !urls.contains_key(&name) => {
+                let message = format!(
+                    "peers.name is {name:?}, which peers.urls does not name: all instances share that list"
+                );
+                self.mistake("peers.name", message);
+            }
+            _ => {}
+        }
+    }
+
+    /// How callers are authenticated. If a part of the table is invalid, the rest is not judged.
+    fn auth(&mut self) -> Option<Auth> {
+        if self.invalid.iter().any(|name| name.starts_with("auth")) {
+            return None;
+        }
+        match self.config.auth.ready(self.config.tokens.is_some()) {
+            Ok(auth) => Some(auth),
+            Err(mistakes) => {
+                for AuthMistake { place, message } in mistakes {
+                    self.mistake(place, message);
+                }
+                None
+            }
+        }
+    }
+
+    /// The content of a file that a setting names.
+    fn usable<T>(&mut self, name: &str, read: Option<Result<T, Failure>>) -> Option<T> {
+        match read? {
+            Ok(usable) => Some(usable),
+            Err(error) => {
+                let message = match self.spans.contains_key(name) {
+                    true => format!("{name}: {error}"),
+                    false => error.to_string(),
+                };
+                self.mistake(name, message);
+                None
+            }
+        }
+    }
+}
+
+fn read_tokens(file: &Path) -> Result<BearerTokens, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("the tokens {} cannot be read: {error}", file.display()))?;
+    BearerTokens::parse(&text).map_err(|error| format!("{}: {error}", file.display()).into())
+}

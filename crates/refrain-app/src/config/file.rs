@@ -1,0 +1,244 @@
+//! A configuration file, read into [`Config`]: the settings of the text over those of `defaults.toml`.
+//!
+//! serde stops at the first error. To report all of them at once, the setting at fault is taken out and the rest is read
+//! again.
+
+use super::Config;
+use super::mistake::Mistake;
+use super::value::Size;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::LazyLock;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer, Error};
+
+/// All settings at their defaults. Those without one, and tables of such settings, are commented out.
+pub(super) const DEFAULTS: &str = include_str!("defaults.toml");
+
+/// The setting whose default depends on another.
+const SHED_ABOVE: &str = "limits.shed_above";
+
+/// How similar a name must be to be suggested.
+const SIMILAR: f64 = 0.8;
+
+/// The positions of settings and tables in a file, by name.
+pub(super) type Spans = BTreeMap<String, Range<usize>>;
+
+/// What was read from a text.
+pub(super) struct Parsed {
+    pub(super) config: Config,
+    pub(super) spans: Spans,
+    pub(super) mistakes: Vec<Mistake>,
+    /// The settings whose values could not be used.
+    pub(super) invalid: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        static CONFIG: LazyLock<Config> =
+            LazyLock::new(|| read(defaults().clone()).expect("a test reads defaults.toml"));
+        CONFIG.clone()
+    }
+}
+
+fn defaults() -> &'static DeTable<'static> {
+    static TABLE: LazyLock<DeTable<'static>> = LazyLock::new(|| {
+        let table = DeTable::parse(DEFAULTS).expect("a test reads defaults.toml");
+        table.into_inner()
+    });
+    &TABLE
+}
+
+fn read(table: DeTable<'_>) -> Result<Config, Error> {
+    Config::deserialize(Deserializer::from(Spanned::new(0..0, table)))
+}
+
+/// Reads a text, and everything that is wrong with it.
+pub(super) fn parse(text: &str) -> Parsed {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut table = table.into_inner();
+    let mut parsed = Parsed {
+        config: Config::default(),
+        spans: Spans::new(),
+        mistakes: Vec::new(),
+        invalid: Vec::new(),
+    };
+    if !errors.is_empty() {
+        // The values in a malformed text are guesses: only the syntax errors are reported.
+        parsed.mistakes = errors.iter().map(syntax_error).collect();
+        return parsed;
+    }
+    collect_spans(None, &table, &mut parsed.spans);
+    parsed.config = loop {
+        let mut whole = table.clone();
+        fill(&mut whole, defaults());
+        let error = match read(whole) {
+            Ok(config) => break config,
+            Err(error) => error,
+        };
+        let span = error.span().unwrap_or_default();
+        let Some(entry) = take_entry(None, &mut table, &span) else {
+            parsed.mistakes.push(syntax_error(&error));
+            return parsed;
+        };
+        parsed.spans.remove(&entry.name);
+        parsed.mistakes.push(Mistake {
+            span: Some(span),
+            message: entry.message(error.message()),
+        });
+        parsed.invalid.push(entry.name);
+    };
+    if !parsed.spans.contains_key(SHED_ABOVE) {
+        let limits = &mut parsed.config.limits;
+        let calls = limits.concurrent_calls.size() as u64;
+        limits.shed_above = Size::new(calls - calls / 4);
+    }
+    parsed
+}
+
+fn syntax_error(error: &Error) -> Mistake {
+    Mistake {
+        span: error.span(),
+        message: error.message().to_owned(),
+    }
+}
+
+/// Adds the defaults of settings that a table does not have.
+fn fill<'a>(table: &mut DeTable<'a>, defaults: &DeTable<'a>) {
+    for (key, default) in defaults {
+        match (table.get_mut(key).map(Spanned::get_mut), default.get_ref()) {
+            (Some(DeValue::Table(table)), DeValue::Table(defaults)) => fill(table, defaults),
+            (Some(_), _) => {}
+            (None, _) => drop(table.insert(key.clone(), default.clone())),
+        }
+    }
+}
+
+fn collect_spans(table: Option<&str>, entries: &DeTable<'_>, spans: &mut Spans) {
+    for (key, value) in entries {
+        let name = join(table, key.get_ref());
+        match value.get_ref() {
+            DeValue::Table(entries) if NAMES.is_table(&name) => {
+                collect_spans(Some(&name), entries, spans);
+                spans.insert(name, key.span());
+            }
+            _ => drop(spans.insert(name, value.span())),
+        }
+    }
+}
+
+/// An entry that was taken out of a table.
+struct Entry {
+    name: String,
+    table: Option<String>,
+    key: String,
+    is_unknown: bool,
+    is_table: bool,
+}
+
+impl Entry {
+    fn message(&self, error: &str) -> String {
+        let Self { name, .. } = self;
+        match error.strip_prefix("invalid type: ") {
+            _ if self.is_unknown => self.unknown(),
+            Some(found) => format!("{name} has an invalid type: {found}"),
+            None => format!("{name} {error}"),
+        }
+    }
+
+    /// The message about a key that is no setting, with a suggestion if there is one.
+    fn unknown(&self) -> String {
+        let (table, key) = (self.table.as_deref(), self.key.as_str());
+        let place = table.map_or_else(String::new, |table| format!(" in [{table}]"));
+        let message = format!("there is no setting {key:?}{place}");
+        let all = || NAMES.settings.iter().chain(&NAMES.tables).map(|n| split(n));
+        if let Some((other, _)) = all().find(|(other, name)| *name == key && *other != table) {
+            let other = other.map_or("the top of the file".into(), |other| format!("[{other}]"));
+            return format!("{message}; it belongs into {other}");
+        }
+        let kind = match self.is_table {
+            true => &NAMES.tables,
+            false => &NAMES.settings,
+        };
+        let here = kind
+            .iter()
+            .map(|name| split(name))
+            .filter(|(t, _)| *t == table);
+        let similar = here.map(|(_, name)| (strsim::jaro_winkler(name, key), name));
+        match similar.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+            Some((similarity, name)) if similarity >= SIMILAR => {
+                format!("{message}; did you mean {name:?}?")
+            }
+            _ => message,
+        }
+    }
+}
+
+/// Takes the entry out whose key is at a position, or whose value contains it.
+fn take_entry(table: Option<&str>, entries: &mut DeTable<'_>, at: &Range<usize>) -> Option<Entry> {
+    let mut found = None;
+    for (key, value) in entries.iter_mut() {
+        let name = join(table, key.get_ref());
+        let (is_unknown, span) = (key.span() == *at, value.span());
+        let is_table = matches!(value.get_ref(), DeValue::Table(_));
+        if let DeValue::Table(entries) = value.get_mut()
+            && NAMES.is_table(&name)
+            && let Some(entry) = take_entry(Some(&name), entries, at)
+        {
+            return Some(entry);
+        }
+        if is_unknown || (span.start <= at.start && at.end <= span.end) {
+            found = Some(Entry {
+                name,
+                table: table.map(str::to_owned),
+                key: key.get_ref().to_string(),
+                is_unknown,
+                is_table,
+            });
+            break;
+        }
+    }
+    entries.remove(found.as_ref()?.key.as_str());
+    found
+}
+
+/// The names of all settings, with their tables, in the order of `defaults.toml`.
+pub(super) struct Names {
+    pub(super) settings: Vec<String>,
+    tables: Vec<String>,
+}
+
+pub(super) static NAMES: LazyLock<Names> = LazyLock::new(|| {
+    let (mut settings, mut tables) = (Vec::new(), Vec::<String>::new());
+    for line in DEFAULTS.lines() {
+        let line = line.strip_prefix("# ").unwrap_or(line);
+        if let Some((table, _)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            tables.push(table.to_owned());
+        } else if let Some((key, _)) = line.split_once(" = ") {
+            settings.push(join(tables.last().map(String::as_str), key));
+        }
+    }
+    Names { settings, tables }
+});
+
+impl Names {
+    fn is_table(&self, name: &str) -> bool {
+        self.tables.iter().any(|table| table == name)
+    }
+}
+
+fn join(table: Option<&str>, key: &str) -> String {
+    match table {
+        Some(table) => format!("{table}.{key}"),
+        None => key.to_owned(),
+    }
+}
+
+/// The table of a name, if it is in one, and its key.
+fn split(name: &str) -> (Option<&str>, &str) {
+    match name.rsplit_once('.') {
+        Some((table, key)) => (Some(table), key),
+        None => (None, name),
+    }
+}

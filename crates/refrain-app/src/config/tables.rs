@@ -1,0 +1,175 @@
+//! The tables of the configuration file. `defaults.toml` has their defaults and explains every key.
+
+use super::value::{Address, Count, Filled, Hosts, LogFormat, Millis, Seconds, Size};
+use crate::auth::AuthTable;
+use crate::store::StoreUrl;
+use refrain::{Limits, Peers, ServerLimits, TaskOptions};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The settings of one instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) listen: Address,
+    pub(crate) metrics: Option<Address>,
+    pub(crate) store: Option<Filled<StoreUrl>>,
+    pub(crate) keys: Option<Filled<PathBuf>>,
+    pub(crate) tokens: Option<Filled<PathBuf>>,
+    pub(crate) allowed_hosts: Option<Hosts>,
+    pub(crate) audience: Option<Filled<String>>,
+    pub(crate) log: LogFormat,
+    pub(crate) token_ttl_seconds: Seconds<1>,
+    pub(crate) flow_ttl_seconds: Seconds<1>,
+    pub(crate) clock_skew_seconds: Seconds<0>,
+    pub(crate) limits: LimitsTable,
+    pub(crate) tasks: TasksTable,
+    #[serde(default)]
+    pub(crate) peers: PeersTable,
+    #[serde(default)]
+    pub(crate) auth: AuthTable,
+}
+
+impl Config {
+    /// Whether every caller is anonymous.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tokens.is_none() && self.auth.jwt.is_none() && self.auth.proxy.is_none()
+    }
+}
+
+/// The `[limits]` table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(crate) struct LimitsTable {
+    body_bytes: Size<256>,
+    discard_bytes: Size<0>,
+    pub(crate) token_chars: Size<128>,
+    pub(super) concurrent_calls: Size<1>,
+    pub(super) shed_above: Size<0>,
+    round_seconds: Seconds<1>,
+    live_calls: Size<0>,
+    live_calls_each: Size<0>,
+    live_seconds: Seconds<1>,
+    idle_seconds: Seconds<1>,
+    drain_seconds: Seconds<0>,
+    drain_grace_ms: Millis<0>,
+    page_size: Size<1>,
+    subscriptions: Size<0>,
+    subscriptions_each: Size<0>,
+    subscribed_resources: Size<0>,
+    subscribed_bytes: Size<0>,
+    keep_alive_ms: Millis<1>,
+    session_seconds: Seconds<1>,
+    resume_seconds: Seconds<0>,
+    resume_bytes: Size<0>,
+    resume_bytes_all: Size<0>,
+    carried_bytes: Size<0>,
+    batch: Size<1>,
+    rounds: Count<1>,
+    asks: Size<1>,
+    entries: Size<1>,
+    retries: Count<0>,
+    sheds: Count<0>,
+    notes: Size<1>,
+}
+
+impl LimitsTable {
+    pub(crate) fn server(&self) -> ServerLimits {
+        ServerLimits {
+            body: self.body_bytes.size(),
+            discard: self.discard_bytes.size(),
+            concurrent_calls: self.concurrent_calls.size(),
+            shed_above: self.shed_above.size(),
+            round_time: self.round_seconds.seconds(),
+            live_calls: self.live_calls.size(),
+            live_calls_each: self.live_calls_each.size(),
+            live_time: self.live_seconds.seconds(),
+            idle_time: self.idle_seconds.seconds(),
+            drain_time: self.drain_seconds.seconds(),
+            drain_grace: self.drain_grace_ms.millis(),
+            page_size: self.page_size.size(),
+            subscriptions: self.subscriptions.size(),
+            subscriptions_each: self.subscriptions_each.size(),
+            subscribed_resources: self.subscribed_resources.size(),
+            subscribed_bytes: self.subscribed_bytes.size(),
+            keep_alive: self.keep_alive_ms.millis(),
+            session_time: self.session_seconds.seconds(),
+            resume_time: self.resume_seconds.seconds(),
+            resume_bytes: self.resume_bytes.size(),
+            resume_bytes_all: self.resume_bytes_all.size(),
+            carried_bytes: self.carried_bytes.size(),
+            batch: self.batch.size(),
+            flow: self.flow(),
+        }
+    }
+
+    fn flow(&self) -> Limits {
+        Limits {
+            rounds: self.rounds.count(),
+            asks: self.asks.size(),
+            entries: self.entries.size(),
+            retries: self.retries.count(),
+            sheds: self.sheds.count(),
+            notes: self.notes.size(),
+        }
+    }
+}
+
+/// The `[tasks]` table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(crate) struct TasksTable {
+    concurrent: Size<1>,
+    lease_ms: Millis<100>,
+    look_ms: Millis<1>,
+    attempts: Count<1>,
+    retry_after_ms: Millis<0>,
+    retry_at_most_seconds: Seconds<0>,
+    ttl_seconds: Seconds<1>,
+    poll_interval_ms: Millis<1>,
+    keep_seconds: Seconds<0>,
+    sweep_seconds: Seconds<1>,
+    journal_bytes: Size<1>,
+    subscribed: Size<0>,
+    waiting: Size<0>,
+    pub(crate) seal: bool,
+}
+
+impl TasksTable {
+    pub(crate) fn options(&self) -> TaskOptions {
+        TaskOptions {
+            concurrent: self.concurrent.size(),
+            lease: self.lease_ms.millis(),
+            look: self.look_ms.millis(),
+            attempts: self.attempts.count(),
+            retry_after: self.retry_after_ms.millis(),
+            retry_at_most: self.retry_at_most_seconds.seconds(),
+            ttl: self.ttl_seconds.seconds(),
+            poll_interval: self.poll_interval_ms.millis(),
+            keep: self.keep_seconds.seconds(),
+            sweep: self.sweep_seconds.seconds(),
+            journal: self.journal_bytes.size(),
+            subscribed: self.subscribed.size(),
+            waiting: self.waiting.size(),
+            seal: self.seal,
+        }
+    }
+}
+
+/// The `[peers]` table: the instances of the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(crate) struct PeersTable {
+    pub(crate) name: Option<Filled<String>>,
+    pub(crate) urls: Option<BTreeMap<String, Filled<String>>>,
+}
+
+impl PeersTable {
+    /// The fleet, if this instance has a name in it.
+    pub(crate) fn peers(&self) -> Option<Peers> {
+        let urls = self.urls.iter().flatten();
+        let alone = Peers::new(self.name.clone()?.0);
+        Some(urls.fold(alone, |peers, (name, url)| peers.peer(name, url.as_str())))
+    }
+}

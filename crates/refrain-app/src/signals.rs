@@ -1,0 +1,56 @@
+//! Signals: SIGTERM and SIGINT drain the instance, SIGHUP reloads its keys.
+
+use crate::{Failure, keys};
+use refrain::Server;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Resolves at the first SIGTERM or SIGINT. A later one ends the process at once.
+pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut received = async move || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    Ok(async move {
+        received().await;
+        tokio::spawn(async move {
+            // Some supervisors send each signal twice, to the process and to its group.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            while tokio::time::timeout(Duration::ZERO, received())
+                .await
+                .is_ok()
+            {}
+            received().await;
+            tracing::warn!("told to stop twice: running calls are dropped");
+            std::process::exit(1);
+        });
+    })
+}
+
+/// Reads the key file again on SIGHUP. If it cannot be used, the keys stay as they are.
+pub(crate) fn reload_on_hangup(servers: Vec<Server>, keys: Option<PathBuf>) -> Result<(), Failure> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let Some(file) = &keys else {
+                tracing::warn!("SIGHUP: there is no key file to read again");
+                continue;
+            };
+            match keys::read(file) {
+                Ok(ring) => {
+                    tracing::info!(keys = ?ring, "the keys were read again");
+                    for server in &servers {
+                        server.reload_keys(ring.clone());
+                    }
+                }
+                Err(error) => tracing::error!(%error, "the keys stay as they are"),
+            }
+        }
+    });
+    Ok(())
+}
