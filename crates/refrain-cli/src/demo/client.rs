@@ -156,7 +156,9 @@ impl Round {
     /// The members of the response, as it was on the wire.
     pub(super) fn members(&self) -> Vec<String> {
         let said: Map<String, Value> = serde_json::from_slice(&self.seen.1).unwrap_or_default();
-        said.keys().cloned().collect()
+        let mut members: Vec<String> = said.keys().cloned().collect();
+        members.sort_unstable();
+        members
     }
 
     /// The keys that the round asked for.

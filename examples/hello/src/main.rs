@@ -1,0 +1,21 @@
+//! A whole server: one tool and the application shell. As an instance of a fleet:
+//! `cargo run -p refrain-example-hello -- serve --keys fleet.keys --tokens callers.txt --metrics 127.0.0.1:9464`.
+
+use refrain::prelude::*;
+use std::process::ExitCode;
+
+#[derive(Deserialize, Elicit)]
+struct Login {
+    name: String,
+}
+
+/// Greets the caller by name.
+#[tool]
+async fn hello(cx: Cx) -> Result<String> {
+    let login: Login = cx.elicit("login", "What should I call you?").await?;
+    Ok(format!("Hello, {}.", login.name))
+}
+
+fn main() -> ExitCode {
+    refrain_app::run(Server::builder("hello", "1.0").tool(hello()))
+}
