@@ -6,6 +6,7 @@
 use super::Config;
 use super::mistake::Mistake;
 use super::value::Size;
+use crate::store::masked;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -87,7 +88,9 @@ pub(super) fn parse(text: &str) -> Parsed {
             span: Some(span),
             message: entry.message(error.message()),
         });
-        parsed.invalid.push(entry.name);
+        if !entry.is_unknown {
+            parsed.invalid.push(entry.name);
+        }
     };
     if !parsed.spans.contains_key(SHED_ABOVE) {
         let limits = &mut parsed.config.limits;
@@ -140,9 +143,11 @@ struct Entry {
 impl Entry {
     fn message(&self, error: &str) -> String {
         let Self { name, .. } = self;
-        match error.strip_prefix("invalid type: ") {
+        let types = error.strip_prefix("invalid type: ");
+        match types.and_then(|types| types.split_once(", expected ")) {
             _ if self.is_unknown => self.unknown(),
-            Some(found) => format!("{name} has an invalid type: {found}"),
+            // It may quote a value with a password.
+            Some((found, expected)) => masked(&format!("{name} must be {expected}, not {found}")),
             None => format!("{name} {error}"),
         }
     }

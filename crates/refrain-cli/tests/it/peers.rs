@@ -213,7 +213,7 @@ async fn peers_that_cannot_be_are_refused_at_start() {
             "[peers]\nurls = [\"a\"]\n",
             Some(&*keys),
             &[],
-            "peers.urls must be a table of texts",
+            "peers.urls must be a map, not sequence",
         ),
     ] {
         let said = fails(text, keys, flags).await;

@@ -180,7 +180,7 @@ fn the_password_in_a_file_is_not_shown() {
     );
     let said = check(&bad, &[]);
     for part in [
-        "tasks.seal must be true or false, not a whole number",
+        "tasks.seal must be a boolean, not integer `1`",
         "tasks.lease_ms must be at least 100, not 0",
         "tasks.attempts must be at least 1, not 0",
     ] {
