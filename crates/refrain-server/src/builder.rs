@@ -12,7 +12,7 @@ use crate::load::Load;
 use crate::metrics::{Metrics, Seen};
 use crate::prompt::Prompt;
 use crate::resource::{Resource, ResourceTemplate};
-use crate::round::RoundHook;
+use crate::rounds::RoundHook;
 use crate::server::{Inner, Server};
 use crate::tasks::{Space, TaskOptions, Tasks};
 use crate::template::TemplateError;

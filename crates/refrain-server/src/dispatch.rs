@@ -6,7 +6,7 @@ use crate::complete::{Later, complete};
 use crate::listen::{NoPlace, Subscription};
 use crate::live::Relay;
 use crate::metrics::{Label, Other, Refusal};
-use crate::round::{Home, Round, Token, begin};
+use crate::rounds::{Home, Round, Token, begin};
 use crate::server::Server;
 use crate::tasks::{self, TaskNews};
 use http::HeaderMap;
@@ -46,6 +46,12 @@ pub(crate) enum Begin {
     Busy(RpcError),
     /// Another instance holds the call.
     Relay(Box<Relay>),
+}
+
+impl From<RpcError> for Begin {
+    fn from(error: RpcError) -> Self {
+        Self::Reply(Reply::Error(error))
+    }
 }
 
 impl<'a> Request<'a> {

@@ -24,7 +24,7 @@ use crate::dispatch::{Begin, Request};
 use crate::metrics::Refusal;
 use crate::outgoing::Outgoing;
 use crate::record;
-use crate::round::{Round, RoundEvent};
+use crate::rounds::{Round, RoundEvent};
 use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};

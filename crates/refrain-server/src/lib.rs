@@ -14,7 +14,7 @@
 //! | `complete` | suggestions for arguments that are being typed |
 //! | `listen` | clients that listen for changes |
 //! | `outgoing` | one message in, and what goes out in response, without a transport |
-//! | `round` | one round of a call: token opened, flow driven, token sealed |
+//! | `rounds` | the rounds of calls: found, admitted, opened, running |
 //! | `live` | calls whose home is memory |
 //! | `load` | how much is running, and when flows are handed on |
 //! | `metrics` | what is counted |
@@ -47,7 +47,7 @@ mod record;
 mod remote;
 mod reply;
 mod resource;
-mod round;
+mod rounds;
 mod server;
 mod shelf;
 mod shown;
@@ -77,7 +77,7 @@ pub use outgoing::Outgoing;
 pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
 pub use resource::{Resource, ResourceTemplate};
-pub use round::{Round, RoundEvent};
+pub use rounds::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::{serve_stdio, serve_stdio_draft};
 pub use tasks::TaskOptions;

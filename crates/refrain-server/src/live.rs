@@ -23,8 +23,8 @@ mod relay;
 
 pub(crate) use beginnings::Beginning;
 pub(crate) use calls::{LiveCalls, Missed, Parking};
-pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow, Recipe};
-pub(crate) use parked::{Attached, AttachedEvent, Sealing, Wishes};
+pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow};
+pub(crate) use parked::{Attached, AttachedEvent, Sealing, Subscribed};
 pub use peers::Peers;
 pub(crate) use peers::{PeerRules, Remotes};
 pub(crate) use places::{LiveCaller, LivePlace, LivePlaces, NoLivePlace};

@@ -7,7 +7,7 @@ use crate::listen::Subscription;
 use crate::live::elsewhere;
 use crate::metrics::{LiveCount, Refusal};
 use crate::record;
-use crate::round::{Round, RoundEvent};
+use crate::rounds::{Round, RoundEvent};
 use crate::server::Server;
 use crate::tasks::Fetching;
 use refrain_core::Note;

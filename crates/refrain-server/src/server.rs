@@ -10,7 +10,7 @@ use crate::listen::Hub;
 use crate::live::{LiveCalls, LivePlaces, Remotes};
 use crate::load::Load;
 use crate::metrics::Metrics;
-use crate::round::RoundHook;
+use crate::rounds::RoundHook;
 use crate::tasks::Tasks;
 use parking_lot::{RwLock, RwLockReadGuard};
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};

@@ -31,7 +31,7 @@ mod worker;
 pub use options::TaskOptions;
 pub(crate) use request::answer;
 pub(crate) use space::Space;
-pub(crate) use spill::{Fetching, Spilling};
+pub(crate) use spill::Fetching;
 pub(crate) use watch::TaskNews;
 pub(crate) use worker::Worker;
 

@@ -6,7 +6,7 @@ use crate::catalog::Listing;
 use crate::complete::{Later, complete};
 use crate::dispatch::Begin;
 use crate::metrics::{Label, Other, Refusal};
-use crate::round::{Home, Token, begin};
+use crate::rounds::{Home, Token, begin};
 use crate::server::Server;
 use refrain_store::StoreError;
 use refrain_wire::{

@@ -6,7 +6,7 @@ use crate::live::LiveAnswer;
 use crate::metrics::LiveCount;
 use crate::outgoing::write_note;
 use crate::record;
-use crate::round::{Round, RoundEvent};
+use crate::rounds::{Round, RoundEvent};
 use crate::server::Server;
 use refrain_wire::{Ask, Id, Reply, RpcError, write_ask, write_cancelled, write_older_reply};
 use serde_json::value::RawValue;

@@ -3,10 +3,10 @@
 use super::beginnings::Beginnings;
 use super::flow::LiveFlow;
 use super::parked::{Attached, KEPT, Parked, Sealing, broken};
-use crate::round::lacks_capability;
+use crate::rounds::{Record, lacks_capability};
 use crate::server::Server;
 use parking_lot::{Mutex, MutexGuard};
-use refrain_core::{FlowId, LogKey, Source};
+use refrain_core::{FlowId, Source};
 use refrain_wire::{Answers, RpcError};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -45,7 +45,7 @@ pub(crate) struct Parking<'a> {
     /// Can the client come back for the first reply, if it is lost?
     pub(crate) has_call_id: bool,
     /// What the first reply is recorded under. Left where it is if the call is not parked.
-    pub(crate) record: &'a mut Option<LogKey>,
+    pub(crate) record: &'a mut Option<Record>,
 }
 
 impl LiveCalls {
@@ -199,14 +199,14 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let (Some(key), Ok(runtime)) = (self.parked.unrecorded(), Handle::try_current()) {
+        if let (Some(record), Ok(runtime)) = (self.parked.unrecorded(), Handle::try_current()) {
             let held = Self {
                 server: self.server.clone(),
                 flow: self.flow,
                 parked: self.parked.clone(),
             };
             // The end is recorded before anybody is given it.
-            runtime.spawn(async move { held.server.record(Some(key), &broken()).await });
+            runtime.spawn(async move { record.write(&broken(), &held.server.0.info).await });
             return;
         }
         self.parked.let_go();

@@ -13,11 +13,11 @@ use super::calls::{Closed, stopping};
 use super::places::LivePlace;
 use crate::alarm::{Alarm, instant_of};
 use crate::load::Place;
-use crate::round::{Target, run_handler};
+use crate::rounds::FlowSpec;
 use crate::server::Server;
-use refrain_core::{AskError, Env, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
+use jsonschema::Validator;
+use refrain_core::{AskError, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
 use refrain_wire::{Ask, RpcError};
-use serde_json::Value;
 use std::fmt;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -59,22 +59,6 @@ pub(crate) enum LiveEvent {
     GivenUp(RpcError),
 }
 
-/// What a handler is run with, from the top.
-pub(crate) struct Recipe {
-    pub(crate) target: Target,
-    pub(crate) name: String,
-    pub(crate) arguments: Value,
-    pub(crate) env: Env,
-}
-
-impl Recipe {
-    fn run(&self, server: &Server, start: Start) -> Flow {
-        let handler =
-            |cx| run_handler(server, &self.target, &self.name, cx, self.arguments.clone());
-        Flow::new(self.env.clone(), start.in_memory(), handler)
-    }
-}
-
 /// An incomplete reply in the explicit style that waits for its answers.
 struct Explicit {
     snapshot: Snapshot,
@@ -85,7 +69,7 @@ struct Explicit {
 /// A flow whose home is memory. Dropping it ends the handler.
 pub(crate) struct LiveFlow {
     server: Server,
-    recipe: Recipe,
+    spec: FlowSpec<'static>,
     flow: Flow,
     answers: Option<mpsc::Receiver<LiveAnswer>>,
     explicit: Option<Explicit>,
@@ -112,15 +96,15 @@ impl LiveFlow {
     /// Starts the handler; it is not polled yet. One without a place of its own has its requests take one.
     pub(crate) fn new(
         server: &Server,
-        recipe: Recipe,
+        spec: FlowSpec<'static>,
         start: Start,
         place: Option<Place>,
         live: LivePlace,
     ) -> Self {
         Self {
             server: server.clone(),
-            flow: recipe.run(server, start),
-            recipe,
+            flow: spec.clone().start(server, start.in_memory()),
+            spec,
             answers: None,
             explicit: None,
             last: None,
@@ -139,6 +123,11 @@ impl LiveFlow {
     /// Has answers come from here. They are taken in when the flow is polled.
     pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
         self.answers = Some(answers);
+    }
+
+    /// The schema of structured content.
+    pub(crate) fn output(&self) -> Option<&Validator> {
+        self.spec.target.output().map(|output| &**output)
     }
 
     /// What the handler did so far.
@@ -175,7 +164,7 @@ impl LiveFlow {
             if let Some(explicit) = self.explicit.take_if(|explicit| explicit.open.is_empty()) {
                 self.before = self.stats();
                 let start = Start::task(explicit.snapshot, &explicit.answers);
-                self.flow = self.recipe.run(&self.server, start);
+                self.flow = self.spec.clone().start(&self.server, start.in_memory());
             }
             if self.explicit.is_some() {
                 return self.wait(cx);

@@ -12,13 +12,12 @@
 
 use super::flow::{LiveAnswer, LiveEvent, LiveFlow};
 use crate::metrics::LiveCount;
-use crate::round::outcome_of;
+use crate::rounds::{Record, outcome_of};
 use crate::server::Server;
-use jsonschema::Validator;
 use parking_lot::{Mutex, MutexGuard};
-use refrain_core::{FlowId, LiveBinding, LiveToken, LogKey, Note, Stats};
+use refrain_core::{FlowId, LiveBinding, LiveToken, Note, Stats};
 use refrain_wire::{
-    Answers, Ask, CallKind, Incomplete, LogLevel, Reply, RpcError, check_answer_shape,
+    Answers, Ask, Call, CallKind, Incomplete, LogLevel, Reply, RpcError, check_answer_shape,
 };
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -63,7 +62,7 @@ struct State {
     requests: u64,
     notes: Option<mpsc::Sender<Vec<Note>>>,
     /// What the first reply is recorded under, until that is done.
-    record: Option<LogKey>,
+    record: Option<Record>,
 }
 
 #[derive(Clone)]
@@ -87,7 +86,6 @@ pub(crate) struct Sealing {
     pub(crate) binding: LiveBinding,
     pub(crate) deadline: u64,
     pub(crate) kind: CallKind,
-    pub(crate) output: Option<Arc<Validator>>,
 }
 
 impl Parked {
@@ -154,7 +152,7 @@ impl Parked {
             number,
             round,
             notes,
-            wishes: Wishes::default(),
+            subscribed: Subscribed::default(),
             ends_call: false,
         })
     }
@@ -166,19 +164,21 @@ impl Parked {
     }
 
     /// Has the first reply recorded under this key, before anybody is given it.
-    pub(super) fn records(&self, record: Option<LogKey>) {
+    pub(super) fn records(&self, record: Option<Record>) {
         self.lock().record = record;
     }
 
     /// What the first reply would have been recorded under, if there was none.
-    pub(super) fn unrecorded(&self) -> Option<LogKey> {
+    pub(super) fn unrecorded(&self) -> Option<Record> {
         self.lock().record.take()
     }
 
     async fn record(&self, server: &Server, reply: &Reply) {
-        let key = self.lock().record.clone();
-        server.record(key, reply).await;
-        self.lock().record = None;
+        let record = self.lock().record.clone();
+        if let Some(record) = record {
+            record.write(reply, &server.0.info).await;
+            self.lock().record = None;
+        }
     }
 
     /// Drives the handler to its end, and gives the last reply.
@@ -283,8 +283,8 @@ impl Parked {
                     given_up.or_else(|| self.at_rest(server, live, sealing, begun))
                 }
                 LiveEvent::Over(event) => {
-                    let output = sealing.output.as_deref();
-                    Some(Said::Last(outcome_of(*event, sealing.kind, output)))
+                    let reply = outcome_of(*event, sealing.kind, live.output());
+                    Some(Said::Last(reply))
                 }
                 LiveEvent::GivenUp(error) => {
                     server.0.metrics.live(LiveCount::GivenUp);
@@ -384,20 +384,28 @@ pub(crate) struct Attached {
     number: u64,
     round: u32,
     notes: mpsc::Receiver<Vec<Note>>,
-    wishes: Wishes,
+    subscribed: Subscribed,
     /// Nobody can come back for the reply: a client that goes away ends the call.
     pub(super) ends_call: bool,
 }
 
-/// What a client wants to hear before the reply. It may be another thing in each round.
+/// The notes that a request subscribes to. Each round of a call may subscribe to others.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Subscribed {
     pub(crate) progress: bool,
     /// The least severe log message.
     pub(crate) log: Option<LogLevel>,
 }
 
-impl Wishes {
+impl Subscribed {
+    /// What a call subscribes to.
+    pub(crate) fn by(call: &Call<'_>) -> Self {
+        Self {
+            progress: call.meta.progress_token.is_some(),
+            log: call.meta.log_level,
+        }
+    }
+
     fn include(self, note: &Note) -> bool {
         match note {
             Note::Progress { .. } => self.progress,
@@ -418,16 +426,16 @@ impl Attached {
         self.ends_call = true;
     }
 
-    /// Has the client hear what it wants to hear.
-    pub(crate) fn with(mut self, wishes: Wishes) -> Self {
-        self.wishes = wishes;
+    /// Sends these notes to the client.
+    pub(crate) fn with(mut self, subscribed: Subscribed) -> Self {
+        self.subscribed = subscribed;
         self
     }
 
     /// Waits for what the handler says, and for the reply.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttachedEvent> {
         while let Poll::Ready(Some(mut notes)) = self.notes.poll_recv(cx) {
-            notes.retain(|note| self.wishes.include(note));
+            notes.retain(|note| self.subscribed.include(note));
             if !notes.is_empty() {
                 return Poll::Ready(AttachedEvent::Notes(notes));
             }

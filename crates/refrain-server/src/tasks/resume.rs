@@ -5,13 +5,14 @@ use super::create::StoredCall;
 use super::failures::{too_often, too_old};
 use super::run::Running;
 use super::vault::Part;
-use crate::round::{Target, run_handler};
+use crate::live::Subscribed;
+use crate::rounds::{FlowSpec, Target};
 use crate::server::Server;
-use refrain_core::{Env, Flow, Pressure, Snapshot, Start, Trace};
+use refrain_core::{Snapshot, Start, Trace};
 use refrain_store::{Claimed, Commit, Next, StoreError};
 use refrain_wire::parse_value;
 use serde_json::json;
-use std::sync::Arc;
+use std::borrow::Cow;
 use std::time::Instant;
 
 impl Server {
@@ -92,32 +93,24 @@ impl Server {
                 "the arguments were kept in a form that is not known here",
             ));
         };
-        let once = tool.tool.once;
-        let env = Env {
-            principal: claimed.owner.clone(),
-            uri: None,
-            capabilities: call.capabilities.into(),
-            extensions: call.extensions,
-            log_level: None,
-            wants_progress: false,
-            source: self.0.source.clone(),
-            limits: self.0.limits.flow.clone(),
-            pressure: Some(self.0.load.clone() as Arc<dyn Pressure>),
-            replay_log: self.0.replay_log.clone().filter(|_| once),
-            can_detach: true,
-        };
         let mut start = Start::task(snapshot, &answers);
         let now = self.0.source.unix_seconds();
         start.live_until(now.saturating_add(claimed.left.as_secs()));
         self.trace_task(start.trace());
-        let target = Target::Tool(tool.clone());
-        let flow = Flow::new(env, start, |cx| {
-            run_handler(self, &target, name, cx, arguments)
-        });
+        let spec = FlowSpec {
+            target: Target::Tool(tool.clone()),
+            name: Cow::Borrowed(name),
+            arguments,
+            principal: claimed.owner.clone(),
+            capabilities: call.capabilities.into(),
+            extensions: call.extensions,
+            notes: Subscribed::default(),
+            can_detach: true,
+        };
         Ok(Running {
+            flow: spec.start(self, start),
             tool,
             owner: claimed.owner,
-            flow,
             attempt: claimed.attempt,
             ends: Instant::now().checked_add(claimed.left),
             ttl: claimed.ttl,

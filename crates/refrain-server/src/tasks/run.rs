@@ -11,7 +11,7 @@ use super::vault::Part;
 use crate::catalog::RegisteredTool;
 use crate::load::Place;
 use crate::metrics::{TaskEvent, TaskRuns};
-use crate::round::outcome_of;
+use crate::rounds::outcome_of;
 use crate::server::Server;
 use refrain_core::{ErrorKind, Event, Flow, Principal, Then, Write};
 use refrain_store::{Commit, Committed, Lease, Next, StoreError, TaskId};

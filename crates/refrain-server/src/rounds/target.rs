@@ -1,4 +1,4 @@
-//! What a call is aimed at.
+//! The target of a call: a tool, a prompt, a resource or a resource template.
 
 use crate::catalog::{RegisteredTemplate, RegisteredTool, written};
 use crate::handler::Start as StartHandler;
@@ -6,12 +6,11 @@ use crate::metrics::TargetCounts;
 use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
 use crate::resource::Resource;
-use crate::server::Server;
-use refrain_wire::{Call, CallKind, RpcError};
+use jsonschema::Validator;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What a call is aimed at.
+/// The target of a call.
 #[derive(Clone)]
 pub(crate) enum Target {
     Tool(Arc<RegisteredTool>),
@@ -27,6 +26,32 @@ impl Target {
             Self::Prompt(prompt) => &prompt.start,
             Self::Resource(resource) => &resource.start,
             Self::Template(known) => &known.template.start,
+        }
+    }
+
+    /// Does the handler use `once`?
+    pub(super) fn uses_once(&self) -> bool {
+        matches!(self, Self::Tool(tool) if tool.tool.once)
+    }
+
+    /// May each token of the call be used only once?
+    pub(super) fn is_single_use(&self) -> bool {
+        matches!(self, Self::Tool(tool) if tool.tool.single_use)
+    }
+
+    /// The version of the handler that tokens name; handlers other than tools have none.
+    pub(super) fn version(&self) -> &str {
+        match self {
+            Self::Tool(tool) => &tool.tool.version,
+            _ => "1",
+        }
+    }
+
+    /// The schema of structured content.
+    pub(crate) fn output(&self) -> Option<&Arc<Validator>> {
+        match self {
+            Self::Tool(tool) => tool.output.as_ref(),
+            _ => None,
         }
     }
 
@@ -83,32 +108,6 @@ impl Target {
             Self::Prompt(prompt) => prompt.texts.convert(arguments),
             Self::Template(known) => known.template.texts.convert(arguments),
             Self::Tool(_) | Self::Resource(_) => {}
-        }
-    }
-}
-
-/// Finds what a call is aimed at, and the variables of its URI where that is a resource template.
-pub(super) fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
-    let name = call.target.as_ref();
-    let catalog = server.catalog();
-    let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
-    match call.kind {
-        CallKind::Tool => match catalog.tools.get(name) {
-            Some(tool) => Ok((Target::Tool(tool.clone()), None)),
-            None => Err(unknown("tool")),
-        },
-        CallKind::Prompt => match catalog.prompts.get(name) {
-            Some(prompt) => Ok((Target::Prompt(prompt.clone()), None)),
-            None => Err(unknown("prompt")),
-        },
-        CallKind::Resource => {
-            if let Some(resource) = catalog.resource(name) {
-                return Ok((Target::Resource(resource.clone()), None));
-            }
-            let Some((variables, template)) = catalog.template_of(name) else {
-                return Err(RpcError::resource_not_found(name));
-            };
-            Ok((Target::Template(template.clone()), Some(variables)))
         }
     }
 }

@@ -1,7 +1,6 @@
-//! A round counted and logged, once, when it ends.
+//! Counts and logs a round once, when it ends.
 
-use super::Round;
-use crate::dispatch::Begin;
+use super::{Rejection, Round};
 use crate::metrics::{Label, Metrics, Outcome, TargetCounts};
 use refrain_core::Principal;
 use refrain_wire::{CallKind, Reply};
@@ -9,53 +8,44 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::Level;
 
-/// What is known of a round before its end.
-pub(super) struct Tally {
+/// What is known of a round before it ends.
+pub(super) struct RoundMetrics {
     kind: CallKind,
-    begun: Instant,
-    /// What the call is aimed at, once it was found.
-    pub(super) counts: Option<Arc<TargetCounts>>,
-    /// Who calls. Kept for debugging only.
+    started: Instant,
+    /// The counters of the target, once it is found.
+    counts: Option<Arc<TargetCounts>>,
+    /// The caller, only if the level debug is logged.
     principal: Option<Principal>,
 }
 
-impl Tally {
-    pub(super) fn begin(kind: CallKind, principal: &Principal) -> Self {
+impl RoundMetrics {
+    pub(super) fn start(kind: CallKind, principal: &Principal) -> Self {
         Self {
             kind,
-            begun: Instant::now(),
+            started: Instant::now(),
             counts: None,
             principal: tracing::enabled!(Level::DEBUG).then(|| principal.clone()),
         }
     }
 
-    /// The name of what was found.
-    pub(super) fn target(&self) -> &str {
-        self.counts.as_ref().map_or("", |counts| counts.name())
+    /// The target of the call is found.
+    pub(super) fn found(&mut self, counts: Option<&Arc<TargetCounts>>) {
+        self.counts = counts.cloned();
     }
 
-    /// A call was let in.
-    pub(super) fn call(&self, metrics: &Metrics) {
-        metrics.call(self.kind, self.counts.as_deref());
-    }
-
-    /// The round was over before a handler ran.
-    pub(super) fn end_early(self, metrics: &Metrics, begin: &Begin) {
-        match begin {
-            Begin::Reply(reply) => self.end(metrics, outcome(reply), None),
-            Begin::Forbidden(_) => self.end(metrics, Outcome::InsufficientScope, None),
-            Begin::Busy(_) => self.end(metrics, Outcome::Busy, None),
-            // Counted by the transport that refuses, by the peer that holds the call, or no end at all.
-            Begin::Refused(_)
-            | Begin::Round(_)
-            | Begin::Later(_)
-            | Begin::Listen(_)
-            | Begin::Relay(_) => {}
+    /// The round ends before its handler runs.
+    pub(super) fn reject(self, metrics: &Metrics, rejection: &Rejection) {
+        match rejection {
+            Rejection::Reply(reply) => self.end(metrics, outcome(reply), None),
+            Rejection::Forbidden(_) => self.end(metrics, Outcome::InsufficientScope, None),
+            Rejection::Busy(_) => self.end(metrics, Outcome::Busy, None),
+            // Counted by the transport.
+            Rejection::Malformed(_) => {}
         }
     }
 
     fn end(&self, metrics: &Metrics, outcome: Outcome, round: Option<u32>) {
-        let elapsed = self.begun.elapsed();
+        let elapsed = self.started.elapsed();
         let answered = !matches!(
             outcome,
             Outcome::InsufficientScope | Outcome::Cancelled | Outcome::Busy
@@ -68,7 +58,7 @@ impl Tally {
     fn log(&self, outcome: Outcome, round: Option<u32>, elapsed: Duration) {
         tracing::debug!(
             method = self.kind.method(),
-            target = self.target(),
+            target = self.counts.as_ref().map_or("", |counts| counts.name()),
             round,
             outcome = outcome.name(),
             seconds = elapsed.as_secs_f64(),
@@ -81,7 +71,7 @@ impl Tally {
 impl Round {
     /// Counts the round by its reply, unless it was counted before.
     pub(super) fn count(&mut self, reply: &Reply) {
-        let Some(tally) = self.tally.take() else {
+        let Some(round) = self.metrics.take() else {
             return;
         };
         let metrics = &self.server.0.metrics;
@@ -93,15 +83,15 @@ impl Round {
             metrics.incomplete(incomplete);
         }
         metrics.work(self.stats());
-        tally.end(metrics, outcome, Some(self.number));
+        round.end(metrics, outcome, Some(self.number()));
     }
 
     /// Counts a round that ends without a reply, unless it was counted before.
     pub(super) fn count_cancelled(&mut self) {
-        if let Some(tally) = self.tally.take() {
+        if let Some(round) = self.metrics.take() {
             let metrics = &self.server.0.metrics;
             metrics.work(self.stats());
-            tally.end(metrics, Outcome::Cancelled, Some(self.number));
+            round.end(metrics, Outcome::Cancelled, Some(self.number()));
         }
     }
 }

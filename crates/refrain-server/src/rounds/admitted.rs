@@ -1,0 +1,145 @@
+//! Second stage of a round: the call has a permit, the caller has the scopes, the arguments are valid.
+
+use super::found::Found;
+use super::target::Target;
+use super::{CallRequest, Home, Rejection, Token};
+use crate::auth::Caller;
+use crate::load::Place;
+use crate::server::Server;
+use http::{HeaderMap, HeaderValue};
+use jsonschema::Validator;
+use refrain_core::Binding;
+use refrain_wire::{Call, Reply, RpcError, ToolResult, parse_value};
+use serde_json::{Value, json};
+
+/// Messages about invalid arguments that one reply lists.
+const MISFITS: usize = 8;
+
+/// A call that may run.
+pub(super) struct Admitted<'a> {
+    pub(super) server: &'a Server,
+    pub(super) call: &'a Call<'a>,
+    pub(super) token: Token,
+    pub(super) home: Home<'a>,
+    pub(super) caller: Caller,
+    pub(super) permit: Place,
+    pub(super) target: Target,
+    pub(super) arguments: Value,
+    /// The context that the call's tokens are bound to.
+    pub(super) binding: Binding,
+}
+
+impl<'a> Found<'a> {
+    /// Checks scopes and arguments.
+    pub(super) fn admit(self, permit: Place) -> Result<Admitted<'a>, Rejection> {
+        let Self {
+            server,
+            request,
+            target,
+            variables,
+        } = self;
+        let CallRequest {
+            call,
+            token,
+            home,
+            caller,
+            headers,
+        } = request;
+        let allowed = server.0.access.allow(&caller, target.scopes());
+        allowed.map_err(Rejection::Forbidden)?;
+        let arguments = match variables {
+            Some(variables) => Some(variables),
+            None => parse_arguments(call)?,
+        };
+        let arguments = target.check(&call.target, arguments, headers)?;
+        let sealer = &server.0.sealer;
+        let binding = sealer.bind(
+            &caller.principal,
+            call.kind,
+            &call.target,
+            arguments.as_ref(),
+        );
+        Ok(Admitted {
+            server,
+            call,
+            token,
+            home,
+            caller,
+            permit,
+            target,
+            arguments: arguments.unwrap_or_else(|| json!({})),
+            binding,
+        })
+    }
+}
+
+impl Admitted<'_> {
+    /// Is the handler parked between two rounds?
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.home, Home::Client) && self.target.is_live()
+    }
+}
+
+fn parse_arguments(call: &Call<'_>) -> Result<Option<Value>, RpcError> {
+    let parsed = call.arguments.map(|raw| parse_value(raw.get()));
+    let parsed = parsed.transpose();
+    parsed.map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))
+}
+
+impl Target {
+    /// Checks the arguments, and the headers that repeat them. A tool always has arguments afterwards.
+    fn check(
+        &self,
+        name: &str,
+        arguments: Option<Value>,
+        headers: Option<&HeaderMap>,
+    ) -> Result<Option<Value>, Rejection> {
+        match self {
+            Self::Tool(tool) => {
+                if let Some(headers) = headers {
+                    let sent = |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+                    let checked = tool.headers.check(arguments.as_ref(), sent);
+                    checked.map_err(Rejection::Malformed)?;
+                }
+                let arguments = arguments.unwrap_or_else(|| json!({}));
+                if tool.arguments.is_valid(&arguments) {
+                    return Ok(Some(arguments));
+                }
+                let reasons = misfits(&tool.arguments, &arguments);
+                let result = ToolResult::error(invalid_arguments(name, &reasons));
+                Err(Rejection::Reply(Reply::of_tool(result)))
+            }
+            Self::Prompt(_) => {
+                let given = arguments.as_ref().and_then(Value::as_object);
+                match given
+                    .into_iter()
+                    .flatten()
+                    .find(|(_, value)| !value.is_string())
+                {
+                    None => Ok(arguments),
+                    Some((key, _)) => Err(RpcError::invalid_params(format!(
+                        "arguments[{key:?}] of a prompt must be a string"
+                    ))
+                    .into()),
+                }
+            }
+            Self::Resource(_) | Self::Template(_) => Ok(arguments),
+        }
+    }
+}
+
+fn misfits(schema: &Validator, arguments: &Value) -> String {
+    let misfits = schema.iter_errors(arguments).take(MISFITS);
+    let misfits: Vec<String> = misfits
+        .map(|error| match error.instance_path().as_str() {
+            "" => error.to_string(),
+            path => format!("{}: {error}", path.trim_start_matches('/')),
+        })
+        .collect();
+    misfits.join("; ")
+}
+
+/// The text of the result for a tool call whose arguments do not fit.
+pub(super) fn invalid_arguments(tool: &str, reason: &str) -> String {
+    format!("Invalid arguments for tool {tool}: {reason}")
+}

@@ -1,0 +1,54 @@
+//! A round of a call whose handler is parked on this instance.
+
+use super::admitted::Admitted;
+use super::running::{FlowHome, Round, State};
+use super::span;
+use crate::live::{Attached, Subscribed};
+use crate::load::Place;
+use crate::server::Server;
+use refrain_core::{Snapshot, Start};
+use refrain_wire::Call;
+
+/// A request that waits for the reply of a parked handler.
+pub(super) struct AttachedCall<'a> {
+    server: &'a Server,
+    call: &'a Call<'a>,
+    permit: Place,
+    attached: Attached,
+    span: tracing::Span,
+    number: u32,
+}
+
+impl<'a> Admitted<'a> {
+    /// Makes the request wait for the reply. `at` names the flow and its round.
+    pub(super) fn attach(self, attached: Attached, at: Snapshot) -> AttachedCall<'a> {
+        let mut start = Start::first(at, None);
+        if let Some(trace) = &self.call.meta.trace {
+            start.receive_trace(trace);
+        }
+        AttachedCall {
+            server: self.server,
+            call: self.call,
+            permit: self.permit,
+            attached: attached.with(Subscribed::by(self.call)),
+            span: span::open(self.server, self.call, self.target.uri(), &mut start),
+            number: start.round(),
+        }
+    }
+}
+
+impl AttachedCall<'_> {
+    pub(super) fn run(self) -> Box<Round> {
+        let home = FlowHome::Parked {
+            attached: Box::new(self.attached),
+            _permit: self.permit,
+        };
+        Round::new(
+            self.server,
+            self.call,
+            self.number,
+            self.span,
+            State::Running(home),
+        )
+    }
+}

@@ -1,0 +1,281 @@
+//! A flow whose home is the client: each round ends with a result, with a token, or with a task.
+
+use super::outcome_of;
+use super::running::Step;
+use super::target::Target;
+use crate::alarm::{Alarm, instant_of};
+use crate::load::Place;
+use crate::server::Server;
+use crate::tasks::{Creating, Made, Seed, cannot_create};
+use refrain_core::{Binding, Cut, Event, Flow, Note};
+use refrain_store::StoreError;
+use refrain_wire::{CallKind, Incomplete, Reply, RpcError};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+
+pub(super) struct ClientFlow {
+    pub(super) flow: Flow,
+    target: Target,
+    binding: Binding,
+    /// There if the call may become a task.
+    seed: Option<Seed>,
+    /// Created for handlers that wait or report.
+    timer: Option<Timer>,
+    stage: Stage,
+    permit: Place,
+}
+
+enum Stage {
+    Running,
+    /// The flow has ended; the notes before its last event are on their way.
+    Ended(Box<Event>),
+    /// A task is created of the flow.
+    Creating(Creating, Why),
+    /// The token is too large to travel and is put into the store.
+    Spilling(Pin<Box<dyn Future<Output = Reply> + Send>>, HandedOn),
+}
+
+/// Was the flow cut because this instance wants to hand it on?
+type HandedOn = bool;
+
+/// Why a flow becomes a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// Its tool says so.
+    Tool,
+    /// Its handler called `detach`.
+    Handler,
+    /// It has run for longer than `task_after`.
+    Time,
+}
+
+/// The deadlines of a round.
+struct Timer {
+    alarm: Alarm,
+    /// End of the round.
+    limit: Option<Instant>,
+    /// When the flow becomes a task.
+    task: Option<Instant>,
+}
+
+/// What comes next for a flow that was polled.
+enum Turn {
+    Notes(Vec<Note>),
+    /// Other tasks of the runtime may have asks for this round: they run first.
+    Settle,
+    Detach(Why),
+    Ended(Event),
+}
+
+impl ClientFlow {
+    pub(super) fn new(
+        flow: Flow,
+        target: Target,
+        binding: Binding,
+        seed: Option<Seed>,
+        permit: Place,
+    ) -> Self {
+        Self {
+            flow,
+            target,
+            binding,
+            seed,
+            timer: None,
+            stage: Stage::Running,
+            permit,
+        }
+    }
+
+    /// Called once before the first poll: some tools become tasks at once.
+    pub(super) fn begin(&mut self, server: &Server) {
+        let at_once = |seed: &Seed| seed.tool.tool.task.at_once;
+        if self.seed.as_ref().is_some_and(at_once) {
+            self.create_task(server, Why::Tool);
+        }
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        server: &Server,
+        kind: CallKind,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Running) {
+                Stage::Running => match self.poll_flow(server, cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Turn::Settle) => {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Turn::Notes(notes)) => return Poll::Ready(Step::Notes(notes)),
+                    Poll::Ready(Turn::Detach(why)) => self.create_task(server, why),
+                    Poll::Ready(Turn::Ended(event)) => {
+                        let notes = self.flow.take_notes();
+                        if notes.is_empty() {
+                            if let Some(step) = self.end(server, kind, event) {
+                                return Poll::Ready(step);
+                            }
+                        } else {
+                            self.stage = Stage::Ended(Box::new(event));
+                            return Poll::Ready(Step::Notes(notes));
+                        }
+                    }
+                },
+                Stage::Ended(event) => {
+                    if let Some(step) = self.end(server, kind, *event) {
+                        return Poll::Ready(step);
+                    }
+                }
+                Stage::Creating(mut creating, why) => match creating.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        self.stage = Stage::Creating(creating, why);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(made)) => return Poll::Ready(Step::Task(made)),
+                    Poll::Ready(Err(error)) => {
+                        if let Some(step) = self.stay(&error, why) {
+                            return Poll::Ready(step);
+                        }
+                    }
+                },
+                Stage::Spilling(mut spilling, handed_on) => {
+                    let Poll::Ready(reply) = spilling.as_mut().poll(cx) else {
+                        self.stage = Stage::Spilling(spilling, handed_on);
+                        return Poll::Pending;
+                    };
+                    return Poll::Ready(incomplete(reply, handed_on));
+                }
+            }
+        }
+    }
+
+    fn poll_flow(&mut self, server: &Server, cx: &mut Context<'_>) -> Poll<Turn> {
+        let notes = match self.flow.poll(cx) {
+            Poll::Pending => None,
+            Poll::Ready(Event::Notes(notes)) => Some(notes),
+            Poll::Ready(Event::Settle) => return Poll::Ready(Turn::Settle),
+            Poll::Ready(Event::Detach) => return Poll::Ready(Turn::Detach(Why::Handler)),
+            Poll::Ready(event) => return Poll::Ready(Turn::Ended(event)),
+        };
+        // A handler may send notes for ever, so its deadlines are checked here too.
+        let now = Instant::now();
+        let seed = self.seed.as_ref();
+        let timer = self.timer.get_or_insert_with(|| {
+            let after = seed.and_then(|seed| seed.tool.tool.task.after);
+            Timer {
+                alarm: Alarm::default(),
+                limit: now.checked_add(server.0.limits.round_time),
+                task: after.and_then(|after| now.checked_add(after)),
+            }
+        });
+        if timer.task.is_some_and(|at| at <= now) {
+            return Poll::Ready(Turn::Detach(Why::Time));
+        }
+        if timer.limit.is_some_and(|at| at <= now) {
+            return Poll::Ready(Turn::Ended(self.flow.expire()));
+        }
+        if let Some(notes) = notes {
+            return Poll::Ready(Turn::Notes(notes));
+        }
+        let wake = instant_of(self.flow.wake_at(), &*server.0.source, now);
+        timer.alarm.set([timer.limit, timer.task, wake], cx);
+        Poll::Pending
+    }
+
+    /// The step for the last event of the flow. `None`: the token is put into the store first.
+    fn end(&mut self, server: &Server, kind: CallKind, event: Event) -> Option<Step> {
+        match event {
+            Event::Crashed => Some(Step::Crashed),
+            Event::Cut(cut) => self.seal(server, cut),
+            event => {
+                let output = self.target.output().map(|output| &**output);
+                Some(Step::Reply(outcome_of(event, kind, output)))
+            }
+        }
+    }
+
+    fn seal(&mut self, server: &Server, cut: Cut) -> Option<Step> {
+        if cut.shed {
+            tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
+        }
+        let version = self.target.version();
+        let sealed = server.0.sealer.seal(&self.binding, &cut.snapshot, version);
+        let too_large = match sealed {
+            Ok(token) => {
+                let reply = Reply::Incomplete(Incomplete {
+                    asks: cut.asks,
+                    state: Some(token),
+                });
+                return Some(incomplete(reply, cut.shed));
+            }
+            Err(too_large) => too_large,
+        };
+        match server.spill(&self.binding, &cut.snapshot, version, too_large) {
+            Ok(spilling) => {
+                let reply = async move {
+                    match spilling.await {
+                        Ok(token) => Reply::Incomplete(Incomplete {
+                            asks: cut.asks,
+                            state: Some(token),
+                        }),
+                        Err(error) => {
+                            tracing::error!(%error, "a token could not be put into the store");
+                            Reply::Error(RpcError::internal("Internal error"))
+                        }
+                    }
+                };
+                self.stage = Stage::Spilling(Box::pin(reply), cut.shed);
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "a flow could not be sealed");
+                let error = RpcError::internal(error.to_string());
+                Some(Step::Reply(Reply::Error(error)))
+            }
+        }
+    }
+
+    /// Starts to create a task of the flow. One that already runs goes on here, whether there is room or not.
+    fn create_task(&mut self, server: &Server, why: Why) {
+        let here = why != Why::Tool || server.has_room_for_task();
+        if let Some(seed) = &self.seed
+            && let Some(creating) = server.create_task(seed, &mut self.flow, here)
+        {
+            self.stage = Stage::Creating(creating, why);
+        }
+    }
+
+    /// No task could be created. `None`: the flow goes on without one.
+    fn stay(&mut self, error: &StoreError, why: Why) -> Option<Step> {
+        let error = cannot_create(error);
+        match why {
+            Why::Tool => return Some(Step::Reply(Reply::Error(error))),
+            Why::Handler => self.flow.stay(error.message.into_owned()),
+            Why::Time => {
+                if let Some(timer) = &mut self.timer {
+                    timer.task = None;
+                }
+            }
+        }
+        None
+    }
+
+    /// The reply for a flow of which a task was created.
+    pub(super) fn into_task(self, server: &Server, made: Made) -> Reply {
+        match self.seed {
+            Some(seed) => server.begin_task(made, seed, self.flow, Some(self.permit)),
+            None => Reply::Error(RpcError::internal("Internal error")),
+        }
+    }
+}
+
+fn incomplete(reply: Reply, handed_on: HandedOn) -> Step {
+    if handed_on {
+        Step::HandedOn(reply)
+    } else {
+        Step::Reply(reply)
+    }
+}

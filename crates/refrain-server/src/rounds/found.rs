@@ -1,0 +1,67 @@
+//! First stage of a round: the target of the call is found in the catalog.
+
+use super::target::Target;
+use super::{CallRequest, Rejection};
+use crate::metrics::TargetCounts;
+use crate::server::Server;
+use refrain_wire::{Call, CallKind, RpcError};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A call whose target is known.
+pub(super) struct Found<'a> {
+    pub(super) server: &'a Server,
+    pub(super) request: CallRequest<'a>,
+    pub(super) target: Target,
+    /// The variables of the URI, if the target is a resource template.
+    pub(super) variables: Option<Value>,
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn find(server: &'a Server, request: CallRequest<'a>) -> Result<Self, Rejection> {
+        match find(server, request.call) {
+            Ok((target, variables)) => Ok(Self {
+                server,
+                request,
+                target,
+                variables,
+            }),
+            Err(unknown) => {
+                // A caller without the scopes of the server must not learn which names exist.
+                let allowed = server.0.access.allow(&request.caller, &[]);
+                allowed.map_err(Rejection::Forbidden)?;
+                Err(unknown.into())
+            }
+        }
+    }
+
+    /// The counters of the target.
+    pub(super) fn counts(&self) -> Option<&Arc<TargetCounts>> {
+        self.target.counts()
+    }
+}
+
+fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
+    let name = call.target.as_ref();
+    let catalog = server.catalog();
+    let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
+    match call.kind {
+        CallKind::Tool => match catalog.tools.get(name) {
+            Some(tool) => Ok((Target::Tool(tool.clone()), None)),
+            None => Err(unknown("tool")),
+        },
+        CallKind::Prompt => match catalog.prompts.get(name) {
+            Some(prompt) => Ok((Target::Prompt(prompt.clone()), None)),
+            None => Err(unknown("prompt")),
+        },
+        CallKind::Resource => {
+            if let Some(resource) = catalog.resource(name) {
+                return Ok((Target::Resource(resource.clone()), None));
+            }
+            let Some((variables, template)) = catalog.template_of(name) else {
+                return Err(RpcError::resource_not_found(name));
+            };
+            Ok((Target::Template(template.clone()), Some(variables)))
+        }
+    }
+}

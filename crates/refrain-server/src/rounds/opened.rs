@@ -1,0 +1,110 @@
+//! Third stage of a round: the token is opened, or the holder of a live call is known.
+
+use super::admitted::Admitted;
+use super::attach::AttachedCall;
+use super::start::OpenedFlow;
+use super::{Rejection, Token};
+use crate::live::{Missed, Relay, elsewhere, gone};
+use crate::metrics::LiveCount;
+use refrain_core::{LiveToken, OpenError, Sealer, Snapshot, Start};
+use refrain_wire::RpcError;
+
+/// A call whose token is opened.
+pub(super) enum Opened<'a> {
+    /// The flow runs in this round.
+    Flow(OpenedFlow<'a>),
+    /// The flow is parked on this instance.
+    Attached(AttachedCall<'a>),
+    /// The flow is parked on another instance.
+    Relay(Box<Relay>),
+}
+
+impl<'a> Admitted<'a> {
+    pub(super) fn open(self) -> Result<Opened<'a>, Rejection> {
+        match self.call.state.as_deref() {
+            None => self.open_first(),
+            Some(token) if Sealer::looks_live(token) => self.open_live(token),
+            Some(token) => self.open_token(token),
+        }
+    }
+
+    /// A first round, or a first request that is repeated by its call id.
+    fn open_first(self) -> Result<Opened<'a>, Rejection> {
+        let (server, call_id) = (self.server, self.call.meta.call_id.as_deref());
+        let first = server.0.sealer.first(&self.binding, call_id);
+        if call_id.is_some()
+            && self.is_live()
+            && let Some(attached) = server.0.live.again(first.flow())?
+        {
+            return Ok(Opened::Attached(self.attach(attached, first)));
+        }
+        let counts = self.target.counts();
+        server.0.metrics.call(self.call.kind, counts.map(|c| &**c));
+        let start = Start::first(first, self.call.answers.as_ref());
+        Ok(Opened::Flow(OpenedFlow {
+            admitted: self,
+            start,
+        }))
+    }
+
+    /// A later round whose journal is in the token.
+    fn open_token(self, token: &str) -> Result<Opened<'a>, Rejection> {
+        let sealer = &self.server.0.sealer;
+        let opened = match self.token {
+            Token::Sent => sealer.open(&self.binding, token),
+            Token::Fetched => sealer.open_of_any_length(&self.binding, token),
+        };
+        let snapshot = opened.map_err(|reason| self.invalid_token(reason))?;
+        let start = Start::resumed(snapshot, self.call.answers.as_ref())
+            .map_err(|error| RpcError::invalid_params(error.to_string()))?;
+        Ok(Opened::Flow(OpenedFlow {
+            admitted: self,
+            start,
+        }))
+    }
+
+    /// A later round of a parked call.
+    fn open_live(self, token: &str) -> Result<Opened<'a>, Rejection> {
+        let server = self.server;
+        let opened = server.0.sealer.open_live(&self.binding, token);
+        let held = opened.map_err(|reason| self.invalid_token(reason))?;
+        if held.holder != server.0.live.name() {
+            return self.relay(held).map(|relay| Opened::Relay(Box::new(relay)));
+        }
+        let answers = self.call.answers.as_ref();
+        match server.0.live.attach(held.flow, held.round, answers) {
+            Ok(attached) => {
+                let at = Snapshot::first(held.flow, held.deadline).at_round(held.round);
+                Ok(Opened::Attached(self.attach(attached, at)))
+            }
+            Err(Missed::Gone) => {
+                server.0.metrics.live(LiveCount::Gone);
+                Err(gone().into())
+            }
+            Err(Missed::Error(error)) => Err(error.into()),
+        }
+    }
+
+    fn relay(self, held: LiveToken) -> Result<Relay, Rejection> {
+        let Some(peer) = self.server.0.remotes.get(&held.holder) else {
+            self.server.0.metrics.live(LiveCount::Elsewhere);
+            return Err(elsewhere().into());
+        };
+        Ok(Relay {
+            _place: self.permit,
+            peer: peer.clone(),
+            holder: held.holder,
+            caller: self.caller,
+        })
+    }
+
+    /// Counts a token that does not open. The client gets the same error for every reason.
+    fn invalid_token(&self, reason: OpenError) -> RpcError {
+        let target = self.target.counts().map_or("", |counts| counts.name());
+        tracing::warn!(%reason, target, "a token was refused");
+        self.server.0.metrics.token_refused(reason);
+        RpcError::invalid_params(
+            "requestState is not valid for this request; send the call again without requestState",
+        )
+    }
+}

@@ -1,0 +1,215 @@
+//! Starts a flow in its home: with the client, in a legacy session or parked in memory.
+
+use super::admitted::Admitted;
+use super::client::ClientFlow;
+use super::park::LiveStart;
+use super::running::{NewFlow, Round, State};
+use super::session::SessionFlow;
+use super::single_use::{Claim, Record};
+use super::{FlowSpec, Home, Rejection, Target, span};
+use crate::dispatch::no_place;
+use crate::live::{LiveCaller, LiveFlow, LivePlace, NoLivePlace, Sealing, Subscribed};
+use crate::load::Place;
+use crate::server::Server;
+use crate::tasks::Seed;
+use refrain_core::{Binding, Keep, LogKey, Start};
+use refrain_wire::{Capability, LogLevel, RpcError};
+use std::borrow::Cow;
+use std::sync::Arc;
+use tracing::Span;
+
+/// A flow that runs in this round, and its journal so far.
+pub(super) struct OpenedFlow<'a> {
+    pub(super) admitted: Admitted<'a>,
+    pub(super) start: Start,
+}
+
+impl OpenedFlow<'_> {
+    /// Creates the flow in its home and starts it.
+    pub(super) fn run(mut self) -> Result<Box<Round>, Rejection> {
+        let (server, call) = (self.admitted.server, self.admitted.call);
+        self.receive_trace();
+        let uri = self.admitted.target.uri();
+        let span = span::open(server, call, uri, &mut self.start);
+        let (number, record) = (self.start.round(), self.record());
+        let keep = Keep::for_flow(server.0.source.unix_seconds(), self.start.deadline());
+        let flow = self.create(&span)?;
+        let mut round = Round::new(server, call, number, span, State::Over);
+        match &record {
+            None => round.start(flow),
+            Some(record) => {
+                let claim = match flow {
+                    NewFlow::Live(_) => Claim::parking(server, record, keep),
+                    NewFlow::Client(_) | NewFlow::Session(_) => Claim::new(record, keep),
+                };
+                round.state = State::Claiming(claim, flow);
+            }
+        }
+        round.record = record;
+        Ok(round)
+    }
+
+    fn receive_trace(&mut self) {
+        let Some(trace) = &self.admitted.call.meta.trace else {
+            return;
+        };
+        if let Some(key) = trace.ignored {
+            tracing::debug!(
+                key,
+                "a trace context is malformed or too long, and was ignored"
+            );
+        }
+        self.start.receive_trace(trace);
+    }
+
+    /// The entry in the replay log, if the round runs at most once.
+    fn record(&self) -> Option<Record> {
+        let admitted = &self.admitted;
+        let log = admitted.server.0.replay_log.as_ref()?;
+        // The first round of a live call cannot be repeated on another instance.
+        let is_first_of_live = admitted.is_live() && admitted.call.meta.call_id.is_some();
+        let runs_once = admitted.target.is_single_use() || is_first_of_live;
+        runs_once.then(|| {
+            let key = LogKey::round(self.start.flow(), self.start.round());
+            Record::new(log, key)
+        })
+    }
+
+    fn create(self, span: &Span) -> Result<NewFlow, Rejection> {
+        match self.admitted.home {
+            Home::Client if self.admitted.is_live() => self.create_live(span),
+            Home::Client => self.create_client(span),
+            Home::Memory(session) => self.create_session(session, span),
+        }
+    }
+
+    /// The journal goes to the client, or into the store if the flow becomes a task.
+    fn create_client(self, span: &Span) -> Result<NewFlow, Rejection> {
+        let Self { admitted, start } = self;
+        let (server, call) = (admitted.server, admitted.call);
+        let seed = admitted.task_seed()?;
+        let target = admitted.target.clone();
+        let name = Cow::Borrowed(&*call.target);
+        let notes = Subscribed::by(call);
+        let (spec, permit, binding) = admitted.into_spec(name, notes, seed.is_some());
+        let flow = span.in_scope(|| spec.start(server, start));
+        Ok(NewFlow::Client(ClientFlow::new(
+            flow, target, binding, seed, permit,
+        )))
+    }
+
+    /// The flow stays in memory with the request of a legacy session, which stays open.
+    fn create_session(self, session: &Arc<str>, span: &Span) -> Result<NewFlow, Rejection> {
+        let Self { admitted, start } = self;
+        let (server, call) = (admitted.server, admitted.call);
+        admitted.check_task_required()?;
+        let caller = match admitted.caller.principal.id() {
+            Some(id) => LiveCaller::Principal(id.into()),
+            None => LiveCaller::Session(session.clone()),
+        };
+        let live_permit = live_permit(server, Some(caller))?;
+        let name = Cow::Owned(call.target.to_string());
+        let (spec, permit, _) = admitted.into_spec(name, Subscribed::by(call), false);
+        let live = span.in_scope(|| LiveFlow::new(server, spec, start, Some(permit), live_permit));
+        Ok(NewFlow::Session(Box::new(SessionFlow { live })))
+    }
+
+    /// The flow is parked in memory between two rounds.
+    fn create_live(self, span: &Span) -> Result<NewFlow, Rejection> {
+        let Self { admitted, start } = self;
+        let (server, call) = (admitted.server, admitted.call);
+        admitted.check_task_required()?;
+        if server.is_draining() || server.0.live.is_closed() {
+            return Err(Rejection::Busy(RpcError::internal(
+                "this instance is stopping, and takes no live calls on; call again",
+            )));
+        }
+        let caller = admitted.caller.principal.id();
+        let caller = caller.map(|id| LiveCaller::Principal(id.into()));
+        let live_permit = live_permit(server, caller)?;
+        let sealing = Sealing {
+            flow: start.flow(),
+            binding: admitted.binding.live(),
+            deadline: start.deadline(),
+            kind: call.kind,
+        };
+        // The parked handler produces all notes; each round sends those that its request subscribed to.
+        let notes = Subscribed {
+            progress: true,
+            log: Some(LogLevel::Debug),
+        };
+        let name = Cow::Owned(call.target.to_string());
+        let (spec, permit, _) = admitted.into_spec(name, notes, false);
+        let live = span.in_scope(|| LiveFlow::new(server, spec, start, None, live_permit));
+        Ok(NewFlow::Live(Box::new(LiveStart {
+            live,
+            sealing,
+            has_call_id: call.meta.call_id.is_some(),
+            notes: Subscribed::by(call),
+            permit,
+        })))
+    }
+}
+
+impl Admitted<'_> {
+    fn into_spec<'n>(
+        self,
+        name: Cow<'n, str>,
+        notes: Subscribed,
+        can_detach: bool,
+    ) -> (FlowSpec<'n>, Place, Binding) {
+        let meta = &self.call.meta;
+        let spec = FlowSpec {
+            target: self.target,
+            name,
+            arguments: self.arguments,
+            principal: self.caller.principal,
+            capabilities: meta.capabilities,
+            extensions: meta.extensions.map(ToOwned::to_owned),
+            notes,
+            can_detach,
+        };
+        (spec, self.permit, self.binding)
+    }
+
+    /// Can the call become a task: does the server have a task store, and does the client know tasks?
+    fn supports_tasks(&self) -> bool {
+        self.server.0.tasks.is_some() && self.call.meta.capabilities.has(Capability::Tasks)
+    }
+
+    fn check_task_required(&self) -> Result<(), RpcError> {
+        match &self.target {
+            Target::Tool(tool) if tool.tool.task.required && !self.supports_tasks() => {
+                Err(RpcError::missing_capability(&[Capability::Tasks]))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Everything that a task needs beside the flow, if the call may become one.
+    fn task_seed(&self) -> Result<Option<Seed>, RpcError> {
+        self.check_task_required()?;
+        let Target::Tool(tool) = &self.target else {
+            return Ok(None);
+        };
+        let meta = &self.call.meta;
+        Ok(self.supports_tasks().then(|| Seed {
+            tool: tool.clone(),
+            owner: self.caller.principal.clone(),
+            arguments: self.call.arguments.map(ToOwned::to_owned),
+            capabilities: meta.capabilities,
+            extensions: meta.extensions.map(ToOwned::to_owned),
+            ttl: meta.task_ttl,
+        }))
+    }
+}
+
+fn live_permit(server: &Server, caller: Option<LiveCaller>) -> Result<LivePlace, Rejection> {
+    let permit = server.0.live_places.enter(caller);
+    permit.map_err(|none| {
+        Rejection::Busy(match none {
+            NoLivePlace::Full(most) => no_place(most, "live calls"),
+            NoLivePlace::FullForCaller(most) => no_place(most, "live calls of one caller"),
+        })
+    })
+}
