@@ -209,10 +209,8 @@ impl Client<'_> {
         let mut last = Value::Null;
         while begun.elapsed() < PATIENCE {
             let (_, line) = self.line(method, &params);
-            let Some(mut outgoing) = self.server.receive(&line, Principal::anonymous()) else {
-                break;
-            };
-            let reply = outgoing.next().await.unwrap_or_default();
+            let mut response = self.server.handle(&line, Principal::anonymous()).await;
+            let reply = response.next().await.unwrap_or_default();
             let mut reply: Value = serde_json::from_slice(&reply).unwrap_or_default();
             if reply["result"].is_object() {
                 return Ok(reply["result"].take());

@@ -1,22 +1,26 @@
-//! A request read, and answered from what is registered or begun as a round.
+//! The entrance for every transport: a message is read, and answered from the catalog or begun as a round.
 
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::complete::{Later, complete};
+use crate::http::Headers;
 use crate::listen::{NoPlace, Subscription};
-use crate::live::Relay;
-use crate::metrics::{Label, Other, Refusal};
+use crate::live::{Relay, elsewhere};
+use crate::metrics::{Label, LiveCount, Other, Refusal};
+use crate::response::{Handled, Response};
 use crate::rounds::{Home, Round, Token, begin};
 use crate::server::Server;
 use crate::tasks::{self, TaskNews};
 use http::HeaderMap;
 use refrain_wire::{
-    Call, CallKind, Capability, CompleteParams, DraftExchange, ListParams, ListenParams, Meta,
-    PROTOCOL_VERSION, Reply, RpcError, TaskMethod, TaskParams, decode_call, decode_complete,
-    decode_list, decode_listen, decode_meta, decode_task,
+    Call, CallKind, Capability, CompleteParams, DraftExchange, Id, Incoming, ListParams,
+    ListenParams, Message, Meta, PROTOCOL_VERSION, Rejection, Reply, RpcError, TaskMethod,
+    TaskParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta, decode_task,
+    read_message,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 /// A request whose method and parameters were read.
 pub(crate) enum Request<'a> {
@@ -26,6 +30,26 @@ pub(crate) enum Request<'a> {
     Complete(CompleteParams<'a>),
     Listen(ListenParams<'a>),
     Task(TaskParams<'a>),
+}
+
+/// What the transport knows about a message.
+#[derive(Debug)]
+pub struct Context<'a> {
+    pub(crate) caller: Caller,
+    /// The headers of the request; they must repeat what the message says.
+    pub(crate) headers: Option<&'a Headers<'a>>,
+    /// The request of a draft that is answered.
+    pub(crate) exchange: Option<&'a DraftExchange>,
+}
+
+impl<C: Into<Caller>> From<C> for Context<'_> {
+    fn from(caller: C) -> Self {
+        Self {
+            caller: caller.into(),
+            headers: None,
+            exchange: None,
+        }
+    }
 }
 
 /// How an answer begins.
@@ -162,13 +186,97 @@ fn other_version(params: Option<&RawValue>) -> Option<String> {
 }
 
 impl Server {
-    /// Answers a request, or begins what will. The headers are those of a transport that has any.
-    pub(crate) fn answer(
+    /// Takes one JSON-RPC message, as any transport would. A [`Caller`] or a [`Principal`](refrain_core::Principal) is
+    /// context enough where the transport knows no more.
+    ///
+    /// ```
+    /// # use refrain_core::Principal;
+    /// # use refrain_server::Server;
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let server = Server::builder("docs", "1.0").build()?;
+    /// let mut response = server.handle(b"not JSON", Principal::anonymous()).await;
+    /// let reply = String::from_utf8(response.next().await.expect("a reply")).expect("text");
+    /// assert!(reply.contains("-32700"));
+    /// assert_eq!(response.next().await, None);
+    /// # Ok::<(), refrain_server::BuildError>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn handle(&self, message: &[u8], context: impl Into<Context<'_>>) -> Response {
+        self.handle_message(read_message(message), context.into())
+            .await
+    }
+
+    /// Takes a message that was read, for a transport that relays nothing.
+    pub(crate) async fn handle_message(
         &self,
-        request: Request<'_>,
-        caller: Caller,
-        headers: Option<&HeaderMap>,
-    ) -> Begin {
+        message: Result<Incoming<'_>, Box<Rejection>>,
+        context: Context<'_>,
+    ) -> Response {
+        match self.accept(message, context).await {
+            Handled::Response(response) => response,
+            Handled::Relay(id, _) => {
+                self.0.metrics.live(LiveCount::Elsewhere);
+                let error = Reply::Error(elsewhere());
+                Response::reply(self, id, CallKind::Tool.method(), error)
+            }
+        }
+    }
+
+    /// Takes a message that was read. The transport relays it where another instance holds the call.
+    pub(crate) async fn accept<'a>(
+        &self,
+        message: Result<Incoming<'a>, Box<Rejection>>,
+        context: Context<'_>,
+    ) -> Handled<'a> {
+        let refused = |id, error| Handled::Response(Response::refused(self, id, error));
+        let (id, method, request) = match message {
+            Ok(Incoming::Call(id, call)) => {
+                let method = Cow::Borrowed(call.kind.method());
+                (id, method, Ok(Request::Call(call)))
+            }
+            Ok(Incoming::Message(Message::Request { id, method, params })) => {
+                let request = Request::decode(self, &method, params);
+                (id, method, request)
+            }
+            Ok(Incoming::Message(Message::Notification { .. })) => {
+                return Handled::Response(Response::accepted(self));
+            }
+            Ok(Incoming::Message(Message::Response(response))) => {
+                return refused(Some(response.id), RpcError::unexpected_response());
+            }
+            Err(rejection) => {
+                let id = rejection.id.as_deref().and_then(Id::from_raw);
+                return refused(id, rejection.error);
+            }
+        };
+        let request = request.and_then(|mut request| {
+            if let Some(headers) = context.headers {
+                headers.check(&method, &request)?;
+            }
+            if let Some(exchange) = &context.exchange {
+                request.suit(exchange);
+            }
+            request.check_version()?;
+            Ok(request)
+        });
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return refused(Some(id), error),
+        };
+        let (method, caller) = (request.method(), context.caller);
+        let headers = context.headers.map(Headers::all);
+        let begun = match self.fetch(&request) {
+            Some(fetching) => {
+                let fetched = fetching.await;
+                self.answer_fetched(request, fetched, caller, headers)
+            }
+            None => self.answer(request, caller, headers),
+        };
+        Response::begun(self, id, method, begun)
+    }
+
+    /// Answers a request, or begins what will. The headers are those of a transport that has any.
+    fn answer(&self, request: Request<'_>, caller: Caller, headers: Option<&HeaderMap>) -> Begin {
         // What needs further scopes is checked where it is found, so that all of them are demanded together.
         if let Request::Discover(_) | Request::List(..) | Request::Task(_) = &request
             && let Err(missing) = self.0.access.allow(&caller, &[])
@@ -219,7 +327,7 @@ impl Server {
     }
 
     /// Begins a call whose token was fetched from where it waited.
-    pub(crate) fn answer_fetched(
+    fn answer_fetched(
         &self,
         request: Request<'_>,
         fetched: Result<String, RpcError>,

@@ -15,33 +15,25 @@ mod serve;
 
 pub use body::Body;
 pub use headers::AllowedHosts;
+pub(crate) use headers::Headers;
 pub use metadata::MetadataService;
 pub use serve::{serve, serve_metrics, serve_with_drafts};
 
 use crate::auth::{Caller, Refused};
-use crate::complete::NoReply;
-use crate::dispatch::{Begin, Request};
 use crate::metrics::Refusal;
-use crate::outgoing::Outgoing;
-use crate::record;
-use crate::rounds::{Round, RoundEvent};
+use crate::response::{Handled, MessageKind, Status};
 use crate::server::Server;
 use body::EventStream;
 use bytes::{Bytes, BytesMut};
-use headers::Heads;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
+use legacy::SESSION;
 use pulse::{Busy, Pulse};
 use refrain_core::Principal;
-use refrain_wire::{
-    Draft, DraftExchange, ErrorCode, Id, Message, Reply, RpcError, is_modern, parse, read_call,
-    write_reply,
-};
-use std::borrow::Cow;
+use refrain_wire::{Draft, DraftExchange, ErrorCode, Incoming, RpcError, parse, read_message};
 use std::convert::Infallible;
-use std::fmt::Write;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -70,20 +62,6 @@ pub struct HttpService {
     draft: Option<Draft>,
     /// The request of a draft that is being answered.
     exchange: Option<Arc<DraftExchange>>,
-}
-
-/// Why a body is not answered as a request of the ratified revision.
-enum Unread {
-    /// It is of an earlier one.
-    Legacy,
-    /// There is no request in it, or a wrong one.
-    Refused(Box<Response<Body>>),
-}
-
-impl From<Response<Body>> for Unread {
-    fn from(response: Response<Body>) -> Self {
-        Self::Refused(Box::new(response))
-    }
 }
 
 impl HttpService {
@@ -117,7 +95,7 @@ impl HttpService {
         B::Error: std::fmt::Display,
     {
         let (parts, body) = request.into_parts();
-        let heads = Heads::read(&parts.headers);
+        let heads = Headers::read(&parts.headers);
         let relayed = match heads.relay().map(|header| self.relayed(header)) {
             None => None,
             Some(Ok(relayed)) => Some(relayed),
@@ -150,11 +128,11 @@ impl HttpService {
         let busy = Busy::new(pulse);
         match self.draft {
             None => {
-                self.respond(&parts.headers, &heads, &bytes, caller, was_relayed, busy)
+                self.respond(&heads, &bytes, caller, was_relayed, busy)
                     .await
             }
             Some(draft) => {
-                let respond = self.respond_in(draft, &parts.headers, &heads, &bytes, caller, busy);
+                let respond = self.respond_in(draft, &heads, &bytes, caller, busy);
                 Box::pin(respond).await
             }
         }
@@ -172,7 +150,7 @@ impl HttpService {
     fn admit(
         &self,
         parts: &Parts,
-        heads: &Heads<'_>,
+        heads: &Headers<'_>,
         relayed: bool,
     ) -> Result<(), Box<Response<Body>>> {
         // A peer reaches this instance by an address of its own, and has shown that it is no web page.
@@ -255,170 +233,77 @@ impl HttpService {
 
     async fn respond(
         &self,
-        headers: &HeaderMap,
-        heads: &Heads<'_>,
+        headers: &Headers<'_>,
         bytes: &[u8],
         caller: Caller,
         relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
-        let (id, request) = match self.read(headers, heads, bytes) {
-            Ok(read) => read,
-            Err(Unread::Legacy) => {
-                return Box::pin(self.respond_older(headers, bytes, caller, busy)).await;
-            }
-            Err(Unread::Refused(refusal)) => return *refusal,
+        let message = match headers.all().contains_key(SESSION) {
+            // Most likely of a legacy client, whose calls cannot be read in one pass.
+            true => parse(bytes).map(Incoming::Message),
+            false => read_message(bytes),
         };
-        let method = request.method();
-        let server = &self.server;
-        let mirrored = self.exchange.is_none().then_some(headers);
-        let begun = match server.fetch(&request) {
-            Some(fetching) => {
-                let fetched = fetching.await;
-                server.answer_fetched(request, fetched, caller, mirrored)
-            }
-            None => server.answer(request, caller, mirrored),
+        if legacy::is_legacy(headers.all(), &message) {
+            return Box::pin(self.respond_older(headers.all(), bytes, caller, busy)).await;
+        }
+        if let Some(refusal) = self.refuse_without_session(headers.all(), &message) {
+            return refusal;
+        }
+        let context = crate::Context {
+            caller,
+            headers: self.exchange.is_none().then_some(headers),
+            exchange: self.exchange.as_deref(),
         };
-        match begun {
-            Begin::Reply(reply) => self.reply(method, id, &reply, None),
-            Begin::Refused(error) => {
-                let refusal = Refusal::error(error.code);
-                self.refuse(refusal, status(error.code), Some(id), &error)
-            }
-            Begin::Later(later) => match later.await {
-                Ok(reply) => self.reply(method, id, &reply, None),
-                Err(NoReply::Forbidden(missing)) => self.forbid(id, missing),
-                Err(NoReply::Busy(error)) => self.busy(Some(id), &error),
-            },
-            Begin::Round(round) => self.run(id, round, busy).await,
-            Begin::Forbidden(missing) => self.forbid(id, missing),
-            Begin::Listen(subscription) => {
-                let listener = Outgoing::of_listener(self.server.clone(), id, subscription);
-                self.stream(listener, busy)
-            }
-            Begin::Relay(relay) => {
-                let request = (headers, bytes);
+        match self.server.accept(message, context).await {
+            Handled::Response(response) => self.answer(response, busy).await,
+            Handled::Relay(id, relay) => {
+                let request = (headers.all(), bytes);
                 Box::pin(self.hand_on(id, *relay, relayed, request, busy)).await
             }
-            Begin::Busy(error) => self.busy(Some(id), &error),
         }
     }
 
-    /// Reads a request and checks what it says about itself.
-    fn read<'a>(
-        &self,
-        headers: &HeaderMap,
-        heads: &Heads<'_>,
-        bytes: &'a [u8],
-    ) -> Result<(Id<'a>, Request<'a>), Unread> {
-        let (id, method, request) = match read_call(bytes) {
-            Some((id, call)) => {
-                let method = Cow::Borrowed(call.kind.method());
-                (id, method, Ok(Request::Call(call)))
+    /// The response as one JSON object, or as a stream of events if more than the reply goes out.
+    async fn answer(&self, mut response: crate::Response, busy: Busy) -> Response<Body> {
+        response.translate(self.exchange.clone());
+        if !response.is_subscription() {
+            match response.next_message().await {
+                None => return accepted(),
+                Some((MessageKind::Reply, reply)) => return self.reply(&mut response, reply),
+                Some(first) => response.put_back(first),
             }
-            None if legacy::is_legacy(headers, bytes) => return Err(Unread::Legacy),
-            None => match parse(bytes) {
-                Ok(Message::Request { id, method, params }) => {
-                    let request = Request::decode(&self.server, &method, params);
-                    if request.is_err() && !is_modern(params) && self.lacks_session(headers) {
-                        return Err(self.no_session_id(Some(id)).into());
-                    }
-                    (id, method, request)
-                }
-                Ok(Message::Notification { .. }) => return Err(accepted().into()),
-                Ok(Message::Response(response)) => {
-                    let error = RpcError::unexpected_response();
-                    return Err(self.reject(headers, Some(response.id), &error).into());
-                }
-                Err(rejection) => {
-                    let id = rejection.id.as_deref().and_then(Id::from_raw);
-                    return Err(self.reject(headers, id, &rejection.error).into());
-                }
-            },
-        };
-        request
-            .and_then(|mut request| {
-                match &self.exchange {
-                    None => heads.check(&method, &request)?,
-                    Some(exchange) => request.suit(exchange),
-                }
-                request.check_version()?;
-                Ok((id, request))
-            })
-            .map_err(|error| {
-                let refusal = Refusal::error(error.code);
-                self.refuse(refusal, status(error.code), Some(id), &error)
-                    .into()
-            })
-    }
-
-    /// The answer to a message that is not a request.
-    fn reject(&self, headers: &HeaderMap, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
-        if error.code == ErrorCode::InvalidRequest && self.lacks_session(headers) {
-            return self.no_session_id(id);
         }
-        let status = StatusCode::BAD_REQUEST;
-        self.refuse(Refusal::error(error.code), status, id, error)
-    }
-
-    /// Runs a round. Its first note turns the answer into a stream.
-    async fn run(&self, id: Id<'_>, mut round: Box<Round>, busy: Busy) -> Response<Body> {
-        round.answers(&id);
-        match round.next().await {
-            RoundEvent::Reply(reply) => self.reply(round.kind().method(), id, &reply, Some(&round)),
-            RoundEvent::Notes(notes) => {
-                let server = self.server.clone();
-                self.stream(Outgoing::of_round(server, id, round, &notes), busy)
-            }
-            RoundEvent::Asks { .. } | RoundEvent::Crashed => self.error(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                Some(id),
-                &RpcError::internal("the round was made to crash"),
-            ),
-        }
-    }
-
-    /// An answer that is a stream of events.
-    fn stream(&self, mut outgoing: Outgoing, busy: Busy) -> Response<Body> {
-        outgoing.translate(self.exchange.clone());
         let keep_alive = self.server.0.limits.keep_alive;
-        let stream = EventStream::new(outgoing, keep_alive, busy);
+        let stream = EventStream::new(response, keep_alive, busy);
         events(Body::events(stream))
     }
 
-    fn reply(
-        &self,
-        method: &str,
-        id: Id<'_>,
-        reply: &Reply,
-        round: Option<&Round>,
-    ) -> Response<Body> {
-        let mut out = Vec::with_capacity(1024);
-        write_reply(&mut out, Some(id), reply, &self.server.0.info);
-        record::sent(method, &out);
-        if let Some(exchange) = &self.exchange {
-            match exchange.write_reply(&out) {
-                Some(translated) => out = translated,
-                None => return accepted(),
+    /// A reply, with the HTTP status and headers that belong to it.
+    fn reply(&self, response: &mut crate::Response, reply: Vec<u8>) -> Response<Body> {
+        let mut out = Response::new(Body::full(reply.into()));
+        let headers = out.headers_mut();
+        headers.insert(CONTENT_TYPE, JSON);
+        let status = match response.status() {
+            Status::Accepted => StatusCode::ACCEPTED,
+            Status::Replied => StatusCode::OK,
+            Status::Refused(code) => status(*code),
+            Status::Forbidden(scopes) => {
+                headers.insert(WWW_AUTHENTICATE, self.challenge(scopes));
+                StatusCode::FORBIDDEN
             }
-        }
-        let mut response = Response::new(Body::full(out.into()));
-        // A client that lacks a capability is told so with 400, as the protocol demands; any other error of a call
-        // is a reply like the others.
-        if let Reply::Error(RpcError {
-            code: ErrorCode::MissingCapability,
-            ..
-        }) = reply
+            Status::Busy => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        };
+        if let Some(instance) = &self.server.0.instance
+            && let Some(value) = explain(instance, response)
         {
-            *response.status_mut() = StatusCode::BAD_REQUEST;
+            headers.insert(ROUND, value);
         }
-        response.headers_mut().insert(CONTENT_TYPE, JSON);
-        if let (Some(instance), Some(round)) = (&self.server.0.instance, round)
-            && let Some(value) = explain(instance, round, reply)
-        {
-            response.headers_mut().insert(ROUND, value);
-        }
-        response
+        *out.status_mut() = status;
+        out
     }
 }
 
@@ -460,22 +345,17 @@ fn status(code: ErrorCode) -> StatusCode {
     StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-/// What a round did, for those who look at how a fleet works.
-fn explain(instance: &str, round: &Round, reply: &Reply) -> Option<HeaderValue> {
+/// What the round of a response did, for the demo and for debugging a fleet.
+fn explain(instance: &str, response: &mut crate::Response) -> Option<HeaderValue> {
+    let token = response.token();
+    let round = response.round()?;
     let stats = round.stats();
-    let token = match reply {
-        Reply::Incomplete(incomplete) => incomplete.state.as_ref().map_or(0, String::len),
-        _ => 0,
-    };
-    let mut text = String::new();
-    write!(
-        text,
+    let text = format!(
         "instance={instance}; round={}; replayed={}; steps={}; token={token}",
         round.number(),
         stats.replayed,
         stats.steps
-    )
-    .ok()?;
+    );
     HeaderValue::try_from(text).ok()
 }
 

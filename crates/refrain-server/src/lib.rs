@@ -10,10 +10,10 @@
 //! | `catalog`, `shelf` | what is registered: found, listed in pages |
 //! | `changes` | what is added and removed while running |
 //! | `server` | what all rounds share |
-//! | `dispatch` | a request read, and answered or begun |
+//! | `dispatch` | the entrance for every transport: a message read, answered or begun |
 //! | `complete` | suggestions for arguments that are being typed |
 //! | `listen` | clients that listen for changes |
-//! | `outgoing` | one message in, and what goes out in response, without a transport |
+//! | `response` | the messages that go out in response to one |
 //! | `rounds` | the rounds of calls: found, admitted, opened, running |
 //! | `live` | calls whose home is memory |
 //! | `load` | how much is running, and when flows are handed on |
@@ -41,12 +41,12 @@ mod listen;
 mod live;
 mod load;
 mod metrics;
-mod outgoing;
 mod prompt;
 mod record;
 mod remote;
 mod reply;
 mod resource;
+mod response;
 mod rounds;
 mod server;
 mod shelf;
@@ -66,6 +66,7 @@ pub use builder::{BuildError, ServerBuilder};
 pub use catalog::Listing;
 pub use changes::Changes;
 pub use complete::Typed;
+pub use dispatch::Context;
 pub use handler::{Handler, State};
 pub use http::{
     AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics, serve_with_drafts,
@@ -73,10 +74,10 @@ pub use http::{
 pub use limits::ServerLimits;
 pub use live::Peers;
 pub use metrics::METRICS_CONTENT_TYPE;
-pub use outgoing::Outgoing;
 pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
 pub use resource::{Resource, ResourceTemplate};
+pub use response::{MessageKind, Response, Status};
 pub use rounds::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::{serve_stdio, serve_stdio_draft};

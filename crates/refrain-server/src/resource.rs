@@ -95,7 +95,7 @@ impl ResourceTemplate {
     /// #     "notes://2026/july/on%20tour?limit=3", "_meta": {"io.modelcontextprotocol/clientCapabilities": {},
     /// #     "io.modelcontextprotocol/protocolVersion": "2026-07-28"}}}"#;
     /// // A request to read notes://2026/july/on%20tour?limit=3
-    /// let mut out = server.receive(request, Principal::anonymous()).expect("a response");
+    /// let mut out = server.handle(request, Principal::anonymous()).await;
     /// let reply = String::from_utf8(out.next().await.expect("a reply")).expect("text");
     /// assert!(reply.contains(r#"2026 [\"july\", \"on tour\"] Some(3)"#), "{reply}");
     /// # Ok::<(), refrain_server::BuildError>(())

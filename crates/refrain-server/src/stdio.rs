@@ -6,12 +6,12 @@ mod legacy;
 use crate::auth::{Caller, Scopes};
 use crate::legacy::{Cancelled, RequestId};
 use crate::metrics::Refusal;
-use crate::outgoing::Outgoing;
 use crate::record;
+use crate::response::Response;
 use crate::server::Server;
 use crate::tasks::Worker;
 use refrain_core::Principal;
-use refrain_wire::{Draft, Message, RpcError, parse, write_error};
+use refrain_wire::{Draft, Incoming, Message, Rejection, RpcError, write_error};
 use serde_json::value::RawValue;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -152,32 +152,41 @@ async fn read_lines(
                         drafts::take(server, spoken, bytes, out, &mut by_id, running).await;
                         continue;
                     }
-                    match opened.take(&server, &bytes, &out).await {
+                    let message = opened.read(&bytes);
+                    match opened.take(&server, &message, &bytes, &out).await {
                         legacy::Line::Done => {}
                         legacy::Line::Batch(batch) => messages.extend(batch),
                         legacy::Line::Ready(session) => {
                             running.spawn(legacy::tell(server, session, out, closed.clone()));
                         }
                         legacy::Line::Request(session) => {
-                            begin(&mut by_id, bytes, out, |bytes, out| {
-                                running.spawn(legacy::answer(server, session, bytes, out))
-                            });
+                            let id = request_id(&message);
+                            let silent = out.silent.clone();
+                            let handle = running.spawn(legacy::answer(server, session, bytes, out));
+                            by_id.extend(id.map(|id| (id, Running { handle, silent })));
                         }
-                        legacy::Line::Other => match parse(&bytes) {
-                            Ok(Message::Notification { method, params }) => {
+                        legacy::Line::Other => {
+                            if let Ok(Incoming::Message(Message::Notification { method, params })) =
+                                &message
+                            {
                                 if method == "notifications/cancelled" {
-                                    cancel(&mut by_id, params);
+                                    cancel(&mut by_id, *params);
                                 }
+                                continue;
                             }
-                            Ok(Message::Request { .. }) => {
-                                begin(&mut by_id, bytes, out, |bytes, out| {
-                                    running.spawn(answer(server, bytes, out, closed.clone()))
-                                });
+                            let id = request_id(&message);
+                            let context = everything().into();
+                            let response = server.handle_message(message, context).await;
+                            let silent = out.silent.clone();
+                            let sending = send_all(out.answer(response), out, closed.clone());
+                            match id {
+                                Some(id) => {
+                                    let handle = running.spawn(sending);
+                                    by_id.insert(id, Running { handle, silent });
+                                }
+                                None => sending.await,
                             }
-                            Ok(Message::Response(_)) | Err(_) => {
-                                answer(server, bytes, out, closed.clone()).await
-                            }
-                        },
+                        }
                     }
                 }
             }
@@ -186,20 +195,14 @@ async fn read_lines(
     Ok(())
 }
 
-/// Begins to answer a request, so that it can be cancelled.
-fn begin(
-    by_id: &mut HashMap<RequestId, Running>,
-    bytes: Vec<u8>,
-    out: Out,
-    spawn: impl FnOnce(Vec<u8>, Out) -> AbortHandle,
-) {
-    let Ok(Message::Request { id, .. }) = parse(&bytes) else {
-        return;
-    };
-    let id = RequestId::read(id.as_json());
-    let silent = out.silent.clone();
-    let handle = spawn(bytes, out);
-    by_id.insert(id, Running { handle, silent });
+/// The id of a message that is a request.
+fn request_id(message: &Result<Incoming<'_>, Box<Rejection>>) -> Option<RequestId> {
+    match message {
+        Ok(Incoming::Call(id, _) | Incoming::Message(Message::Request { id, .. })) => {
+            Some(RequestId::read(id.as_json()))
+        }
+        _ => None,
+    }
 }
 
 /// Ends a request that the client no longer wants.
@@ -223,18 +226,15 @@ fn everything() -> Caller {
     }
 }
 
-async fn answer(server: Server, bytes: Vec<u8>, out: Out, mut closed: watch::Receiver<bool>) {
-    let Some(outgoing) = server.receive(&bytes, everything()) else {
-        return;
-    };
-    let mut answer = out.answer(outgoing);
+/// Sends a response. A subscription ends when no more is read.
+async fn send_all(mut answer: Answer, out: Out, mut closed: watch::Receiver<bool>) {
     let mut open = true;
     loop {
         let message = tokio::select! {
-            message = answer.outgoing.next() => message,
+            message = answer.response.next() => message,
             _ = closed.wait_for(|closed| *closed), if open => {
                 open = false;
-                answer.outgoing.end_listening();
+                answer.response.end_subscription();
                 continue;
             }
         };
@@ -269,10 +269,10 @@ impl Out {
         }
     }
 
-    /// What goes out in response to the request.
-    fn answer(&self, outgoing: Outgoing) -> Answer {
+    /// The response to the request.
+    fn answer(&self, response: Response) -> Answer {
         Answer {
-            outgoing,
+            response,
             cancelled: self.silent.clone(),
         }
     }
@@ -283,18 +283,16 @@ impl Out {
     }
 }
 
-/// What goes out in response to a request. Where the client has said that it no longer wants it, the call ends with it.
+/// The response to a request. If the client cancelled the request, the call ends with it.
 struct Answer {
-    outgoing: Outgoing,
+    response: Response,
     cancelled: Arc<AtomicBool>,
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if self.cancelled.load(Ordering::Acquire)
-            && let Some(round) = self.outgoing.round()
-        {
-            round.cancel_call();
+        if self.cancelled.load(Ordering::Acquire) {
+            self.response.cancel();
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::fleet::{Fleet, read};
 use crate::outcome::{CrashPoint, Outcome, RoundReport, note};
 use crate::script::{Asked, Player, Script};
 use refrain_core::Note;
+use refrain_server::Status;
 use serde_json::{Map, Value, json};
 
 /// A call made round by round. Between two rounds a test may let time pass, change the request or become another
@@ -211,9 +212,12 @@ impl<'f> Dialogue<'f> {
                 replayed: 0,
                 steps: 0,
             };
-            let Some(mut outgoing) = server.receive(message.as_bytes(), caller) else {
-                panic!("the request has become a notification, which has no reply: {message}");
-            };
+            let mut outgoing = server.handle(message.as_bytes(), caller).await;
+            assert_ne!(
+                *outgoing.status(),
+                Status::Accepted,
+                "the request has become a notification, which has no reply: {message}"
+            );
             if let (Some(polls), Some(round)) = (crash_after, outgoing.round()) {
                 round.crash_after(polls);
             }

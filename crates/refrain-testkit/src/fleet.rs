@@ -105,10 +105,9 @@ impl Fleet {
     /// well-behaved client does not send.
     pub async fn send(&self, message: &[u8], caller: impl Into<Caller>) -> Vec<Value> {
         let mut replies = Vec::new();
-        if let Some(mut outgoing) = self.instance(0).receive(message, caller) {
-            while let Some(reply) = outgoing.next().await {
-                replies.push(read(&reply));
-            }
+        let mut response = self.instance(0).handle(message, caller.into()).await;
+        while let Some(reply) = response.next().await {
+            replies.push(read(&reply));
         }
         replies
     }

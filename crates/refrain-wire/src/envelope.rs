@@ -59,6 +59,43 @@ impl<'a> Id<'a> {
     pub fn as_json(&self) -> &str {
         self.0
     }
+
+    /// A copy that outlives the message.
+    pub fn to_buf(&self) -> IdBuf {
+        let mut text = [0; IdBuf::INLINE];
+        match (text.get_mut(..self.0.len()), u8::try_from(self.0.len())) {
+            (Some(start), Ok(len)) => {
+                start.copy_from_slice(self.0.as_bytes());
+                IdBuf(Stored::Inline { text, len })
+            }
+            _ => IdBuf(Stored::Heap(self.0.into())),
+        }
+    }
+}
+
+/// An [`Id`] that owns its text. Ids up to the length of a UUID are stored without an allocation.
+#[derive(Debug, Clone)]
+pub struct IdBuf(Stored);
+
+#[derive(Debug, Clone)]
+enum Stored {
+    Inline { text: [u8; IdBuf::INLINE], len: u8 },
+    Heap(Box<str>),
+}
+
+impl IdBuf {
+    /// A UUID and its quotes.
+    const INLINE: usize = 38;
+
+    /// The id.
+    pub fn as_id(&self) -> Id<'_> {
+        Id(match &self.0 {
+            Stored::Inline { text, len } => {
+                std::str::from_utf8(&text[..usize::from(*len)]).expect("a whole id was stored")
+            }
+            Stored::Heap(text) => text,
+        })
+    }
 }
 
 /// Why a message was refused, and the id to refuse it under.

@@ -65,9 +65,9 @@ pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use drafts::{
     Draft, DraftError, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task,
 };
-pub use envelope::{Id, Message, Rejection, Response, parse};
+pub use envelope::{Id, IdBuf, Message, Rejection, Response, parse};
 pub use error::{ErrorCode, RpcError};
-pub use fast::read_call;
+pub use fast::{Incoming, read_call, read_message};
 pub use form::{Choice, Field, FieldKind, Form, FormError, Format};
 pub use info::{
     Empty, Icon, Implementation, ListCapability, PromptArgument, PromptInfo, ResourceInfo,

@@ -132,12 +132,12 @@ pub use refrain_core::{
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 pub use refrain_server::{
     AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Caller,
-    Changes, Handler, HttpService, IntoReply, Json, Jwks, JwtVerifier, JwtVerifierBuilder,
-    JwtVerifierError, Listing, METRICS_CONTENT_TYPE, MetadataService, Outgoing, Peers, Prompt,
+    Changes, Context, Handler, HttpService, IntoReply, Json, Jwks, JwtVerifier, JwtVerifierBuilder,
+    JwtVerifierError, Listing, METRICS_CONTENT_TYPE, MessageKind, MetadataService, Peers, Prompt,
     PromptCall, ReadCall, Refused, Reply, ReplyTo, Resource, ResourceMetadata, ResourceTemplate,
-    Round, RoundEvent, Scopes, Server, ServerBuilder, ServerLimits, State, TaskOptions,
-    TemplateError, TemplateFlaw, Tool, ToolCall, TrustedProxy, TrustedProxyError, Typed, serve,
-    serve_metrics, serve_stdio, serve_stdio_draft, serve_with_drafts,
+    Response, Round, RoundEvent, Scopes, Server, ServerBuilder, ServerLimits, State, Status,
+    TaskOptions, TemplateError, TemplateFlaw, Tool, ToolCall, TrustedProxy, TrustedProxyError,
+    Typed, serve, serve_metrics, serve_stdio, serve_stdio_draft, serve_with_drafts,
 };
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Draft, Icon, LogLevel,

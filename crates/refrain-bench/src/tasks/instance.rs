@@ -157,11 +157,10 @@ impl Instance {
     }
 
     async fn exchange(&self, message: &str) -> Result<Vec<u8>, Error> {
-        let outgoing = self
-            .server
-            .receive(message.as_bytes(), Principal::new("bench"));
+        let caller = Principal::new("bench");
+        let mut response = self.server.handle(message.as_bytes(), caller).await;
         let none = || Error::Instance("a request had no reply".to_owned());
-        outgoing.ok_or_else(none)?.next().await.ok_or_else(none)
+        response.next().await.ok_or_else(none)
     }
 }
 

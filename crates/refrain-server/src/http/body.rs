@@ -3,7 +3,7 @@
 use super::pulse::Busy;
 use crate::legacy::Reader;
 use crate::live::RelayStream;
-use crate::outgoing::Outgoing;
+use crate::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::convert::Infallible;
@@ -89,15 +89,15 @@ impl http_body::Body for Body {
 /// What goes out, as events. Dropping it, as hyper does when the client goes away, cancels the handler.
 #[derive(Debug)]
 pub(super) struct EventStream {
-    outgoing: Outgoing,
+    response: Response,
     keep_alive: KeepAlive,
     _busy: Busy,
 }
 
 impl EventStream {
-    pub(super) fn new(outgoing: Outgoing, keep_alive: Duration, busy: Busy) -> Self {
+    pub(super) fn new(response: Response, keep_alive: Duration, busy: Busy) -> Self {
         Self {
-            outgoing,
+            response,
             keep_alive: KeepAlive::new(keep_alive),
             _busy: busy,
         }
@@ -110,8 +110,8 @@ impl EventStream {
             if out.len() >= PIECE {
                 break false;
             }
-            match self.outgoing.poll_next(cx) {
-                Poll::Ready(Some(message)) => event(&mut out, &message),
+            match self.response.poll_next(cx) {
+                Poll::Ready(Some((_, message))) => event(&mut out, &message),
                 Poll::Ready(None) => break true,
                 Poll::Pending => break false,
             }

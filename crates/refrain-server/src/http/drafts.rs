@@ -1,6 +1,6 @@
 //! The endpoint of a draft: its requests translated on their way in, and the replies on their way out.
 
-use super::headers::Heads;
+use super::headers::Headers;
 use super::legacy::SESSION;
 use super::pulse::Busy;
 use super::{AllowedHosts, Body, HttpService, JSON, accepted, status};
@@ -8,8 +8,8 @@ use crate::auth::Caller;
 use crate::legacy::opens_session;
 use crate::metrics::Refusal;
 use crate::server::Server;
+use http::Response;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Response};
 use refrain_wire::{Draft, DraftRequest, Id, Initialize, RpcError, decode_initialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -43,19 +43,18 @@ impl HttpService {
     pub(super) async fn respond_in(
         &self,
         draft: Draft,
-        headers: &HeaderMap,
-        heads: &Heads<'_>,
+        headers: &Headers<'_>,
         bytes: &[u8],
         caller: Caller,
         busy: Busy,
     ) -> Response<Body> {
         // What has no shape of the draft's own is as it was in the revision whose handshake it has.
-        let in_session = headers.contains_key(SESSION);
+        let in_session = headers.all().contains_key(SESSION);
         if opens_session(bytes).is_some() || in_session && !draft.has_own_shape(bytes) {
-            return self.respond_older(headers, bytes, caller, busy).await;
+            return self.respond_older(headers.all(), bytes, caller, busy).await;
         }
         let agreed = if in_session {
-            match self.find_session(headers, &caller).await {
+            match self.find_session(headers.all(), &caller).await {
                 Ok((session, known)) => Some(session.agreed(known.level)),
                 Err(refused) => return *refused,
             }
@@ -83,7 +82,7 @@ impl HttpService {
         };
         // As one that a peer has handed on: the peers of a draft's server speak no draft, so it is not handed on again.
         translating
-            .respond(headers, heads, &message, caller, true, busy)
+            .respond(headers, &message, caller, true, busy)
             .await
     }
 }

@@ -45,7 +45,7 @@ impl AllowedHosts {
     }
 
     /// May a request to this host, from this origin, come in?
-    pub(super) fn admit(&self, heads: &Heads<'_>, uri: &Uri) -> Result<(), &'static str> {
+    pub(super) fn admit(&self, heads: &Headers<'_>, uri: &Uri) -> Result<(), &'static str> {
         let host = match heads.host.value {
             Some(host) => Some(host.as_bytes()),
             None => uri
@@ -71,8 +71,9 @@ impl AllowedHosts {
 }
 
 /// The headers that are looked at, found in one pass: that costs less than looking each of them up.
-#[derive(Default)]
-pub(super) struct Heads<'a> {
+#[derive(Debug)]
+pub(crate) struct Headers<'a> {
+    all: &'a HeaderMap,
     host: Head<'a>,
     origin: Head<'a>,
     content_type: Head<'a>,
@@ -83,15 +84,24 @@ pub(super) struct Heads<'a> {
 }
 
 /// One header: its last value, and whether there were several.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Head<'a> {
     value: Option<&'a HeaderValue>,
     twice: bool,
 }
 
-impl<'a> Heads<'a> {
+impl<'a> Headers<'a> {
     pub(super) fn read(headers: &'a HeaderMap) -> Self {
-        let mut heads = Self::default();
+        let mut heads = Self {
+            all: headers,
+            host: Head::default(),
+            origin: Head::default(),
+            content_type: Head::default(),
+            version: Head::default(),
+            method: Head::default(),
+            name: Head::default(),
+            relay: Head::default(),
+        };
         for (name, value) in headers {
             let head = match name.as_str() {
                 "host" => &mut heads.host,
@@ -106,6 +116,11 @@ impl<'a> Heads<'a> {
             head.twice |= head.value.replace(value).is_some();
         }
         heads
+    }
+
+    /// All headers of the request.
+    pub(crate) fn all(&self) -> &'a HeaderMap {
+        self.all
     }
 
     /// What a peer says that has handed the request on.
@@ -130,7 +145,7 @@ impl<'a> Heads<'a> {
     }
 
     /// Do the metadata headers say what the body says?
-    pub(super) fn check(&self, method: &str, request: &Request<'_>) -> Result<(), RpcError> {
+    pub(crate) fn check(&self, method: &str, request: &Request<'_>) -> Result<(), RpcError> {
         let version = &request.meta().protocol_version;
         matches(&self.version, "MCP-Protocol-Version", version, false)?;
         matches(&self.method, "Mcp-Method", method, false)?;

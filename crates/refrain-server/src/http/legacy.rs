@@ -27,8 +27,8 @@ use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::{
-    Id, Message, Revision, RpcError, is_modern, parse, split_batch, write_older_error,
-    write_older_reply,
+    ErrorCode, Id, Incoming, Message, Rejection, Revision, RpcError, is_modern, split_batch,
+    write_older_error, write_older_reply,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,14 +43,19 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// A call that is done by then is answered with one object; else the client is given a stream that it can come back to.
 const PROMPT: Duration = Duration::from_millis(500);
 
-/// Is a POST with this body one of an older client? Asked only of what is no call of 2026-07-28.
-pub(super) fn is_legacy(headers: &HeaderMap, bytes: &[u8]) -> bool {
-    if headers.contains_key(SESSION) {
-        return !matches!(parse(bytes), Ok(Message::Request { params, .. }) if is_modern(params));
+/// Is this message in a POST with these headers one of a legacy client?
+pub(super) fn is_legacy(
+    headers: &HeaderMap,
+    message: &Result<Incoming<'_>, Box<Rejection>>,
+) -> bool {
+    let in_session = headers.contains_key(SESSION);
+    match message {
+        Ok(Incoming::Call(..)) => false,
+        Ok(Incoming::Message(Message::Request { method, params, .. })) => {
+            (in_session || method == "initialize") && !is_modern(*params)
+        }
+        _ => in_session,
     }
-    // Almost everything else is told by this.
-    let word = b"initialize";
-    bytes.windows(word.len()).any(|part| part == word) && opens_session(bytes).is_some()
 }
 
 /// Is a request with another method than POST one about a session?
@@ -185,15 +190,30 @@ impl HttpService {
         }
     }
 
-    /// Has an older client forgotten its session? Asked only of a POST that is no request of 2026-07-28.
-    pub(super) fn lacks_session(&self, headers: &HeaderMap) -> bool {
+    /// The refusal of a message whose headers are those of a session, but for its id.
+    pub(super) fn refuse_without_session(
+        &self,
+        headers: &HeaderMap,
+        message: &Result<Incoming<'_>, Box<Rejection>>,
+    ) -> Option<Response<Body>> {
+        let id = match message {
+            Ok(Incoming::Message(Message::Request { id, params, .. })) if !is_modern(*params) => {
+                Some(*id)
+            }
+            Ok(Incoming::Message(Message::Response(response))) => Some(response.id),
+            Err(rejection) if rejection.error.code == ErrorCode::InvalidRequest => {
+                rejection.id.as_deref().and_then(Id::from_raw)
+            }
+            _ => return None,
+        };
         let version = headers.get(VERSION).and_then(|value| value.to_str().ok());
         let is_older = version.and_then(Revision::parse).is_some();
-        is_older && !headers.contains_key(SESSION) && self.exchange.is_none()
+        let lacks_session = is_older && !headers.contains_key(SESSION) && self.exchange.is_none();
+        lacks_session.then(|| self.no_session_id(id))
     }
 
     /// The answer to a POST without the id of its session.
-    pub(super) fn no_session_id(&self, id: Option<Id<'_>>) -> Response<Body> {
+    fn no_session_id(&self, id: Option<Id<'_>>) -> Response<Body> {
         let error = RpcError::invalid_request(NO_SESSION_ID);
         self.refuse(Refusal::Session, StatusCode::BAD_REQUEST, id, &error)
     }

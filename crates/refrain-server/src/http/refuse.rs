@@ -107,17 +107,22 @@ impl HttpService {
     }
 
     fn forbidden(&self, id: Option<Id<'_>>, missing: MissingScopes) -> Response<Body> {
-        let challenge = Challenge {
-            error: Some("insufficient_scope"),
-            scope: &missing.0,
-            metadata: self.metadata_url(),
-            description: Some("the token lacks a scope that this needs"),
-        }
-        .to_header();
+        let challenge = self.challenge(&missing.0);
         let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
         let mut response = self.refuse(refusal, status, id, &missing.into());
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
+    }
+
+    /// The challenge for a caller who lacks one of these scopes.
+    pub(super) fn challenge(&self, scopes: &str) -> HeaderValue {
+        let challenge = Challenge {
+            error: Some("insufficient_scope"),
+            scope: scopes,
+            metadata: self.metadata_url(),
+            description: Some("the token lacks a scope that this needs"),
+        };
+        challenge.to_header()
     }
 
     /// The same, for a request that has no id.

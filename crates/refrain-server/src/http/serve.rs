@@ -1,7 +1,7 @@
 //! The hyper fronts: they accept connections, route `/mcp` or `/metrics`, the resource metadata, `/healthz` and `/readyz`,
 //! and drain.
 
-use super::headers::Heads;
+use super::headers::Headers;
 use super::pulse::Pulse;
 use super::{Body, HttpService, MetadataService};
 use crate::server::Server;
@@ -254,7 +254,7 @@ async fn route(
 ) -> Result<Response<Body>, Infallible> {
     pulse.beat();
     if let Front::Metrics(_, Some(hosts)) = front
-        && let Err(reason) = hosts.admit(&Heads::read(request.headers()), request.uri())
+        && let Err(reason) = hosts.admit(&Headers::read(request.headers()), request.uri())
     {
         return Ok(plain(StatusCode::FORBIDDEN, reason));
     }

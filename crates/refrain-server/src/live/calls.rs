@@ -262,9 +262,7 @@ mod tests {
         };
         for (call_id, kept) in [(None, 0), (Some("c-1"), 1)] {
             let call = call(call_id);
-            let mut out = server
-                .receive(call.as_bytes(), Principal::anonymous())
-                .expect("a response");
+            let mut out = server.handle(call.as_bytes(), Principal::anonymous()).await;
             let reply = out.next().await.expect("a reply");
             let reply = String::from_utf8(reply).expect("text");
             assert!(reply.contains("done"), "{reply}");

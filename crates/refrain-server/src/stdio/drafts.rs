@@ -2,13 +2,16 @@
 
 use super::legacy::known;
 use super::{Out, RequestId, Running, cancel, everything};
+use crate::dispatch::Context;
 use crate::legacy::Session;
+use crate::response::Response;
 use crate::server::Server;
-use refrain_wire::{Draft, Message, parse};
+use refrain_wire::{Draft, DraftRequest, Id, Message, parse};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// Takes one message. A request is answered beside the others; answers that have no method are taken in before the next
@@ -48,10 +51,23 @@ async fn answer(
         Some(session) => Some(session.agreed(known(&server, session).await.level)),
         None => None,
     };
-    let outgoing = server.receive_draft_of(draft, agreed, &bytes, everything());
-    let Some(outgoing) = outgoing else { return };
-    let mut answer = out.answer(outgoing);
-    while let Some(message) = answer.outgoing.next().await {
+    let response = match draft.read_request_of(agreed, &bytes) {
+        Ok(DraftRequest::Request { message, exchange }) => {
+            let mut context = Context::from(everything());
+            context.exchange = Some(&exchange);
+            let mut response = server.handle(&message, context).await;
+            response.translate(Some(Arc::new(exchange)));
+            response
+        }
+        Ok(DraftRequest::Notification) => return,
+        Ok(DraftRequest::Known(reply)) => return out.send(reply).await,
+        Err(rejection) => {
+            let id = rejection.id.as_deref().and_then(Id::from_raw);
+            Response::refused(&server, id, rejection.error)
+        }
+    };
+    let mut answer = out.answer(response);
+    while let Some(message) = answer.response.next().await {
         out.send(message).await;
     }
 }

@@ -6,8 +6,8 @@ use crate::metrics::Other;
 use crate::record;
 use crate::server::Server;
 use refrain_wire::{
-    Draft, Empty, Id, Message, Reply, Revision, RpcError, decode_initialize, is_modern, parse,
-    split_batch, write_older_error, write_older_reply,
+    Draft, Empty, Id, Incoming, Message, Rejection, Reply, Revision, RpcError, decode_initialize,
+    is_modern, parse, read_message, split_batch, write_older_error, write_older_reply,
 };
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -45,15 +45,34 @@ impl Opened {
         }
     }
 
-    /// Takes a line, if it is an older client's.
-    pub(super) async fn take(&mut self, server: &Server, bytes: &[u8], out: &Out) -> Line {
+    /// Reads a line. The calls of a session cannot be read in one pass.
+    pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Incoming<'a>, Box<Rejection>> {
+        match self.session {
+            Some(_) => parse(bytes).map(Incoming::Message),
+            None => read_message(bytes),
+        }
+    }
+
+    /// Takes a line, if it is a legacy client's.
+    pub(super) async fn take(
+        &mut self,
+        server: &Server,
+        message: &Result<Incoming<'_>, Box<Rejection>>,
+        bytes: &[u8],
+        out: &Out,
+    ) -> Line {
         let Some(session) = self.session.clone() else {
-            return self.open(server, bytes, out).await;
+            return self.open(server, message, out).await;
         };
-        match parse(bytes) {
-            Ok(Message::Request { params, .. }) if is_modern(params) => Line::Other,
-            Ok(Message::Request { .. }) => Line::Request(session),
-            Ok(Message::Notification { method, .. }) => match method.as_ref() {
+        let message = match message {
+            Ok(Incoming::Call(..)) => return Line::Other,
+            Ok(Incoming::Message(message)) => Some(message),
+            Err(_) => None,
+        };
+        match message {
+            Some(Message::Request { params, .. }) if is_modern(*params) => Line::Other,
+            Some(Message::Request { .. }) => Line::Request(session),
+            Some(Message::Notification { method, .. }) => match method.as_ref() {
                 "notifications/initialized" if !self.told => {
                     self.told = true;
                     Line::Ready(session)
@@ -61,7 +80,7 @@ impl Opened {
                 "notifications/cancelled" => Line::Other,
                 _ => Line::Done,
             },
-            Ok(Message::Response(_)) | Err(_) => {
+            Some(Message::Response(_)) | None => {
                 self.take_unusual(server, &session, bytes, out).await
             }
         }
@@ -81,10 +100,16 @@ impl Opened {
     }
 
     /// Takes a line before there is a session: it may open one.
-    async fn open(&mut self, server: &Server, bytes: &[u8], out: &Out) -> Line {
-        let Ok(Message::Request { id, method, params }) = parse(bytes) else {
+    async fn open(
+        &mut self,
+        server: &Server,
+        message: &Result<Incoming<'_>, Box<Rejection>>,
+        out: &Out,
+    ) -> Line {
+        let Ok(Incoming::Message(Message::Request { id, method, params })) = message else {
             return Line::Other;
         };
+        let (id, params) = (*id, *params);
         let reply = match method.as_ref() {
             "initialize" | "ping" if is_modern(params) => return Line::Other,
             "initialize" => match self.draft {
@@ -109,7 +134,7 @@ impl Opened {
             .map_or(Revision::LATEST, |s| s.revision);
         let mut message = Vec::with_capacity(512);
         write_older_reply(&mut message, id, &reply, revision);
-        record::sent_older(revision, &method, &message);
+        record::sent_older(revision, method, &message);
         out.send(message).await;
         Line::Done
     }

@@ -245,8 +245,8 @@ async fn suggestions_know_who_is_typing() {
     let server = builder().build().expect("a usable server");
     let request = complete(prompt(), "framework", "x");
     let mut out = server
-        .receive(&request.message(), Principal::new("alice"))
-        .expect("a response");
+        .handle(&request.message(), Principal::new("alice"))
+        .await;
     let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
     assert_eq!(result(&reply)["completion"]["values"], json!(["x--alice"]));
 }

@@ -169,8 +169,8 @@ async fn a_list_says_which_tools_may_become_tasks() {
         };
         let server = server.build().expect("a server");
         let list = Request::rpc("tools/list", json!({})).message();
-        let answer = server.receive(&list, Principal::anonymous());
-        let answer = within("a list", answer.expect("an answer").next()).await;
+        let mut answer = server.handle(&list, Principal::anonymous()).await;
+        let answer = within("a list", answer.next()).await;
         let answer: Value = serde_json::from_slice(&answer.expect("a list")).expect("JSON");
         let tools = answer["result"]["tools"].as_array().expect("tools").clone();
         let told = |tool: &Value| {
@@ -239,8 +239,8 @@ async fn servers_can_count_together() {
     let main = Server::builder("main", "1").build().expect("a server");
     let beside = builder(&MemoryStore::new(), eager()).count_with(&main);
     let beside = beside.build().expect("a server");
-    let refused = beside.receive(b"{}", Principal::anonymous());
-    let answer = within("an answer", refused.expect("an answer").next()).await;
+    let mut refused = beside.handle(b"{}", Principal::anonymous()).await;
+    let answer = within("an answer", refused.next()).await;
     assert!(answer.is_some());
     beside.start_draining();
     for server in [&main, &beside] {

@@ -169,8 +169,8 @@ async fn nothing_is_told_before_the_acknowledgement() {
     let server = builder().build().expect("a usable server");
     let filter = json!({"toolsListChanged": true, "resourceSubscriptions": ["x://r"]});
     let mut stream = server
-        .receive(&listen(json!(1), filter).message(), Principal::anonymous())
-        .expect("a stream");
+        .handle(&listen(json!(1), filter).message(), Principal::anonymous())
+        .await;
     // It changes before the first message is taken.
     server.change(add("b")).expect("a change");
     server.resource_updated("x://r");
@@ -218,8 +218,8 @@ async fn a_slow_listener_is_told_once_of_many_changes() {
         json!({"toolsListChanged": true, "resourceSubscriptions": ["x://r"]}),
     );
     let mut slow = server
-        .receive(&request.message(), Principal::anonymous())
-        .expect("a stream");
+        .handle(&request.message(), Principal::anonymous())
+        .await;
     slow.next().await.expect("an acknowledgement");
     for n in 0..1000 {
         server.change(add(&format!("t{n}"))).expect("a change");
@@ -421,9 +421,7 @@ async fn one_caller_does_not_take_all_places() {
     let server = builder().limits(limits).build().expect("a usable server");
     let request = listen(json!(1), json!({"toolsListChanged": true}));
     let begin = async |principal: Principal| {
-        let mut out = server
-            .receive(&request.message(), principal)
-            .expect("a response");
+        let mut out = server.handle(&request.message(), principal).await;
         let first = out.next().await.expect("a message");
         let first: Value = serde_json::from_slice(&first).expect("JSON");
         (out, first)
@@ -470,12 +468,8 @@ async fn who_may_not_read_a_resource_is_not_told_of_it_whenever_it_was_registere
     let server = builder().build().expect("a usable server");
     let filter = json!({"resourceSubscriptions": ["x://late", "x://r"]});
     let request = listen(json!(1), filter).message();
-    let mut without = server
-        .receive(&request, caller("", None))
-        .expect("a stream");
-    let mut with = server
-        .receive(&request, caller("admin", None))
-        .expect("a stream");
+    let mut without = server.handle(&request, caller("", None)).await;
+    let mut with = server.handle(&request, caller("admin", None)).await;
     let late = Resource::new("x://late", "late", word).scopes(["admin"]);
     let changes = Changes::new().resource(late);
     for out in [&mut without, &mut with] {
@@ -504,9 +498,7 @@ async fn a_subscription_ends_with_what_lets_its_caller_in() {
     let server = builder().build().expect("a usable server");
     let request = listen(json!(1), json!({"toolsListChanged": true})).message();
     let end = SystemTime::now() + Duration::from_secs(60);
-    let mut out = server
-        .receive(&request, caller("", Some(end)))
-        .expect("a stream");
+    let mut out = server.handle(&request, caller("", Some(end))).await;
     out.next().await.expect("an acknowledgement");
     server.change(add("b")).expect("a change");
     let news = out.next().await.expect("news");
@@ -520,9 +512,7 @@ async fn a_subscription_ends_with_what_lets_its_caller_in() {
     assert_eq!(out.next().await, None);
     // One whose time is over already hears nothing but that.
     let past = SystemTime::now() - Duration::from_secs(1);
-    let mut out = server
-        .receive(&request, caller("", Some(past)))
-        .expect("a stream");
+    let mut out = server.handle(&request, caller("", Some(past))).await;
     out.next().await.expect("an acknowledgement");
     server.change(add("c")).expect("a change");
     let response = out.next().await.expect("a response");

@@ -408,9 +408,7 @@ async fn a_resource_is_the_same_however_its_uri_is_encoded() {
             scopes: Scopes::parse(scopes),
             expires: None,
         };
-        let mut out = server
-            .receive(&Request::read(uri).message(), caller)
-            .expect("a response");
+        let mut out = server.handle(&Request::read(uri).message(), caller).await;
         let reply = out.next().await.expect("a reply");
         serde_json::from_slice::<Value>(&reply).expect("JSON")
     };

@@ -159,8 +159,8 @@ async fn other_transports_have_no_headers_to_check() {
     let server = server.build().expect("a usable server");
     let request = call(json!({"region": "r"}));
     let mut out = server
-        .receive(&request.message(), refrain_core::Principal::anonymous())
-        .expect("a response");
+        .handle(&request.message(), refrain_core::Principal::anonymous())
+        .await;
     let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
     assert_eq!(text(&reply), "r None false ");
 }

@@ -225,9 +225,7 @@ async fn every_round_is_checked_before_the_token_is_opened() {
         expires: None,
     };
     let receive = async |request: &Request, scopes| {
-        let mut out = server
-            .receive(&request.message(), caller(scopes))
-            .expect("a response");
+        let mut out = server.handle(&request.message(), caller(scopes)).await;
         let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).unwrap();
         assert_eq!(out.next().await, None);
         reply

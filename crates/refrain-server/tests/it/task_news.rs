@@ -9,7 +9,7 @@ use crate::support::{
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    BearerTokens, Caller, Outgoing, Scopes, Server, ServerBuilder, ServerLimits, State,
+    BearerTokens, Caller, Response, Scopes, Server, ServerBuilder, ServerLimits, State,
     TaskOptions, Tool,
 };
 use refrain_store::{Claim, Commit, MemoryStore, Next, StoreError, TaskStore};
@@ -75,18 +75,17 @@ fn news(event: &Value) -> Value {
 }
 
 /// A stream without a transport, and what it says next.
-fn stream(server: &Server, request: &Request, caller: impl Into<Caller>) -> Outgoing {
-    let stream = server.receive(&request.message(), caller);
-    stream.expect("a stream")
+async fn stream(server: &Server, request: &Request, caller: impl Into<Caller>) -> Response {
+    server.handle(&request.message(), caller.into()).await
 }
 
-async fn next(stream: &mut Outgoing) -> Value {
+async fn next(stream: &mut Response) -> Value {
     let message = within("a message", stream.next()).await;
     serde_json::from_slice(&message.expect("a message")).expect("JSON")
 }
 
 /// All that is left to say, by method.
-async fn rest(stream: &mut Outgoing) -> Vec<String> {
+async fn rest(stream: &mut Response) -> Vec<String> {
     let mut methods = Vec::new();
     while let Some(message) = within("the end", stream.next()).await {
         let message: Value = serde_json::from_slice(&message).expect("JSON");
@@ -240,7 +239,7 @@ async fn whoever_may_not_call_the_tool_is_not_told_of_its_tasks() {
     let alice = || Principal::new("alice");
     let work = create(Arc::new(store.clone()), alice()).await;
     let request = listen(&[work.id()]);
-    let mut without = stream(&server, &request, alice());
+    let mut without = stream(&server, &request, alice()).await;
     let acknowledged = next(&mut without).await;
     assert_eq!(acknowledged["params"]["notifications"], json!({}));
     let caller = Caller {
@@ -248,7 +247,7 @@ async fn whoever_may_not_call_the_tool_is_not_told_of_its_tasks() {
         scopes: ["files:write"].into_iter().collect(),
         expires: None,
     };
-    let mut with = stream(&server, &request, caller);
+    let mut with = stream(&server, &request, caller).await;
     let acknowledged = next(&mut with).await;
     let agreed = json!({"taskIds": [work.id()]});
     assert_eq!(acknowledged["params"]["notifications"], agreed);
@@ -300,7 +299,7 @@ async fn a_slow_listener_is_told_the_latest_of_each_task() {
     let server = server.build().expect("a usable server");
     let (first, second) = (anyones(&store).await, anyones(&store).await);
     let request = listen(&[first.id(), second.id()]);
-    let mut slow = stream(&server, &request, Principal::anonymous());
+    let mut slow = stream(&server, &request, Principal::anonymous()).await;
     next(&mut slow).await;
     // The watcher hears of all this, and the client of none.
     for n in 0..500 {
@@ -327,7 +326,7 @@ async fn what_nobody_can_see_is_not_told() {
     let server = builder(Shaky::new(&store), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
-    let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous());
+    let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
     news(&next(&mut stream).await);
     // Its journal grows, and another worker takes it: it is working as before.
@@ -366,7 +365,7 @@ async fn a_task_that_is_over_is_watched_no_more() {
     let server = builder(shaky.clone(), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
-    let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous());
+    let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
     shaky.heard_by(1).await;
     news(&next(&mut stream).await);
@@ -390,7 +389,7 @@ async fn nothing_is_said_of_a_task_that_was_thrown_away() {
     let server = builder(shaky.clone(), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
-    let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous());
+    let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
     news(&next(&mut stream).await);
     shaky.heard_by(1).await;
@@ -416,7 +415,7 @@ async fn a_listener_outlasts_a_store_that_cannot_be_reached() {
     let server = builder(shaky.clone(), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
-    let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous());
+    let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
     // Not even how it stands could be told.
     shaky.fail(Some(StoreError::Unavailable("for a while".into())));
@@ -475,10 +474,10 @@ async fn a_server_that_stops_does_not_wait_for_the_store() {
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
     let request = listen(&[work.id()]);
-    let mut told = stream(&server, &request, Principal::anonymous());
+    let mut told = stream(&server, &request, Principal::anonymous()).await;
     next(&mut told).await;
     shaky.get_stuck();
-    let mut opening = stream(&server, &request, Principal::anonymous());
+    let mut opening = stream(&server, &request, Principal::anonymous()).await;
     let stop = async {
         tokio::task::yield_now().await;
         server.start_draining();
@@ -502,7 +501,7 @@ async fn a_listener_whose_token_expires_is_told_nothing_more() {
         scopes: Scopes::none(),
         expires: Some(SystemTime::now() + Duration::from_secs(10)),
     };
-    let mut stream = stream(&server, &listen(&[work.id()]), caller);
+    let mut stream = stream(&server, &listen(&[work.id()]), caller).await;
     next(&mut stream).await;
     news(&next(&mut stream).await);
     assert_eq!(rest(&mut stream).await, END);
@@ -519,8 +518,8 @@ async fn one_watcher_serves_all_who_listen_and_goes_with_the_last() {
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
     let request = listen(&[work.id()]);
-    let mut first = stream(&server, &request, Principal::anonymous());
-    let mut second = stream(&server, &request, Principal::anonymous());
+    let mut first = stream(&server, &request, Principal::anonymous()).await;
+    let mut second = stream(&server, &request, Principal::anonymous()).await;
     for stream in [&mut first, &mut second] {
         next(stream).await;
         news(&next(stream).await);
@@ -536,7 +535,7 @@ async fn one_watcher_serves_all_who_listen_and_goes_with_the_last() {
     drop(second);
     shaky.heard_by(0).await;
     // And comes again with the next.
-    let mut third = stream(&server, &request, Principal::anonymous());
+    let mut third = stream(&server, &request, Principal::anonymous()).await;
     next(&mut third).await;
     shaky.heard_by(1).await;
     // It does not keep the server alive either.

@@ -453,8 +453,8 @@ async fn a_caller_needs_the_scopes_of_the_tool() {
         expires: None,
     };
     let request = about("tasks/get", work.id());
-    let mut out = instance.server.receive(&request.message(), caller);
-    let reply = out.as_mut().expect("a response").next().await;
+    let mut out = instance.server.handle(&request.message(), caller).await;
+    let reply = out.next().await;
     let reply: Value = serde_json::from_slice(&reply.expect("a reply")).expect("JSON");
     let needed = json!(["use", "files:write"]);
     assert_eq!(reply["error"]["data"]["requiredScopes"], needed);

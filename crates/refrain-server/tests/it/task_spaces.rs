@@ -36,7 +36,7 @@ fn alice(scopes: &str) -> Caller {
 }
 
 async fn say(server: &Server, request: &Request, caller: Caller) -> Value {
-    let mut out = server.receive(&request.message(), caller).expect("a reply");
+    let mut out = server.handle(&request.message(), caller).await;
     let reply = within("a reply", out.next()).await.expect("a reply");
     serde_json::from_slice(&reply).expect("JSON")
 }

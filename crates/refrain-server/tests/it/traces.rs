@@ -374,8 +374,8 @@ async fn destructors_of_a_cancelled_handler_are_in_the_span() {
     let (seen, _guard) = watch(LevelFilter::DEBUG);
     let message = Request::tool("wait", json!({})).message();
     let mut outgoing = server
-        .receive(&message, refrain_core::Principal::anonymous())
-        .unwrap();
+        .handle(&message, refrain_core::Principal::anonymous())
+        .await;
     let first = futures_util::poll!(std::pin::pin!(outgoing.next()));
     assert!(first.is_pending());
     drop(outgoing);

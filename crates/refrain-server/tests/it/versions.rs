@@ -46,8 +46,8 @@ async fn a_handshake_of_older_revisions_is_told_what_is_spoken() {
     // Where there are no sessions there is nothing else to say.
     let mut out = instance
         .server
-        .receive(message.to_string().as_bytes(), Principal::anonymous())
-        .expect("a response");
+        .handle(message.to_string().as_bytes(), Principal::anonymous())
+        .await;
     let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
     assert_eq!(reply["error"]["data"], json!({"supported": ["2026-07-28"]}));
     assert_eq!(reply["id"], 0);

@@ -1,0 +1,342 @@
+//! What goes out in response to one message, for every transport.
+
+use crate::complete::{Later, NoReply};
+use crate::dispatch::Begin;
+use crate::listen::Subscription;
+use crate::live::Relay;
+use crate::metrics::Refusal;
+use crate::record;
+use crate::rounds::{Round, RoundEvent};
+use crate::server::Server;
+use refrain_core::Note;
+use refrain_wire::{
+    DraftExchange, ErrorCode, Id, IdBuf, Reply, RpcError, write_log, write_progress, write_reply,
+};
+use serde_json::value::RawValue;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// The kind of a message that goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageKind {
+    /// A notification: progress, a log message, or what a subscription is about.
+    Notification,
+    /// The reply, after which nothing follows.
+    Reply,
+}
+
+/// How a message was answered: what a transport with status codes says beside the reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The message wants no reply.
+    Accepted,
+    /// The request was carried out; the reply is its result or its error.
+    Replied,
+    /// The message was refused with this code.
+    Refused(ErrorCode),
+    /// The caller lacks one of these scopes, separated by spaces.
+    Forbidden(String),
+    /// This instance has no capacity left at present; the client may try again.
+    Busy,
+}
+
+/// What goes out in response to one message: notifications, and last the reply. Dropping it cancels the handler.
+#[derive(Debug)]
+pub struct Response {
+    server: Server,
+    id: Option<IdBuf>,
+    /// The method of the request; empty where it could not be read.
+    method: &'static str,
+    queue: VecDeque<(MessageKind, Vec<u8>)>,
+    work: Work,
+    status: Status,
+    /// The length of the token in the reply.
+    token: usize,
+    /// The request of a draft that this answers.
+    exchange: Option<Arc<DraftExchange>>,
+}
+
+/// What is left to do before the reply.
+enum Work {
+    /// Nothing. The round that ran is kept for its figures.
+    Done(Option<Box<Round>>),
+    Reply(Reply),
+    Later(Later),
+    Round(Box<Round>),
+    Subscription(Subscription),
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done(_) => f.write_str("Done"),
+            Self::Reply(_) => f.write_str("Reply"),
+            Self::Later(_) => f.write_str("Later"),
+            Self::Round(round) => round.fmt(f),
+            Self::Subscription(subscription) => subscription.fmt(f),
+        }
+    }
+}
+
+/// The response to a request, or the instance that has to give it.
+pub(crate) enum Handled<'a> {
+    Response(Response),
+    Relay(Id<'a>, Box<Relay>),
+}
+
+impl Response {
+    fn new(server: &Server, id: Option<Id<'_>>, method: &'static str, work: Work) -> Self {
+        Self {
+            server: server.clone(),
+            id: id.map(|id| id.to_buf()),
+            method,
+            queue: VecDeque::new(),
+            work,
+            status: Status::Replied,
+            token: 0,
+            exchange: None,
+        }
+    }
+
+    /// The response to a message that wants none.
+    pub(crate) fn accepted(server: &Server) -> Self {
+        let mut response = Self::new(server, None, "", Work::Done(None));
+        response.status = Status::Accepted;
+        response
+    }
+
+    /// The response to a message that is refused.
+    pub(crate) fn refused(server: &Server, id: Option<Id<'_>>, error: RpcError) -> Self {
+        let code = error.code;
+        server.0.metrics.request_refused(Refusal::error(code));
+        let reply = Work::Reply(Reply::Error(error));
+        let mut response = Self::new(server, id, "", reply);
+        response.status = Status::Refused(code);
+        response
+    }
+
+    /// A reply that is ready.
+    pub(crate) fn reply(server: &Server, id: Id<'_>, method: &'static str, reply: Reply) -> Self {
+        Self::new(server, Some(id), method, Work::Reply(reply))
+    }
+
+    /// The response to a request that has begun.
+    pub(crate) fn begun<'a>(
+        server: &Server,
+        id: Id<'a>,
+        method: &'static str,
+        begin: Begin,
+    ) -> Handled<'a> {
+        let mut response = Self::new(server, Some(id), method, Work::Done(None));
+        response.work = match begin {
+            Begin::Reply(reply) => Work::Reply(reply),
+            Begin::Later(later) => Work::Later(later),
+            Begin::Round(round) => {
+                round.answers(&id);
+                Work::Round(round)
+            }
+            Begin::Listen(subscription) => Work::Subscription(subscription),
+            Begin::Refused(error) => {
+                response.status = Status::Refused(error.code);
+                let refusal = Refusal::error(error.code);
+                server.0.metrics.request_refused(refusal);
+                Work::Reply(Reply::Error(error))
+            }
+            Begin::Forbidden(missing) => Work::Reply(response.decline(NoReply::Forbidden(missing))),
+            Begin::Busy(error) => Work::Reply(response.decline(NoReply::Busy(error))),
+            Begin::Relay(relay) => return Handled::Relay(id, relay),
+        };
+        Handled::Response(response)
+    }
+
+    /// Has what goes out translated.
+    pub(crate) fn translate(&mut self, exchange: Option<Arc<DraftExchange>>) {
+        self.exchange = exchange;
+    }
+
+    /// How the message was answered. Certain once the reply was taken out, or there is none.
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// The next message to send. `None` after the reply.
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        self.next_message().await.map(|(_, message)| message)
+    }
+
+    /// The next message to send, with its kind. `None` after the reply.
+    pub async fn next_message(&mut self) -> Option<(MessageKind, Vec<u8>)> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next message to send, with its kind. `None` after the reply.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(MessageKind, Vec<u8>)>> {
+        loop {
+            let Some((kind, message)) = ready!(self.poll_message(cx)) else {
+                return Poll::Ready(None);
+            };
+            let Some(exchange) = &self.exchange else {
+                return Poll::Ready(Some((kind, message)));
+            };
+            // Of some a draft says nothing.
+            if let Some(translated) = exchange.write_reply(&message) {
+                return Poll::Ready(Some((kind, translated)));
+            }
+        }
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<(MessageKind, Vec<u8>)>> {
+        loop {
+            if let Some(message) = self.queue.pop_front() {
+                return Poll::Ready(Some(message));
+            }
+            let reply = match std::mem::replace(&mut self.work, Work::Done(None)) {
+                Work::Done(round) => {
+                    self.work = Work::Done(round);
+                    return Poll::Ready(None);
+                }
+                Work::Reply(reply) => reply,
+                Work::Later(mut later) => match later.as_mut().poll(cx) {
+                    Poll::Ready(Ok(reply)) => reply,
+                    Poll::Ready(Err(none)) => self.decline(none),
+                    Poll::Pending => {
+                        self.work = Work::Later(later);
+                        return Poll::Pending;
+                    }
+                },
+                Work::Round(mut round) => match round.poll(cx) {
+                    Poll::Ready(RoundEvent::Notes(notes)) => {
+                        self.queue_notes(round.progress_token(), &notes);
+                        self.work = Work::Round(round);
+                        continue;
+                    }
+                    Poll::Ready(RoundEvent::Reply(reply)) => {
+                        self.work = Work::Done(Some(round));
+                        reply
+                    }
+                    Poll::Ready(RoundEvent::Asks { .. } | RoundEvent::Crashed) => {
+                        self.work = Work::Done(Some(round));
+                        continue;
+                    }
+                    Poll::Pending => {
+                        self.work = Work::Round(round);
+                        return Poll::Pending;
+                    }
+                },
+                Work::Subscription(mut subscription) => {
+                    let polled = match &self.id {
+                        Some(id) => subscription.poll(cx, id.as_id(), &self.server.0.info),
+                        None => Poll::Ready(None),
+                    };
+                    self.work = Work::Subscription(subscription);
+                    return polled.map(|next| next.map(|message| self.notification(message)));
+                }
+            };
+            return Poll::Ready(Some((MessageKind::Reply, self.write(&reply))));
+        }
+    }
+
+    /// The reply to a request that is not carried out.
+    fn decline(&mut self, none: NoReply) -> Reply {
+        match none {
+            NoReply::Forbidden(missing) => {
+                let metrics = &self.server.0.metrics;
+                metrics.request_refused(Refusal::InsufficientScope);
+                self.status = Status::Forbidden(missing.0.clone());
+                Reply::Error(missing.into())
+            }
+            NoReply::Busy(error) => {
+                self.status = Status::Busy;
+                Reply::Error(error)
+            }
+        }
+    }
+
+    fn queue_notes(&mut self, token: Option<&RawValue>, notes: &[Note]) {
+        for note in notes {
+            let mut out = Vec::with_capacity(256);
+            write_note(&mut out, token, note);
+            if !out.is_empty() {
+                let message = self.notification(out);
+                self.queue.push_back(message);
+            }
+        }
+    }
+
+    fn notification(&self, message: Vec<u8>) -> (MessageKind, Vec<u8>) {
+        record::sent(self.method, &message);
+        (MessageKind::Notification, message)
+    }
+
+    fn write(&mut self, reply: &Reply) -> Vec<u8> {
+        match reply {
+            Reply::Incomplete(incomplete) => {
+                self.token = incomplete.state.as_ref().map_or(0, String::len);
+            }
+            // The protocol demands a status for this one; any other error of a call is a reply like its result.
+            Reply::Error(error) if error.code == ErrorCode::MissingCapability => {
+                self.status = Status::Refused(error.code);
+            }
+            _ => {}
+        }
+        let mut out = Vec::with_capacity(1024);
+        let id = self.id.as_ref().map(IdBuf::as_id);
+        write_reply(&mut out, id, reply, &self.server.0.info);
+        record::sent(self.method, &out);
+        out
+    }
+
+    /// Puts a message back that was taken out last.
+    pub(crate) fn put_back(&mut self, message: (MessageKind, Vec<u8>)) {
+        self.queue.push_front(message);
+    }
+
+    /// The round that runs or ran, where the request is a call.
+    pub fn round(&mut self) -> Option<&mut Round> {
+        match &mut self.work {
+            Work::Round(round) | Work::Done(Some(round)) => Some(round),
+            _ => None,
+        }
+    }
+
+    /// The length of the token in the reply.
+    pub(crate) fn token(&self) -> usize {
+        self.token
+    }
+
+    pub(crate) fn is_subscription(&self) -> bool {
+        matches!(self.work, Work::Subscription(_))
+    }
+
+    /// Ends a subscription from this side, so that its last messages follow. Anything else goes on.
+    pub(crate) fn end_subscription(&self) {
+        if let Work::Subscription(subscription) = &self.work {
+            subscription.end();
+        }
+    }
+
+    /// Ends the call because its client cancelled it, and not only stopped to listen.
+    pub(crate) fn cancel(&mut self) {
+        if let Work::Round(round) = &mut self.work {
+            round.cancel_call();
+        }
+    }
+}
+
+/// Writes one note as a notification.
+pub(crate) fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
+    match note {
+        Note::Progress {
+            done,
+            total,
+            message,
+        } => {
+            if let Some(token) = token {
+                write_progress(out, token, *done, *total, message.as_deref());
+            }
+        }
+        Note::Log { level, data } => write_log(out, *level, None, data),
+    }
+}
