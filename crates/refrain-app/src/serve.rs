@@ -5,7 +5,7 @@ use crate::instance::{self, Common, listen};
 use crate::servers::{Extras, Servers};
 use crate::{App, Failure, auth, signals};
 use clap::Args;
-use refrain::{AllowedHosts, Draft, serve_stdio, serve_stdio_draft, serve_with_drafts};
+use refrain::{AllowedHosts, Draft, drafts, serve_stdio};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -69,7 +69,7 @@ async fn speak_stdio(servers: Servers) -> Result<(), Failure> {
     let input = tokio::io::BufReader::new(tokio::io::stdin());
     let (output, stop) = (tokio::io::stdout(), signals::shutdown()?);
     match servers.drafts.into_iter().next() {
-        Some((draft, server)) => serve_stdio_draft(draft, server, input, output, stop).await?,
+        Some((draft, server)) => drafts::serve_stdio(draft, server, input, output, stop).await?,
         None => serve_stdio(servers.server, input, output, stop).await?,
     }
     // The thread that reads standard input cannot be stopped from here.
@@ -119,8 +119,8 @@ async fn serve_http<F: Args>(
              set --tokens, or [auth] in the configuration"
         );
     }
-    let Servers { server, drafts } = servers;
-    serve_with_drafts(listener, server, drafts, hosts(config), stop).await?;
+    let hosts = hosts(config);
+    drafts::serve(listener, servers.server, servers.drafts, hosts, stop).await?;
     Ok(())
 }
 

@@ -22,9 +22,7 @@ use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::{SessionStore, TaskStore};
-use refrain_wire::{
-    CALL_ID_KEY, Cache, Draft, Icon, Implementation, ParamHeaderError, TASKS_EXTENSION,
-};
+use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, ParamHeaderError, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -207,7 +205,7 @@ pub struct ServerBuilder {
     caches: Caches,
     states: States,
     keys: Option<KeyRing>,
-    sealing: SealerOptions,
+    pub(crate) sealing: SealerOptions,
     limits: ServerLimits,
     source: Arc<dyn Source>,
     replay_log: Option<Arc<dyn ReplayLog>>,
@@ -215,11 +213,10 @@ pub struct ServerBuilder {
     pub(crate) access: AccessRules,
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
-    task_space: String,
+    pub(crate) task_space: String,
     sessions: Option<Arc<dyn SessionStore>>,
     peers: PeerRules,
     metrics: Option<Arc<Metrics>>,
-    draft: Option<Draft>,
 }
 
 impl Server {
@@ -254,7 +251,6 @@ impl Server {
             sessions: None,
             peers: None,
             metrics: None,
-            draft: None,
         }
     }
 }
@@ -462,14 +458,6 @@ impl ServerBuilder {
         self
     }
 
-    /// The draft that this server is spoken to in. What it says of itself to a client that greets is the draft's; its
-    /// tokens are bound to the draft's path, and its tasks are in a space of the draft's name unless another is set, so that
-    /// neither is good elsewhere though keys and store be shared.
-    pub fn draft(mut self, draft: Draft) -> Self {
-        self.draft = Some(draft);
-        self
-    }
-
     /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
     /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
     /// of the level debug are switched off.
@@ -506,12 +494,6 @@ impl ServerBuilder {
         if self.peers.is_some() && self.keys.is_none() {
             return Err(BuildError::PeersNeedKeys);
         }
-        if let Some(draft) = self.draft {
-            self.sealing.audience.push_str(draft.path());
-            if self.task_space.is_empty() {
-                draft.name().clone_into(&mut self.task_space);
-            }
-        }
         let space = Space::named(self.task_space.clone());
         let space = space.ok_or(BuildError::TaskSpace {
             space: self.task_space,
@@ -523,12 +505,10 @@ impl ServerBuilder {
         let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
         let shared = self.metrics.take();
         let metrics = shared.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version));
-        let drafted_tasks = self.tasks.is_some() && self.draft.is_some_and(Draft::has_tasks);
         let rules = Rules {
             states: self.states,
             once: self.replay_log.is_some(),
             tasks: self.tasks.is_some(),
-            drafted_tasks,
             page_size: self.limits.page_size,
             caches: self.caches,
             metrics: metrics.clone(),

@@ -16,7 +16,7 @@ use crate::tool::Tool;
 use jsonschema::Validator;
 use refrain_wire::{
     Cache, CallKind, Empty, ListCapability, ListResult, Listed, ParamHeaders, Reply, RpcError,
-    ServerCapabilities, ToolExecution, ToolInfo,
+    ServerCapabilities,
 };
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -54,8 +54,6 @@ pub(crate) struct Rules {
     pub(crate) once: bool,
     /// Is there a task store?
     pub(crate) tasks: bool,
-    /// Do clients learn from the list of tools which may be tasks?
-    pub(crate) drafted_tasks: bool,
     /// Things on one page of a list.
     pub(crate) page_size: usize,
     pub(crate) caches: Caches,
@@ -91,18 +89,9 @@ pub(crate) struct Changed {
 
 pub(crate) struct RegisteredTool {
     pub(crate) tool: Arc<Tool>,
-    /// What is listed, if that is more than the tool says of itself.
-    shown: Option<ToolInfo>,
     pub(crate) arguments: Validator,
     pub(crate) output: Option<Arc<Validator>>,
     pub(crate) headers: ParamHeaders,
-}
-
-impl RegisteredTool {
-    /// What is listed.
-    fn shown(&self) -> &ToolInfo {
-        self.shown.as_ref().unwrap_or(&self.tool.info)
-    }
 }
 
 pub(crate) struct RegisteredTemplate {
@@ -233,16 +222,8 @@ impl Catalog {
             }
         })?;
         rules.count(&tool.counts, CallKind::Tool, &name);
-        // A live tool cannot become a task, whatever its handler tries.
-        let support = tool.task.support().filter(|_| !tool.live);
-        let support = support.filter(|_| rules.drafted_tasks);
-        let shown = support.map(|task_support| ToolInfo {
-            execution: Some(ToolExecution { task_support }),
-            ..tool.info.clone()
-        });
         let tool = RegisteredTool {
             tool: tool.clone(),
-            shown,
             arguments,
             output,
             headers,
@@ -331,7 +312,7 @@ impl Catalog {
         let cache = rules.caches.lists[listing as usize];
         match listing {
             Listing::Tools => {
-                let page = self.tools.page(after, size, RegisteredTool::shown);
+                let page = self.tools.page(after, size, |tool| &tool.tool.info);
                 reply(listing, page, cache)
             }
             Listing::Prompts => {

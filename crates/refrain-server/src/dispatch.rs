@@ -13,10 +13,9 @@ use crate::server::Server;
 use crate::tasks::{self, TaskNews};
 use http::HeaderMap;
 use refrain_wire::{
-    Call, CallKind, Capability, CompleteParams, DraftExchange, Id, Incoming, ListParams,
-    ListenParams, Message, Meta, PROTOCOL_VERSION, Rejection, Reply, RpcError, TaskMethod,
-    TaskParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta, decode_task,
-    read_message,
+    Call, CallKind, Capability, CompleteParams, Id, Incoming, ListParams, ListenParams, Message,
+    Meta, PROTOCOL_VERSION, Rejection, Reply, RpcError, TaskMethod, TaskParams, decode_call,
+    decode_complete, decode_list, decode_listen, decode_meta, decode_task, read_message,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -38,8 +37,6 @@ pub struct Context<'a> {
     pub(crate) caller: Caller,
     /// The headers of the request; they must repeat what the message says.
     pub(crate) headers: Option<&'a Headers<'a>>,
-    /// The request of a draft that is answered.
-    pub(crate) exchange: Option<&'a DraftExchange>,
 }
 
 impl<C: Into<Caller>> From<C> for Context<'_> {
@@ -47,7 +44,6 @@ impl<C: Into<Caller>> From<C> for Context<'_> {
         Self {
             caller: caller.into(),
             headers: None,
-            exchange: None,
         }
     }
 }
@@ -146,15 +142,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Has the reply to a request that was translated be what its draft wants.
-    pub(crate) fn suit(&mut self, exchange: &DraftExchange) {
-        if let Self::Task(params) = self {
-            params.waits = exchange.waits_for_task();
-            params.shows = exchange.shows_task();
-            params.settles = exchange.settles_task();
-        }
-    }
-
     /// Is the revision one that this server speaks?
     pub(crate) fn check_version(&self) -> Result<(), RpcError> {
         let requested = &self.meta().protocol_version;
@@ -249,12 +236,9 @@ impl Server {
                 return refused(id, rejection.error);
             }
         };
-        let request = request.and_then(|mut request| {
+        let request = request.and_then(|request| {
             if let Some(headers) = context.headers {
                 headers.check(&method, &request)?;
-            }
-            if let Some(exchange) = &context.exchange {
-                request.suit(exchange);
             }
             request.check_version()?;
             Ok(request)

@@ -4,7 +4,6 @@
 //! stream of server-sent events whose last one is the reply.
 
 mod body;
-mod drafts;
 mod headers;
 mod legacy;
 mod metadata;
@@ -16,8 +15,11 @@ mod serve;
 pub use body::Body;
 pub use headers::AllowedHosts;
 pub(crate) use headers::Headers;
+pub(crate) use legacy::SESSION;
 pub use metadata::MetadataService;
-pub use serve::{serve, serve_metrics, serve_with_drafts};
+pub(crate) use pulse::{Busy, Pulse};
+pub(crate) use serve::{Mount, serve_with};
+pub use serve::{serve, serve_metrics};
 
 use crate::auth::{Caller, Refused};
 use crate::metrics::Refusal;
@@ -29,10 +31,8 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use legacy::SESSION;
-use pulse::{Busy, Pulse};
 use refrain_core::Principal;
-use refrain_wire::{Draft, DraftExchange, ErrorCode, Incoming, RpcError, parse, read_message};
+use refrain_wire::{ErrorCode, Incoming, RpcError, parse, read_message};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -58,10 +58,6 @@ const ROUND: HeaderName = HeaderName::from_static("refrain-round");
 pub struct HttpService {
     server: Server,
     hosts: Arc<AllowedHosts>,
-    /// The draft that is spoken here instead of the ratified revision.
-    draft: Option<Draft>,
-    /// The request of a draft that is being answered.
-    exchange: Option<Arc<DraftExchange>>,
 }
 
 impl HttpService {
@@ -70,8 +66,6 @@ impl HttpService {
         Self {
             server,
             hosts: Arc::new(hosts),
-            draft: None,
-            exchange: None,
         }
     }
 
@@ -85,7 +79,7 @@ impl HttpService {
     }
 
     /// Answers one request that came in on a connection with this pulse.
-    async fn handle_with<B>(
+    pub(crate) async fn handle_with<B>(
         &self,
         request: http::Request<B>,
         pulse: Option<&Arc<Pulse>>,
@@ -126,20 +120,12 @@ impl HttpService {
             },
         };
         let busy = Busy::new(pulse);
-        match self.draft {
-            None => {
-                self.respond(&heads, &bytes, caller, was_relayed, busy)
-                    .await
-            }
-            Some(draft) => {
-                let respond = self.respond_in(draft, &heads, &bytes, caller, busy);
-                Box::pin(respond).await
-            }
-        }
+        self.respond(&heads, &bytes, caller, was_relayed, busy)
+            .await
     }
 
     /// Who is calling?
-    async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
         match &self.server.0.authenticator {
             None => Ok(Principal::anonymous().into()),
             Some(authenticator) => authenticator.authenticate(headers).await,
@@ -147,7 +133,7 @@ impl HttpService {
     }
 
     /// Is this a request the endpoint takes at all?
-    fn admit(
+    pub(crate) fn admit(
         &self,
         parts: &Parts,
         heads: &Headers<'_>,
@@ -185,7 +171,11 @@ impl HttpService {
     }
 
     /// Reads the body, up to the limit. One that came in one piece is not copied.
-    async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Box<Response<Body>>>
+    pub(crate) async fn collect<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+    ) -> Result<Bytes, Box<Response<Body>>>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
@@ -231,7 +221,8 @@ impl HttpService {
         })
     }
 
-    async fn respond(
+    /// Answers a POST with this body.
+    pub(crate) async fn respond(
         &self,
         headers: &Headers<'_>,
         bytes: &[u8],
@@ -252,8 +243,7 @@ impl HttpService {
         }
         let context = crate::Context {
             caller,
-            headers: self.exchange.is_none().then_some(headers),
-            exchange: self.exchange.as_deref(),
+            headers: Some(headers),
         };
         match self.server.accept(message, context).await {
             Handled::Response(response) => self.answer(response, busy).await,
@@ -265,17 +255,17 @@ impl HttpService {
     }
 
     /// The response as one JSON object, or as a stream of events if more than the reply goes out.
-    async fn answer(&self, mut response: crate::Response, busy: Busy) -> Response<Body> {
-        response.translate(self.exchange.clone());
+    pub(crate) async fn answer(&self, mut response: crate::Response, busy: Busy) -> Response<Body> {
+        let mut first = None;
         if !response.is_subscription() {
             match response.next_message().await {
                 None => return accepted(),
                 Some((MessageKind::Reply, reply)) => return self.reply(&mut response, reply),
-                Some(first) => response.put_back(first),
+                Some((_, message)) => first = Some(message),
             }
         }
         let keep_alive = self.server.0.limits.keep_alive;
-        let stream = EventStream::new(response, keep_alive, busy);
+        let stream = EventStream::new(first, response, keep_alive, busy);
         events(Body::events(stream))
     }
 

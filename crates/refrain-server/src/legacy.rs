@@ -34,7 +34,7 @@ pub(crate) use event::{EventId, Purpose};
 pub(crate) use listening::Listening;
 pub(crate) use notes::{Known, Notes};
 pub(crate) use request::{Cancelled, Received, no_room, opens_session, store_failed};
-pub(crate) use session::Session;
+pub(crate) use session::{DEFAULT_LEVEL, Session};
 pub(crate) use stream::{Lost, Reader, Stream, Streams};
 pub(crate) use talk::{Sent, Talk};
 

@@ -11,6 +11,7 @@
 //! | `changes` | what is added and removed while running |
 //! | `server` | what all rounds share |
 //! | `dispatch` | the entrance for every transport: a message read, answered or begun |
+//! | `drafts` | endpoints that speak a draft, wrapped around the ratified ones |
 //! | `complete` | suggestions for arguments that are being typed |
 //! | `listen` | clients that listen for changes |
 //! | `response` | the messages that go out in response to one |
@@ -33,6 +34,7 @@ mod catalog;
 mod changes;
 mod complete;
 mod dispatch;
+pub mod drafts;
 mod handler;
 mod http;
 mod legacy;
@@ -68,9 +70,7 @@ pub use changes::Changes;
 pub use complete::Typed;
 pub use dispatch::Context;
 pub use handler::{Handler, State};
-pub use http::{
-    AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics, serve_with_drafts,
-};
+pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics};
 pub use limits::ServerLimits;
 pub use live::Peers;
 pub use metrics::METRICS_CONTENT_TYPE;
@@ -80,7 +80,7 @@ pub use resource::{Resource, ResourceTemplate};
 pub use response::{MessageKind, Response, Status};
 pub use rounds::{Round, RoundEvent};
 pub use server::Server;
-pub use stdio::{serve_stdio, serve_stdio_draft};
+pub use stdio::serve_stdio;
 pub use tasks::TaskOptions;
 pub use template::{TemplateError, TemplateFlaw};
 pub use tool::Tool;

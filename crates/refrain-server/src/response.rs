@@ -9,13 +9,10 @@ use crate::record;
 use crate::rounds::{Round, RoundEvent};
 use crate::server::Server;
 use refrain_core::Note;
-use refrain_wire::{
-    DraftExchange, ErrorCode, Id, IdBuf, Reply, RpcError, write_log, write_progress, write_reply,
-};
+use refrain_wire::{ErrorCode, Id, IdBuf, Reply, RpcError, write_log, write_progress, write_reply};
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The kind of a message that goes out.
@@ -54,8 +51,16 @@ pub struct Response {
     status: Status,
     /// The length of the token in the reply.
     token: usize,
-    /// The request of a draft that this answers.
-    exchange: Option<Arc<DraftExchange>>,
+    map: Option<Map>,
+}
+
+/// A translation of the messages that go out; `None` leaves one out.
+struct Map(Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>);
+
+impl std::fmt::Debug for Map {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Map")
+    }
 }
 
 /// What is left to do before the reply.
@@ -96,7 +101,7 @@ impl Response {
             work,
             status: Status::Replied,
             token: 0,
-            exchange: None,
+            map: None,
         }
     }
 
@@ -151,9 +156,27 @@ impl Response {
         Handled::Response(response)
     }
 
-    /// Has what goes out translated.
-    pub(crate) fn translate(&mut self, exchange: Option<Arc<DraftExchange>>) {
-        self.exchange = exchange;
+    /// A reply that is written already.
+    pub(crate) fn written(server: &Server, reply: Vec<u8>) -> Self {
+        let mut response = Self::new(server, None, "", Work::Done(None));
+        response.queue.push_back((MessageKind::Reply, reply));
+        response
+    }
+
+    /// The response to a request for which there is no capacity.
+    pub(crate) fn busy(server: &Server, id: Id<'_>, error: RpcError) -> Self {
+        server.0.metrics.request_refused(Refusal::Busy);
+        Self::reply(server, id, "", Reply::Error(error)).with_status(Status::Busy)
+    }
+
+    pub(crate) fn with_status(mut self, status: Status) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Translates the messages on their way out; `None` leaves one out.
+    pub(crate) fn map(&mut self, map: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) {
+        self.map = Some(Map(Box::new(map)));
     }
 
     /// How the message was answered. Certain once the reply was taken out, or there is none.
@@ -177,12 +200,11 @@ impl Response {
             let Some((kind, message)) = ready!(self.poll_message(cx)) else {
                 return Poll::Ready(None);
             };
-            let Some(exchange) = &self.exchange else {
+            let Some(Map(map)) = &self.map else {
                 return Poll::Ready(Some((kind, message)));
             };
-            // Of some a draft says nothing.
-            if let Some(translated) = exchange.write_reply(&message) {
-                return Poll::Ready(Some((kind, translated)));
+            if let Some(message) = map(&message) {
+                return Poll::Ready(Some((kind, message)));
             }
         }
     }
@@ -286,11 +308,6 @@ impl Response {
         write_reply(&mut out, id, reply, &self.server.0.info);
         record::sent(self.method, &out);
         out
-    }
-
-    /// Puts a message back that was taken out last.
-    pub(crate) fn put_back(&mut self, message: (MessageKind, Vec<u8>)) {
-        self.queue.push_front(message);
     }
 
     /// The round that runs or ran, where the request is a call.

@@ -16,7 +16,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
 use refrain_wire::{
     DiscoverResult, InitializeResult, PROTOCOL_VERSION, Reply, Revision, ServerCapabilities,
-    TasksCapability,
+    TaskSupport,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -123,16 +123,25 @@ impl Server {
 
     /// The reply to `initialize`, for a client that speaks this revision.
     pub(crate) fn greet(&self, revision: Revision) -> Reply {
-        let tasks = self.0.rules.drafted_tasks && revision == Revision::LATEST;
         Reply::complete(InitializeResult {
             protocol_version: revision.as_str(),
-            capabilities: ServerCapabilities {
-                tasks: tasks.then(TasksCapability::default),
-                ..self.catalog().capabilities()
-            },
+            capabilities: self.catalog().capabilities(),
             server_info: &self.0.info,
             instructions: self.0.instructions.as_deref(),
         })
+    }
+
+    /// Whether there is a task store.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.0.tasks.is_some()
+    }
+
+    /// Whether a call of this tool may or must become a task.
+    pub(crate) fn task_support(&self, tool: &str) -> Option<TaskSupport> {
+        let catalog = self.catalog();
+        let tool = &catalog.tools.get(tool)?.tool;
+        // A live tool cannot become a task, whatever its handler tries.
+        tool.task.support().filter(|_| !tool.live)
     }
 
     /// Puts another key ring in place of the present one, without a restart.

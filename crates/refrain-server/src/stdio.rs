@@ -1,6 +1,5 @@
 //! The same server on standard input and output: one message a line.
 
-mod drafts;
 mod legacy;
 
 use crate::auth::{Caller, Scopes};
@@ -11,7 +10,7 @@ use crate::response::Response;
 use crate::server::Server;
 use crate::tasks::Worker;
 use refrain_core::Principal;
-use refrain_wire::{Draft, Incoming, Message, Rejection, RpcError, write_error};
+use refrain_wire::{Incoming, Message, Rejection, RpcError, write_error};
 use serde_json::value::RawValue;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -23,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Messages waiting to be written before handlers are held up.
-const QUEUE: usize = 64;
+pub(crate) const QUEUE: usize = 64;
 
 /// Serves one client over a pair of streams, until the input ends, the client no longer takes what is written, or
 /// `shutdown` is done. Every caller is anonymous and has every scope: whoever started the process is the one who calls.
@@ -41,35 +40,6 @@ where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    serve_lines(server, None, input, output, shutdown).await
-}
-
-/// The same, for a client that speaks a draft.
-pub async fn serve_stdio_draft<R, W>(
-    draft: Draft,
-    server: Server,
-    input: R,
-    output: W,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<()>
-where
-    R: AsyncBufRead + Unpin,
-    W: AsyncWrite + Unpin + Send + 'static,
-{
-    serve_lines(server, Some(draft), input, output, shutdown).await
-}
-
-async fn serve_lines<R, W>(
-    server: Server,
-    draft: Option<Draft>,
-    input: R,
-    output: W,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<()>
-where
-    R: AsyncBufRead + Unpin,
-    W: AsyncWrite + Unpin + Send + 'static,
-{
     let (sender, receiver) = mpsc::channel(QUEUE);
     let mut writer = tokio::spawn(write_lines(receiver, output));
     let mut patience = server.limits().drain_grace;
@@ -78,7 +48,7 @@ where
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
     let read = tokio::select! {
-        read = read_lines(&server, draft, input, &sender, &closed, &mut running) => read,
+        read = read_lines(&server, input, &sender, &closed, &mut running) => read,
         () = sender.closed() => Ok(()),
         () = shutdown => {
             server.start_draining();
@@ -114,7 +84,6 @@ where
 /// Reads until the input ends. Requests are answered side by side.
 async fn read_lines(
     server: &Server,
-    draft: Option<Draft>,
     input: impl AsyncBufRead + Unpin,
     sender: &Sender,
     closed: &watch::Receiver<bool>,
@@ -125,21 +94,13 @@ async fn read_lines(
         limit: server.limits().body,
     };
     let mut by_id: HashMap<RequestId, Running> = HashMap::new();
-    let mut opened = legacy::Opened::in_draft(draft);
+    let mut opened = legacy::Opened::default();
     while let Some(line) = lines.next().await? {
         by_id.retain(|_, request| !request.handle.is_finished());
         while running.try_join_next().is_some() {}
         match line {
             Line::TooLong => {
-                server.0.metrics.request_refused(Refusal::TooLarge);
-                let error = RpcError::invalid_request(format!(
-                    "the message is longer than the limit of {} bytes",
-                    server.limits().body
-                ));
-                let mut out = Vec::new();
-                write_error(&mut out, None, &error);
-                record::sent("", &out);
-                Out::new(sender).send(out).await;
+                Out::new(sender).send(too_long(server)).await;
             }
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
             Line::Text(bytes) => {
@@ -147,11 +108,6 @@ async fn read_lines(
                 while let Some(bytes) = messages.pop_front() {
                     let out = Out::new(sender);
                     let server = server.clone();
-                    if let Some(draft) = opened.draft_of(&bytes) {
-                        let spoken = (draft, opened.session());
-                        drafts::take(server, spoken, bytes, out, &mut by_id, running).await;
-                        continue;
-                    }
                     let message = opened.read(&bytes);
                     match opened.take(&server, &message, &bytes, &out).await {
                         legacy::Line::Done => {}
@@ -195,6 +151,19 @@ async fn read_lines(
     Ok(())
 }
 
+/// The error for a line that is too long.
+pub(crate) fn too_long(server: &Server) -> Vec<u8> {
+    server.0.metrics.request_refused(Refusal::TooLarge);
+    let error = RpcError::invalid_request(format!(
+        "the message is longer than the limit of {} bytes",
+        server.limits().body
+    ));
+    let mut out = Vec::new();
+    write_error(&mut out, None, &error);
+    record::sent("", &out);
+    out
+}
+
 /// The id of a message that is a request.
 fn request_id(message: &Result<Incoming<'_>, Box<Rejection>>) -> Option<RequestId> {
     match message {
@@ -206,7 +175,7 @@ fn request_id(message: &Result<Incoming<'_>, Box<Rejection>>) -> Option<RequestI
 }
 
 /// Ends a request that the client no longer wants.
-fn cancel(by_id: &mut HashMap<RequestId, Running>, params: Option<&RawValue>) {
+pub(crate) fn cancel(by_id: &mut HashMap<RequestId, Running>, params: Option<&RawValue>) {
     if let Some(cancelled) = params.and_then(Cancelled::read)
         && let Some(request) = by_id.remove(&RequestId::read(cancelled.request_id.get()))
     {
@@ -218,7 +187,7 @@ fn cancel(by_id: &mut HashMap<RequestId, Running>, params: Option<&RawValue>) {
 }
 
 /// Whoever started the process.
-fn everything() -> Caller {
+pub(crate) fn everything() -> Caller {
     Caller {
         principal: Principal::anonymous(),
         scopes: Scopes::everything(),
@@ -246,23 +215,23 @@ async fn send_all(mut answer: Answer, out: Out, mut closed: watch::Receiver<bool
 }
 
 /// A request that is being answered.
-struct Running {
-    handle: AbortHandle,
-    silent: Arc<AtomicBool>,
+pub(crate) struct Running {
+    pub(crate) handle: AbortHandle,
+    pub(crate) silent: Arc<AtomicBool>,
 }
 
 /// Messages for the writer, and whether they may still be sent.
-type Sender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
+pub(crate) type Sender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
 
 /// Where the messages of one request go.
-struct Out {
+pub(crate) struct Out {
     sender: Sender,
     /// The request was cancelled: nothing more may be said, not even what is queued.
-    silent: Arc<AtomicBool>,
+    pub(crate) silent: Arc<AtomicBool>,
 }
 
 impl Out {
-    fn new(sender: &Sender) -> Self {
+    pub(crate) fn new(sender: &Sender) -> Self {
         Self {
             sender: sender.clone(),
             silent: Arc::default(),
@@ -270,7 +239,7 @@ impl Out {
     }
 
     /// The response to the request.
-    fn answer(&self, response: Response) -> Answer {
+    pub(crate) fn answer(&self, response: Response) -> Answer {
         Answer {
             response,
             cancelled: self.silent.clone(),
@@ -278,14 +247,14 @@ impl Out {
     }
 
     /// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
-    async fn send(&self, message: Vec<u8>) {
+    pub(crate) async fn send(&self, message: Vec<u8>) {
         let _ = self.sender.send((message, self.silent.clone())).await;
     }
 }
 
 /// The response to a request. If the client cancelled the request, the call ends with it.
-struct Answer {
-    response: Response,
+pub(crate) struct Answer {
+    pub(crate) response: Response,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -298,7 +267,7 @@ impl Drop for Answer {
 }
 
 /// Writes until there is no more to come, or nobody who takes it: that is how a client ends that does not wait.
-async fn write_lines(
+pub(crate) async fn write_lines(
     mut lines: mpsc::Receiver<(Vec<u8>, Arc<AtomicBool>)>,
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
@@ -322,19 +291,19 @@ async fn write_lines(
     Ok(())
 }
 
-struct Lines<R> {
-    input: R,
-    limit: usize,
+pub(crate) struct Lines<R> {
+    pub(crate) input: R,
+    pub(crate) limit: usize,
 }
 
-enum Line {
+pub(crate) enum Line {
     Text(Vec<u8>),
     TooLong,
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
     /// The next line, or `None` at the end. What is beyond the limit is read and thrown away.
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         let mut line = Vec::new();
         let mut too_long = false;
         loop {

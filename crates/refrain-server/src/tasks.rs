@@ -31,13 +31,11 @@ mod worker;
 pub use options::TaskOptions;
 pub(crate) use request::answer;
 pub(crate) use space::Space;
-pub(crate) use spill::Fetching;
 pub(crate) use watch::TaskNews;
 pub(crate) use worker::Worker;
 
 pub(crate) use create::{Creating, Made, Seed, cannot_create};
 
-use crate::load::Load;
 use crate::server::Server;
 use crew::Crew;
 use refrain_core::Source;
@@ -51,8 +49,6 @@ pub(crate) struct Tasks {
     pub(crate) options: TaskOptions,
     pub(crate) crew: Crew,
     space: Space,
-    /// Clients that wait for what becomes of a task.
-    waiting: Arc<Load>,
     watch: Watch,
 }
 
@@ -69,7 +65,6 @@ impl Tasks {
             store,
             crew: Crew::new(random, options.concurrent),
             space,
-            waiting: Load::new(options.waiting, usize::MAX),
             watch: Watch::default(),
             options,
         }

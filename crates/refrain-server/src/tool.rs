@@ -130,8 +130,8 @@ impl Tool {
         self
     }
 
-    /// The handler may call `cx.detach()`. It may do so without this, too; but where clients learn from the list of tools
-    /// which calls may become tasks, as with the drafts, they are told.
+    /// Declares that the handler may call `cx.detach()`. It may do so without this, but clients that learn from the list of
+    /// tools which calls may become tasks are not told.
     pub fn detaches(mut self) -> Self {
         self.task.detaches = true;
         self

@@ -4,8 +4,8 @@ use crate::call::{Call, Doubled, Faults, Keep};
 use crate::fleet::{Fleet, read};
 use crate::outcome::{CrashPoint, Outcome, RoundReport, note};
 use crate::script::{Asked, Player, Script};
+use refrain::Status;
 use refrain_core::Note;
-use refrain_server::Status;
 use serde_json::{Map, Value, json};
 
 /// A call made round by round. Between two rounds a test may let time pass, change the request or become another

@@ -60,13 +60,6 @@ pub struct TaskParams<'a> {
     pub id: Cow<'a, str>,
     /// The answers that an update brings; none in any other request.
     pub answers: Answers<'a>,
-    /// Whether the reply to a `Get` waits until the task no longer works. Drafts have a request for that.
-    pub waits: bool,
-    /// Whether the reply to a `Cancel` shows the task, and is an error if it was over before. That of the drafts does.
-    pub shows: bool,
-    /// Whether an `Update` with an answer that does not fit is acknowledged only when it is asked for again. That of the
-    /// drafts is: a task that is not answered does not work there.
-    pub settles: bool,
 }
 
 /// Reads the params of a request about a task.
@@ -142,9 +135,6 @@ impl<'de> Visitor<'de> for TaskSeed {
             method,
             id: id.ok_or_else(|| missing("taskId"))?.0,
             answers: answers.unwrap_or_default(),
-            waits: false,
-            shows: false,
-            settles: false,
         })
     }
 }

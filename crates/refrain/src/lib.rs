@@ -137,7 +137,7 @@ pub use refrain_server::{
     PromptCall, ReadCall, Refused, Reply, ReplyTo, Resource, ResourceMetadata, ResourceTemplate,
     Response, Round, RoundEvent, Scopes, Server, ServerBuilder, ServerLimits, State, Status,
     TaskOptions, TemplateError, TemplateFlaw, Tool, ToolCall, TrustedProxy, TrustedProxyError,
-    Typed, serve, serve_metrics, serve_stdio, serve_stdio_draft, serve_with_drafts,
+    Typed, drafts, serve, serve_metrics, serve_stdio,
 };
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Draft, Icon, LogLevel,

@@ -36,8 +36,19 @@ impl Body {
         Self(Inner::Full(None))
     }
 
-    pub(super) fn full(bytes: Bytes) -> Self {
+    pub(crate) fn full(bytes: Bytes) -> Self {
         Self(Inner::Full(Some(bytes)))
+    }
+
+    /// Replaces a body that is one message, if there is something to replace it with.
+    pub(crate) fn map(self, map: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Self {
+        match &self.0 {
+            Inner::Full(Some(bytes)) => match map(bytes) {
+                Some(mapped) => Self::full(mapped.into()),
+                None => self,
+            },
+            _ => self,
+        }
     }
 
     /// The stream of a peer, handed on.
@@ -89,14 +100,22 @@ impl http_body::Body for Body {
 /// What goes out, as events. Dropping it, as hyper does when the client goes away, cancels the handler.
 #[derive(Debug)]
 pub(super) struct EventStream {
+    /// A message that was taken out of the response.
+    first: Option<Vec<u8>>,
     response: Response,
     keep_alive: KeepAlive,
     _busy: Busy,
 }
 
 impl EventStream {
-    pub(super) fn new(response: Response, keep_alive: Duration, busy: Busy) -> Self {
+    pub(super) fn new(
+        first: Option<Vec<u8>>,
+        response: Response,
+        keep_alive: Duration,
+        busy: Busy,
+    ) -> Self {
         Self {
+            first,
             response,
             keep_alive: KeepAlive::new(keep_alive),
             _busy: busy,
@@ -106,6 +125,9 @@ impl EventStream {
     /// The messages that are ready, or a sign of life when there was none for a while.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
+        if let Some(message) = self.first.take() {
+            event(&mut out, &message);
+        }
         let over = loop {
             if out.len() >= PIECE {
                 break false;

@@ -91,7 +91,7 @@ struct Head<'a> {
 }
 
 impl<'a> Headers<'a> {
-    pub(super) fn read(headers: &'a HeaderMap) -> Self {
+    pub(crate) fn read(headers: &'a HeaderMap) -> Self {
         let mut heads = Self {
             all: headers,
             host: Head::default(),

@@ -27,14 +27,14 @@ use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::{
-    ErrorCode, Id, Incoming, Message, Rejection, Revision, RpcError, is_modern, split_batch,
-    write_older_error, write_older_reply,
+    Agreed, ErrorCode, Id, Incoming, Message, Rejection, Revision, RpcError, decode_initialize,
+    is_modern, split_batch, write_older_error, write_older_reply,
 };
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// What to do where the id of a session is missing.
 pub(super) const NO_SESSION_ID: &str =
@@ -128,7 +128,7 @@ impl HttpService {
         if let Err(missing) = server.0.access.allow(caller, &[]) {
             return self.forbid(id, missing);
         }
-        let initialize = match self.read_initialize(params) {
+        let initialize = match decode_initialize(params) {
             Ok(initialize) => initialize,
             Err(error) => {
                 let refusal = Refusal::error(error.code);
@@ -153,7 +153,7 @@ impl HttpService {
     }
 
     /// The session that a request is about, and what is noted of it.
-    pub(super) async fn find_session(
+    async fn find_session(
         &self,
         headers: &HeaderMap,
         caller: &Caller,
@@ -190,6 +190,16 @@ impl HttpService {
         }
     }
 
+    /// What was agreed on in the session that a request is about.
+    pub(crate) async fn agreed(
+        &self,
+        headers: &HeaderMap,
+        caller: &Caller,
+    ) -> Result<Agreed, Refused> {
+        let (session, known) = self.find_session(headers, caller).await?;
+        Ok(session.agreed(known.level))
+    }
+
     /// The refusal of a message whose headers are those of a session, but for its id.
     pub(super) fn refuse_without_session(
         &self,
@@ -208,7 +218,7 @@ impl HttpService {
         };
         let version = headers.get(VERSION).and_then(|value| value.to_str().ok());
         let is_older = version.and_then(Revision::parse).is_some();
-        let lacks_session = is_older && !headers.contains_key(SESSION) && self.exchange.is_none();
+        let lacks_session = is_older && !headers.contains_key(SESSION);
         lacks_session.then(|| self.no_session_id(id))
     }
 

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 /// What a connection is doing.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     beats: AtomicU64,
     busy: AtomicBool,
     finishing: AtomicBool,
@@ -17,12 +17,12 @@ pub(super) struct Pulse {
 
 impl Pulse {
     /// A request began to come in.
-    pub(super) fn beat(&self) {
+    pub(crate) fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Tells the connection to end after what it is doing now.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.finishing.store(true, Ordering::Release);
         if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
@@ -30,13 +30,13 @@ impl Pulse {
     }
 
     /// Was the connection told to end? If not yet, its task is woken when it is: a task has one waker for life.
-    pub(super) fn is_finishing(&self, waker: &Waker) -> bool {
+    pub(crate) fn is_finishing(&self, waker: &Waker) -> bool {
         self.waker.get_or_init(|| waker.clone());
         self.finishing.load(Ordering::Acquire)
     }
 
     /// Has nothing come in since `seen`, and is nothing at work? Takes note of what was seen.
-    pub(super) fn is_idle_since(&self, seen: &mut u64) -> bool {
+    pub(crate) fn is_idle_since(&self, seen: &mut u64) -> bool {
         let beats = self.beats.load(Ordering::Relaxed);
         let idle = beats == *seen && !self.busy.load(Ordering::Relaxed);
         *seen = beats;
@@ -46,10 +46,10 @@ impl Pulse {
 
 /// A request at work: the connection is busy until this is dropped.
 #[derive(Debug)]
-pub(super) struct Busy(Option<Arc<Pulse>>);
+pub(crate) struct Busy(Option<Arc<Pulse>>);
 
 impl Busy {
-    pub(super) fn new(pulse: Option<&Arc<Pulse>>) -> Self {
+    pub(crate) fn new(pulse: Option<&Arc<Pulse>>) -> Self {
         let pulse = pulse.cloned();
         if let Some(pulse) = &pulse {
             pulse.busy.store(true, Ordering::Relaxed);

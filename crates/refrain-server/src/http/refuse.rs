@@ -30,9 +30,6 @@ impl HttpService {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
         record::sent("", &out);
-        if let Some(exchange) = &self.exchange {
-            out = exchange.write_reply(&out).unwrap_or_default();
-        }
         let mut response = Response::new(Body::full(out.into()));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, JSON);
@@ -48,7 +45,7 @@ impl HttpService {
     }
 
     /// The answer to a request with this body where it could not be found out who is calling.
-    pub(super) fn turn_away(&self, refused: &Refused, body: &[u8]) -> Response<Body> {
+    pub(crate) fn turn_away(&self, refused: &Refused, body: &[u8]) -> Response<Body> {
         let (status, code) = match refused {
             Refused::Missing(_) | Refused::Challenged { .. } => (StatusCode::UNAUTHORIZED, None),
             Refused::InvalidToken(_) => (StatusCode::UNAUTHORIZED, Some("invalid_token")),

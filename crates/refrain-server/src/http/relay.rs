@@ -117,9 +117,6 @@ impl HttpService {
             &Reply::Error(error),
             &self.server.0.info,
         );
-        if let Some(exchange) = &self.exchange {
-            out = exchange.write_reply(&out).unwrap_or_default();
-        }
         let mut response = Response::new(Body::full(out.into()));
         response.headers_mut().insert(CONTENT_TYPE, JSON);
         response

@@ -14,20 +14,35 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use refrain_wire::Draft;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Interval;
 
-/// What is said at the path of a draft where none is spoken.
-const NO_DRAFTS: &str = "the MCP endpoint is /mcp; drafts are off here: \
-                         `refrain serve --drafts` or `serve_with_drafts` has them\n";
+/// A service beside `/mcp`.
+#[derive(Clone)]
+pub(crate) struct Mount {
+    /// Its path; one that ends with a slash is a prefix.
+    pub(crate) path: &'static str,
+    /// The server behind it, which is started and drained with the others.
+    pub(crate) server: Option<Server>,
+    pub(crate) service: Arc<Mounted>,
+}
+
+type Mounted = dyn Fn(Request<Incoming>, Arc<Pulse>) -> Answering + Send + Sync;
+type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+impl Mount {
+    fn is_at(&self, path: &str) -> bool {
+        path == self.path || self.path.ends_with('/') && path.starts_with(self.path)
+    }
+}
 
 /// Serves until `shutdown` is done, then drains: `/readyz` says no and flows are handed on at their checkpoints; after
 /// the grace no connection is accepted; running calls are waited for, up to the drain time.
@@ -37,23 +52,20 @@ pub async fn serve(
     hosts: AllowedHosts,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    serve_with_drafts(listener, server, Vec::new(), hosts, shutdown).await
+    serve_with(listener, server, Vec::new(), hosts, shutdown).await
 }
 
-/// The same, with a server for each of these drafts at its [path](Draft::path).
-pub async fn serve_with_drafts(
+/// The same, with further services beside `/mcp`.
+pub(crate) async fn serve_with(
     listener: TcpListener,
     server: Server,
-    drafts: Vec<(Draft, Server)>,
+    mounts: Vec<Mount>,
     hosts: AllowedHosts,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let servers: Vec<Server> = drafts.iter().map(|(_, server)| server.clone()).collect();
-    let servers = [vec![server.clone()], servers].concat();
-    let drafts = drafts.into_iter();
-    let drafts = drafts.map(|(draft, server)| HttpService::of_draft(draft, server, hosts.clone()));
-    let drafts = drafts.collect();
-    let front = Front::Endpoint(HttpService::new(server.clone(), hosts), drafts);
+    let mounted = mounts.iter().filter_map(|mount| mount.server.clone());
+    let servers: Vec<Server> = [server.clone()].into_iter().chain(mounted).collect();
+    let front = Front::Endpoint(HttpService::new(server.clone(), hosts), mounts.into());
     let mut connections = Connections::new(front);
     let workers: Vec<Worker> = servers.iter().map(Worker::start).collect();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -145,7 +157,7 @@ fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
 /// What a port answers.
 #[derive(Clone)]
 enum Front {
-    Endpoint(HttpService, Arc<[HttpService]>),
+    Endpoint(HttpService, Arc<[Mount]>),
     Metrics(Server, Option<Arc<AllowedHosts>>),
 }
 
@@ -271,15 +283,12 @@ async fn route(
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
         ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
-        (path, Front::Endpoint(service, drafts)) => {
-            if let Some(service) = drafts.iter().find(|service| service.is_at(path)) {
-                return Ok(service.handle_with(request, Some(pulse)).await);
+        (path, Front::Endpoint(service, mounts)) => {
+            if let Some(mount) = mounts.iter().find(|mount| mount.is_at(path)) {
+                return Ok((mount.service)(request, pulse.clone()).await);
             }
             match MetadataService::new(&service.server) {
                 Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
-                _ if drafts.is_empty() && path.starts_with("/drafts/") => {
-                    plain(StatusCode::NOT_FOUND, NO_DRAFTS)
-                }
                 _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
             }
         }

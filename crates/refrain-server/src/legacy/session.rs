@@ -20,7 +20,7 @@ const LENGTH: usize = 27;
 /// Characters of an id that is looked at.
 const LONGEST: usize = 256;
 /// What goes out in a session that has said nothing about it.
-const LEVEL: LogLevel = LogLevel::Info;
+pub(crate) const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
 
 /// A session of an older client.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Session {
         Agreed {
             revision: self.revision,
             capabilities: self.capabilities,
-            log_level: Some(level.unwrap_or(LEVEL)),
+            log_level: Some(level.unwrap_or(DEFAULT_LEVEL)),
         }
     }
 

@@ -1,12 +1,12 @@
 //! An older client on standard input and output: its session is that of the process.
 
 use super::{Out, everything};
-use crate::legacy::{Known, Listening, Received, Session, opens_session};
+use crate::legacy::{Known, Listening, Received, Session};
 use crate::metrics::Other;
 use crate::record;
 use crate::server::Server;
 use refrain_wire::{
-    Draft, Empty, Id, Incoming, Message, Rejection, Reply, Revision, RpcError, decode_initialize,
+    Empty, Id, Incoming, Message, Rejection, Reply, Revision, RpcError, decode_initialize,
     is_modern, parse, read_message, split_batch, write_older_error, write_older_reply,
 };
 use serde_json::value::RawValue;
@@ -29,22 +29,12 @@ pub(super) enum Line {
 /// The session of a process, once there is one.
 #[derive(Default)]
 pub(super) struct Opened {
-    /// The draft that is spoken instead of the ratified revision.
-    draft: Option<Draft>,
     session: Option<Session>,
     /// Is the client told what belongs to no call?
     told: bool,
 }
 
 impl Opened {
-    /// None yet, of a client that speaks this draft.
-    pub(super) fn in_draft(draft: Option<Draft>) -> Self {
-        Self {
-            draft,
-            ..Self::default()
-        }
-    }
-
     /// Reads a line. The calls of a session cannot be read in one pass.
     pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Incoming<'a>, Box<Rejection>> {
         match self.session {
@@ -86,19 +76,6 @@ impl Opened {
         }
     }
 
-    /// The draft, if a line is to be read as it has it.
-    pub(super) fn draft_of(&self, bytes: &[u8]) -> Option<Draft> {
-        self.draft.filter(|draft| match &self.session {
-            None => opens_session(bytes).is_none(),
-            Some(_) => draft.has_own_shape(bytes),
-        })
-    }
-
-    /// The session, if there is one.
-    pub(super) fn session(&self) -> Option<Session> {
-        self.session.clone()
-    }
-
     /// Takes a line before there is a session: it may open one.
     async fn open(
         &mut self,
@@ -112,11 +89,7 @@ impl Opened {
         let (id, params) = (*id, *params);
         let reply = match method.as_ref() {
             "initialize" | "ping" if is_modern(params) => return Line::Other,
-            "initialize" => match self.draft {
-                Some(draft) => draft.decode_initialize(params),
-                None => decode_initialize(params),
-            }
-            .map(|initialize| {
+            "initialize" => decode_initialize(params).map(|initialize| {
                 server.0.metrics.other(Other::Initialize);
                 let session = server.open_process_session(&initialize);
                 let reply = server.greet(session.revision);
@@ -190,7 +163,7 @@ async fn refuse(session: &Session, error: &RpcError, out: &Out) {
 }
 
 /// What is noted of a session.
-pub(super) async fn known(server: &Server, session: &Session) -> Known {
+async fn known(server: &Server, session: &Session) -> Known {
     let known = server.0.legacy.notes.read(session).await;
     known.unwrap_or_else(|error| {
         tracing::warn!(%error, "a session could not be looked up");

@@ -32,8 +32,8 @@ pub struct TaskOptions {
     pub journal: usize,
     /// Tasks in one subscription. Default 256.
     pub subscribed: usize,
-    /// Clients that wait at the same time for what becomes of a task, as the drafts let them; one more is answered with
-    /// HTTP 503. They take no place of a call. Default 1024.
+    /// Clients that wait at the same time for a task to end; one more is answered with HTTP 503. They need no permit of a
+    /// call. Default 1024.
     pub waiting: usize,
     /// Seal what tasks hold before it is stored: journals, arguments, asks, answers and results. The key ring must keep
     /// the keys that they were sealed with for as long as tasks live, and what was stored unsealed is refused: begin with

@@ -5,15 +5,13 @@
 use crate::auth::{Caller, MissingScopes};
 use crate::complete::{Later, NoReply};
 use crate::dispatch::{Begin, no_place};
-use crate::load::Place;
 use crate::server::Server;
 use crate::tasks::Tasks;
 use crate::tasks::vault::Part;
-use crate::tasks::worker::next_hint;
 use refrain_core::Principal;
-use refrain_store::{Hint, StoreError, Task, TaskId, TaskStatus};
+use refrain_store::{StoreError, Task, TaskId, TaskStatus};
 use refrain_wire::{
-    AskKind, Capability, Form, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
+    AskKind, Capability, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
     check_answer_shape,
 };
 use serde::Deserialize;
@@ -22,27 +20,13 @@ use serde_json::value::RawValue;
 
 /// For an id that is none, that nobody's task has, that another's has, and that of a task which is gone.
 const UNKNOWN: &str = "taskId: there is no such task, or no longer";
-const STOPPING: &str = "this instance is stopping, and the task still works; ask again";
 const UNREACHABLE: &str = "the task store cannot be reached; try again";
 
 /// Answers by key, as they were sent.
 type Given = Vec<(String, Box<RawValue>)>;
 
-/// Answers that a task waits for.
-struct Taken {
-    /// By key, as they are stored.
-    answers: Vec<(String, Vec<u8>)>,
-    /// Whether each fits what was asked.
-    all_fit: bool,
-}
-
-/// What the reply to a request is to wait for, and to show.
-#[derive(Clone, Copy)]
-struct Wishes {
-    waits: bool,
-    shows: bool,
-    settles: bool,
-}
+/// Answers by key, as they are stored.
+type Taken = Vec<(String, Vec<u8>)>;
 
 /// Why a request about a task is not done.
 pub(super) enum NotDone {
@@ -50,16 +34,12 @@ pub(super) enum NotDone {
     Unknown,
     /// The caller lacks a scope that the task's tool needs.
     Forbidden(MissingScopes),
-    /// The task was over before it could be called off.
-    Over(TaskStatus),
     /// An answer is none.
     Malformed(String),
     /// The store did not do it.
     Store(StoreError),
     /// What the task holds does not open; the log says why.
     Unreadable,
-    /// This instance is to stop before the task is at rest.
-    Stopping,
 }
 
 impl From<StoreError> for NotDone {
@@ -74,13 +54,8 @@ impl NotDone {
         Ok(match self {
             Self::Unknown => RpcError::invalid_params(UNKNOWN),
             Self::Forbidden(missing) => return Err(NoReply::Forbidden(missing)),
-            Self::Over(status) => RpcError::invalid_params(format!(
-                "taskId: the task is {} already, and cannot be called off",
-                status.as_str()
-            )),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
-            Self::Stopping => return Err(NoReply::Busy(RpcError::internal(STOPPING))),
             Self::Store(error) => store_error(&error),
         })
     }
@@ -100,7 +75,7 @@ fn store_error(error: &StoreError) -> RpcError {
     }
 }
 
-/// Begins to do what is asked about a task. That takes a place like a call, or one of those who wait.
+/// Begins a request about a task. It takes a permit like a call.
 pub(crate) fn answer(
     server: &Server,
     params: TaskParams<'_>,
@@ -110,13 +85,10 @@ pub(crate) fn answer(
         let missing = RpcError::missing_capability(&[Capability::Tasks]);
         return Err(Begin::Refused(missing));
     }
-    let place = place(server, params.waits).map_err(Begin::Busy)?;
+    let limit = server.0.limits.concurrent_calls;
+    let place = server.0.load.enter();
+    let place = place.ok_or_else(|| Begin::Busy(no_place(limit, "calls")))?;
     let (server, method) = (server.clone(), params.method);
-    let wishes = Wishes {
-        waits: params.waits,
-        shows: params.shows,
-        settles: params.settles,
-    };
     let id = TaskId::parse(&params.id);
     let given = params.answers.0.into_iter();
     let given: Given = given
@@ -124,31 +96,14 @@ pub(crate) fn answer(
         .collect();
     Ok(Box::pin(async move {
         let _place = place;
-        let done = if wishes.waits {
-            server.task_at_rest(id, &caller).await
-        } else {
-            let time = server.limits().round_time;
-            let doing = server.task_request(method, wishes, id, given, &caller);
-            let done = tokio::time::timeout(time, doing).await;
-            done.unwrap_or_else(|_| Err(slow(time)))
-        };
-        match done {
+        let time = server.limits().round_time;
+        let doing = server.task_request(method, id, given, &caller);
+        let done = tokio::time::timeout(time, doing).await;
+        match done.unwrap_or_else(|_| Err(slow(time))) {
             Ok(reply) => Ok(reply),
             Err(not_done) => not_done.told().map(Reply::Error),
         }
     }))
-}
-
-/// A place for a request about a task, or why there is none.
-fn place(server: &Server, waits: bool) -> Result<Place, RpcError> {
-    let (load, most, of) = match &server.0.tasks {
-        Some(tasks) if waits => {
-            let of = "clients that wait for what becomes of a task";
-            (&tasks.waiting, tasks.options.waiting, of)
-        }
-        _ => (&server.0.load, server.0.limits.concurrent_calls, "calls"),
-    };
-    load.enter().ok_or_else(|| no_place(most, of))
 }
 
 /// The store took longer than a request may.
@@ -162,7 +117,6 @@ impl Server {
     async fn task_request(
         &self,
         method: TaskMethod,
-        wishes: Wishes,
         id: Option<TaskId>,
         given: Given,
         caller: &Caller,
@@ -172,33 +126,17 @@ impl Server {
         };
         let task = self.task(tasks, &id, caller).await?;
         let owner = &caller.principal;
-        let before = task.status;
         let there = match method {
             TaskMethod::Get => return self.show(task, owner),
             TaskMethod::Update => {
-                let Taken { answers, all_fit } = self.answers(task, owner, given)?;
-                // Nothing to take in: the task was there a moment ago, which will do.
-                let there = answers.is_empty() || tasks.store.answer(&id, owner, answers).await?;
-                if there && !all_fit && wishes.settles {
-                    let time = self.limits().round_time / 2;
-                    let settled = self.at_rest(tasks, &id, caller);
-                    // It is acknowledged in any case.
-                    let _ = tokio::time::timeout(time, settled).await;
-                }
-                there
+                let answers = self.answers(task, owner, given)?;
+                // Without answers to take in, that the task was there a moment ago is enough.
+                answers.is_empty() || tasks.store.answer(&id, owner, answers).await?
             }
             TaskMethod::Cancel => tasks.store.cancel(&id, owner).await?,
         };
         if !there {
             return Err(NotDone::Unknown);
-        }
-        if wishes.shows {
-            let task = self.task(tasks, &id, caller).await?;
-            // It may have ended by itself since it was read.
-            if before.is_terminal() || task.status != TaskStatus::Cancelled {
-                return Err(NotDone::Over(task.status));
-            }
-            return self.show(task, owner);
         }
         Ok(Reply::complete(json!({})))
     }
@@ -206,38 +144,6 @@ impl Server {
     fn show(&self, task: Task, owner: &Principal) -> Result<Reply, NotDone> {
         let info = self.task_info(task, owner).ok_or(NotDone::Unreadable)?;
         Ok(Reply::Complete(info.to_detailed()))
-    }
-
-    /// How a task stands as soon as it no longer works, or this instance is to stop.
-    async fn task_at_rest(&self, id: Option<TaskId>, caller: &Caller) -> Result<Reply, NotDone> {
-        let (Some(id), Some(tasks)) = (id, &self.0.tasks) else {
-            return Err(NotDone::Unknown);
-        };
-        let task = self.at_rest(tasks, &id, caller).await?;
-        self.show(task, &caller.principal)
-    }
-
-    /// A task of the caller's as soon as it no longer works.
-    async fn at_rest(&self, tasks: &Tasks, id: &TaskId, caller: &Caller) -> Result<Task, NotDone> {
-        let time = self.limits().round_time;
-        let mut hints = Some(tasks.store.hints());
-        loop {
-            let reading = self.task(tasks, id, caller);
-            let read = tokio::time::timeout(time, reading).await;
-            let task = read.unwrap_or_else(|_| Err(slow(time)))?;
-            if task.status != TaskStatus::Working {
-                return Ok(task);
-            }
-            if self.is_draining() {
-                return Err(NotDone::Stopping);
-            }
-            let news = async {
-                let other = |hint: Hint| hint.task != *id;
-                while next_hint(&mut hints).await.is_some_and(other) {}
-            };
-            // A hint may be lost.
-            let _ = tokio::time::timeout(tasks.options.look, news).await;
-        }
     }
 
     /// A task of the caller's, if they may still call its tool.
@@ -264,7 +170,7 @@ impl Server {
         let id = task.id;
         let most = self.0.tasks.as_ref().map_or(0, |t| t.options.journal / 4);
         let mut open = task.asks;
-        let (mut answers, mut all_fit) = (Vec::new(), true);
+        let mut answers = Vec::new();
         for (key, answer) in given {
             let Some(at) = open.iter().position(|(asked, _)| *asked == key) else {
                 continue;
@@ -279,7 +185,6 @@ impl Server {
             check_answer_shape(kind, &answer).map_err(|reason| {
                 NotDone::Malformed(format!("inputResponses[{key:?}]: {reason}"))
             })?;
-            all_fit &= fits(&ask, &answer);
             let size = answer.get().len();
             if size > most {
                 return Err(NotDone::Malformed(format!(
@@ -289,7 +194,7 @@ impl Server {
             let answer = self.shut((&id, owner), Part::Answer(&key), answer.get().as_bytes());
             answers.push((key, answer));
         }
-        Ok(Taken { answers, all_fit })
+        Ok(answers)
     }
 
     /// A task as clients see it. `None` if what it holds does not open; the log says why.
@@ -344,33 +249,6 @@ impl Server {
             tracing::error!(task = ?whose.0, ?part, "what a task holds is not JSON");
         }
         json
-    }
-}
-
-/// Has what was filled in the schema of the form? All else that is well formed fits.
-fn fits(ask: &RawValue, answer: &RawValue) -> bool {
-    #[derive(Deserialize)]
-    struct Asked<'a> {
-        #[serde(borrow)]
-        params: Params<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Params<'a> {
-        #[serde(borrow, rename = "requestedSchema")]
-        schema: &'a RawValue,
-    }
-    #[derive(Deserialize)]
-    struct Accepted {
-        content: serde_json::Value,
-    }
-    let Ok(asked) = serde_json::from_str::<Asked<'_>>(ask.get()) else {
-        return true;
-    };
-    let form = Form::parse(asked.params.schema);
-    let accepted = serde_json::from_str::<Accepted>(answer.get());
-    match (form, accepted) {
-        (Ok(form), Ok(accepted)) => form.check(&accepted.content).is_ok(),
-        _ => true,
     }
 }
 

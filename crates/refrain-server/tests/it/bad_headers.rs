@@ -1,6 +1,6 @@
 //! Requests whose head is wrong: metadata headers, media type, method, path, host and origin.
 
-use crate::support::{Instance, Request, VERSION, echo, greet, names, start, start_for, text};
+use crate::support::{Instance, Request, VERSION, echo, greet, start, start_for, text};
 use refrain_core::{Cx, Result};
 use refrain_server::{AllowedHosts, Resource, Server, ServerBuilder, Tool};
 use serde_json::json;
@@ -215,13 +215,6 @@ async fn a_path_that_is_not_served_is_not_found() {
         let said = String::from_utf8_lossy(&response.body);
         assert_eq!(said, "the MCP endpoint is /mcp\n");
     }
-    let response = instance.send(&plain().path("/drafts/2/mcp")).await;
-    assert_eq!(response.status, 404);
-    let said = String::from_utf8_lossy(&response.body);
-    names(
-        &said,
-        &["/mcp;", "drafts are off", "--drafts", "`serve_with_drafts`"],
-    );
     served(&instance, &plain().path("/mcp?session=1")).await;
 }
 

@@ -3,7 +3,8 @@
 use crate::support::tasks::{create_of, eager};
 use crate::support::{Connection, Request, Response, within};
 use refrain_core::{Cx, Principal, Result};
-use refrain_server::{AllowedHosts, Server, ServerBuilder, TaskOptions, Tool, serve_with_drafts};
+use refrain_server::drafts;
+use refrain_server::{AllowedHosts, Server, ServerBuilder, TaskOptions, Tool};
 use refrain_store::{MemoryStore, TaskStore};
 use refrain_wire::Draft;
 use serde_json::{Value, json};
@@ -43,19 +44,18 @@ struct Spoken {
 
 impl Spoken {
     async fn start(draft: Draft, store: &MemoryStore, options: TaskOptions) -> Self {
+        Self::of(draft, builder(store, options)).await
+    }
+
+    async fn of(draft: Draft, builder: ServerBuilder) -> Self {
         let main = Server::builder("main", "1").build().expect("a server");
-        let server = builder(store, options).count_with(&main).draft(draft);
+        let server = builder.count_with(&main).draft(draft);
         let server = server.build().expect("a server");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let drafts = vec![(draft, server.clone())];
-        let serving = serve_with_drafts(
-            listener,
-            main,
-            drafts,
-            AllowedHosts::local(),
-            std::future::pending(),
-        );
+        let spoken = vec![(draft, server.clone())];
+        let (hosts, stopped) = (AllowedHosts::local(), std::future::pending());
+        let serving = drafts::serve(listener, main, spoken, hosts, stopped);
         Self {
             draft,
             address,
@@ -163,15 +163,17 @@ async fn a_list_says_which_tools_may_become_tasks() {
             .tool(Tool::new("when_it_wants", work).detaches())
             .tool(Tool::new("live", work).detaches().live())
             .tasks(Arc::new(MemoryStore::new()), eager());
-        let server = match draft {
-            Some(draft) => server.draft(draft),
-            None => server,
+        let list = request("tools/list", json!({}));
+        let answer = match draft {
+            Some(draft) => Spoken::of(draft, server).await.post(&list).await.json(),
+            None => {
+                let server = server.build().expect("a server");
+                let list = Request::rpc("tools/list", json!({})).message();
+                let mut answer = server.handle(&list, Principal::anonymous()).await;
+                let answer = within("a list", answer.next()).await;
+                serde_json::from_slice::<Value>(&answer.expect("a list")).expect("JSON")
+            }
         };
-        let server = server.build().expect("a server");
-        let list = Request::rpc("tools/list", json!({})).message();
-        let mut answer = server.handle(&list, Principal::anonymous()).await;
-        let answer = within("a list", answer.next()).await;
-        let answer: Value = serde_json::from_slice(&answer.expect("a list")).expect("JSON");
         let tools = answer["result"]["tools"].as_array().expect("tools").clone();
         let told = |tool: &Value| {
             let told = tool["execution"]["taskSupport"].as_str().unwrap_or("-");
@@ -231,6 +233,25 @@ async fn what_a_draft_refuses_has_the_status_that_it_has_elsewhere() {
         why.contains("related-task") && why.contains("tasks/input_response"),
         "{why}"
     );
+}
+
+#[tokio::test]
+async fn a_front_without_drafts_says_how_to_have_them() {
+    let server = Server::builder("main", "1").build().expect("a server");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (hosts, stopped) = (AllowedHosts::local(), std::future::pending());
+    let serving = tokio::spawn(drafts::serve(listener, server, vec![], hosts, stopped));
+    let mut connection = Connection::open(address).await;
+    let head = "POST /drafts/2/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+    connection.write(head.as_bytes()).await;
+    let response = connection.response().await;
+    assert_eq!(response.status, 404);
+    let said = String::from_utf8_lossy(&response.body);
+    for part in ["/mcp;", "drafts are off", "--drafts", "`drafts::serve`"] {
+        assert!(said.contains(part), "{said}");
+    }
+    serving.abort();
 }
 
 /// What happens on a draft's path is among the numbers of the instance.

@@ -53,7 +53,8 @@ async fn what_travels_is_short_and_any_instance_takes_it_from_there() {
     let reply = two.send(&again).await.reply();
     assert_eq!(text(&reply), "3000 characters for Ada");
     // Without a transport, as over stdio.
-    let handling = two.server.handle(&again.message(), Principal::anonymous());
+    let message = again.message();
+    let handling = two.server.handle(&message, Principal::anonymous());
     let mut out = within("a response", handling).await;
     let reply = within("the reply", out.next()).await.expect("a reply");
     let reply: Value = serde_json::from_slice(&reply).expect("JSON");

@@ -2,7 +2,7 @@
 
 use super::*;
 use refrain_core::Source;
-use refrain_server::serve_with_drafts;
+use refrain_server::drafts;
 use refrain_wire::Draft;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
@@ -174,9 +174,9 @@ async fn what_waits_at_the_server_of_a_draft_is_given_up_too() {
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let stopped = async move { drop(stopped.await) };
-    let drafts = vec![(Draft::Second, build())];
+    let spoken = vec![(Draft::Second, build())];
     let hosts = AllowedHosts::local();
-    let serving = tokio::spawn(serve_with_drafts(listener, build(), drafts, hosts, stopped));
+    let serving = tokio::spawn(drafts::serve(listener, build(), spoken, hosts, stopped));
     let params = json!({"name": "waits", "arguments": {}});
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let (path, body) = (Draft::Second.path(), body.to_string());

@@ -4,7 +4,7 @@ use super::*;
 use crate::support::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use refrain_server::HttpService;
+use refrain_server::drafts::DraftService;
 use refrain_wire::Draft;
 
 #[tokio::test]
@@ -422,14 +422,11 @@ async fn the_server_of_a_draft_hands_nothing_on() {
             peers.peer(*name, *url)
         });
         let server = builder(&ledger, &keys).peers(peers).build();
-        HttpService::of_draft(
-            Draft::Second,
-            server.expect("a server"),
-            AllowedHosts::local(),
-        )
+        let hosts = AllowedHosts::local();
+        DraftService::new(Draft::Second, server.expect("a server"), hosts)
     };
     let (holder, other) = (server("a"), server("b"));
-    let send = async |service: &HttpService, more: Value| {
+    let send = async |service: &DraftService, more: Value| {
         let mut params = json!({"name": "waits", "arguments": {}});
         for (name, value) in more.as_object().expect("an object") {
             params[name] = value.clone();

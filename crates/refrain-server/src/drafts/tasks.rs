@@ -1,0 +1,236 @@
+//! The drafts' requests about tasks that are more than one request of 2026-07-28.
+//!
+//! | draft | ratified |
+//! | --- | --- |
+//! | `tasks/result` | `tasks/get` until the task no longer works, with `subscriptions/listen` as a hint when to look |
+//! | `tasks/cancel` | `tasks/get`, `tasks/cancel`, `tasks/get`: the reply shows the task, and a finished one is an error |
+//! | `tasks/input_response` | `tasks/get`, `tasks/update`; after an invalid answer, `tasks/get` until it is asked again |
+
+use super::Drafted;
+use crate::auth::Caller;
+use crate::dispatch::no_place;
+use crate::response::{Response, Status};
+use refrain_wire::{DraftExchange, Form, Id, Message, Reply, RpcError, parse};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// How often a task is looked at, whatever hints there are.
+const LOOK: Duration = Duration::from_millis(500);
+const STOPPING: &str = "this instance is stopping, and the task still works; ask again";
+
+/// A request about a task, as the ratified revision has it.
+struct TaskRequest<'a> {
+    id: Id<'a>,
+    params: &'a RawValue,
+}
+
+impl<'a> TaskRequest<'a> {
+    fn read(message: &'a [u8]) -> Option<Self> {
+        match parse(message) {
+            Ok(Message::Request {
+                id,
+                params: Some(params),
+                ..
+            }) => Some(Self { id, params }),
+            _ => None,
+        }
+    }
+
+    /// The request of this method with the same params.
+    fn write(&self, method: &str) -> Vec<u8> {
+        let (id, params) = (self.id.as_json(), self.params);
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+            .into_bytes()
+    }
+
+    /// A subscription to the changes of the task.
+    fn write_listen(&self) -> Vec<u8> {
+        let params: Value = serde_json::from_str(self.params.get()).unwrap_or_default();
+        let listen = json!({
+            "jsonrpc": "2.0", "id": "changes", "method": "subscriptions/listen",
+            "params": {"_meta": params["_meta"], "notifications": {"taskIds": [params["taskId"]]}},
+        });
+        listen.to_string().into_bytes()
+    }
+}
+
+/// The reply to a request about a task.
+struct Replied {
+    status: Status,
+    message: Vec<u8>,
+}
+
+/// What a reply says of a task.
+#[derive(Deserialize)]
+struct Shown {
+    status: String,
+    #[serde(rename = "inputRequests", default)]
+    asks: HashMap<String, Asked>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    #[serde(default)]
+    params: Value,
+}
+
+impl Replied {
+    /// The task, if the request was carried out and the reply shows one.
+    fn task(&self) -> Option<Shown> {
+        #[derive(Deserialize)]
+        struct Got {
+            result: Shown,
+        }
+        let got: Got = serde_json::from_slice(&self.message).ok()?;
+        Some(got.result)
+    }
+
+    fn is_error(&self) -> bool {
+        #[derive(Deserialize)]
+        struct Failed {
+            error: Option<serde::de::IgnoredAny>,
+        }
+        serde_json::from_slice::<Failed>(&self.message).is_ok_and(|got| got.error.is_some())
+    }
+}
+
+impl Drafted {
+    /// Carries out a request that was translated.
+    pub(super) async fn carry_out(
+        &self,
+        message: &[u8],
+        exchange: &DraftExchange,
+        caller: Caller,
+    ) -> Response {
+        let Some(request) = TaskRequest::read(message) else {
+            return self.server.handle(message, caller).await;
+        };
+        if exchange.waits_for_task() {
+            self.wait(&request, caller).await
+        } else if exchange.shows_task() {
+            self.cancel(&request, caller).await
+        } else if exchange.settles_task() {
+            self.update(&request, caller).await
+        } else {
+            self.server.handle(message, caller).await
+        }
+    }
+
+    async fn call(&self, message: &[u8], caller: &Caller) -> Replied {
+        let mut response = self.server.handle(message, caller.clone()).await;
+        let message = response.next().await.unwrap_or_default();
+        Replied {
+            status: response.status().clone(),
+            message,
+        }
+    }
+
+    fn written(&self, replied: Replied) -> Response {
+        Response::written(&self.server, replied.message).with_status(replied.status)
+    }
+
+    /// Waits until the task no longer works. That takes a permit of its own, and not one of a call.
+    async fn wait(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
+        let (limit, permits) = &self.waiting;
+        let Ok(_permit) = permits.try_acquire() else {
+            let of = "clients that wait for what becomes of a task";
+            return Response::busy(&self.server, request.id, no_place(*limit, of));
+        };
+        self.at_rest(request, &caller).await
+    }
+
+    async fn at_rest(&self, request: &TaskRequest<'_>, caller: &Caller) -> Response {
+        let get = request.write("tasks/get");
+        let mut changes = None;
+        loop {
+            let replied = self.call(&get, caller).await;
+            let is_working = replied.task().is_some_and(|task| task.status == "working");
+            // Without a permit for the call now: it is looked at again later.
+            let is_busy = replied.status == Status::Busy && changes.is_some();
+            if !is_working && !is_busy {
+                return self.written(replied);
+            }
+            if self.server.is_draining() {
+                let error = RpcError::internal(STOPPING);
+                return Response::busy(&self.server, request.id, error);
+            }
+            let changes = match &mut changes {
+                Some(changes) => changes,
+                none => {
+                    let listen = request.write_listen();
+                    none.insert(self.server.handle(&listen, caller.clone()).await)
+                }
+            };
+            if let Ok(None) = tokio::time::timeout(LOOK, changes.next()).await {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+
+    /// Cancels a task and shows it. A task that has ended cannot be cancelled.
+    async fn cancel(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
+        let get = request.write("tasks/get");
+        let before = self.call(&get, &caller).await;
+        let Some(task) = before.task() else {
+            return self.written(before);
+        };
+        if ["completed", "failed", "cancelled"].contains(&task.status.as_str()) {
+            return self.over(request.id, &task.status);
+        }
+        let cancelled = self.call(&request.write("tasks/cancel"), &caller).await;
+        if cancelled.is_error() {
+            return self.written(cancelled);
+        }
+        let after = self.call(&get, &caller).await;
+        match after.task() {
+            // It ended by itself meanwhile.
+            Some(task) if task.status != "cancelled" => self.over(request.id, &task.status),
+            _ => self.written(after),
+        }
+    }
+
+    fn over(&self, id: Id<'_>, status: &str) -> Response {
+        let error = RpcError::invalid_params(format!(
+            "taskId: the task is {status} already, and cannot be called off"
+        ));
+        Response::reply(&self.server, id, "tasks/cancel", Reply::Error(error))
+    }
+
+    /// Takes in answers. If one of them is invalid, the reply waits until it is asked again: in a draft a task that was not
+    /// answered does not work.
+    async fn update(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
+        let before = self.call(&request.write("tasks/get"), &caller).await;
+        let updated = self.call(&request.write("tasks/update"), &caller).await;
+        let asks = before.task().map(|task| task.asks).unwrap_or_default();
+        if !updated.is_error() && !all_valid(&asks, request.params) {
+            let time = self.server.limits().round_time / 2;
+            // It is acknowledged in any case.
+            let _ = tokio::time::timeout(time, self.at_rest(request, &caller)).await;
+        }
+        self.written(updated)
+    }
+}
+
+/// Whether each accepted form among the answers matches the schema that was asked for.
+fn all_valid(asks: &HashMap<String, Asked>, params: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "inputResponses", default)]
+        answers: HashMap<String, Value>,
+    }
+    let Ok(Params { answers }) = serde_json::from_str(params.get()) else {
+        return true;
+    };
+    answers.iter().all(|(key, answer)| {
+        let schema = asks.get(key).map(|asked| &asked.params["requestedSchema"]);
+        let schema = schema.and_then(|schema| serde_json::value::to_raw_value(schema).ok());
+        let form = schema.and_then(|schema| Form::parse(&schema).ok());
+        match (form, answer.get("content")) {
+            (Some(form), Some(content)) => form.check(content).is_ok(),
+            _ => true,
+        }
+    })
+}
