@@ -1,201 +1,34 @@
 //! Puts a server together, and says why it cannot be.
 
+mod error;
+
+pub use error::BuildError;
+
 use crate::auth::{AccessRules, Authenticator};
-use crate::catalog::{Caches, Catalog, Listing, Rules};
-use crate::changes::Changes;
+use crate::catalog::{
+    Caches, Catalog, Changes, Listing, Prompt, Resource, ResourceTemplate, Rules, Tool,
+};
 use crate::handler::States;
 use crate::legacy::LegacySessions;
-use crate::limits::ServerLimits;
+use crate::limits::{Limits, ServerLimits};
 use crate::listen::Hub;
-use crate::live::{LiveCalls, LivePlaces, PeerRules, Peers, Remotes};
-use crate::load::Load;
+use crate::live::{LiveCalls, PeerRules, Peers, Remotes};
 use crate::metrics::{Metrics, Seen};
-use crate::prompt::Prompt;
-use crate::resource::{Resource, ResourceTemplate};
-use crate::rounds::RoundHook;
-use crate::server::{Inner, Server};
-use crate::tasks::{Space, TaskOptions, Tasks};
-use crate::template::TemplateError;
-use crate::tool::Tool;
-use parking_lot::RwLock;
+use crate::rounds::{Flows, RoundHook};
+use crate::server::{Inner, Server, WeakServer};
+use crate::services::Services;
+use crate::tasks::{Namespace, TaskOptions, Tasks};
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::{SessionStore, TaskStore};
-use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, ParamHeaderError, TASKS_EXTENSION};
+use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a server cannot be built, or not changed.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// Two things of one kind have one name.
-    #[error("{kind} {name:?} is registered twice")]
-    Duplicate {
-        /// "the tool", "the prompt", "the resource" or "the resource template".
-        kind: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// A handler takes a `State<T>` that was not handed in.
-    #[error("{handler:?} takes State<{state}>: hand it in with .state(..)")]
-    MissingState {
-        /// The tool, prompt or resource.
-        handler: String,
-        /// The type of the state.
-        state: &'static str,
-    },
-    /// A tool wants its work or its tokens used once, and nothing could tell.
-    #[error(
-        "the tool {tool:?} needs a replay log that the fleet shares: hand one in with .replay_log(..), \
-         or declare with .single_instance() that there is only one instance"
-    )]
-    NeedsReplayLog {
-        /// The tool.
-        tool: String,
-    },
-    /// A tool's calls must be tasks, and there is nowhere to keep them.
-    #[error("the tool {tool:?} needs a task store: hand one in with .tasks(..)")]
-    NeedsTaskStore {
-        /// The tool.
-        tool: String,
-    },
-    /// A tool is to be live and a task, and has only one home.
-    #[error("the tool {tool:?} is live and cannot become a task: leave one of the two out")]
-    LiveTask {
-        /// The tool.
-        tool: String,
-    },
-    /// An instance cannot be known by this name, or reached at this URL.
-    #[error("the peer {peer:?} cannot be used: {reason}")]
-    Peer {
-        /// The name of the instance.
-        peer: String,
-        /// What is wrong with it, or with its URL.
-        reason: &'static str,
-    },
-    /// Peers would not believe each other.
-    #[error("peers must share their keys: hand them in with .keys(..)")]
-    PeersNeedKeys,
-    /// What tasks hold is to be sealed with a key that nobody has after a restart.
-    #[error("what tasks hold cannot be sealed without keys: hand them in with .keys(..)")]
-    SealingNeedsKeys,
-    /// A tool's schema is not a JSON schema.
-    #[error("the {which} schema of {tool:?} is not usable: {reason}")]
-    Schema {
-        /// The tool.
-        tool: String,
-        /// "input" or "output".
-        which: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A tool has no name.
-    #[error("a tool needs a name")]
-    EmptyName,
-    /// A resource's URI is none.
-    #[error("the resource {uri:?} has no usable URI: {reason}")]
-    Uri {
-        /// The URI.
-        uri: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// An argument of a tool cannot be repeated in a header.
-    #[error(
-        "the tool {tool:?} has an x-mcp-header that clients would refuse: {reason}{}",
-        header_hint(reason)
-    )]
-    ParamHeader {
-        /// The tool.
-        tool: String,
-        /// The argument, and what is wrong with its header.
-        reason: ParamHeaderError,
-    },
-    /// Something completes an argument that is not there.
-    #[error("{of} has no argument {argument:?} to complete; it has: {known}")]
-    NothingToComplete {
-        /// The prompt or the resource template.
-        of: String,
-        /// The argument.
-        argument: String,
-        /// Those that it has.
-        known: String,
-    },
-    /// An extension's name has no prefix, or odd characters in it.
-    #[error("the extension {name:?} needs a name with a prefix, as in \"com.example/name\"")]
-    ExtensionName {
-        /// The name.
-        name: String,
-    },
-    /// An extension that the server declares by itself.
-    #[error(
-        "the extension {name:?} is one that the server declares by itself: that of tasks with .tasks(..), that of call ids always"
-    )]
-    OwnExtension {
-        /// The name.
-        name: &'static str,
-    },
-    /// A space for tasks that could be taken for another.
-    #[error("the task space {space:?} must have no colon in it")]
-    TaskSpace {
-        /// The space.
-        space: String,
-    },
-    /// A limit is zero that cannot be.
-    #[error("the limit {limit} must be at least 1")]
-    Limit {
-        /// The limit.
-        limit: &'static str,
-    },
-    /// A scope that callers cannot be asked for.
-    #[error("{owner} cannot need the scope {scope:?}: {reason}")]
-    Scope {
-        /// What needs it: the tool, prompt or resource, or the server itself.
-        owner: String,
-        /// The scope.
-        scope: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// The resource metadata would lead clients nowhere.
-    #[error("the resource metadata cannot name {url:?}: {reason}")]
-    Metadata {
-        /// The URL that is at fault.
-        url: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// A resource template cannot be matched against URIs.
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-}
-
-/// How to write a header's mark with schemars so that clients accept it.
-fn header_hint(error: &ParamHeaderError) -> &'static str {
-    match error {
-        ParamHeaderError::Type(_) => {
-            "; an Option<String> takes #[serde(default)] and #[schemars(with = \"String\")]"
-        }
-        ParamHeaderError::Unreachable(_) => {
-            "; #[schemars(inline)] on a type puts its fields where clients look"
-        }
-        _ => "",
-    }
-}
-
-/// What `main` shows when it returns this error.
-impl std::fmt::Debug for BuildError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
-
 /// Puts a [`Server`] together.
-#[derive(Clone)]
 pub struct ServerBuilder {
     info: Implementation,
     instructions: Option<String>,
@@ -256,11 +89,6 @@ impl Server {
 }
 
 impl ServerBuilder {
-    /// The version that the server reports.
-    pub fn version(&self) -> &str {
-        &self.info.version
-    }
-
     /// Registers a tool.
     pub fn tool(mut self, tool: Tool) -> Self {
         self.registered = self.registered.tool(tool);
@@ -471,93 +299,115 @@ impl ServerBuilder {
 
     /// Checks everything that was registered and builds the server.
     pub fn build(mut self) -> Result<Server, BuildError> {
-        if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
-            return Err(BuildError::ExtensionName { name: name.clone() });
-        }
         self.limits.check()?;
-        for name in [TASKS_EXTENSION, CALL_ID_KEY] {
-            if self.extensions.contains_key(name) {
-                return Err(BuildError::OwnExtension { name });
-            }
-        }
-        // A client that reads this may send a call again whose response was lost.
-        let settings = Value::Object(Map::new());
-        self.extensions.insert(CALL_ID_KEY.into(), settings);
-        if let Some((_, options)) = &self.tasks {
-            options.check()?;
-            if options.seal && self.keys.is_none() {
-                return Err(BuildError::SealingNeedsKeys);
-            }
-            let settings = Value::Object(Map::new());
-            self.extensions.insert(TASKS_EXTENSION.into(), settings);
-        }
+        self.declare_extensions()?;
         if self.peers.is_some() && self.keys.is_none() {
             return Err(BuildError::PeersNeedKeys);
         }
-        let space = Space::named(self.task_space.clone());
-        let space = space.ok_or(BuildError::TaskSpace {
-            space: self.task_space,
-        })?;
-        let remotes = Remotes::new(self.peers)?;
-        let live = LiveCalls::new(remotes.name.as_deref(), &*self.source);
-        let load = Load::new(self.limits.concurrent_calls, self.limits.shed_above);
-        let live_places = LivePlaces::new(self.limits.live_calls, self.limits.live_calls_each);
-        let hub = Hub::new(self.limits.subscriptions, self.limits.subscriptions_each);
-        let shared = self.metrics.take();
-        let metrics = shared.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version));
-        let rules = Rules {
-            states: self.states,
-            once: self.replay_log.is_some(),
-            tasks: self.tasks.is_some(),
-            page_size: self.limits.page_size,
-            caches: self.caches,
-            metrics: metrics.clone(),
-        };
-        let (catalog, _) = Catalog::default().with(&self.registered, &rules)?;
-        if self.authenticator.is_none() && catalog.needs_scopes() {
+        let namespace = Namespace::named(std::mem::take(&mut self.task_space))?;
+        let services = self.services();
+        let catalog = Arc::new(self.catalog(&services)?);
+        if self.authenticator.is_none() && catalog.entries().needs_scopes() {
             tracing::warn!(
                 "there are scopes that callers need and nothing that says who is calling: over HTTP nobody has \
                  them; hand in an .authenticator(..)"
             );
         }
-        metrics.watch(Seen {
-            load: load.clone(),
-            live_places: live_places.clone(),
+        let access = Arc::new(self.access.build()?);
+        let remotes = Remotes::new(self.peers)?;
+        let limits = &services.limits;
+        let hub = Hub::new(limits.subscriptions, limits.subscriptions_each);
+        services.metrics.watch(Seen {
+            limits: limits.clone(),
             hub: hub.clone(),
         });
-        let keys = self.keys.unwrap_or_else(|| {
+        Ok(Server(Arc::new_cyclic(|server| {
+            let server = WeakServer::new(server.clone());
+            let (catalog, on_round) = (catalog.clone(), self.on_round);
+            let flows = Flows::new(server, catalog.clone(), services.clone(), on_round);
+            let flows = Arc::new(flows);
+            Inner {
+                tasks: self.tasks.map(|tasks| {
+                    let (access, flows) = (access.clone(), flows.clone());
+                    Tasks::new(
+                        tasks,
+                        namespace,
+                        catalog.clone(),
+                        access,
+                        flows,
+                        services.clone(),
+                    )
+                }),
+                legacy: LegacySessions::new(self.sessions, limits, &services.source),
+                live: LiveCalls::new(remotes.name.as_deref(), &*services.source),
+                instructions: self.instructions,
+                extensions: self.extensions,
+                instance: self.instance,
+                authenticator: self.authenticator,
+                catalog,
+                hub,
+                remotes,
+                access,
+                flows,
+                services: services.clone(),
+            }
+        })))
+    }
+
+    /// Checks the extensions and adds those that the server declares by itself.
+    fn declare_extensions(&mut self) -> Result<(), BuildError> {
+        if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
+            return Err(BuildError::ExtensionName { name: name.clone() });
+        }
+        for name in [TASKS_EXTENSION, CALL_ID_KEY] {
+            if self.extensions.contains_key(name) {
+                return Err(BuildError::OwnExtension { name });
+            }
+        }
+        let settings = || Value::Object(Map::new());
+        // A client that reads this may repeat a call whose response was lost.
+        self.extensions.insert(CALL_ID_KEY.into(), settings());
+        if let Some((_, options)) = &self.tasks {
+            options.check()?;
+            if options.seal && self.keys.is_none() {
+                return Err(BuildError::SealingNeedsKeys);
+            }
+            self.extensions.insert(TASKS_EXTENSION.into(), settings());
+        }
+        Ok(())
+    }
+
+    fn services(&mut self) -> Services {
+        let keys = self.keys.take().unwrap_or_else(|| {
             tracing::warn!(
                 "no keys are configured: using one made just now, which no other instance has; \
                  a fleet must share keys"
             );
             KeyRing::generate(&*self.source)
         });
+        let sealer = Sealer::new(keys, self.sealing.clone(), self.source.clone());
         let info = to_raw_value(&self.info).expect("a name and a version are plain strings");
-        Ok(Server(Arc::new(Inner {
-            info,
-            instructions: self.instructions,
-            extensions: self.extensions,
-            instance: self.instance,
-            catalog: RwLock::new(Arc::new(catalog)),
-            rules,
-            hub,
-            sealer: Sealer::new(keys, self.sealing, self.source.clone()),
-            tasks: self
-                .tasks
-                .map(|(store, options)| Tasks::new(store, options, space, &*self.source)),
-            legacy: LegacySessions::new(self.sessions, &self.limits, &self.source),
-            source: self.source,
-            limits: self.limits,
-            load,
-            live_places,
-            live,
-            remotes,
-            metrics,
-            replay_log: self.replay_log,
-            authenticator: self.authenticator,
-            access: self.access.build()?,
-            on_round: self.on_round,
-        })))
+        let metrics = self.metrics.take();
+        Services {
+            info: info.into(),
+            source: self.source.clone(),
+            sealer: Arc::new(sealer),
+            metrics: metrics.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version)),
+            limits: Limits::new(self.limits.clone()),
+            replay_log: self.replay_log.clone(),
+        }
+    }
+
+    fn catalog(&mut self, services: &Services) -> Result<Catalog, BuildError> {
+        let rules = Rules {
+            states: std::mem::take(&mut self.states),
+            once: self.replay_log.is_some(),
+            tasks: self.tasks.is_some(),
+            page_size: self.limits.page_size,
+            caches: self.caches,
+            metrics: services.metrics.clone(),
+        };
+        Catalog::new(&self.registered, rules)
     }
 }
 

@@ -1,26 +1,45 @@
-//! What is registered: found by name, listed in pages, and changed while the server runs.
+//! The catalog: registered tools, prompts, resources and resource templates.
 //!
-//! What always holds: a catalog never changes. A change makes a new one, which takes the old one's place whole or not
-//! at all, so that a request sees one catalog from its beginning to its end.
+//! Invariant: the entries of a catalog never change. A change makes new entries, which replace the old ones as a whole or
+//! not at all, so that a request sees the same entries from start to end.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `tool`, `prompt`, `resource` | what can be registered |
+//! | `builder_macros` | the methods that these have in common |
+//! | `template` | URI templates, matched against URIs |
+//! | `entries` | one state of the catalog: found by name, listed in pages |
+//! | `paged_map` | entries of one kind in order of registration, with cursors |
+//! | `changes` | entries to add and remove while the server runs |
+//! | `coerce` | text arguments converted to numbers and booleans |
+//! | `complete` | suggestions for arguments |
 
-use crate::auth::check_scopes;
-use crate::builder::BuildError;
-use crate::changes::Changes;
-use crate::handler::{Needs, States};
-use crate::metrics::{Metrics, TargetCounts};
-use crate::prompt::Prompt;
-use crate::resource::{Resource, ResourceTemplate};
-use crate::shelf::{Cursor, Shelf};
-use crate::template::{self, Pattern};
-use crate::tool::Tool;
-use jsonschema::Validator;
-use refrain_wire::{
-    Cache, CallKind, Empty, ListCapability, ListResult, Listed, ParamHeaders, Reply, RpcError,
-    ServerCapabilities,
+mod builder_macros;
+mod changes;
+mod coerce;
+pub(crate) mod complete;
+mod entries;
+mod paged_map;
+mod prompt;
+mod resource;
+mod template;
+mod tool;
+
+pub use changes::Changes;
+pub use complete::Typed;
+pub(crate) use entries::{
+    Caches, Changed, Entries, RegisteredTemplate, RegisteredTool, Rules, normal, written,
 };
-use serde_json::{Map, Value};
-use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+pub use prompt::Prompt;
+pub use resource::{Resource, ResourceTemplate};
+pub use template::{TemplateError, TemplateFlaw};
+pub use tool::Tool;
+
+use crate::builder::BuildError;
+use crate::handler::States;
+use parking_lot::{RwLock, RwLockReadGuard};
+use refrain_wire::{Reply, RpcError};
+use std::sync::Arc;
 
 /// A list that a client can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,388 +66,52 @@ impl Listing {
     }
 }
 
-/// What everything that is registered must fit.
-pub(crate) struct Rules {
-    pub(crate) states: States,
-    /// Can a tool's work and tokens be used once?
-    pub(crate) once: bool,
-    /// Is there a task store?
-    pub(crate) tasks: bool,
-    /// Things on one page of a list.
-    pub(crate) page_size: usize,
-    pub(crate) caches: Caches,
-    pub(crate) metrics: Arc<Metrics>,
-}
-
-impl Rules {
-    /// Hands out the numbers of what is registered under this name.
-    fn count(&self, counts: &OnceLock<Arc<TargetCounts>>, kind: CallKind, name: &str) {
-        counts.get_or_init(|| self.metrics.target(kind, name));
-    }
-}
-
-/// The form under which a resource is kept and looked for. What is no URI finds nothing.
-pub(crate) fn normal(uri: &str) -> Cow<'_, str> {
-    template::normalise(uri).map_or(Cow::Borrowed(uri), Cow::Owned)
-}
-
-/// How long each list may be kept.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Caches {
-    pub(crate) discover: Cache,
-    pub(crate) lists: [Cache; 4],
-}
-
-/// Which lists a change changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changed {
-    pub(crate) tools: bool,
-    pub(crate) prompts: bool,
-    pub(crate) resources: bool,
-}
-
-pub(crate) struct RegisteredTool {
-    pub(crate) tool: Arc<Tool>,
-    pub(crate) arguments: Validator,
-    pub(crate) output: Option<Arc<Validator>>,
-    pub(crate) headers: ParamHeaders,
-}
-
-pub(crate) struct RegisteredTemplate {
-    pub(crate) template: Arc<ResourceTemplate>,
-    pub(crate) pattern: Pattern,
-}
-
-/// What is registered.
-#[derive(Default)]
+/// The registered entries of a server.
 pub(crate) struct Catalog {
-    pub(crate) tools: Shelf<RegisteredTool>,
-    pub(crate) prompts: Shelf<Prompt>,
-    pub(crate) resources: Shelf<Resource>,
-    pub(crate) templates: Shelf<RegisteredTemplate>,
-    /// The number of the next thing that is registered.
-    next: u64,
-    /// The first page of each list: what almost every list request asks for.
-    first: [OnceLock<Reply>; 4],
-    pub(crate) discover: OnceLock<Reply>,
+    entries: RwLock<Arc<Entries>>,
+    pub(crate) rules: Rules,
 }
 
 impl Catalog {
-    /// The catalog after these changes, and what is different.
-    pub(crate) fn with(
-        &self,
-        changes: &Changes,
-        rules: &Rules,
-    ) -> Result<(Self, Changed), BuildError> {
-        let mut new = Self {
-            tools: self.tools.clone(),
-            prompts: self.prompts.clone(),
-            resources: self.resources.clone(),
-            templates: self.templates.clone(),
-            next: self.next,
-            ..Self::default()
-        };
-        for name in &changes.gone_tools {
-            new.tools.remove(name);
-        }
-        for name in &changes.gone_prompts {
-            new.prompts.remove(name);
-        }
-        for uri in &changes.gone_resources {
-            new.resources.remove(&normal(uri));
-        }
-        for uri in &changes.gone_templates {
-            new.templates.remove(uri);
-        }
-        let fewer_resources = new.resources.len() < self.resources.len()
-            || new.templates.len() < self.templates.len();
-        let changed = Changed {
-            tools: new.tools.len() < self.tools.len() || !changes.tools.is_empty(),
-            prompts: new.prompts.len() < self.prompts.len() || !changes.prompts.is_empty(),
-            resources: fewer_resources
-                || !changes.resources.is_empty()
-                || !changes.templates.is_empty(),
-        };
-        for tool in &changes.tools {
-            new.add_tool(tool, rules)?;
-        }
-        for prompt in &changes.prompts {
-            has_states(rules, &prompt.info.name, &prompt.needs)?;
-            check_scopes(&prompt.info.name, &prompt.scopes)?;
-            prompt.check_completers()?;
-            let (number, name) = (new.number(), &prompt.info.name);
-            rules.count(&prompt.counts, CallKind::Prompt, name);
-            new.prompts
-                .add(number, "the prompt", name, prompt.clone())?;
-        }
-        for resource in &changes.resources {
-            has_states(rules, &resource.info.uri, &resource.needs)?;
-            check_scopes(&resource.info.uri, &resource.scopes)?;
-            check_uri(&resource.info.uri)?;
-            let (number, uri) = (new.number(), &resource.info.uri);
-            rules.count(&resource.counts, CallKind::Resource, uri);
-            new.resources
-                .add(number, "the resource", &normal(uri), resource.clone())?;
-        }
-        for template in &changes.templates {
-            new.add_template(template, rules)?;
-        }
-        Ok((new, changed))
+    pub(crate) fn new(registered: &Changes, rules: Rules) -> Result<Self, BuildError> {
+        let (entries, _) = Entries::default().with(registered, &rules)?;
+        Ok(Self {
+            entries: RwLock::new(Arc::new(entries)),
+            rules,
+        })
     }
 
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    /// The present entries. Requests that wait clone them instead of holding the lock.
+    pub(crate) fn entries(&self) -> RwLockReadGuard<'_, Arc<Entries>> {
+        self.entries.read()
     }
 
-    fn add_tool(&mut self, tool: &Arc<Tool>, rules: &Rules) -> Result<(), BuildError> {
-        let name = tool.info.name.clone();
-        check_name(&name)?;
-        has_states(rules, &name, &tool.needs)?;
-        check_scopes(&name, &tool.scopes)?;
-        if tool.live && (tool.task.at_once || tool.task.after.is_some()) {
-            return Err(BuildError::LiveTask { tool: name });
-        }
-        if tool.task.required && !rules.tasks {
-            let tool = name.to_owned();
-            return Err(BuildError::NeedsTaskStore { tool });
-        }
-        if (tool.once || tool.single_use) && !rules.once {
-            return Err(BuildError::NeedsReplayLog { tool: name });
-        }
-        let usable = |which, schema: &Value| {
-            jsonschema::validator_for(schema).map_err(|error| BuildError::Schema {
-                tool: name.clone(),
-                which,
-                reason: error.to_string(),
-            })
-        };
-        let arguments = usable("input", &tool.info.input_schema)?;
-        if tool.info.input_schema["type"] != "object" {
-            return Err(BuildError::Schema {
-                tool: name,
-                which: "input",
-                reason: r#"it must have "type": "object" at its root"#.into(),
-            });
-        }
-        let output = match &tool.info.output_schema {
-            Some(schema) => Some(Arc::new(usable("output", schema)?)),
-            None => None,
-        };
-        let headers = ParamHeaders::read(&tool.info.input_schema).map_err(|reason| {
-            BuildError::ParamHeader {
-                tool: name.clone(),
-                reason,
-            }
-        })?;
-        rules.count(&tool.counts, CallKind::Tool, &name);
-        let tool = RegisteredTool {
-            tool: tool.clone(),
-            arguments,
-            output,
-            headers,
-        };
-        let number = self.number();
-        self.tools.add(number, "the tool", &name, Arc::new(tool))
-    }
-
-    fn add_template(
-        &mut self,
-        template: &Arc<ResourceTemplate>,
-        rules: &Rules,
-    ) -> Result<(), BuildError> {
-        let uri = template.info.uri_template.clone();
-        has_states(rules, &uri, &template.needs)?;
-        check_scopes(&uri, &template.scopes)?;
-        let pattern = Pattern::parse(&uri)?;
-        template.check_completers(&pattern)?;
-        if (self.templates.iter()).any(|known| known.pattern.is_same(&pattern)) {
-            return Err(BuildError::Duplicate {
-                kind: "the resource template",
-                name: uri,
-            });
-        }
-        rules.count(&template.counts, CallKind::Resource, &uri);
-        let number = self.number();
-        let known = RegisteredTemplate {
-            template: template.clone(),
-            pattern,
-        };
-        self.templates
-            .add(number, "the resource template", &uri, Arc::new(known))
-    }
-
-    /// The resource at a URI, however that is percent-encoded.
-    pub(crate) fn resource(&self, uri: &str) -> Option<&Arc<Resource>> {
-        self.resources.get(&normal(uri))
-    }
-
-    /// The resource template that a URI is of, and its variables.
-    pub(crate) fn template_of(&self, uri: &str) -> Option<(Value, &Arc<RegisteredTemplate>)> {
-        template::find(
-            self.templates.iter().map(|known| (&known.pattern, known)),
-            uri,
-        )
-    }
-
-    /// The scopes that a caller needs for the resource at this URI; none if there is no such resource.
-    pub(crate) fn scopes_of_resource(&self, uri: &str) -> &[String] {
-        if let Some(resource) = self.resource(uri) {
-            return &resource.scopes;
-        }
-        let found = self.template_of(uri);
-        found.map_or(&[], |(_, known)| &known.template.scopes)
+    /// The application's states.
+    pub(crate) fn states(&self) -> &States {
+        &self.rules.states
     }
 
     /// A page of a list.
-    pub(crate) fn list(
-        &self,
-        listing: Listing,
-        cursor: Option<&str>,
-        rules: &Rules,
-    ) -> Result<Reply, RpcError> {
-        let Some(cursor) = cursor else {
-            let first = &self.first[listing as usize];
-            return Ok(first
-                .get_or_init(|| self.render(listing, None, rules))
-                .clone());
-        };
-        let cursor = Cursor::read(listing as usize, cursor).ok_or_else(|| {
-            RpcError::invalid_params(
-                "cursor: not one that this list gave out; ask for the list again without a cursor",
-            )
-        })?;
-        let after = match listing {
-            Listing::Tools => self.tools.after(&cursor),
-            Listing::Prompts => self.prompts.after(&cursor),
-            Listing::Resources => self.resources.after(&cursor),
-            Listing::ResourceTemplates => self.templates.after(&cursor),
-        };
-        Ok(self.render(listing, Some(after), rules))
+    pub(crate) fn list(&self, listing: Listing, cursor: Option<&str>) -> Result<Reply, RpcError> {
+        self.entries().list(listing, cursor, &self.rules)
     }
 
-    fn render(&self, listing: Listing, after: Option<u64>, rules: &Rules) -> Reply {
-        let size = rules.page_size;
-        let cache = rules.caches.lists[listing as usize];
-        match listing {
-            Listing::Tools => {
-                let page = self.tools.page(after, size, |tool| &tool.tool.info);
-                reply(listing, page, cache)
+    /// Makes all changes or, on an error, none. Returns which lists changed.
+    pub(crate) fn change(&self, changes: &Changes) -> Result<Changed, BuildError> {
+        loop {
+            let now = self.entries().clone();
+            let (new, changed) = now.with(changes, &self.rules)?;
+            let new = Arc::new(new);
+            let mut entries = self.entries.write();
+            if Arc::ptr_eq(&entries, &now) {
+                let old = std::mem::replace(&mut *entries, new);
+                // Handlers are dropped outside of the lock: their destructors are not ours.
+                drop(entries);
+                drop(old);
+                return Ok(changed);
             }
-            Listing::Prompts => {
-                let page = self.prompts.page(after, size, |prompt| &prompt.info);
-                reply(listing, page, cache)
-            }
-            Listing::Resources => {
-                let page = self.resources.page(after, size, |resource| &resource.info);
-                reply(listing, page, cache)
-            }
-            Listing::ResourceTemplates => {
-                let page = (self.templates).page(after, size, |known| &known.template.info);
-                reply(listing, page, cache)
-            }
+            // Another change was made meanwhile: this one is made upon it.
+            drop(entries);
         }
-    }
-
-    /// Does anything need scopes of its own?
-    pub(crate) fn needs_scopes(&self) -> bool {
-        self.tools.iter().any(|tool| !tool.tool.scopes.is_empty())
-            || self.prompts.iter().any(|p| !p.scopes.is_empty())
-            || self.resources.iter().any(|r| !r.scopes.is_empty())
-            || (self.templates.iter()).any(|t| !t.template.scopes.is_empty())
-    }
-
-    /// What a server with this catalog can do, but for extensions.
-    pub(crate) fn capabilities(&self) -> ServerCapabilities {
-        let list = |there: bool, subscribe| {
-            there.then_some(ListCapability {
-                list_changed: true,
-                subscribe,
-            })
-        };
-        let resources = !self.resources.is_empty() || !self.templates.is_empty();
-        ServerCapabilities {
-            tasks: None,
-            tools: list(!self.tools.is_empty(), false),
-            prompts: list(!self.prompts.is_empty(), false),
-            resources: list(resources, true),
-            logging: Some(Empty {}),
-            completions: self.completes().then_some(Empty {}),
-            extensions: Map::new(),
-        }
-    }
-
-    /// Does anything suggest values for its arguments?
-    pub(crate) fn completes(&self) -> bool {
-        self.prompts.iter().any(|p| !p.completers.is_empty())
-            || (self.templates.iter()).any(|t| !t.template.completers.is_empty())
-    }
-}
-
-fn reply<I: Listed>(
-    listing: Listing,
-    (items, next): (Vec<&I>, Option<Cursor>),
-    cache: Cache,
-) -> Reply {
-    let cursor = next.map(|cursor| cursor.write(listing as usize));
-    Reply::complete(ListResult {
-        items: &items,
-        next_cursor: cursor.as_deref(),
-        cache,
-    })
-}
-
-/// Some clients show names, others make functions of them: odd ones are taken, with a warning.
-fn check_name(name: &str) -> Result<(), BuildError> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if name.is_empty() {
-        return Err(BuildError::EmptyName);
-    }
-    if name.len() > 128 || !name.chars().all(plain) {
-        tracing::warn!(
-            tool = name,
-            "some clients refuse tools whose name is longer than 128 characters or has others than A-Z a-z 0-9 _ - ."
-        );
-    }
-    Ok(())
-}
-
-/// Is this a character that a URI must encode?
-fn is_odd(c: char) -> bool {
-    !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c)
-}
-
-/// A URI as it was sent, or with what it must encode encoded.
-pub(crate) fn written(uri: &str) -> Cow<'_, str> {
-    if uri.chars().any(is_odd) {
-        return normal(uri);
-    }
-    Cow::Borrowed(uri)
-}
-
-fn check_uri(uri: &str) -> Result<(), BuildError> {
-    let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
-    let in_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-    let has_scheme = scheme.is_some_and(|scheme| {
-        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(in_scheme)
-    });
-    let reason = match uri.chars().find(|c| is_odd(*c)) {
-        _ if !has_scheme => "it needs a scheme, as in notes://today".to_owned(),
-        Some(c) => format!("{c:?} must be percent-encoded"),
-        None => return Ok(()),
-    };
-    Err(BuildError::Uri {
-        uri: uri.to_owned(),
-        reason,
-    })
-}
-
-fn has_states(rules: &Rules, handler: &str, needs: &[Needs]) -> Result<(), BuildError> {
-    match needs.iter().find(|need| !rules.states.has(need.id)) {
-        None => Ok(()),
-        Some(need) => Err(BuildError::MissingState {
-            handler: handler.to_owned(),
-            state: need.name,
-        }),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
-use crate::complete::{Later, complete};
+use crate::catalog::complete::{Later, complete};
 use crate::http::Headers;
 use crate::listen::{NoPlace, Subscription};
 use crate::live::{Relay, elsewhere};
@@ -10,7 +10,7 @@ use crate::metrics::{Label, LiveCount, Other, Refusal};
 use crate::response::{Handled, Response};
 use crate::rounds::{Home, Round, Token, begin};
 use crate::server::Server;
-use crate::tasks::{self, TaskNews};
+use crate::tasks::{Fetching, TaskNews};
 use http::HeaderMap;
 use refrain_wire::{
     Call, CallKind, Capability, CompleteParams, Id, Incoming, ListParams, ListenParams, Message,
@@ -277,7 +277,7 @@ impl Server {
             Request::List(listing, params) => {
                 metrics.other(Other::List(listing));
                 let cursor = params.cursor.as_deref();
-                match self.catalog().list(listing, cursor, &self.0.rules) {
+                match self.0.catalog.list(listing, cursor) {
                     Ok(reply) => Begin::Reply(reply),
                     Err(error) => Begin::Refused(error),
                 }
@@ -288,7 +288,10 @@ impl Server {
             Request::Listen(params) => self.listen(params, caller),
             Request::Task(params) => {
                 let method = params.method;
-                self.later(Other::Task(method), tasks::answer(self, params, caller))
+                let Some(tasks) = &self.0.tasks else {
+                    return RpcError::method_not_found(method.as_str()).into();
+                };
+                self.later(Other::Task(method), tasks.answer(params, caller))
             }
         }
     }
@@ -307,6 +310,14 @@ impl Server {
                 }
                 refused
             }
+        }
+    }
+
+    /// Starts to read the token of a call from the store, if the call has a reference instead of a token.
+    fn fetch(&self, request: &Request<'_>) -> Option<Fetching> {
+        match request {
+            Request::Call(call) => self.0.tasks.as_ref()?.fetch(call),
+            _ => None,
         }
     }
 
@@ -394,7 +405,7 @@ impl Server {
                 "notifications.taskIds: at most {most} tasks in one subscription"
             )));
         }
-        Ok(Some(Box::new(TaskNews::new(self, &wanted, caller))))
+        Ok(Some(Box::new(TaskNews::new(tasks, &wanted, caller))))
     }
 }
 

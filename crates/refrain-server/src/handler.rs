@@ -4,6 +4,7 @@
 //! `fn(Cx)`, `fn(Cx, Args)`, `fn(Cx, State<A>, Args)` and so on, up to four states.
 
 use crate::reply::{IntoReply, ReplyTo};
+use crate::rounds::Flows;
 use crate::server::Server;
 use refrain_core::{Cx, HandlerFuture, Result};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -84,7 +85,7 @@ pub trait Handler<M, K>: Send + Sync + 'static {
 /// What a handler is started with.
 #[doc(hidden)]
 pub struct Run<'a> {
-    pub(crate) server: &'a Server,
+    pub(crate) flows: &'a Flows,
     pub(crate) arguments: Value,
     pub(crate) to: ReplyTo,
 }
@@ -100,15 +101,9 @@ impl Run<'_> {
         let state: Option<Arc<dyn Any + Send + Sync>> =
             if TypeId::of::<T>() == TypeId::of::<Server>() {
                 // Made when it is asked for: a server that held itself would never be dropped.
-                Some(Arc::new(self.server.clone()))
+                self.flows.server().map(|server| Arc::new(server) as _)
             } else {
-                self.server
-                    .0
-                    .rules
-                    .states
-                    .0
-                    .get(&TypeId::of::<T>())
-                    .cloned()
+                self.flows.states().0.get(&TypeId::of::<T>()).cloned()
             };
         State(
             state

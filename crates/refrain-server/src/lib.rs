@@ -1,38 +1,31 @@
 //! Refrain's server: it registers handlers, runs their flows and speaks MCP over HTTP and stdio.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `handler` | what a handler function may look like |
-//! | `tool`, `prompt`, `resource` | what can be registered |
-//! | `template` | URI templates, matched against URIs |
-//! | `texts` | arguments that come as text |
-//! | `builder` | puts a server together |
-//! | `catalog`, `shelf` | what is registered: found, listed in pages |
-//! | `changes` | what is added and removed while running |
-//! | `server` | what all rounds share |
-//! | `dispatch` | the entrance for every transport: a message read, answered or begun |
-//! | `drafts` | endpoints that speak a draft, wrapped around the ratified ones |
-//! | `complete` | suggestions for arguments that are being typed |
-//! | `listen` | clients that listen for changes |
-//! | `response` | the messages that go out in response to one |
+//! | `server`, `builder` | the facade, and how it is put together |
+//! | `services` | clock, keys, counters and limits that all subsystems use |
+//! | `catalog` | registered tools, prompts, resources; their lists and changes |
+//! | `handler`, `reply` | what a handler function may take and return |
+//! | `dispatch` | the entrance for every transport: a request is parsed, and answered or started as a round |
+//! | `response` | one message in, and what goes out in response, without a transport |
+//! | `drafts` | the drafts as wrappers around the endpoints |
 //! | `rounds` | the rounds of calls: found, admitted, opened, running |
-//! | `live` | calls whose home is memory |
-//! | `load` | how much is running, and when flows are handed on |
-//! | `metrics` | what is counted |
-//! | `http` | the tower service and the hyper front |
-//! | `remote` | connections to other servers |
-//! | `record` | what tests keep of what was sent |
-//! | `stdio` | the same server on standard input and output |
 //! | `tasks` | flows whose home is a store |
-//! | `older` | clients of earlier revisions, and their sessions |
-//! | `auth` | who is calling, and what they may do |
+//! | `live` | flows whose home is memory |
+//! | `legacy` | sessions of clients that speak earlier revisions |
+//! | `listen` | subscriptions to changes |
+//! | `auth` | callers and their scopes |
+//! | `limits` | limits and permits |
+//! | `http`, `stdio` | the transports |
+//! | `metrics` | counters |
+//! | `alarm` | a timer for several deadlines |
+//! | `remote` | connections to other servers |
+//! | `record` | recorded messages, for tests |
 
 mod alarm;
 mod auth;
 mod builder;
 mod catalog;
-mod changes;
-mod complete;
 mod dispatch;
 pub mod drafts;
 mod handler;
@@ -41,23 +34,16 @@ mod legacy;
 mod limits;
 mod listen;
 mod live;
-mod load;
 mod metrics;
-mod prompt;
 mod record;
 mod remote;
 mod reply;
-mod resource;
 mod response;
 mod rounds;
 mod server;
-mod shelf;
-mod shown;
+mod services;
 mod stdio;
 mod tasks;
-mod template;
-mod texts;
-mod tool;
 
 pub use auth::{
     AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Jwks, JwtVerifier,
@@ -65,22 +51,18 @@ pub use auth::{
     TrustedProxyError,
 };
 pub use builder::{BuildError, ServerBuilder};
-pub use catalog::Listing;
-pub use changes::Changes;
-pub use complete::Typed;
+pub use catalog::{
+    Changes, Listing, Prompt, Resource, ResourceTemplate, TemplateError, TemplateFlaw, Tool, Typed,
+};
 pub use dispatch::Context;
 pub use handler::{Handler, State};
 pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics};
 pub use limits::ServerLimits;
 pub use live::Peers;
 pub use metrics::METRICS_CONTENT_TYPE;
-pub use prompt::Prompt;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
-pub use resource::{Resource, ResourceTemplate};
 pub use response::{MessageKind, Response, Status};
 pub use rounds::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::serve_stdio;
 pub use tasks::TaskOptions;
-pub use template::{TemplateError, TemplateFlaw};
-pub use tool::Tool;

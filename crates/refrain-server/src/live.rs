@@ -6,7 +6,6 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `flow` | a flow in memory, driven: what it asks goes out, answers come in, its time is limited |
-//! | `places` | how many of them an instance keeps |
 //! | `parked` | a handler that waits for its next round, and the requests that wait for it |
 //! | `calls` | the parked handlers of one instance |
 //! | `beginnings` | first requests that are about to begin a call |
@@ -18,7 +17,6 @@ mod calls;
 mod flow;
 mod parked;
 mod peers;
-mod places;
 mod relay;
 
 pub(crate) use beginnings::Beginning;
@@ -27,7 +25,6 @@ pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow};
 pub(crate) use parked::{Attached, AttachedEvent, Sealing, Subscribed};
 pub use peers::Peers;
 pub(crate) use peers::{PeerRules, Remotes};
-pub(crate) use places::{LiveCaller, LivePlace, LivePlaces, NoLivePlace};
 pub(crate) use relay::{
     Relay, RelayError, RelayStream, Relayed, elsewhere, gone, is_stream, unreachable,
 };

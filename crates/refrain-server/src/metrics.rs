@@ -9,9 +9,8 @@ mod target;
 pub(crate) use label::{Counts, Label, LiveCount, Other, Outcome, Refusal, TaskEvent};
 pub(crate) use target::TargetCounts;
 
+use crate::limits::Limits;
 use crate::listen::Hub;
-use crate::live::LivePlaces;
-use crate::load::Load;
 use crate::server::Server;
 use label::KINDS;
 use parking_lot::Mutex;
@@ -65,8 +64,7 @@ impl Server {
 /// What a server has of what can be seen at any time.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    pub(crate) load: Arc<Load>,
-    pub(crate) live_places: Arc<LivePlaces>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) hub: Arc<Hub>,
 }
 
@@ -311,9 +309,9 @@ impl Collector for Metrics {
             "Tasks that run here.",
             self.tasks_running.get(),
         )?;
-        let running = self.sum(|server| server.load.running());
+        let running = self.sum(|server| server.limits.calls.in_use());
         out.gauge("refrain_calls_running", "Calls that are running.", running)?;
-        let live = self.sum(|server| server.live_places.len());
+        let live = self.sum(|server| server.limits.live.in_use());
         out.gauge(
             "refrain_live_calls",
             "Calls whose home is memory, at work or waiting for an answer.",
@@ -324,7 +322,7 @@ impl Collector for Metrics {
         out.gauge(
             "refrain_draining",
             "1 while the instance is on its way out and not ready, else 0.",
-            self.sum(|server| server.load.is_draining().into()).min(1),
+            self.sum(|server| server.limits.is_draining().into()).min(1),
         )
     }
 }

@@ -1,6 +1,6 @@
 //! What goes out in response to one message, for every transport.
 
-use crate::complete::{Later, NoReply};
+use crate::catalog::complete::{Later, NoReply};
 use crate::dispatch::Begin;
 use crate::listen::Subscription;
 use crate::live::Relay;

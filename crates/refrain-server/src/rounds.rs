@@ -39,7 +39,7 @@ mod span;
 mod start;
 mod target;
 
-pub(crate) use flow_spec::FlowSpec;
+pub(crate) use flow_spec::{FlowSpec, Flows};
 pub(crate) use outcome::outcome_of;
 pub use running::{Round, RoundEvent};
 pub(crate) use single_use::{Record, lacks_capability};
@@ -47,7 +47,8 @@ pub(crate) use span::RoundHook;
 pub(crate) use target::Target;
 
 use crate::auth::{Caller, MissingScopes};
-use crate::dispatch::{Begin, no_place};
+use crate::dispatch::Begin;
+use crate::limits::LimitReached;
 use crate::live::Relay;
 use crate::server::Server;
 use found::Found;
@@ -98,6 +99,12 @@ enum Rejection {
 impl From<RpcError> for Rejection {
     fn from(error: RpcError) -> Self {
         Self::Reply(Reply::Error(error))
+    }
+}
+
+impl From<LimitReached> for Rejection {
+    fn from(reached: LimitReached) -> Self {
+        Self::Busy(reached.into())
     }
 }
 
@@ -154,9 +161,7 @@ fn start(
     request: CallRequest<'_>,
     metrics: &mut RoundMetrics,
 ) -> Result<Started, Rejection> {
-    let permit = server.0.load.enter();
-    let permit = permit
-        .ok_or_else(|| Rejection::Busy(no_place(server.0.limits.concurrent_calls, "calls")))?;
+    let permit = server.0.limits.calls.acquire(None)?;
     let found = Found::find(server, request)?;
     metrics.found(found.counts());
     Ok(match found.admit(permit)?.open()? {

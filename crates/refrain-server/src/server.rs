@@ -2,25 +2,24 @@
 
 use crate::auth::{Access, Authenticator, Caller};
 use crate::builder::BuildError;
-use crate::catalog::{Catalog, Rules, normal};
-use crate::changes::Changes;
+use crate::catalog::{Catalog, Changes, Entries, normal};
 use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
-use crate::live::{LiveCalls, LivePlaces, Remotes};
-use crate::load::Load;
-use crate::metrics::Metrics;
-use crate::rounds::RoundHook;
+use crate::live::{LiveCalls, Remotes};
+use crate::rounds::Flows;
+use crate::services::Services;
 use crate::tasks::Tasks;
-use parking_lot::{RwLock, RwLockReadGuard};
-use refrain_core::{KeyRing, ReplayLog, Sealer, Source};
+use parking_lot::RwLockReadGuard;
+use refrain_core::KeyRing;
 use refrain_wire::{
     DiscoverResult, InitializeResult, PROTOCOL_VERSION, Reply, Revision, ServerCapabilities,
     TaskSupport,
 };
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
 
 /// A server with its handlers, ready to be served over HTTP or stdio. Cloning it is cheap.
 ///
@@ -30,27 +29,40 @@ use std::sync::Arc;
 pub struct Server(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) info: Box<RawValue>,
+    pub(crate) services: Services,
     pub(crate) instructions: Option<String>,
     pub(crate) extensions: Map<String, Value>,
     pub(crate) instance: Option<String>,
-    pub(crate) catalog: RwLock<Arc<Catalog>>,
-    pub(crate) rules: Rules,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) hub: Arc<Hub>,
-    pub(crate) sealer: Sealer,
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) limits: ServerLimits,
-    pub(crate) load: Arc<Load>,
-    pub(crate) live_places: Arc<LivePlaces>,
     pub(crate) live: LiveCalls,
     pub(crate) remotes: Remotes,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
-    pub(crate) access: Access,
-    pub(crate) on_round: Option<RoundHook>,
-    pub(crate) tasks: Option<Tasks>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) flows: Arc<Flows>,
+    pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) legacy: LegacySessions,
+}
+
+impl Deref for Inner {
+    type Target = Services;
+
+    fn deref(&self) -> &Services {
+        &self.services
+    }
+}
+
+/// A server that is not kept alive by this reference.
+pub(crate) struct WeakServer(Weak<Inner>);
+
+impl WeakServer {
+    pub(crate) fn new(inner: Weak<Inner>) -> Self {
+        Self(inner)
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Server> {
+        self.0.upgrade().map(Server)
+    }
 }
 
 impl Server {
@@ -59,30 +71,9 @@ impl Server {
     ///
     /// Each instance has a catalog of its own: a fleet whose lists are to be the same makes the same changes everywhere.
     pub fn change(&self, changes: Changes) -> Result<(), BuildError> {
-        // What an author's handlers do when they are dropped is nobody's business here, so nothing that may hold one is
-        // dropped under a lock: neither a catalog nor the changes.
-        let (old, changed) = loop {
-            let now = self.catalog().clone();
-            let (new, changed) = now.with(&changes, &self.0.rules)?;
-            match self.replace(&now, new) {
-                Ok(old) => break (old, changed),
-                // Another change came first: this one is made upon it.
-                Err(_new) => {}
-            }
-        };
+        let changed = self.0.catalog.change(&changes)?;
         self.0.hub.lists_changed(changed);
-        drop((old, changes));
         Ok(())
-    }
-
-    /// Puts a catalog in the place of the one that it was made of. Gives back the one that is not needed.
-    fn replace(&self, made_of: &Arc<Catalog>, new: Catalog) -> Result<Arc<Catalog>, Box<Catalog>> {
-        let new = Box::new(new);
-        let mut place = self.0.catalog.write();
-        if !Arc::ptr_eq(&place, made_of) {
-            return Err(new);
-        }
-        Ok(std::mem::replace(&mut *place, Arc::from(new)))
     }
 
     /// Tells clients that listen for it that the resource at this URI changed.
@@ -100,8 +91,9 @@ impl Server {
         self.0.hub.len()
     }
 
-    pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Arc<Catalog>> {
-        self.0.catalog.read()
+    /// The present entries of the catalog.
+    pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Arc<Entries>> {
+        self.0.catalog.entries()
     }
 
     /// The reply to `server/discover`.
@@ -115,7 +107,7 @@ impl Server {
                     ..catalog.capabilities()
                 },
                 instructions: self.0.instructions.clone(),
-                cache: self.0.rules.caches.discover,
+                cache: self.0.catalog.rules.caches.discover,
             })
         };
         catalog.discover.get_or_init(render).clone()
@@ -151,7 +143,7 @@ impl Server {
 
     /// Hands running flows on at their next checkpoint from now on, ends subscriptions, and has `/readyz` say no.
     pub fn start_draining(&self) {
-        self.0.load.start_draining();
+        self.0.limits.start_draining();
         self.0.hub.close();
     }
 
@@ -164,12 +156,29 @@ impl Server {
 
     /// Is the server on its way out?
     pub fn is_draining(&self) -> bool {
-        self.0.load.is_draining()
+        self.0.limits.is_draining()
+    }
+
+    /// Runs tasks that are due until `shutdown` is done; then those that run are handed on, as soon as they can be or at
+    /// the end of the drain time. [`serve`](crate::serve) and [`serve_stdio`](crate::serve_stdio) do this by themselves;
+    /// whoever mounts the service elsewhere, or wants a process that only works, calls it.
+    ///
+    /// Without a task store there is nothing to do, and this only waits.
+    pub async fn work(&self, shutdown: impl Future<Output = ()>) {
+        match &self.0.tasks {
+            Some(tasks) => tasks.work(self, shutdown).await,
+            None => shutdown.await,
+        }
+    }
+
+    /// How many tasks run here.
+    pub fn running_tasks(&self) -> usize {
+        self.0.tasks.as_ref().map_or(0, |tasks| tasks.running())
     }
 
     /// How many calls are running.
     pub fn running(&self) -> usize {
-        self.0.load.running()
+        self.0.limits.calls.in_use()
     }
 
     /// The limits the server was built with.

@@ -63,7 +63,7 @@ where
     let all = async {
         while running.join_next().await.is_some() {}
         if stopping {
-            server.0.live_places.all_left().await;
+            server.0.limits.live.wait_until_idle().await;
         }
     };
     if tokio::time::timeout(patience, all).await.is_err() {

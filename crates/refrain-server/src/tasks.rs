@@ -1,79 +1,91 @@
 //! Tasks: flows whose home is a store.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `options` | how tasks are run and kept |
 //! | `create` | a flow becomes a task |
-//! | `crew` | the tasks that an instance runs |
-//! | `space` | tools of the same name in one store |
+//! | `worker` | claims due tasks, renews leases, deletes expired tasks |
+//! | `leases` | the leases that this instance holds |
+//! | `resume` | a claimed task becomes a flow again |
+//! | `driver` | runs one task |
+//! | `failures` | errors of tasks that their handlers did not cause |
+//! | `request` | the requests of clients about their tasks |
+//! | `notifications` | subscriptions to the state of tasks |
+//! | `sealing` | the stored form of what tasks hold |
+//! | `namespace` | tools of several servers in one store |
 //! | `spill` | tokens that are too large to travel |
-//! | `resume` | a task that was claimed is taken up |
-//! | `run` | one task at work |
-//! | `failures` | what a task fails of that is not its handler's doing |
-//! | `worker` | what takes tasks that are due and looks after those that run |
-//! | `request` | what clients ask about their tasks |
-//! | `vault` | what tasks hold, as it lies in the store |
-//! | `watch` | clients that listen for what becomes of their tasks |
 
 mod create;
-mod crew;
+mod driver;
 mod failures;
+mod leases;
+mod namespace;
+mod notifications;
 mod options;
 mod request;
 mod resume;
-mod run;
-mod space;
+mod sealing;
 mod spill;
-mod vault;
-mod watch;
 mod worker;
 
+pub(crate) use create::{Creating, Made, Seed, cannot_create};
+pub(crate) use namespace::Namespace;
+pub(crate) use notifications::TaskNews;
 pub use options::TaskOptions;
-pub(crate) use request::answer;
-pub(crate) use space::Space;
-pub(crate) use watch::TaskNews;
+pub(crate) use spill::Fetching;
 pub(crate) use worker::Worker;
 
-pub(crate) use create::{Creating, Made, Seed, cannot_create};
-
-use crate::server::Server;
-use crew::Crew;
-use refrain_core::Source;
+use crate::auth::Access;
+use crate::catalog::Catalog;
+use crate::rounds::Flows;
+use crate::services::Services;
+use leases::Leases;
+use notifications::Watch;
 use refrain_store::TaskStore;
 use std::sync::Arc;
-use watch::Watch;
 
-/// What a server needs for tasks.
+/// The tasks of one instance.
 pub(crate) struct Tasks {
-    pub(crate) store: Arc<dyn TaskStore>,
     pub(crate) options: TaskOptions,
-    pub(crate) crew: Crew,
-    space: Space,
+    store: Arc<dyn TaskStore>,
+    namespace: Namespace,
+    leases: Leases,
     watch: Watch,
+    catalog: Arc<Catalog>,
+    access: Arc<Access>,
+    flows: Arc<Flows>,
+    services: Services,
 }
 
 impl Tasks {
     pub(crate) fn new(
-        store: Arc<dyn TaskStore>,
-        options: TaskOptions,
-        space: Space,
-        source: &dyn Source,
-    ) -> Self {
-        let mut random = [0; 4];
-        source.fill(&mut random);
-        Self {
+        (store, options): (Arc<dyn TaskStore>, TaskOptions),
+        namespace: Namespace,
+        catalog: Arc<Catalog>,
+        access: Arc<Access>,
+        flows: Arc<Flows>,
+        services: Services,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             store,
-            crew: Crew::new(random, options.concurrent),
-            space,
+            namespace,
+            leases: Leases::new(services.random(), options.concurrent),
             watch: Watch::default(),
             options,
-        }
+            catalog,
+            access,
+            flows,
+            services,
+        })
     }
-}
 
-impl Server {
-    pub(crate) fn has_room_for_task(&self) -> bool {
-        let tasks = self.0.tasks.as_ref();
-        !self.is_draining() && tasks.is_some_and(|tasks| tasks.crew.has_room())
+    /// Can this instance run another task?
+    pub(crate) fn has_room(&self) -> bool {
+        !self.services.limits.is_draining() && self.leases.has_room()
+    }
+
+    /// The number of tasks that run on this instance.
+    pub(crate) fn running(&self) -> usize {
+        self.leases.len()
     }
 }

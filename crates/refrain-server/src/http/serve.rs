@@ -103,7 +103,7 @@ pub(crate) async fn serve_with(
         while connections.tasks.join_next().await.is_some() {}
         // Those whose client is gone are at work too.
         for server in &servers {
-            server.0.live_places.all_left().await;
+            server.0.limits.live.wait_until_idle().await;
         }
     };
     let in_time = tokio::time::timeout(server.limits().drain_time, all).await;

@@ -3,7 +3,7 @@
 use super::{Known, RequestId, Session, Talk};
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
-use crate::complete::{Later, complete};
+use crate::catalog::complete::{Later, complete};
 use crate::dispatch::Begin;
 use crate::metrics::{Label, Other, Refusal};
 use crate::rounds::{Home, Token, begin};
@@ -285,7 +285,7 @@ impl Server {
         if let Err(missing) = self.0.access.allow(caller, &[]) {
             return Ok(Begin::Forbidden(missing));
         }
-        let reply = self.catalog().list(listing, cursor, &self.0.rules)?;
+        let reply = self.0.catalog.list(listing, cursor)?;
         Ok(Begin::Reply(reply))
     }
 

@@ -1,7 +1,7 @@
 //! What goes out in response to one request of an older client.
 
 use super::{Purpose, RequestId, Session};
-use crate::complete::Later;
+use crate::catalog::complete::Later;
 use crate::live::LiveAnswer;
 use crate::metrics::LiveCount;
 use crate::record;

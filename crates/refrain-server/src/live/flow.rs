@@ -1,6 +1,6 @@
 //! A flow in memory, driven.
 //!
-//! | the handler … | its time is limited by | it has a place among the running calls |
+//! | the handler … | its time is limited by | it has the permit of a call in flight |
 //! | --- | --- | --- |
 //! | works | `round_time`, anew after each answer | yes |
 //! | rests: nothing but asks and sleeps is left | `live_time`, since the call began | no |
@@ -10,9 +10,8 @@
 //! A handler in the explicit style, which replies that it is incomplete, is run again once all that it asked is answered.
 
 use super::calls::{Closed, stopping};
-use super::places::LivePlace;
 use crate::alarm::{Alarm, instant_of};
-use crate::load::Place;
+use crate::limits::Permit;
 use crate::rounds::FlowSpec;
 use crate::server::Server;
 use jsonschema::Validator;
@@ -86,24 +85,24 @@ pub(crate) struct LiveFlow {
     works_until: Option<Instant>,
     /// Was it said that the handler rests?
     told: bool,
-    /// Has the handler a place among the running calls while it works?
-    takes_place: bool,
-    place: Option<Place>,
-    _live: LivePlace,
+    /// Does the handler have the permit of a call in flight while it works?
+    takes_permit: bool,
+    permit: Option<Permit>,
+    _live: Permit,
 }
 
 impl LiveFlow {
-    /// Starts the handler; it is not polled yet. One without a place of its own has its requests take one.
+    /// Starts the handler; it is not polled yet. Without a permit of its own, its requests take one each.
     pub(crate) fn new(
         server: &Server,
         spec: FlowSpec<'static>,
         start: Start,
-        place: Option<Place>,
-        live: LivePlace,
+        permit: Option<Permit>,
+        live: Permit,
     ) -> Self {
         Self {
             server: server.clone(),
-            flow: spec.clone().start(server, start.in_memory()),
+            flow: server.0.flows.start(spec.clone(), start.in_memory()),
             spec,
             answers: None,
             explicit: None,
@@ -114,8 +113,8 @@ impl LiveFlow {
             closed: None,
             works_until: None,
             told: false,
-            takes_place: place.is_some(),
-            place,
+            takes_permit: permit.is_some(),
+            permit,
             _live: live,
         }
     }
@@ -164,7 +163,8 @@ impl LiveFlow {
             if let Some(explicit) = self.explicit.take_if(|explicit| explicit.open.is_empty()) {
                 self.before = self.stats();
                 let start = Start::task(explicit.snapshot, &explicit.answers);
-                self.flow = self.spec.clone().start(&self.server, start.in_memory());
+                let flows = &self.server.0.flows;
+                self.flow = flows.start(self.spec.clone(), start.in_memory());
             }
             if self.explicit.is_some() {
                 return self.wait(cx);
@@ -255,7 +255,7 @@ impl LiveFlow {
         let now = Instant::now();
         let limit = if self.rests() {
             self.works_until = None;
-            self.place = None;
+            self.permit = None;
             if let Some(why) = self.is_given_up(cx, now) {
                 self.flow.cancel();
                 return Poll::Ready(LiveEvent::GivenUp(why));
@@ -265,9 +265,8 @@ impl LiveFlow {
             }
             self.ends
         } else {
-            let load = &self.server.0.load;
-            if self.takes_place && self.place.is_none() {
-                self.place = Some(load.enter_again());
+            if self.takes_permit && self.permit.is_none() {
+                self.permit = Some(self.server.0.limits.calls.acquire_anyway());
             }
             if let Some(event) = self.works_too_long(now) {
                 return Poll::Ready(event);

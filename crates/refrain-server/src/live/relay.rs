@@ -5,7 +5,7 @@
 //! seconds. A request that carries one is never handed on once more.
 
 use crate::auth::{Caller, Scopes};
-use crate::load::Place;
+use crate::limits::Permit;
 use crate::remote::{Remote, Stream};
 use crate::server::Server;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -79,7 +79,7 @@ struct Said {
 
 /// A request that is to be handed on, and to whom.
 pub(crate) struct Relay {
-    pub(crate) _place: Place,
+    pub(crate) _permit: Permit,
     pub(crate) holder: String,
     pub(crate) peer: Arc<Remote>,
     pub(crate) caller: Caller,

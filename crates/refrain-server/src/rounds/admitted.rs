@@ -4,7 +4,7 @@ use super::found::Found;
 use super::target::Target;
 use super::{CallRequest, Home, Rejection, Token};
 use crate::auth::Caller;
-use crate::load::Place;
+use crate::limits::Permit;
 use crate::server::Server;
 use http::{HeaderMap, HeaderValue};
 use jsonschema::Validator;
@@ -22,7 +22,7 @@ pub(super) struct Admitted<'a> {
     pub(super) token: Token,
     pub(super) home: Home<'a>,
     pub(super) caller: Caller,
-    pub(super) permit: Place,
+    pub(super) permit: Permit,
     pub(super) target: Target,
     pub(super) arguments: Value,
     /// The context that the call's tokens are bound to.
@@ -31,7 +31,7 @@ pub(super) struct Admitted<'a> {
 
 impl<'a> Found<'a> {
     /// Checks scopes and arguments.
-    pub(super) fn admit(self, permit: Place) -> Result<Admitted<'a>, Rejection> {
+    pub(super) fn admit(self, permit: Permit) -> Result<Admitted<'a>, Rejection> {
         let Self {
             server,
             request,

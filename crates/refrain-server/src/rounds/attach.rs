@@ -3,8 +3,8 @@
 use super::admitted::Admitted;
 use super::running::{FlowHome, Round, State};
 use super::span;
+use crate::limits::Permit;
 use crate::live::{Attached, Subscribed};
-use crate::load::Place;
 use crate::server::Server;
 use refrain_core::{Snapshot, Start};
 use refrain_wire::Call;
@@ -13,7 +13,7 @@ use refrain_wire::Call;
 pub(super) struct AttachedCall<'a> {
     server: &'a Server,
     call: &'a Call<'a>,
-    permit: Place,
+    permit: Permit,
     attached: Attached,
     span: tracing::Span,
     number: u32,

@@ -4,7 +4,7 @@ use super::outcome_of;
 use super::running::Step;
 use super::target::Target;
 use crate::alarm::{Alarm, instant_of};
-use crate::load::Place;
+use crate::limits::Permit;
 use crate::server::Server;
 use crate::tasks::{Creating, Made, Seed, cannot_create};
 use refrain_core::{Binding, Cut, Event, Flow, Note};
@@ -24,7 +24,7 @@ pub(super) struct ClientFlow {
     /// Created for handlers that wait or report.
     timer: Option<Timer>,
     stage: Stage,
-    permit: Place,
+    permit: Permit,
 }
 
 enum Stage {
@@ -75,7 +75,7 @@ impl ClientFlow {
         target: Target,
         binding: Binding,
         seed: Option<Seed>,
-        permit: Place,
+        permit: Permit,
     ) -> Self {
         Self {
             flow,
@@ -89,10 +89,10 @@ impl ClientFlow {
     }
 
     /// Called once before the first poll: some tools become tasks at once.
-    pub(super) fn begin(&mut self, server: &Server) {
+    pub(super) fn begin(&mut self) {
         let at_once = |seed: &Seed| seed.tool.tool.task.at_once;
         if self.seed.as_ref().is_some_and(at_once) {
-            self.create_task(server, Why::Tool);
+            self.create_task(Why::Tool);
         }
     }
 
@@ -111,7 +111,7 @@ impl ClientFlow {
                         return Poll::Pending;
                     }
                     Poll::Ready(Turn::Notes(notes)) => return Poll::Ready(Step::Notes(notes)),
-                    Poll::Ready(Turn::Detach(why)) => self.create_task(server, why),
+                    Poll::Ready(Turn::Detach(why)) => self.create_task(why),
                     Poll::Ready(Turn::Ended(event)) => {
                         let notes = self.flow.take_notes();
                         if notes.is_empty() {
@@ -135,7 +135,8 @@ impl ClientFlow {
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(made)) => return Poll::Ready(Step::Task(made)),
-                    Poll::Ready(Err(error)) => {
+                    Poll::Ready(Err((error, seed))) => {
+                        self.seed = Some(seed);
                         if let Some(step) = self.stay(&error, why) {
                             return Poll::Ready(step);
                         }
@@ -203,17 +204,18 @@ impl ClientFlow {
         }
         let version = self.target.version();
         let sealed = server.0.sealer.seal(&self.binding, &cut.snapshot, version);
-        let too_large = match sealed {
-            Ok(token) => {
+        let spilled = match (sealed, &server.0.tasks) {
+            (Ok(token), _) => {
                 let reply = Reply::Incomplete(Incomplete {
                     asks: cut.asks,
                     state: Some(token),
                 });
                 return Some(incomplete(reply, cut.shed));
             }
-            Err(too_large) => too_large,
+            (Err(too_large), None) => Err(too_large),
+            (Err(_), Some(tasks)) => tasks.spill(&self.binding, &cut.snapshot, version),
         };
-        match server.spill(&self.binding, &cut.snapshot, version, too_large) {
+        match spilled {
             Ok(spilling) => {
                 let reply = async move {
                     match spilling.await {
@@ -239,11 +241,10 @@ impl ClientFlow {
     }
 
     /// Starts to create a task of the flow. One that already runs goes on here, whether there is room or not.
-    fn create_task(&mut self, server: &Server, why: Why) {
-        let here = why != Why::Tool || server.has_room_for_task();
-        if let Some(seed) = &self.seed
-            && let Some(creating) = server.create_task(seed, &mut self.flow, here)
-        {
+    fn create_task(&mut self, why: Why) {
+        if let Some(seed) = self.seed.take() {
+            let here = why != Why::Tool || seed.tasks.has_room();
+            let creating = seed.create(&mut self.flow, here);
             self.stage = Stage::Creating(creating, why);
         }
     }
@@ -264,11 +265,8 @@ impl ClientFlow {
     }
 
     /// The reply for a flow of which a task was created.
-    pub(super) fn into_task(self, server: &Server, made: Made) -> Reply {
-        match self.seed {
-            Some(seed) => server.begin_task(made, seed, self.flow, Some(self.permit)),
-            None => Reply::Error(RpcError::internal("Internal error")),
-        }
+    pub(super) fn into_task(self, made: Made) -> Reply {
+        made.run(self.flow, self.permit)
     }
 }
 

@@ -1,11 +1,16 @@
 //! Environment and handler of a flow, for a round, a live call and a task.
 
 use super::admitted::invalid_arguments;
+use super::span::RoundHook;
 use super::target::Target;
-use crate::handler::Run;
+use crate::catalog::Catalog;
+use crate::handler::{Run, States};
 use crate::live::Subscribed;
-use crate::server::Server;
-use refrain_core::{Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start};
+use crate::server::{Server, WeakServer};
+use crate::services::Services;
+use refrain_core::{
+    Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start, Trace,
+};
 use refrain_wire::{Capabilities, ResultBody, ToolResult};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -13,6 +18,7 @@ use std::borrow::Cow;
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use tracing::Span;
 
 /// Everything that one run of a handler needs, from the top.
 #[derive(Clone)]
@@ -30,36 +36,80 @@ pub(crate) struct FlowSpec<'a> {
     pub(crate) can_detach: bool,
 }
 
-impl FlowSpec<'_> {
-    /// Creates the flow. The handler is not polled yet.
-    pub(crate) fn start(self, server: &Server, start: Start) -> Flow {
-        let inner = &server.0;
+/// What all flows of a server share.
+pub(crate) struct Flows {
+    server: WeakServer,
+    catalog: Arc<Catalog>,
+    services: Services,
+    on_round: Option<RoundHook>,
+}
+
+impl Flows {
+    pub(crate) fn new(
+        server: WeakServer,
+        catalog: Arc<Catalog>,
+        services: Services,
+        on_round: Option<RoundHook>,
+    ) -> Self {
+        Self {
+            server,
+            catalog,
+            services,
+            on_round,
+        }
+    }
+
+    /// The server, for handlers that take it as a state. Work that outlives a request holds it too.
+    pub(crate) fn server(&self) -> Option<Server> {
+        self.server.upgrade()
+    }
+
+    /// The application's states.
+    pub(crate) fn states(&self) -> &States {
+        self.catalog.states()
+    }
+
+    /// Passes the span of a round or a task to the application's hook.
+    pub(crate) fn observe(&self, span: &Span, trace: &mut Trace) {
+        if let Some(hook) = &self.on_round {
+            hook(span, trace);
+        }
+    }
+
+    /// Creates a flow. The handler is not polled yet.
+    pub(crate) fn start(&self, spec: FlowSpec<'_>, start: Start) -> Flow {
+        let services = &self.services;
+        let FlowSpec {
+            target,
+            name,
+            arguments,
+            ..
+        } = spec;
         let env = Env {
-            principal: self.principal,
-            uri: self.target.uri().map(|_| self.name.to_string()),
-            capabilities: self.capabilities,
-            extensions: self.extensions,
-            log_level: self.notes.log,
-            wants_progress: self.notes.progress,
-            source: inner.source.clone(),
-            limits: inner.limits.flow.clone(),
-            pressure: Some(inner.load.clone() as Arc<dyn Pressure>),
-            replay_log: match self.target.uses_once() {
-                true => inner.replay_log.clone(),
+            principal: spec.principal,
+            uri: target.uri().map(|_| name.to_string()),
+            capabilities: spec.capabilities,
+            extensions: spec.extensions,
+            log_level: spec.notes.log,
+            wants_progress: spec.notes.progress,
+            source: services.source.clone(),
+            limits: services.limits.flow.clone(),
+            pressure: Some(services.limits.clone() as Arc<dyn Pressure>),
+            replay_log: match target.uses_once() {
+                true => services.replay_log.clone(),
                 false => None,
             },
-            can_detach: self.can_detach,
+            can_detach: spec.can_detach,
         };
-        let (target, name, arguments) = (self.target, self.name, self.arguments);
         Flow::new(env, start, |cx| {
-            run_handler(server, &target, &name, cx, arguments)
+            run_handler(self, &target, &name, cx, arguments)
         })
     }
 }
 
 /// Starts the handler of a call.
 fn run_handler(
-    server: &Server,
+    flows: &Flows,
     target: &Target,
     name: &str,
     cx: Cx,
@@ -67,7 +117,7 @@ fn run_handler(
 ) -> HandlerFuture {
     target.read_texts(&mut arguments);
     let run = Run {
-        server,
+        flows,
         arguments,
         to: target.reply_to(name),
     };

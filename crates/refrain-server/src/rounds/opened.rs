@@ -91,7 +91,7 @@ impl<'a> Admitted<'a> {
             return Err(elsewhere().into());
         };
         Ok(Relay {
-            _place: self.permit,
+            _permit: self.permit,
             peer: peer.clone(),
             holder: held.holder,
             caller: self.caller,

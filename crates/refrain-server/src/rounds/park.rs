@@ -2,8 +2,8 @@
 
 use super::running::{FlowHome, Round, State};
 use super::single_use::Record;
+use crate::limits::Permit;
 use crate::live::{Attached, LiveFlow, Parking, Sealing, Subscribed};
-use crate::load::Place;
 use refrain_wire::{Reply, RpcError};
 use std::future::ready;
 
@@ -13,7 +13,7 @@ pub(super) struct LiveStart {
     pub(super) sealing: Sealing,
     pub(super) has_call_id: bool,
     pub(super) notes: Subscribed,
-    pub(super) permit: Place,
+    pub(super) permit: Permit,
 }
 
 impl Round {
@@ -62,7 +62,7 @@ impl Round {
         self.state = State::Recording(Box::pin(ready(reply)));
     }
 
-    fn attach(&mut self, attached: Attached, notes: Subscribed, permit: Place) {
+    fn attach(&mut self, attached: Attached, notes: Subscribed, permit: Permit) {
         self.state = State::Running(FlowHome::Parked {
             attached: Box::new(attached.with(notes)),
             _permit: permit,

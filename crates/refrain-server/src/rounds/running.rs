@@ -6,8 +6,8 @@ use super::park::LiveStart;
 use super::session::SessionFlow;
 use super::single_use::{Claim, Claimed, Record, already_used};
 use super::span;
+use crate::limits::Permit;
 use crate::live::{Attached, AttachedEvent, LiveAnswer};
-use crate::load::Place;
 use crate::server::Server;
 use crate::tasks::Made;
 use refrain_core::{LogError, Note, Recorded, Stats};
@@ -62,7 +62,7 @@ pub(super) enum FlowHome {
     /// A live call that is parked on this instance; its reply is awaited.
     Parked {
         attached: Box<Attached>,
-        _permit: Place,
+        _permit: Permit,
     },
 }
 
@@ -274,7 +274,7 @@ impl Round {
             NewFlow::Live(start) => return self.park(*start),
             NewFlow::Session(session) => FlowHome::Session(session),
             NewFlow::Client(mut client) => {
-                client.begin(&self.server);
+                client.begin();
                 FlowHome::Client(client)
             }
         });
@@ -301,7 +301,7 @@ impl Round {
                 let State::Running(FlowHome::Client(client)) = state else {
                     return None;
                 };
-                let reply = client.into_task(&self.server, made);
+                let reply = client.into_task(made);
                 self.finish(reply)
             }
         }

@@ -45,9 +45,7 @@ pub(super) fn open(server: &Server, call: &Call<'_>, uri: Option<&str>, start: &
         round = i64::from(round),
     );
     if !span.is_disabled() {
-        if let Some(hook) = &server.0.on_round {
-            hook(&span, trace);
-        }
+        server.0.flows.observe(&span, trace);
         span.record("span_id", display(trace.traceparent().span_id));
     }
     span

@@ -7,11 +7,9 @@ use super::running::{NewFlow, Round, State};
 use super::session::SessionFlow;
 use super::single_use::{Claim, Record};
 use super::{FlowSpec, Home, Rejection, Target, span};
-use crate::dispatch::no_place;
-use crate::live::{LiveCaller, LiveFlow, LivePlace, NoLivePlace, Sealing, Subscribed};
-use crate::load::Place;
-use crate::server::Server;
-use crate::tasks::Seed;
+use crate::limits::{LimitKey, Permit};
+use crate::live::{LiveFlow, Sealing, Subscribed};
+use crate::tasks::{Seed, Tasks};
 use refrain_core::{Binding, Keep, LogKey, Start};
 use refrain_wire::{Capability, LogLevel, RpcError};
 use std::borrow::Cow;
@@ -92,7 +90,7 @@ impl OpenedFlow<'_> {
         let name = Cow::Borrowed(&*call.target);
         let notes = Subscribed::by(call);
         let (spec, permit, binding) = admitted.into_spec(name, notes, seed.is_some());
-        let flow = span.in_scope(|| spec.start(server, start));
+        let flow = span.in_scope(|| server.0.flows.start(spec, start));
         Ok(NewFlow::Client(ClientFlow::new(
             flow, target, binding, seed, permit,
         )))
@@ -104,10 +102,10 @@ impl OpenedFlow<'_> {
         let (server, call) = (admitted.server, admitted.call);
         admitted.check_task_required()?;
         let caller = match admitted.caller.principal.id() {
-            Some(id) => LiveCaller::Principal(id.into()),
-            None => LiveCaller::Session(session.clone()),
+            Some(id) => LimitKey::Principal(id.into()),
+            None => LimitKey::Session(session.clone()),
         };
-        let live_permit = live_permit(server, Some(caller))?;
+        let live_permit = server.0.limits.live.acquire(Some(caller))?;
         let name = Cow::Owned(call.target.to_string());
         let (spec, permit, _) = admitted.into_spec(name, Subscribed::by(call), false);
         let live = span.in_scope(|| LiveFlow::new(server, spec, start, Some(permit), live_permit));
@@ -125,8 +123,8 @@ impl OpenedFlow<'_> {
             )));
         }
         let caller = admitted.caller.principal.id();
-        let caller = caller.map(|id| LiveCaller::Principal(id.into()));
-        let live_permit = live_permit(server, caller)?;
+        let caller = caller.map(|id| LimitKey::Principal(id.into()));
+        let live_permit = server.0.limits.live.acquire(caller)?;
         let sealing = Sealing {
             flow: start.flow(),
             binding: admitted.binding.live(),
@@ -157,7 +155,7 @@ impl Admitted<'_> {
         name: Cow<'n, str>,
         notes: Subscribed,
         can_detach: bool,
-    ) -> (FlowSpec<'n>, Place, Binding) {
+    ) -> (FlowSpec<'n>, Permit, Binding) {
         let meta = &self.call.meta;
         let spec = FlowSpec {
             target: self.target,
@@ -172,14 +170,15 @@ impl Admitted<'_> {
         (spec, self.permit, self.binding)
     }
 
-    /// Can the call become a task: does the server have a task store, and does the client know tasks?
-    fn supports_tasks(&self) -> bool {
-        self.server.0.tasks.is_some() && self.call.meta.capabilities.has(Capability::Tasks)
+    /// The tasks of the server, if it has a task store and the client knows tasks.
+    fn tasks(&self) -> Option<&Arc<Tasks>> {
+        let known = self.call.meta.capabilities.has(Capability::Tasks);
+        self.server.0.tasks.as_ref().filter(|_| known)
     }
 
     fn check_task_required(&self) -> Result<(), RpcError> {
         match &self.target {
-            Target::Tool(tool) if tool.tool.task.required && !self.supports_tasks() => {
+            Target::Tool(tool) if tool.tool.task.required && self.tasks().is_none() => {
                 Err(RpcError::missing_capability(&[Capability::Tasks]))
             }
             _ => Ok(()),
@@ -193,7 +192,8 @@ impl Admitted<'_> {
             return Ok(None);
         };
         let meta = &self.call.meta;
-        Ok(self.supports_tasks().then(|| Seed {
+        Ok(self.tasks().map(|tasks| Seed {
+            tasks: tasks.clone(),
             tool: tool.clone(),
             owner: self.caller.principal.clone(),
             arguments: self.call.arguments.map(ToOwned::to_owned),
@@ -202,14 +202,4 @@ impl Admitted<'_> {
             ttl: meta.task_ttl,
         }))
     }
-}
-
-fn live_permit(server: &Server, caller: Option<LiveCaller>) -> Result<LivePlace, Rejection> {
-    let permit = server.0.live_places.enter(caller);
-    permit.map_err(|none| {
-        Rejection::Busy(match none {
-            NoLivePlace::Full(most) => no_place(most, "live calls"),
-            NoLivePlace::FullForCaller(most) => no_place(most, "live calls of one caller"),
-        })
-    })
 }

@@ -1,11 +1,9 @@
 //! The target of a call: a tool, a prompt, a resource or a resource template.
 
-use crate::catalog::{RegisteredTemplate, RegisteredTool, written};
+use crate::catalog::{Prompt, RegisteredTemplate, RegisteredTool, Resource, written};
 use crate::handler::Start as StartHandler;
 use crate::metrics::TargetCounts;
-use crate::prompt::Prompt;
 use crate::reply::ReplyTo;
-use crate::resource::Resource;
 use jsonschema::Validator;
 use serde_json::Value;
 use std::sync::Arc;

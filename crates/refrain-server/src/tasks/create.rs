@@ -1,11 +1,11 @@
 //! A flow becomes a task.
 
-use super::run::Running;
-use super::vault::Part;
+use super::Tasks;
+use super::driver::Running;
+use super::sealing::Part;
 use crate::catalog::RegisteredTool;
-use crate::load::Place;
+use crate::limits::Permit;
 use crate::metrics::TaskEvent;
-use crate::server::Server;
 use refrain_core::{Claims, Flow, Principal, Snapshot};
 use refrain_store::{Created, Lease, NewTask, StoreError, TaskId, TaskStore};
 use refrain_wire::{Capabilities, Reply, RpcError};
@@ -17,8 +17,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is known of a call that may become a task.
+/// What a task needs beside its flow, for a call that may become one.
 pub(crate) struct Seed {
+    pub(crate) tasks: Arc<Tasks>,
     pub(crate) tool: Arc<RegisteredTool>,
     pub(crate) owner: Principal,
     pub(crate) arguments: Option<Box<RawValue>>,
@@ -80,38 +81,34 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 /// How often it is tried to take a task back, a second apart.
 const TAKE_BACK: u32 = 600;
 
-/// A task being made.
-pub(crate) type Creating = Pin<Box<dyn Future<Output = Result<Made, StoreError>> + Send>>;
+/// A task being created.
+pub(crate) type Creating = Pin<Box<dyn Future<Output = Result<Made, (StoreError, Seed)>> + Send>>;
 
-/// What came of it.
+/// A task that was created, or that exists since an earlier request of the same call.
 pub(crate) struct Made {
     created: Created,
     asked: Instant,
+    seed: Seed,
 }
 
-impl Server {
-    /// The journal of a task as it is kept.
-    pub(super) fn shut_journal(
+impl Tasks {
+    /// The stored form of a journal.
+    pub(super) fn seal_journal(
         &self,
         whose: (&TaskId, &Principal),
         snapshot: &Snapshot,
         version: &str,
     ) -> Vec<u8> {
-        let issued = self.0.source.unix_seconds();
         let claims = Claims {
-            issued,
+            issued: self.services.source.unix_seconds(),
             expires: u64::MAX,
             version,
         };
-        self.shut(whose, Part::Journal, &snapshot.encode(&claims, &[], 0))
+        self.seal(whose, Part::Journal, &snapshot.encode(&claims, &[], 0))
     }
 
-    /// Makes a task of a flow, run by this instance if `here`.
-    pub(crate) fn create_task(&self, seed: &Seed, flow: &mut Flow, here: bool) -> Option<Creating> {
-        let tasks = self.0.tasks.as_ref()?;
-        let mut random = [0; 24];
-        self.0.source.fill(&mut random);
-        let id = TaskId::new(random);
+    fn new_task(&self, seed: &Seed, flow: &mut Flow, here: bool) -> NewTask {
+        let id = TaskId::new(self.services.random());
         let tool = &seed.tool.tool;
         let snapshot = flow.snapshot();
         let call = StoredCall {
@@ -120,52 +117,67 @@ impl Server {
             extensions: seed.extensions.clone(),
         };
         let call = serde_json::to_vec(&call).expect("raw JSON and plain values can be written");
-        let options = &tasks.options;
+        let options = &self.options;
         let longest = tool.task.ttl.unwrap_or(options.ttl);
         let whose = (&id, &seed.owner);
-        let new = NewTask {
+        NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
-            tool: tasks.space.stored_name(&tool.info.name),
-            call: self.shut(whose, Part::Call, &call),
-            journal: self.shut_journal(whose, &snapshot, &tool.version),
+            tool: self.namespace.stored_name(&tool.info.name),
+            call: self.seal(whose, Part::Call, &call),
+            journal: self.seal_journal(whose, &snapshot, &tool.version),
             status_message: flow.take_status(),
             ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
-            claimed: here.then(|| (tasks.crew.worker.clone(), options.lease)),
-            id: id.clone(),
-        };
-        Some(Box::pin(create(tasks.store.clone(), new)))
-    }
-
-    /// The reply to a call that has become a task. If it runs here, it goes on here.
-    pub(crate) fn begin_task(
-        &self,
-        made: Made,
-        seed: Seed,
-        mut flow: Flow,
-        place: Option<Place>,
-    ) -> Reply {
-        if let Created::New(..) = made.created {
-            self.0.metrics.task(TaskEvent::Created);
+            claimed: here.then(|| (self.leases.worker.clone(), options.lease)),
+            id,
         }
-        let owner = seed.owner.clone();
-        let task = match made.created {
+    }
+}
+
+impl Seed {
+    /// Creates a task of a flow, to be run by this instance if `here`.
+    pub(crate) fn create(self, flow: &mut Flow, here: bool) -> Creating {
+        let new = self.tasks.new_task(&self, flow, here);
+        let store = self.tasks.store.clone();
+        Box::pin(async move {
+            let asked = Instant::now();
+            match create(store, new).await {
+                Ok(created) => Ok(Made {
+                    created,
+                    asked,
+                    seed: self,
+                }),
+                Err(error) => Err((error, self)),
+            }
+        })
+    }
+}
+
+impl Made {
+    /// The reply to a call that has become a task. If this instance runs the task, it goes on with the flow.
+    pub(crate) fn run(self, mut flow: Flow, permit: Permit) -> Reply {
+        let Self {
+            created,
+            asked,
+            seed,
+        } = self;
+        let (tasks, owner) = (seed.tasks.clone(), seed.owner.clone());
+        if let Created::New(..) = created {
+            tasks.services.metrics.task(TaskEvent::Created);
+        }
+        let task = match created {
             Created::New(task, Some(lease)) => {
                 let left = task.ttl;
-                let now = self.0.source.unix_seconds();
+                let now = tasks.services.source.unix_seconds();
                 flow.become_task(now.saturating_add(left.as_secs()));
-                self.run_here(
-                    Running::begun(seed, flow, left, place),
-                    lease,
-                    task.revision,
-                    made.asked,
-                );
+                let running = Running::begun(seed, flow, left, permit);
+                tasks.run_here(running, lease, task.revision, asked);
                 task
             }
             Created::New(task, None) | Created::Before(task) => task,
         };
-        match self.task_info(task, &owner) {
+        match tasks.task_info(task, &owner) {
             Some(info) => Reply::Task(info.to_created()),
             None => Reply::Error(RpcError::internal("Internal error")),
         }
@@ -174,8 +186,7 @@ impl Server {
 
 /// Makes a task. A store that cannot be reached may have made it all the same, so it is asked again; if it stays away, the
 /// task is taken back as soon as it can be: nobody knows of it.
-async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Made, StoreError> {
-    let asked = Instant::now();
+async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, StoreError> {
     let mut wait = FIRST_WAIT;
     loop {
         match store.create(new.clone()).await {
@@ -185,10 +196,9 @@ async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Made, StoreEr
                     task: new.id.clone(),
                     fence: 1,
                 });
-                let created = Created::New(task, lease);
-                return Ok(Made { created, asked });
+                return Ok(Created::New(task, lease));
             }
-            Ok(created) => return Ok(Made { created, asked }),
+            Ok(created) => return Ok(created),
             Err(StoreError::Unavailable(_)) if wait < LAST_WAIT => {
                 tokio::time::sleep(wait).await;
                 wait *= 3;

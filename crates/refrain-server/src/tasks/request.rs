@@ -3,11 +3,11 @@
 //! What always holds: a task of somebody else's is not there, in the same words as one that never was.
 
 use crate::auth::{Caller, MissingScopes};
-use crate::complete::{Later, NoReply};
-use crate::dispatch::{Begin, no_place};
-use crate::server::Server;
+use crate::catalog::complete::{Later, NoReply};
+use crate::dispatch::Begin;
+use crate::limits::LimitReached;
 use crate::tasks::Tasks;
-use crate::tasks::vault::Part;
+use crate::tasks::sealing::Part;
 use refrain_core::Principal;
 use refrain_store::{StoreError, Task, TaskId, TaskStatus};
 use refrain_wire::{
@@ -17,6 +17,7 @@ use refrain_wire::{
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 
 /// For an id that is none, that nobody's task has, that another's has, and that of a task which is gone.
 const UNKNOWN: &str = "taskId: there is no such task, or no longer";
@@ -75,35 +76,42 @@ fn store_error(error: &StoreError) -> RpcError {
     }
 }
 
-/// Begins a request about a task. It takes a permit like a call.
-pub(crate) fn answer(
-    server: &Server,
-    params: TaskParams<'_>,
-    caller: Caller,
-) -> Result<Later, Begin> {
-    if !params.meta.capabilities.tasks {
-        let missing = RpcError::missing_capability(&[Capability::Tasks]);
-        return Err(Begin::Refused(missing));
-    }
-    let limit = server.0.limits.concurrent_calls;
-    let place = server.0.load.enter();
-    let place = place.ok_or_else(|| Begin::Busy(no_place(limit, "calls")))?;
-    let (server, method) = (server.clone(), params.method);
-    let id = TaskId::parse(&params.id);
-    let given = params.answers.0.into_iter();
-    let given: Given = given
-        .map(|(key, answer)| (key.into_owned(), answer.to_owned()))
-        .collect();
-    Ok(Box::pin(async move {
-        let _place = place;
-        let time = server.limits().round_time;
-        let doing = server.task_request(method, id, given, &caller);
-        let done = tokio::time::timeout(time, doing).await;
-        match done.unwrap_or_else(|_| Err(slow(time))) {
-            Ok(reply) => Ok(reply),
-            Err(not_done) => not_done.told().map(Reply::Error),
+impl Tasks {
+    /// Starts to answer a request about a task. It takes the permit of a call.
+    pub(crate) fn answer(
+        self: &Arc<Self>,
+        params: TaskParams<'_>,
+        caller: Caller,
+    ) -> Result<Later, Begin> {
+        if !params.meta.capabilities.tasks {
+            let missing = RpcError::missing_capability(&[Capability::Tasks]);
+            return Err(Begin::Refused(missing));
         }
-    }))
+        let permit = self.services.limits.calls.acquire(None);
+        let permit = permit.map_err(|reached: LimitReached| Begin::Busy(reached.into()))?;
+        let (tasks, method) = (self.clone(), params.method);
+        let id = TaskId::parse(&params.id);
+        let given = params.answers.0.into_iter();
+        let given: Given = given
+            .map(|(key, answer)| (key.into_owned(), answer.to_owned()))
+            .collect();
+        Ok(Box::pin(async move {
+            let _permit = permit;
+            let done = match id {
+                None => Err(NotDone::Unknown),
+                Some(id) => {
+                    let time = tasks.services.limits.round_time;
+                    let doing = tasks.request(method, &id, given, &caller);
+                    let done = tokio::time::timeout(time, doing).await;
+                    done.unwrap_or_else(|_| Err(slow(time)))
+                }
+            };
+            match done {
+                Ok(reply) => Ok(reply),
+                Err(not_done) => not_done.told().map(Reply::Error),
+            }
+        }))
+    }
 }
 
 /// The store took longer than a request may.
@@ -113,27 +121,24 @@ pub(super) fn slow(time: std::time::Duration) -> NotDone {
     )))
 }
 
-impl Server {
-    async fn task_request(
+impl Tasks {
+    async fn request(
         &self,
         method: TaskMethod,
-        id: Option<TaskId>,
+        id: &TaskId,
         given: Given,
         caller: &Caller,
     ) -> Result<Reply, NotDone> {
-        let (Some(id), Some(tasks)) = (id, &self.0.tasks) else {
-            return Err(NotDone::Unknown);
-        };
-        let task = self.task(tasks, &id, caller).await?;
+        let task = self.task(id, caller).await?;
         let owner = &caller.principal;
         let there = match method {
             TaskMethod::Get => return self.show(task, owner),
             TaskMethod::Update => {
                 let answers = self.answers(task, owner, given)?;
                 // Without answers to take in, that the task was there a moment ago is enough.
-                answers.is_empty() || tasks.store.answer(&id, owner, answers).await?
+                answers.is_empty() || self.store.answer(id, owner, answers).await?
             }
-            TaskMethod::Cancel => tasks.store.cancel(&id, owner).await?,
+            TaskMethod::Cancel => self.store.cancel(id, owner).await?,
         };
         if !there {
             return Err(NotDone::Unknown);
@@ -147,20 +152,15 @@ impl Server {
     }
 
     /// A task of the caller's, if they may still call its tool.
-    pub(super) async fn task(
-        &self,
-        tasks: &Tasks,
-        id: &TaskId,
-        caller: &Caller,
-    ) -> Result<Task, NotDone> {
-        let task = tasks.store.get(id, &caller.principal).await?;
+    pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<Task, NotDone> {
+        let task = self.store.get(id, &caller.principal).await?;
         let task = task.ok_or(NotDone::Unknown)?;
-        let name = tasks.space.tool_of(&task.tool).ok_or(NotDone::Unknown)?;
-        let catalog = self.catalog().clone();
+        let name = self.namespace.tool_of(&task.tool).ok_or(NotDone::Unknown)?;
+        let entries = self.catalog.entries().clone();
         // A tool that is gone needs nothing any more.
-        let tool = catalog.tools.get(name);
+        let tool = entries.tools.get(name);
         let needed = tool.map_or(&[][..], |tool| &tool.tool.scopes);
-        let allowed = self.0.access.allow(caller, needed);
+        let allowed = self.access.allow(caller, needed);
         allowed.map_err(NotDone::Forbidden)?;
         Ok(task)
     }
@@ -168,7 +168,7 @@ impl Server {
     /// Those of the answers that the task waits for. All of them are well formed, or none is taken.
     fn answers(&self, task: Task, owner: &Principal, given: Given) -> Result<Taken, NotDone> {
         let id = task.id;
-        let most = self.0.tasks.as_ref().map_or(0, |t| t.options.journal / 4);
+        let most = self.options.journal / 4;
         let mut open = task.asks;
         let mut answers = Vec::new();
         for (key, answer) in given {
@@ -191,14 +191,14 @@ impl Server {
                     "inputResponses[{key:?}] has {size} bytes, and the limit is {most}"
                 )));
             }
-            let answer = self.shut((&id, owner), Part::Answer(&key), answer.get().as_bytes());
+            let answer = self.seal((&id, owner), Part::Answer(&key), answer.get().as_bytes());
             answers.push((key, answer));
         }
         Ok(answers)
     }
 
     /// A task as clients see it. `None` if what it holds does not open; the log says why.
-    pub(crate) fn task_info(&self, task: Task, owner: &Principal) -> Option<TaskInfo> {
+    pub(super) fn task_info(&self, task: Task, owner: &Principal) -> Option<TaskInfo> {
         let Task { id, outcome, .. } = task;
         let outcome = || {
             let stored = outcome.or_else(|| {
@@ -243,7 +243,7 @@ impl Server {
         part: Part<'_>,
         stored: Vec<u8>,
     ) -> Option<Box<RawValue>> {
-        let content = String::from_utf8(self.unshut(whose, part, stored)?).ok();
+        let content = String::from_utf8(self.open(whose, part, stored)?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
             tracing::error!(task = ?whose.0, ?part, "what a task holds is not JSON");

@@ -2,28 +2,27 @@
 
 use super::Tasks;
 use super::create::StoredCall;
+use super::driver::Running;
 use super::failures::{too_often, too_old};
-use super::run::Running;
-use super::vault::Part;
+use super::sealing::Part;
 use crate::live::Subscribed;
 use crate::rounds::{FlowSpec, Target};
-use crate::server::Server;
-use refrain_core::{Snapshot, Start, Trace};
+use refrain_core::{Snapshot, Start};
 use refrain_store::{Claimed, Commit, Next, StoreError};
 use refrain_wire::parse_value;
 use serde_json::json;
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Instant;
 
-impl Server {
+impl Tasks {
     /// Takes up a task that was claimed, or says at once why it cannot go on.
-    pub(super) async fn take_up(&self, claimed: Claimed, asked: Instant) {
-        let Some(tasks) = &self.0.tasks else { return };
+    pub(super) async fn take_up(self: &Arc<Self>, claimed: Claimed, asked: Instant) {
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
-        match self.resume(claimed, tasks) {
+        match self.resume(claimed) {
             Ok(running) => self.run_here(running, lease, revision, asked),
             Err(commit) => {
-                match tasks.store.commit(&lease, (*commit).clone()).await {
+                match self.store.commit(&lease, (*commit).clone()).await {
                     Ok(_) => self.count(&commit.next),
                     Err(StoreError::Lost) => {}
                     // Another worker takes it when the lease has run out.
@@ -35,12 +34,12 @@ impl Server {
         }
     }
 
-    fn resume(&self, claimed: Claimed, tasks: &Tasks) -> Result<Running, Box<Commit>> {
-        let options = &tasks.options;
+    fn resume(&self, claimed: Claimed) -> Result<Running, Box<Commit>> {
+        let options = &self.options;
         let id = &claimed.lease.task;
         let last = claimed.last_error.as_deref();
         let whose = (id, &claimed.owner);
-        let journal = self.unshut(whose, Part::Journal, claimed.journal);
+        let journal = self.open(whose, Part::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
         if claimed.left.is_zero() {
@@ -62,11 +61,11 @@ impl Server {
             })
         };
         // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
-        let name = tasks.space.tool_of(&claimed.tool).unwrap_or_default();
-        let Some(tool) = self.catalog().tools.get(name).cloned() else {
+        let name = self.namespace.tool_of(&claimed.tool).unwrap_or_default();
+        let Some(tool) = self.catalog.entries().tools.get(name).cloned() else {
             return Err(put_back("no instance has the tool"));
         };
-        let call = self.unshut(whose, Part::Call, claimed.call);
+        let call = self.open(whose, Part::Call, claimed.call);
         let (Some(snapshot), Some(call)) = (snapshot, call) else {
             return Err(put_back(
                 "what the task holds does not open; were the keys changed?",
@@ -79,7 +78,7 @@ impl Server {
         };
         let mut answers = Vec::new();
         for (key, stored) in claimed.answers {
-            let opened = self.unshut(whose, Part::Answer(&key), stored);
+            let opened = self.open(whose, Part::Answer(&key), stored);
             let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
             let Some(answer) = answer else {
                 return Err(put_back("an answer does not open; were the keys changed?"));
@@ -94,9 +93,9 @@ impl Server {
             ));
         };
         let mut start = Start::task(snapshot, &answers);
-        let now = self.0.source.unix_seconds();
+        let now = self.services.source.unix_seconds();
         start.live_until(now.saturating_add(claimed.left.as_secs()));
-        self.trace_task(start.trace());
+        self.flows.observe(&tracing::Span::current(), start.trace());
         let spec = FlowSpec {
             target: Target::Tool(tool.clone()),
             name: Cow::Borrowed(name),
@@ -108,20 +107,13 @@ impl Server {
             can_detach: true,
         };
         Ok(Running {
-            flow: spec.start(self, start),
+            flow: self.flows.start(spec, start),
             tool,
             owner: claimed.owner,
             attempt: claimed.attempt,
             ends: Instant::now().checked_add(claimed.left),
             ttl: claimed.ttl,
-            _place: None,
+            _permit: None,
         })
-    }
-
-    /// Lets whoever follows traces know of the task.
-    fn trace_task(&self, trace: &mut Trace) {
-        if let Some(hook) = &self.0.on_round {
-            hook(&tracing::Span::current(), trace);
-        }
     }
 }

@@ -19,77 +19,65 @@ const GIVING_UP: Duration = Duration::from_secs(5);
 /// What is thrown away at a time.
 const SWEPT: usize = 500;
 
-impl Server {
-    /// Runs tasks that are due until `shutdown` is done; then those that run are handed on, as soon as they can be or at
-    /// the end of the drain time. [`serve`](crate::serve) and [`serve_stdio`](crate::serve_stdio) do this by themselves;
-    /// whoever mounts the service elsewhere, or wants a process that only works, calls it.
-    ///
-    /// Without a task store there is nothing to do, and this only waits.
-    pub async fn work(&self, shutdown: impl Future<Output = ()>) {
-        let Some(tasks) = &self.0.tasks else {
-            return shutdown.await;
-        };
+impl Tasks {
+    /// Runs due tasks until `shutdown` completes; then hands on those that run, at their next checkpoint or at the end of
+    /// the drain time.
+    pub(crate) async fn work(
+        self: &Arc<Self>,
+        server: &Server,
+        shutdown: impl Future<Output = ()>,
+    ) {
         let (stop, stopped) = watch::channel(false);
         let shutdown = async {
             shutdown.await;
             stop.send_replace(true);
         };
-        tokio::join!(
-            shutdown,
-            self.claim(tasks, stopped.clone()),
-            sweep(tasks, stopped)
-        );
-        self.start_draining();
-        self.hand_tasks_on(tasks).await;
+        tokio::join!(shutdown, self.claim(stopped.clone()), sweep(self, stopped));
+        server.start_draining();
+        self.hand_on().await;
     }
 
-    /// How many tasks run here.
-    pub fn running_tasks(&self) -> usize {
-        self.0.tasks.as_ref().map_or(0, |tasks| tasks.crew.len())
-    }
-
-    async fn hand_tasks_on(&self, tasks: &Tasks) {
-        for hold in tasks.crew.all() {
+    async fn hand_on(&self) {
+        for hold in self.leases.all() {
             hold.look();
         }
-        let drain_time = self.limits().drain_time;
-        if tokio::time::timeout(drain_time, tasks.crew.empty())
+        let drain_time = self.services.limits.drain_time;
+        if tokio::time::timeout(drain_time, self.leases.empty())
             .await
             .is_err()
         {
-            self.give_tasks_up().await;
+            self.give_up().await;
         }
     }
 
     /// Lets go of what runs, whatever it is doing.
-    async fn give_tasks_up(&self) {
-        let Some(tasks) = &self.0.tasks else { return };
-        let running = tasks.crew.len();
+    async fn give_up(&self) {
+        let running = self.leases.len();
         tracing::warn!(
             running,
             "the drain time is over: running tasks are given up"
         );
-        for hold in tasks.crew.all() {
+        for hold in self.leases.all() {
             hold.give_up();
         }
         // What cannot be written in time is taken by others when its lease has run out.
-        let _ = tokio::time::timeout(GIVING_UP, tasks.crew.empty()).await;
+        let _ = tokio::time::timeout(GIVING_UP, self.leases.empty()).await;
     }
 
     /// Takes what is due, for as long as there is room. What is taken is taken up, also at the end.
-    async fn claim(&self, tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
-        let crew = &tasks.crew;
-        let mut hints = Some(tasks.store.hints());
-        crew.claims.store(true, Ordering::Release);
+    async fn claim(self: &Arc<Self>, mut stopped: watch::Receiver<bool>) {
+        let leases = &self.leases;
+        let mut hints = Some(self.store.hints());
+        leases.claims.store(true, Ordering::Release);
         while !*stopped.borrow() {
             // What they are about is found by this claim.
             forget(&mut hints);
-            let all = self.claim_some(tasks).await;
+            let all = self.claim_some().await;
             let wait = if all {
                 Duration::ZERO
             } else {
-                let look = tasks.options.look;
-                crew.until_wake().map_or(look, |wake| wake.min(look))
+                let look = self.options.look;
+                leases.until_wake().map_or(look, |wake| wake.min(look))
             };
             let look = tokio::time::sleep(wait);
             tokio::pin!(look);
@@ -97,47 +85,44 @@ impl Server {
                 tokio::select! {
                     () = &mut look => break,
                     _ = stopped.changed() => break,
-                    () = crew.room.notified() => break,
-                    () = crew.sooner.notified() => break,
+                    () = leases.room.notified() => break,
+                    () = leases.sooner.notified() => break,
                     due = next_hint(&mut hints) => {
                         let due = due.is_none_or(|hint| hint.due);
-                        if due && crew.has_room() {
+                        if due && leases.has_room() {
                             break;
                         }
                     }
                 }
             }
         }
-        crew.claims.store(false, Ordering::Release);
+        leases.claims.store(false, Ordering::Release);
     }
 
     /// Takes some of what is due. `true`: there may be more.
-    async fn claim_some(&self, tasks: &Tasks) -> bool {
-        let room = tasks.options.concurrent.saturating_sub(tasks.crew.len());
+    async fn claim_some(self: &Arc<Self>) -> bool {
+        let room = self.options.concurrent.saturating_sub(self.leases.len());
         let most = room.min(BATCH);
-        if most == 0 || self.is_draining() {
+        if most == 0 || self.services.limits.is_draining() {
             return false;
         }
         let tools: Vec<String> = {
-            let catalog = self.catalog();
-            catalog
-                .tools
-                .iter()
-                .map(|tool| tasks.space.stored_name(&tool.tool.info.name))
-                .collect()
+            let entries = self.catalog.entries();
+            let names = entries.tools.iter().map(|tool| &tool.tool.info.name);
+            names.map(|name| self.namespace.stored_name(name)).collect()
         };
         let claim = Claim {
-            worker: &tasks.crew.worker,
+            worker: &self.leases.worker,
             tools: &tools,
-            lease: tasks.options.lease,
+            lease: self.options.lease,
             most,
         };
         let asked = Instant::now();
-        match tasks.store.claim(claim).await {
+        match self.store.claim(claim).await {
             Ok(claimed) => {
                 let all = claimed.len() == most;
                 for claimed in claimed {
-                    self.0.metrics.task(TaskEvent::TakenUp);
+                    self.services.metrics.task(TaskEvent::TakenUp);
                     self.take_up(claimed, asked).await;
                 }
                 all
@@ -150,17 +135,16 @@ impl Server {
     }
 
     /// Has somebody hold the leases of what runs here, for as long as anything does.
-    pub(super) fn keep_leases(&self) {
-        let Some(tasks) = &self.0.tasks else { return };
-        if !tasks.crew.kept.swap(true, Ordering::AcqRel) {
+    pub(super) fn keep_leases(self: &Arc<Self>) {
+        if !self.leases.kept.swap(true, Ordering::AcqRel) {
             tokio::spawn(keep(self.clone()));
         }
     }
 }
 
-/// A worker that runs beside something else. It is gone with this value.
+/// A worker that runs beside a transport. It ends with this value.
 pub(crate) struct Worker {
-    server: Server,
+    tasks: Option<Arc<Tasks>>,
     stop: Arc<Notify>,
     work: JoinSet<()>,
 }
@@ -169,12 +153,12 @@ impl Worker {
     pub(crate) fn start(server: &Server) -> Self {
         let stop = Arc::new(Notify::new());
         let mut work = JoinSet::new();
-        if server.0.tasks.is_some() {
+        let tasks = server.0.tasks.clone();
+        if tasks.is_some() {
             let (server, stop) = (server.clone(), stop.clone());
             work.spawn(async move { server.work(stop.notified()).await });
         }
-        let server = server.clone();
-        Self { server, stop, work }
+        Self { tasks, stop, work }
     }
 
     /// Has it take nothing more, and hand on what runs.
@@ -187,12 +171,14 @@ impl Worker {
         let stopped = async {
             while self.work.join_next().await.is_some() {}
             // Calls that ended last may have become tasks.
-            if let Some(tasks) = &self.server.0.tasks {
-                self.server.hand_tasks_on(tasks).await;
+            if let Some(tasks) = &self.tasks {
+                tasks.hand_on().await;
             }
         };
-        if tokio::time::timeout(patience, stopped).await.is_err() {
-            self.server.give_tasks_up().await;
+        if tokio::time::timeout(patience, stopped).await.is_err()
+            && let Some(tasks) = &self.tasks
+        {
+            tasks.give_up().await;
         }
     }
 }
@@ -242,8 +228,8 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
 }
 
 /// Holds the leases of what runs here, and looks for what became of it elsewhere.
-async fn keep(server: Server) {
-    let Some(tasks) = &server.0.tasks else { return };
+async fn keep(tasks: Arc<Tasks>) {
+    let tasks = &*tasks;
     let mut hints = Some(tasks.store.hints());
     let beat = tasks.options.lease / 3;
     let mut beats = tokio::time::interval_at(tokio::time::Instant::now() + beat, beat);
@@ -252,10 +238,10 @@ async fn keep(server: Server) {
         tokio::select! {
             _ = beats.tick() => extend(tasks).await,
             _ = looks.tick() => {
-                if tasks.crew.len() == 0 {
-                    tasks.crew.kept.store(false, Ordering::Release);
+                if tasks.leases.len() == 0 {
+                    tasks.leases.kept.store(false, Ordering::Release);
                     // One may have begun just now.
-                    if tasks.crew.len() == 0 || tasks.crew.kept.swap(true, Ordering::AcqRel) {
+                    if tasks.leases.len() == 0 || tasks.leases.kept.swap(true, Ordering::AcqRel) {
                         return;
                     }
                 }
@@ -264,7 +250,7 @@ async fn keep(server: Server) {
             hint = next_hint(&mut hints) => match hint {
                 Some(hint) if hint.own => {}
                 Some(hint) => {
-                    if let Some(hold) = tasks.crew.get(&hint.task) {
+                    if let Some(hold) = tasks.leases.get(&hint.task) {
                         look_at(tasks, std::slice::from_ref(&hold.lease.task)).await;
                     }
                 }
@@ -275,7 +261,7 @@ async fn keep(server: Server) {
 }
 
 async fn extend(tasks: &Tasks) {
-    let holds = tasks.crew.all();
+    let holds = tasks.leases.all();
     let leases: Vec<Lease> = holds.iter().map(|hold| hold.lease.clone()).collect();
     if leases.is_empty() {
         return;
@@ -297,12 +283,8 @@ async fn extend(tasks: &Tasks) {
 }
 
 async fn look(tasks: &Tasks) {
-    let ids: Vec<TaskId> = tasks
-        .crew
-        .all()
-        .iter()
-        .map(|h| h.lease.task.clone())
-        .collect();
+    let held = tasks.leases.all();
+    let ids: Vec<TaskId> = held.iter().map(|hold| hold.lease.task.clone()).collect();
     if !ids.is_empty() {
         look_at(tasks, &ids).await;
     }
@@ -312,7 +294,7 @@ async fn look_at(tasks: &Tasks, ids: &[TaskId]) {
     match tasks.store.revisions(ids).await {
         Ok(revisions) => {
             for (id, revision) in revisions {
-                if let Some(hold) = tasks.crew.get(&id) {
+                if let Some(hold) = tasks.leases.get(&id) {
                     hold.seen(revision);
                 }
             }

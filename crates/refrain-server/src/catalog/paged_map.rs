@@ -8,12 +8,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// Things of one kind.
-pub(crate) struct Shelf<T> {
+pub(crate) struct PagedMap<T> {
     by_name: HashMap<Arc<str>, (u64, Arc<T>)>,
     in_order: BTreeMap<u64, (Arc<str>, Arc<T>)>,
 }
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for PagedMap<T> {
     fn default() -> Self {
         Self {
             by_name: HashMap::new(),
@@ -22,7 +22,7 @@ impl<T> Default for Shelf<T> {
     }
 }
 
-impl<T> Clone for Shelf<T> {
+impl<T> Clone for PagedMap<T> {
     fn clone(&self) -> Self {
         Self {
             by_name: self.by_name.clone(),
@@ -31,7 +31,7 @@ impl<T> Clone for Shelf<T> {
     }
 }
 
-impl<T> Shelf<T> {
+impl<T> PagedMap<T> {
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<T>> {
         self.by_name.get(name).map(|(_, item)| item)
     }

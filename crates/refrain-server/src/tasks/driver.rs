@@ -3,13 +3,13 @@
 //! What always holds: the handler is polled only while the lease is sure to be held, and once it is lost nothing is
 //! written any more.
 
-use super::TaskOptions;
+use super::Tasks;
 use super::create::Seed;
-use super::crew::Hold;
 use super::failures::{too_large, too_often, too_old};
-use super::vault::Part;
+use super::leases::HeldLease;
+use super::sealing::Part;
 use crate::catalog::RegisteredTool;
-use crate::load::Place;
+use crate::limits::Permit;
 use crate::metrics::{TaskEvent, TaskRuns};
 use crate::rounds::outcome_of;
 use crate::server::Server;
@@ -40,13 +40,13 @@ pub(crate) struct Running {
     /// When its life is over.
     pub(super) ends: Option<Instant>,
     pub(super) ttl: Duration,
-    /// The place of the call that it was, for as long as it runs here.
-    pub(super) _place: Option<Place>,
+    /// The permit of the call that has become this task.
+    pub(super) _permit: Option<Permit>,
 }
 
 impl Running {
     /// A task that a call has just become.
-    pub(super) fn begun(seed: Seed, flow: Flow, ttl: Duration, place: Option<Place>) -> Self {
+    pub(super) fn begun(seed: Seed, flow: Flow, ttl: Duration, permit: Permit) -> Self {
         Self {
             tool: seed.tool,
             owner: seed.owner,
@@ -54,7 +54,7 @@ impl Running {
             attempt: 1,
             ends: Instant::now().checked_add(ttl),
             ttl,
-            _place: place,
+            _permit: Some(permit),
         }
     }
 }
@@ -77,22 +77,28 @@ enum Turn {
     Status,
 }
 
-impl Server {
-    /// Runs a task of this instance, in a tokio task of its own.
-    pub(crate) fn run_here(&self, running: Running, lease: Lease, revision: u64, asked: Instant) {
-        let Some(tasks) = &self.0.tasks else { return };
-        let hold = tasks.crew.hold(lease, revision, asked, tasks.options.lease);
+impl Tasks {
+    /// Runs a task on this instance, in a tokio task of its own.
+    pub(super) fn run_here(
+        self: &Arc<Self>,
+        running: Running,
+        lease: Lease,
+        revision: u64,
+        asked: Instant,
+    ) {
+        let hold = (self.leases).hold(lease, revision, asked, self.options.lease);
         self.keep_leases();
-        let server = self.clone();
+        let tasks = self.clone();
         let span = tracing::debug_span!("task", task = ?hold.lease.task, tool = running.tool.tool.info.name);
         let work = async move {
-            let mut worked = Worked {
-                _runs: server.0.metrics.task_runs(),
-                server,
+            let mut driver = Driver {
+                _runs: tasks.services.metrics.task_runs(),
+                _server: tasks.flows.server(),
+                tasks,
                 hold,
                 owner: running.owner.clone(),
             };
-            worked.run(running).await;
+            driver.run(running).await;
         };
         tokio::spawn(work.instrument(span));
     }
@@ -107,13 +113,13 @@ impl Server {
             Next::Complete(_) => TaskEvent::Completed,
             Next::Fail(_) => TaskEvent::Failed,
         };
-        self.0.metrics.task(event);
+        self.services.metrics.task(event);
     }
 
     /// The end of a task that failed. What is said of how it stands is why.
     pub(super) fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Commit {
         tracing::warn!(task = ?whose.0, error = %error.message, "a task failed");
-        let next = Next::Fail(self.shut(whose, Part::Outcome, error_at_rest(error).as_bytes()));
+        let next = Next::Fail(self.seal(whose, Part::Outcome, error_at_rest(error).as_bytes()));
         Commit {
             status_message: Some(error.message.to_string()),
             next,
@@ -122,33 +128,33 @@ impl Server {
     }
 
     /// The wait before another attempt: longer each time, and never the same for two tasks.
-    fn wait_before(&self, attempt: u32, options: &TaskOptions) -> Duration {
+    fn wait_before(&self, attempt: u32) -> Duration {
+        let options = &self.options;
         let doubled = 1_u32
             .checked_shl(attempt.saturating_sub(1))
             .unwrap_or(u32::MAX);
         let wait = options.retry_after.saturating_mul(doubled);
         let wait = wait.min(options.retry_at_most);
-        let mut random = [0; 2];
-        self.0.source.fill(&mut random);
-        let jitter = f64::from(u16::from_be_bytes(random)) / f64::from(u16::MAX);
+        let random = u16::from_be_bytes(self.services.random());
+        let jitter = f64::from(random) / f64::from(u16::MAX);
         wait.mul_f64(0.5 + jitter / 2.0)
     }
 }
 
-/// The worker of one task.
-struct Worked {
-    server: Server,
-    hold: Arc<Hold>,
+/// Runs one task.
+struct Driver {
+    tasks: Arc<Tasks>,
+    hold: Arc<HeldLease>,
     owner: Principal,
     _runs: TaskRuns,
+    /// Handlers may take the server as a state.
+    _server: Option<Server>,
 }
 
 /// Whatever becomes of the task, this instance runs it no longer.
-impl Drop for Worked {
+impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(tasks) = &self.server.0.tasks {
-            tasks.crew.release(&self.hold);
-        }
+        self.tasks.leases.release(&self.hold);
     }
 }
 
@@ -164,14 +170,14 @@ struct Clocks {
     leave: bool,
 }
 
-impl Worked {
+impl Driver {
     async fn run(&mut self, mut running: Running) {
         if let Err(Gone) = self.drive(&mut running).await {
             tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
-            self.server.0.metrics.task(TaskEvent::Lost);
+            self.tasks.services.metrics.task(TaskEvent::Lost);
         }
         running.flow.cancel();
-        self.server.0.metrics.work(running.flow.stats());
+        self.tasks.services.metrics.work(running.flow.stats());
     }
 
     async fn drive(&mut self, running: &mut Running) -> Result<(), Gone> {
@@ -283,7 +289,7 @@ impl Worked {
         let steps = running.flow.stats().steps;
         let linger = clocks.linger.filter(|linger| linger.1 == steps);
         let linger = linger.map(|linger| linger.0);
-        if due(linger) || (linger.is_some() && self.server.is_draining()) {
+        if due(linger) || (linger.is_some() && self.tasks.services.limits.is_draining()) {
             return Poll::Ready(Turn::Lingered);
         }
         let wake = running.flow.wake_at().map(|at| now + self.until(at));
@@ -301,7 +307,7 @@ impl Worked {
 
     /// How long until this time.
     fn until(&self, at: SystemTime) -> Duration {
-        let now = self.server.0.source.now();
+        let now = self.tasks.services.source.now();
         at.duration_since(now).unwrap_or_default()
     }
 
@@ -314,9 +320,9 @@ impl Worked {
     ) -> Result<bool, Gone> {
         let task = &self.hold.lease.task;
         let whose = (task, &self.owner);
-        let server = &self.server;
-        let journal = server.shut_journal(whose, &write.snapshot, &running.tool.tool.version);
-        let limit = server.0.tasks.as_ref().map_or(0, |t| t.options.journal);
+        let tasks = &self.tasks;
+        let journal = tasks.seal_journal(whose, &write.snapshot, &running.tool.tool.version);
+        let limit = tasks.options.journal;
         if journal.len() > limit {
             let error = too_large(&write.snapshot, journal.len(), limit);
             self.end(&error).await?;
@@ -342,8 +348,8 @@ impl Worked {
         };
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
-            server.0.metrics.asks(ask.kind());
-            (key.clone(), server.shut(whose, Part::Ask(key), &json))
+            tasks.services.metrics.asks(ask.kind());
+            (key.clone(), tasks.seal(whose, Part::Ask(key), &json))
         });
         let keep = next == Next::Keep;
         let commit = Commit {
@@ -357,8 +363,8 @@ impl Worked {
         };
         let committed = self.commit(&commit).await?;
         if !keep {
-            if let (Next::SetDown(wake), Some(tasks)) = (&commit.next, &server.0.tasks) {
-                tasks.crew.set_down(*wake);
+            if let Next::SetDown(wake) = &commit.next {
+                tasks.leases.set_down(*wake);
             }
             return Ok(true);
         }
@@ -386,12 +392,12 @@ impl Worked {
             }
             _ => None,
         };
-        if let (Some(reason), Some(tasks)) = (again, &self.server.0.tasks) {
-            let (attempt, options) = (running.attempt, &tasks.options);
-            if attempt >= options.attempts {
-                return self.server.fail(whose, &too_often(attempt, Some(&reason)));
+        if let Some(reason) = again {
+            let attempt = running.attempt;
+            if attempt >= self.tasks.options.attempts {
+                return self.tasks.fail(whose, &too_often(attempt, Some(&reason)));
             }
-            let wait = self.server.wait_before(attempt, options);
+            let wait = self.tasks.wait_before(attempt);
             tracing::warn!(?task, attempt, %reason, "an attempt at a task failed");
             return Commit {
                 next: Next::Retry(wait, reason),
@@ -399,8 +405,7 @@ impl Worked {
             };
         }
         // What it said before would be about something that is not to be. What is sealed as its result is not told beside it.
-        let tasks = self.server.0.tasks.as_ref();
-        let is_sealed = tasks.is_some_and(|tasks| tasks.options.seal);
+        let is_sealed = self.tasks.options.seal;
         let error = match &event {
             Event::Done(Err(_)) if is_sealed => None,
             Event::Done(Err(error)) => Some(error.to_string()),
@@ -409,17 +414,17 @@ impl Worked {
         match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
             Reply::Complete(body) => {
                 let result = result_at_rest(&body);
-                let outcome = self.server.shut(whose, Part::Outcome, result.as_bytes());
+                let outcome = self.tasks.seal(whose, Part::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
                     next: Next::Complete(outcome),
                     ..Commit::default()
                 }
             }
-            Reply::Error(error) => self.server.fail(whose, &error),
+            Reply::Error(error) => self.tasks.fail(whose, &error),
             Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {
                 let error = RpcError::internal("Internal error");
-                self.server.fail(whose, &error)
+                self.tasks.fail(whose, &error)
             }
         }
     }
@@ -447,14 +452,12 @@ impl Worked {
     }
 
     async fn take_answers(&self, running: &mut Running) -> Result<(), Gone> {
-        let Some(tasks) = &self.server.0.tasks else {
-            return Err(Gone);
-        };
+        let tasks = &self.tasks;
         let lease = &self.hold.lease;
         let answers = self.until_done(|| tasks.store.answers(lease)).await?;
         for (key, stored) in answers {
             let whose = (&lease.task, &self.owner);
-            let opened = self.server.unshut(whose, Part::Answer(&key), stored);
+            let opened = self.tasks.open(whose, Part::Answer(&key), stored);
             if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
                 running.flow.answer(&key, &json);
             }
@@ -464,9 +467,7 @@ impl Worked {
 
     /// The lease may have run out while nobody looked: is the task still ours?
     async fn make_sure(&self) -> Result<(), Gone> {
-        let Some(tasks) = &self.server.0.tasks else {
-            return Err(Gone);
-        };
+        let tasks = &self.tasks;
         let leases = std::slice::from_ref(&self.hold.lease);
         let time = tasks.options.lease;
         let asked = Instant::now();
@@ -481,14 +482,12 @@ impl Worked {
     /// Ends the task with this error.
     async fn end(&self, error: &RpcError) -> Result<(), Gone> {
         let whose = (&self.hold.lease.task, &self.owner);
-        let commit = self.server.fail(whose, error);
+        let commit = self.tasks.fail(whose, error);
         self.commit(&commit).await.map(|_| ())
     }
 
     async fn commit(&self, commit: &Commit) -> Result<Committed, Gone> {
-        let Some(tasks) = &self.server.0.tasks else {
-            return Err(Gone);
-        };
+        let tasks = &self.tasks;
         let lease = &self.hold.lease;
         let done = self.until_done(|| tasks.store.commit(lease, commit.clone()));
         let committed = match done.await {
@@ -498,16 +497,16 @@ impl Worked {
             Err(Undone::Refused) => {
                 let whose = (&lease.task, &self.owner);
                 let error = RpcError::internal("what the task came to could not be stored");
-                let commit = self.server.fail(whose, &error);
+                let commit = self.tasks.fail(whose, &error);
                 let failed = self.until_done(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {
-                    self.server.count(&commit.next);
+                    self.tasks.count(&commit.next);
                 }
                 return Err(Gone);
             }
         };
         self.hold.wrote(committed.revision);
-        self.server.count(&commit.next);
+        self.tasks.count(&commit.next);
         Ok(committed)
     }
 

@@ -1,13 +1,13 @@
 //! Resources and resource templates.
 
+use super::builder_macros::{completed, content, scoped, shown};
+use super::coerce::Texts;
+use super::complete::{self, Completers};
+use super::template::Pattern;
 use crate::builder::BuildError;
-use crate::complete::{self, Completers};
 use crate::handler::{Handler, Needs, Start, erase};
 use crate::metrics::TargetCounts;
 use crate::reply::ReadCall;
-use crate::shown::{completed, content, scoped, shown};
-use crate::template::Pattern;
-use crate::texts::Texts;
 use refrain_core::Result;
 use refrain_wire::{Cache, ResourceInfo, ResourceTemplateInfo};
 use std::future::Future;

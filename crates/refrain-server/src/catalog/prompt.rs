@@ -1,12 +1,12 @@
 //! Prompts.
 
+use super::builder_macros::{completed, scoped, shown};
+use super::coerce::Texts;
+use super::complete::{self, Completers, from_list};
 use crate::builder::BuildError;
-use crate::complete::{self, Completers, from_list};
 use crate::handler::{Handler, Needs, Start, erase};
 use crate::metrics::TargetCounts;
 use crate::reply::PromptCall;
-use crate::shown::{completed, scoped, shown};
-use crate::texts::Texts;
 use refrain_core::Result;
 use refrain_wire::{PromptArgument, PromptInfo};
 use serde_json::Value;

@@ -1,9 +1,9 @@
 //! Tools.
 
+use super::builder_macros::{scoped, shown};
 use crate::handler::{Handler, Needs, Start, erase};
 use crate::metrics::TargetCounts;
 use crate::reply::ToolCall;
-use crate::shown::{scoped, shown};
 use refrain_wire::{TaskSupport, ToolAnnotations, ToolInfo};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};

@@ -7,9 +7,9 @@
 //! for: a hint may be lost, and not every store has them of other instances. One watcher does both for a server, for as
 //! long as there is such a task.
 
+use super::Tasks;
 use super::request::{NotDone, slow};
 use crate::auth::Caller;
-use crate::server::{Inner, Server};
 use parking_lot::Mutex;
 use refrain_store::{Hint, Task, TaskId};
 use refrain_wire::{ResultBody, RpcError};
@@ -133,24 +133,23 @@ impl Watch {
 }
 
 /// Watches until nobody listens for a task any more, or the server is no more.
-async fn watch(server: Weak<Inner>, mut hints: Receiver<Hint>, look: Duration) {
+async fn watch(tasks: Weak<Tasks>, mut hints: Receiver<Hint>, look: Duration) {
     let mut reached = true;
-    while let Some(()) = hear(&server, &mut hints, look).await {
-        let Some(inner) = server.upgrade() else {
+    while let Some(()) = hear(&tasks, &mut hints, look).await {
+        let Some(alive) = tasks.upgrade() else {
             return;
         };
-        let Some(tasks) = &inner.tasks else { return };
-        let Some(watched) = tasks.watch.tasks() else {
+        let Some(watched) = alive.watch.tasks() else {
             return;
         };
-        let (store, time) = (tasks.store.clone(), inner.limits.round_time);
-        drop(inner);
+        let (store, time) = (alive.store.clone(), alive.services.limits.round_time);
+        drop(alive);
         for batch in watched.chunks(BATCH) {
             let looked = timeout(time, store.revisions(batch)).await;
             let reason = match looked {
                 Ok(Ok(revisions)) => {
                     let revisions = revisions.into_iter().collect();
-                    compare(&server, batch, &revisions);
+                    compare(&tasks, batch, &revisions);
                     reached = true;
                     continue;
                 }
@@ -167,7 +166,7 @@ async fn watch(server: Weak<Inner>, mut hints: Receiver<Hint>, look: Duration) {
 }
 
 /// Listens to hints until it is time to look. `None`: the server is no more.
-async fn hear(server: &Weak<Inner>, hints: &mut Receiver<Hint>, look: Duration) -> Option<()> {
+async fn hear(tasks: &Weak<Tasks>, hints: &mut Receiver<Hint>, look: Duration) -> Option<()> {
     let mut time = std::pin::pin!(sleep(look));
     loop {
         let hint = tokio::select! {
@@ -175,7 +174,7 @@ async fn hear(server: &Weak<Inner>, hints: &mut Receiver<Hint>, look: Duration) 
             hint = hints.recv() => hint,
         };
         match hint {
-            Ok(hint) => note(server, &hint.task, None)?,
+            Ok(hint) => note(tasks, &hint.task, None)?,
             // Some were lost, and nobody knows of which tasks: the next look finds out.
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => {
@@ -187,25 +186,22 @@ async fn hear(server: &Weak<Inner>, hints: &mut Receiver<Hint>, look: Duration) 
 }
 
 /// Notes which of these tasks have another revision than is known, and which are gone.
-fn compare(server: &Weak<Inner>, tasks: &[TaskId], revisions: &HashMap<TaskId, u64>) {
-    for task in tasks {
-        if note(server, task, revisions.get(task).copied()).is_none() {
+fn compare(tasks: &Weak<Tasks>, batch: &[TaskId], revisions: &HashMap<TaskId, u64>) {
+    for task in batch {
+        if note(tasks, task, revisions.get(task).copied()).is_none() {
             return;
         }
     }
 }
 
-fn note(server: &Weak<Inner>, task: &TaskId, revision: Option<u64>) -> Option<()> {
-    let inner = server.upgrade()?;
-    if let Some(tasks) = &inner.tasks {
-        tasks.watch.note(task, revision);
-    }
+fn note(tasks: &Weak<Tasks>, task: &TaskId, revision: Option<u64>) -> Option<()> {
+    tasks.upgrade()?.watch.note(task, revision);
     Some(())
 }
 
 /// What becomes of the tasks that one client listens for.
 pub(crate) struct TaskNews {
-    server: Server,
+    owner: Arc<Tasks>,
     caller: Caller,
     /// Which of the tasks that it named are there; until that is known.
     finding: Option<Doing<Vec<TaskId>>>,
@@ -216,11 +212,11 @@ pub(crate) struct TaskNews {
 
 impl TaskNews {
     /// The news of the tasks of these ids, as far as they are the caller's.
-    pub(crate) fn new(server: &Server, ids: &[String], caller: &Caller) -> Self {
+    pub(crate) fn new(tasks: &Arc<Tasks>, ids: &[String], caller: &Caller) -> Self {
         let ids: Vec<TaskId> = ids.iter().filter_map(|id| TaskId::parse(id)).collect();
-        let finding = find(server.clone(), ids, caller.clone());
+        let finding = find(tasks.clone(), ids, caller.clone());
         Self {
-            server: server.clone(),
+            owner: tasks.clone(),
             caller: caller.clone(),
             finding: Some(Box::pin(finding)),
             known: Known::new(Vec::new()),
@@ -244,7 +240,7 @@ impl TaskNews {
         };
         let ids = found.iter().map(ToString::to_string).collect();
         self.known = Known::new(found);
-        self.server.watch_tasks(&self.known);
+        self.owner.watch(&self.known);
         Poll::Ready(Ok(ids))
     }
 
@@ -254,7 +250,7 @@ impl TaskNews {
             let Some((place, reading)) = &mut self.reading else {
                 let place = ready!(self.poll_due(cx));
                 let task = self.known.tasks[place].clone();
-                let reading = read(self.server.clone(), task, self.caller.clone());
+                let reading = read(self.owner.clone(), task, self.caller.clone());
                 self.reading = Some((place, Box::pin(reading)));
                 continue;
             };
@@ -300,7 +296,7 @@ impl TaskNews {
             return None;
         }
         let over = task.status.is_terminal();
-        let info = self.server.task_info(task, &self.caller.principal);
+        let info = self.owner.task_info(task, &self.caller.principal);
         if over || info.is_none() {
             self.leave(place);
         }
@@ -309,9 +305,8 @@ impl TaskNews {
 
     /// Nothing more will be said of a task.
     fn leave(&self, place: usize) {
-        if let Some(tasks) = &self.server.0.tasks {
-            tasks.watch.remove(&self.known, &self.known.tasks[place]);
-        }
+        let watch = &self.owner.watch;
+        watch.remove(&self.known, &self.known.tasks[place]);
     }
 }
 
@@ -331,13 +326,11 @@ impl std::fmt::Debug for TaskNews {
     }
 }
 
-impl Server {
-    fn watch_tasks(&self, known: &Arc<Known>) {
-        if let Some(tasks) = &self.0.tasks
-            && tasks.watch.add(known)
-        {
-            let (server, hints) = (Arc::downgrade(&self.0), tasks.store.hints());
-            tokio::spawn(watch(server, hints, tasks.options.look));
+impl Tasks {
+    fn watch(self: &Arc<Self>, known: &Arc<Known>) {
+        if self.watch.add(known) {
+            let (tasks, hints) = (Arc::downgrade(self), self.store.hints());
+            tokio::spawn(watch(tasks, hints, self.options.look));
         }
     }
 }
@@ -356,15 +349,12 @@ fn seen(task: &Task) -> u64 {
 }
 
 /// Those of these tasks that are the caller's.
-async fn find(server: Server, ids: Vec<TaskId>, caller: Caller) -> Result<Vec<TaskId>, NotDone> {
-    let Some(tasks) = &server.0.tasks else {
-        return Ok(Vec::new());
-    };
-    let time = server.limits().round_time;
+async fn find(tasks: Arc<Tasks>, ids: Vec<TaskId>, caller: Caller) -> Result<Vec<TaskId>, NotDone> {
+    let time = tasks.services.limits.round_time;
     let finding = async {
         let mut found = Vec::new();
         for id in ids {
-            match server.task(tasks, &id, &caller).await {
+            match tasks.task(&id, &caller).await {
                 Ok(_) => found.push(id),
                 Err(NotDone::Store(error)) => return Err(NotDone::Store(error)),
                 Err(_) => {}
@@ -377,12 +367,9 @@ async fn find(server: Server, ids: Vec<TaskId>, caller: Caller) -> Result<Vec<Ta
         .unwrap_or_else(|_| Err(slow(time)))
 }
 
-async fn read(server: Server, id: TaskId, caller: Caller) -> Result<Task, NotDone> {
-    let Some(tasks) = &server.0.tasks else {
-        return Err(NotDone::Unknown);
-    };
-    let time = server.limits().round_time;
-    let reading = server.task(tasks, &id, &caller);
+async fn read(tasks: Arc<Tasks>, id: TaskId, caller: Caller) -> Result<Task, NotDone> {
+    let time = tasks.services.limits.round_time;
+    let reading = tasks.task(&id, &caller);
     timeout(time, reading)
         .await
         .unwrap_or_else(|_| Err(slow(time)))

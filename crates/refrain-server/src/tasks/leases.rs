@@ -1,4 +1,4 @@
-//! The tasks that an instance runs: whose leases it holds, and who must be told what.
+//! The leases that an instance holds, one for each task that it runs.
 
 use parking_lot::Mutex;
 use refrain_store::{Lease, TaskId};
@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 const SOON: Duration = Duration::from_secs(60);
 const WAKES: usize = 10_000;
 
-/// The tasks that run here.
-pub(crate) struct Crew {
+/// The leases that this instance holds.
+pub(crate) struct Leases {
     /// What this instance is called in the store.
     pub(crate) worker: String,
     most: usize,
-    running: Mutex<HashMap<TaskId, Arc<Hold>>>,
+    running: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
     /// Is somebody holding the leases?
     pub(super) kept: AtomicBool,
     /// There is room again, or nothing runs any more.
@@ -31,9 +31,9 @@ pub(crate) struct Crew {
     pub(super) claims: AtomicBool,
 }
 
-/// What an instance knows of a task that it runs.
+/// The lease of a task that this instance runs.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
     lost: AtomicBool,
     dropped: AtomicBool,
@@ -45,7 +45,7 @@ pub(crate) struct Hold {
     changed: Notify,
 }
 
-impl Crew {
+impl Leases {
     /// Room for `most` tasks.
     pub(crate) fn new(random: [u8; 4], most: usize) -> Self {
         let random = u32::from_be_bytes(random);
@@ -72,8 +72,8 @@ impl Crew {
         revision: u64,
         asked: Instant,
         time: Duration,
-    ) -> Arc<Hold> {
-        let hold = Arc::new(Hold {
+    ) -> Arc<HeldLease> {
+        let hold = Arc::new(HeldLease {
             lost: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             revision: AtomicU64::new(revision),
@@ -88,7 +88,7 @@ impl Crew {
         hold
     }
 
-    pub(super) fn release(&self, hold: &Arc<Hold>) {
+    pub(super) fn release(&self, hold: &Arc<HeldLease>) {
         let mut running = self.running.lock();
         let full = running.len() >= self.most;
         // The same task may have been taken anew by this instance.
@@ -148,16 +148,16 @@ impl Crew {
         self.len() < self.most
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Hold>> {
+    pub(super) fn all(&self) -> Vec<Arc<HeldLease>> {
         self.running.lock().values().cloned().collect()
     }
 
-    pub(super) fn get(&self, task: &TaskId) -> Option<Arc<Hold>> {
+    pub(super) fn get(&self, task: &TaskId) -> Option<Arc<HeldLease>> {
         self.running.lock().get(task).cloned()
     }
 }
 
-impl Hold {
+impl HeldLease {
     pub(super) fn extended(&self, asked: Instant, time: Duration) {
         *self.until.lock() = (asked + time, wall(asked) + time);
     }

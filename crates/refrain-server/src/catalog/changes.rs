@@ -1,8 +1,8 @@
 //! What is to be added to a running server, and what removed.
 
-use crate::prompt::Prompt;
-use crate::resource::{Resource, ResourceTemplate};
-use crate::tool::Tool;
+use super::Prompt;
+use super::Tool;
+use super::{Resource, ResourceTemplate};
 use std::sync::Arc;
 
 /// What to add to a running server, and what to remove. Removals come first, so that removing and adding under one name

@@ -1,16 +1,16 @@
-//! What tasks hold, as it lies in the store: as it is, or sealed.
+//! The stored form of what tasks hold: plain, or sealed if the options say so.
 //!
-//! The first byte says which. Where tasks are sealed, what is not is refused: whoever can write into the store could
-//! otherwise put anything there.
+//! The first byte says which. Where tasks are sealed, plain content is rejected: otherwise anyone with write access to the
+//! store could replace it.
 
-use crate::server::Server;
+use super::Tasks;
 use refrain_core::Principal;
 use refrain_store::TaskId;
 
 const PLAIN: u8 = 0;
 const SEALED: u8 = 1;
 
-/// Which part of a task something is. What is sealed as one opens as no other.
+/// A part of a task. Content that is sealed as one part does not open as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     Call,
@@ -21,7 +21,7 @@ pub(crate) enum Part<'a> {
 }
 
 impl Part<'_> {
-    fn place(self, task: &TaskId, owner: &Principal) -> Vec<u8> {
+    fn context(self, task: &TaskId, owner: &Principal) -> Vec<u8> {
         let (part, key) = match self {
             Self::Call => ("call", ""),
             Self::Journal => ("journal", ""),
@@ -37,46 +37,41 @@ impl Part<'_> {
     }
 }
 
-impl Server {
-    fn seals_tasks(&self) -> bool {
-        let tasks = self.0.tasks.as_ref();
-        tasks.is_some_and(|tasks| tasks.options.seal)
-    }
-
-    /// What is stored of a part of a task.
-    pub(crate) fn shut(
+impl Tasks {
+    /// The stored form of a part of a task.
+    pub(super) fn seal(
         &self,
         (task, owner): (&TaskId, &Principal),
         part: Part<'_>,
         content: &[u8],
     ) -> Vec<u8> {
-        let (first, content) = if self.seals_tasks() {
-            let sealed = self.0.sealer.seal_bytes(&part.place(task, owner), content);
-            (SEALED, sealed)
+        let (first, mut stored) = if self.options.seal {
+            let context = part.context(task, owner);
+            (SEALED, self.services.sealer.seal_bytes(&context, content))
         } else {
             (PLAIN, content.to_vec())
         };
-        let mut stored = content;
         stored.insert(0, first);
         stored
     }
 
-    /// A part of a task, of what was stored. `None` if it does not open; the log says why.
-    pub(crate) fn unshut(
+    /// The content of a stored part. `None` if it does not open; the log says why.
+    pub(super) fn open(
         &self,
         (task, owner): (&TaskId, &Principal),
         part: Part<'_>,
         mut stored: Vec<u8>,
     ) -> Option<Vec<u8>> {
         let reason = match stored.first() {
-            Some(&PLAIN) if self.seals_tasks() => "it is not sealed".to_owned(),
+            Some(&PLAIN) if self.options.seal => "it is not sealed".to_owned(),
             Some(&PLAIN) => {
                 stored.remove(0);
                 return Some(stored);
             }
             Some(&SEALED) => {
                 stored.remove(0);
-                match self.0.sealer.open_bytes(&part.place(task, owner), stored) {
+                let context = part.context(task, owner);
+                match self.services.sealer.open_bytes(&context, stored) {
                     Ok(content) => return Some(content),
                     Err(reason) => reason.to_string(),
                 }

@@ -1,9 +1,10 @@
 //! Suggestions for the arguments of prompts and the variables of resource templates.
 
+use super::Entries;
 use crate::auth::{Caller, MissingScopes};
 use crate::builder::BuildError;
-use crate::catalog::Catalog;
-use crate::dispatch::{Begin, no_place};
+use crate::dispatch::Begin;
+use crate::limits::LimitReached;
 use crate::server::Server;
 use refrain_core::Principal;
 use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
@@ -110,11 +111,8 @@ pub(crate) fn complete(
     params: CompleteParams<'_>,
     caller: Caller,
 ) -> Result<Later, Begin> {
-    let place = server
-        .0
-        .load
-        .enter()
-        .ok_or_else(|| Begin::Busy(no_place(server.0.limits.concurrent_calls, "calls")))?;
+    let permit = server.0.limits.calls.acquire(None);
+    let permit = permit.map_err(|reached: LimitReached| Begin::Busy(reached.into()))?;
     let completer = find(server, &params, &caller)?;
     let Some(completer) = completer else {
         let none = Reply::complete(CompleteResult {
@@ -132,7 +130,7 @@ pub(crate) fn complete(
     };
     let time = server.limits().round_time;
     Ok(Box::pin(async move {
-        let _place = place;
+        let _permit = permit;
         // An author's function: it may panic, before its future or in it, or never be done.
         let mut suggesting: Suggesting = Box::pin(async move { completer(typed).await });
         let suggesting = poll_fn(|cx| {
@@ -195,7 +193,7 @@ struct Completed<'a> {
 
 impl<'a> Completed<'a> {
     fn find(
-        catalog: &'a Catalog,
+        catalog: &'a Entries,
         reference: &Reference<'_>,
         argument: &str,
     ) -> Result<Self, RpcError> {

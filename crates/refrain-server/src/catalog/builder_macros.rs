@@ -62,7 +62,7 @@ macro_rules! completed {
                 Fut: Future<Output = refrain_core::Result<C>> + Send + 'static,
                 C: Into<refrain_wire::Completion>,
             {
-                let completer = crate::complete::completer(suggest);
+                let completer = crate::catalog::complete::completer(suggest);
                 self.completers.insert($name.into(), completer);
                 self
             }
@@ -75,7 +75,7 @@ macro_rules! completed {
                 values: impl IntoIterator<Item = S>,
             ) -> Self {
                 let values = values.into_iter().map(Into::into).collect();
-                let completer = crate::complete::from_list(values);
+                let completer = crate::catalog::complete::from_list(values);
                 self.completers.insert($name.into(), completer);
                 self
             }

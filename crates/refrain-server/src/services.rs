@@ -1,0 +1,28 @@
+//! Services that all subsystems use.
+
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use refrain_core::{ReplayLog, Sealer, Source};
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+/// Clock, keys, counters, limits and the replay log of a server.
+#[derive(Clone)]
+pub(crate) struct Services {
+    /// The server's name and version, as replies carry them.
+    pub(crate) info: Arc<RawValue>,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) sealer: Arc<Sealer>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
+}
+
+impl Services {
+    /// Random bytes from the server's source.
+    pub(crate) fn random<const N: usize>(&self) -> [u8; N] {
+        let mut random = [0; N];
+        self.source.fill(&mut random);
+        random
+    }
+}
