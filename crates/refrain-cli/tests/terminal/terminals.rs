@@ -183,7 +183,7 @@ fn a_terminal_that_only_has_lines_is_asked_in_lines() {
     line("");
     let history = screen.ends(0).replace('\n', "");
     assert!(history.contains(
-        r#"got {"day":"2027-01-31","extras":["cake","music"],"guests":2,"name":"Ada","outside":false,"seating":"w"}"#
+        r#"got {"name":"Ada","day":"2027-01-31","guests":2,"outside":false,"seating":"w","extras":["cake","music"]}"#
     ), "{history}");
 }
 
