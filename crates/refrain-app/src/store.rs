@@ -1,4 +1,4 @@
-//! Where tasks live: the URL of a store, and what is said when it cannot be opened.
+//! The URL of the task store, and opening it.
 
 use crate::Failure;
 use refrain::store::{self, Store};
@@ -8,22 +8,22 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The environment variable that names a store, where nothing else does.
+/// The environment variable with the URL, used when neither flag nor file has one.
 const STORE: &str = "REFRAIN_STORE";
-/// A file in the working directory.
+/// The default: a file in the working directory.
 const DEFAULT: &str = "sqlite:refrain.db";
 
-/// The URL of a store. There may be a password in it, which is shown nowhere.
+/// The URL of a store. Its password is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct StoreUrl(String);
 
 impl StoreUrl {
-    /// What a flag or the file says, else the environment, else a file in the working directory.
+    /// The given URL, else that of the environment, else the default.
     pub(crate) fn chosen(given: Option<Self>) -> Result<Self, Failure> {
         Ok(Self::named(given)?.unwrap_or_default())
     }
 
-    /// The same, if one is named anywhere.
+    /// The given URL, else that of the environment.
     pub(crate) fn named(given: Option<Self>) -> Result<Option<Self>, Failure> {
         match (given, std::env::var(STORE)) {
             (Some(given), _) => Ok(Some(given)),
@@ -33,12 +33,12 @@ impl StoreUrl {
         }
     }
 
-    /// Can other instances use it, too?
+    /// Whether other instances can use it.
     pub(crate) fn is_shared(&self) -> bool {
         !self.0.starts_with("memory:")
     }
 
-    /// Opens the store, which makes it where it is not there yet.
+    /// Opens the store, and creates it if it does not exist.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         store::open(&self.0).await.map_err(|error| {
             let advice = match self.file() {
@@ -49,8 +49,8 @@ impl StoreUrl {
         })
     }
 
-    /// The same, where nothing is to be made: there must be something in it to look at.
-    pub(crate) async fn open_there(&self) -> Result<Arc<dyn Store>, Failure> {
+    /// Opens a store that must exist.
+    pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>, Failure> {
         match self.file() {
             Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(format!(
                 "there is no store {self}: name the one that the instances use, with --store URL, `store` in the \
@@ -61,7 +61,7 @@ impl StoreUrl {
         }
     }
 
-    /// The file that it is in, if it is in one.
+    /// The file of a SQLite store.
     fn file(&self) -> Option<&str> {
         let rest = self.0.strip_prefix("sqlite:")?;
         Some(rest.strip_prefix("//").unwrap_or(rest))
@@ -93,9 +93,9 @@ impl fmt::Display for StoreUrl {
             return f.write_str(&self.0);
         }
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
-        // Where a password ends is known only if it is well written: all before the last `@` may be one.
+        // A malformed URL does not show where its password ends: everything before the last `@` may be part of it.
         let (caller, rest) = match rest.rsplit_once('@') {
-            // Or it is among the options.
+            // The password may be among the options.
             Some((before, _)) if before.contains('?') => return write!(f, "{scheme}://…"),
             Some((before, rest)) => {
                 let name = before.split_once(':').map_or(before, |(name, _)| name);
@@ -124,7 +124,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// A line of a file in which there may be such a URL, with a star for each character of its password.
+/// A line that may contain such a URL, with a star for each character of its password.
 pub(crate) fn masked(line: &str) -> String {
     let hidden = |from: usize, to: usize, line: &str| {
         let stars = "*".repeat(line[from..to].chars().count());
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_shown_nowhere() {
+    fn password_is_never_shown() {
         for (url, shown) in [
             ("sqlite:refrain.db", "sqlite:refrain.db"),
             (
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_mistake_keeps_its_width_and_loses_the_password() {
+    fn masked_line_keeps_its_width() {
         for (line, shown) in [
             (
                 "store = \"postgres://me:süß@db/t",

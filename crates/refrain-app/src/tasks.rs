@@ -34,7 +34,7 @@ pub struct Options {
 enum Command {
     /// List tasks, the latest first.
     List {
-        /// Only those that stand so: working, input_required, completed, failed or cancelled.
+        /// Only those with this status: working, input_required, completed, failed or cancelled.
         #[arg(long, value_parser = status)]
         status: Option<TaskStatus>,
         /// Only those of this tool.
@@ -47,7 +47,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show all there is to know of a task, but for what callers sent and what they get.
+    /// Show a task, without what callers sent and what they get.
     Show {
         /// The whole id.
         id: String,
@@ -55,12 +55,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Call a task off, unless it is over.
+    /// Cancel a task, unless it has ended.
     Cancel {
         /// The whole id.
         id: String,
     },
-    /// Have a task run at once, with all its attempts before it; one that failed works again.
+    /// Run a task at once, with all its attempts left; a failed one works again.
     Requeue {
         /// The whole id.
         id: String,
@@ -75,7 +75,7 @@ pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure>
     };
     let url = StoreUrl::chosen(given)?;
     runtime()?.block_on(async {
-        let store = url.open_there().await?;
+        let store = url.open_existing().await?;
         match &options.command {
             Command::List {
                 status,
@@ -129,7 +129,7 @@ async fn cancel(program: &str, store: &dyn Store, id: &str) -> Result<(), Failur
     let row = find(program, store, id).await?;
     store.cancel(&row.task.id, &row.owner).await?;
     // It may have ended before.
-    stands(&find(program, store, id).await?, |status| {
+    expect_status(&find(program, store, id).await?, |status| {
         status == TaskStatus::Cancelled
     })
 }
@@ -138,11 +138,11 @@ async fn requeue(program: &str, store: &dyn Store, id: &str) -> Result<(), Failu
     let row = find(program, store, id).await?;
     let row = store.requeue(&row.task.id).await?;
     let row = row.ok_or_else(|| unknown(program, id))?;
-    stands(&row, |status| !status.is_terminal())
+    expect_status(&row, |status| !status.is_terminal())
 }
 
-/// Says how a task stands, which is wrong unless it is so.
-fn stands(row: &TaskRow, wanted: impl FnOnce(TaskStatus) -> bool) -> Result<(), Failure> {
+/// Prints a task's status, which is an error unless it is the wanted one.
+fn expect_status(row: &TaskRow, wanted: impl FnOnce(TaskStatus) -> bool) -> Result<(), Failure> {
     let (id, status) = (&row.task.id, row.task.status);
     if !wanted(status) {
         return Err(format!("the task {id} is {status}, and stays so").into());
@@ -283,7 +283,7 @@ fn colour(status: TaskStatus) -> Style {
     }
 }
 
-/// Text of others, which must not steer the terminal.
+/// Text from others, without control characters.
 fn printable(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).collect()

@@ -6,7 +6,6 @@
 mod balancer;
 mod client;
 mod events;
-mod exchange;
 mod files;
 mod fleet;
 mod print;

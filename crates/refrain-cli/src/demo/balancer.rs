@@ -1,18 +1,21 @@
 //! A round-robin load balancer: an HTTP server that hands each request to the next instance.
 //!
 //! It is strict: request after request goes to one instance after the other, whatever was in them. An instance that
-//! is not ready, or refuses the connection, is passed over. Each response says who served it.
+//! is not ready, or refuses the connection, is passed over. Every exchange is recorded.
 
-use super::exchange::{BODY_MAX, Fault, exchange};
 use crate::Failure;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
+use hyper::http::uri::{Authority, Scheme, Uri};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::client::legacy::{self, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde::Serialize;
+use serde_json::Value;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,20 +24,59 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// The response header that names the instance which served a request.
-pub(super) const SERVED_BY: HeaderName = HeaderName::from_static("demo-served-by");
-/// The response header that names the instances which were passed over.
-pub(super) const PASSED_OVER: HeaderName = HeaderName::from_static("demo-passed-over");
+/// What an instance did in a round.
+const ROUND: HeaderName = HeaderName::from_static("refrain-round");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// The largest body that is read, either way.
+const BODY_MAX: usize = 4 * 1024 * 1024;
 
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 const CHECK_TIME: Duration = Duration::from_secs(10);
 const FORWARD_TIME: Duration = Duration::from_secs(30);
 const READY_TIME: Duration = Duration::from_secs(30);
 
+/// A request that an instance served.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Exchange {
+    pub(super) instance: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) passed_over: Vec<&'static str>,
+    /// The method, where a header has it.
+    #[serde(skip)]
+    pub(super) method: String,
+    /// The `refrain-round` header.
+    #[serde(skip)]
+    pub(super) explained: Option<String>,
+    #[serde(skip)]
+    pub(super) status: u16,
+    #[serde(skip)]
+    pub(super) body: Bytes,
+}
+
+impl Exchange {
+    /// The body of the response.
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
+/// The exchanges since the last look at them.
+#[derive(Clone, Default)]
+pub(super) struct Exchanges(Arc<Mutex<Vec<Exchange>>>);
+
+impl Exchanges {
+    pub(super) fn take(&self) -> Vec<Exchange> {
+        std::mem::take(&mut lock(&self.0))
+    }
+}
+
 /// The balancer at work. Dropping it ends it.
 pub(super) struct Balancer {
     address: SocketAddr,
     ring: Arc<Mutex<Ring>>,
+    http: Http,
+    exchanges: Exchanges,
     checks: JoinSet<()>,
     _front: JoinSet<()>,
 }
@@ -60,10 +102,18 @@ impl Balancer {
         let address = listener.local_addr()?;
         let ring = Arc::new(Mutex::new(Ring::default()));
         let mut front = JoinSet::new();
-        front.spawn(accept(listener, ring.clone()));
+        let (http, exchanges) = (Http::new(), Exchanges::default());
+        let onward = Onward {
+            ring: ring.clone(),
+            http: http.clone(),
+            exchanges: exchanges.clone(),
+        };
+        front.spawn(accept(listener, onward));
         Ok(Self {
             address,
             ring,
+            http,
+            exchanges,
             checks: JoinSet::new(),
             _front: front,
         })
@@ -71,6 +121,10 @@ impl Balancer {
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(super) fn exchanges(&self) -> Exchanges {
+        self.exchanges.clone()
     }
 
     /// Hands requests to these instances from now on, the first one first, once all of them are ready.
@@ -90,7 +144,7 @@ impl Balancer {
             .collect();
         for member in &members {
             tokio::time::timeout(READY_TIME, async {
-                while !member.check().await {
+                while !member.check(&self.http).await {
                     tokio::time::sleep(CHECK_EVERY).await;
                 }
             })
@@ -102,7 +156,8 @@ impl Balancer {
         }
         self.checks = JoinSet::new();
         for member in &members {
-            self.checks.spawn(keep_checking(member.clone()));
+            self.checks
+                .spawn(keep_checking(self.http.clone(), member.clone()));
         }
         *lock(&self.ring) = Ring { members, turn: 0 };
         Ok(())
@@ -127,40 +182,91 @@ impl Ring {
 
 impl Member {
     /// Looks at `/readyz`, and remembers what it said.
-    async fn check(&self) -> bool {
-        let request = Request::get("/readyz")
-            .header(HOST, self.address.to_string())
-            .body(Full::default());
-        let ready = match request {
-            Ok(request) => exchange(self.address, request, CHECK_TIME)
-                .await
-                .is_ok_and(|response| response.status() == StatusCode::OK),
-            Err(_) => false,
-        };
+    async fn check(&self, http: &Http) -> bool {
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = Uri::from_static("/readyz");
+        let response = http.send(self.address, request, CHECK_TIME).await;
+        let ready = response.is_ok_and(|response| response.status() == StatusCode::OK);
         self.ready.store(ready, Ordering::Release);
         ready
     }
 }
 
-fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
-    ring.lock().unwrap_or_else(PoisonError::into_inner)
+/// The HTTP client of the balancer, with a new connection for each request.
+#[derive(Clone)]
+struct Http(legacy::Client<HttpConnector, Full<Bytes>>);
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    /// Nothing was sent: another instance may be tried.
+    #[error("{0} cannot be reached")]
+    Connect(SocketAddr),
+    #[error("{0} did not answer: {1}")]
+    Broken(SocketAddr, Failure),
+    #[error("{0} did not answer within {1:?}")]
+    Late(SocketAddr, Duration),
 }
 
-async fn keep_checking(member: Arc<Member>) {
-    loop {
-        tokio::time::sleep(CHECK_EVERY).await;
-        member.check().await;
+impl Http {
+    fn new() -> Self {
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        Self(builder.pool_max_idle_per_host(0).build_http())
+    }
+
+    /// Sends a request to an instance and reads the whole response.
+    async fn send(
+        &self,
+        address: SocketAddr,
+        mut request: Request<Full<Bytes>>,
+        time: Duration,
+    ) -> Result<Response<Bytes>, Fault> {
+        let broken = |error: Failure| Fault::Broken(address, error);
+        let mut uri = request.uri().clone().into_parts();
+        uri.scheme = Some(Scheme::HTTP);
+        let authority = Authority::try_from(address.to_string());
+        uri.authority = Some(authority.map_err(|error| broken(error.into()))?);
+        *request.uri_mut() = Uri::from_parts(uri).map_err(|error| broken(error.into()))?;
+        let exchange = async {
+            let response =
+                self.0
+                    .request(request)
+                    .await
+                    .map_err(|error| match error.is_connect() {
+                        true => Fault::Connect(address),
+                        false => broken(error.into()),
+                    })?;
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, BODY_MAX)
+                .collect()
+                .await
+                .map_err(broken)?;
+            Ok(Response::from_parts(parts, body.to_bytes()))
+        };
+        let late = Err(Fault::Late(address, time));
+        tokio::time::timeout(time, exchange).await.unwrap_or(late)
     }
 }
 
-async fn accept(listener: TcpListener, ring: Arc<Mutex<Ring>>) {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn keep_checking(http: Http, member: Arc<Member>) {
+    loop {
+        tokio::time::sleep(CHECK_EVERY).await;
+        member.check(&http).await;
+    }
+}
+
+async fn accept(listener: TcpListener, onward: Onward) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             Ok((stream, _)) = listener.accept() => {
-                let ring = ring.clone();
+                let onward = onward.clone();
                 connections.spawn(async move {
-                    let service = service_fn(|request| forward(&ring, request));
+                    let service = service_fn(|request| onward.forward(request));
                     // A client that went away is its own affair.
                     let _ = http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
@@ -174,55 +280,73 @@ async fn accept(listener: TcpListener, ring: Arc<Mutex<Ring>>) {
     }
 }
 
-/// Hands one request to the instance whose turn it is.
-async fn forward(
-    ring: &Mutex<Ring>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (mut parts, body) = request.into_parts();
-    drop_hop_headers(&mut parts.headers);
-    let Ok(body) = Limited::new(body, BODY_MAX).collect().await else {
-        return Ok(plain(
-            StatusCode::BAD_REQUEST,
-            "the body could not be read".into(),
-        ));
-    };
-    let body = body.to_bytes();
-    let mut passed_over = Vec::new();
-    let members = lock(ring).members.len();
-    for _ in 0..members {
-        let Some(member) = lock(ring).take_turn() else {
-            break;
-        };
-        if member.ready.load(Ordering::Acquire) {
-            let onward = Request::from_parts(parts.clone(), Full::new(body.clone()));
-            match exchange(member.address, onward, FORWARD_TIME).await {
-                Ok(response) => return Ok(signed(response, member.name, &passed_over)),
-                Err(Fault::Connect(..)) => member.ready.store(false, Ordering::Release),
-                Err(fault) => return Ok(plain(StatusCode::BAD_GATEWAY, fault.to_string())),
-            }
-        }
-        passed_over.push(member.name);
-    }
-    let nobody = format!("no instance is ready: {}", passed_over.join(", "));
-    Ok(plain(StatusCode::SERVICE_UNAVAILABLE, nobody))
+/// Where requests go.
+#[derive(Clone)]
+struct Onward {
+    ring: Arc<Mutex<Ring>>,
+    http: Http,
+    exchanges: Exchanges,
 }
 
-fn signed(
-    response: Response<Bytes>,
-    served_by: &'static str,
-    passed_over: &[&str],
-) -> Response<Full<Bytes>> {
-    let mut response = response.map(Full::new);
-    let headers = response.headers_mut();
-    drop_hop_headers(headers);
-    headers.insert(SERVED_BY, HeaderValue::from_static(served_by));
-    if let Ok(names) = HeaderValue::try_from(passed_over.join(","))
-        && !passed_over.is_empty()
-    {
-        headers.insert(PASSED_OVER, names);
+impl Onward {
+    /// Hands one request to the instance whose turn it is.
+    async fn forward(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let (mut parts, body) = request.into_parts();
+        drop_hop_headers(&mut parts.headers);
+        let Ok(body) = Limited::new(body, BODY_MAX).collect().await else {
+            let text = "the body could not be read";
+            return Ok(plain(StatusCode::BAD_REQUEST, text.into()));
+        };
+        let body = body.to_bytes();
+        let mut passed_over = Vec::new();
+        let members = lock(&self.ring).members.len();
+        for _ in 0..members {
+            let Some(member) = lock(&self.ring).take_turn() else {
+                break;
+            };
+            if member.ready.load(Ordering::Acquire) {
+                let method = header(&parts.headers, &METHOD);
+                let request = Request::from_parts(parts.clone(), Full::new(body.clone()));
+                match self.http.send(member.address, request, FORWARD_TIME).await {
+                    Ok(response) => {
+                        self.record(member.name, passed_over, method, &response);
+                        let mut response = response.map(Full::new);
+                        drop_hop_headers(response.headers_mut());
+                        return Ok(response);
+                    }
+                    Err(Fault::Connect(_)) => member.ready.store(false, Ordering::Release),
+                    Err(fault) => return Ok(plain(StatusCode::BAD_GATEWAY, fault.to_string())),
+                }
+            }
+            passed_over.push(member.name);
+        }
+        let nobody = format!("no instance is ready: {}", passed_over.join(", "));
+        Ok(plain(StatusCode::SERVICE_UNAVAILABLE, nobody))
     }
-    response
+
+    fn record(
+        &self,
+        instance: &'static str,
+        passed_over: Vec<&'static str>,
+        method: Option<String>,
+        response: &Response<Bytes>,
+    ) {
+        lock(&self.exchanges.0).push(Exchange {
+            instance,
+            passed_over,
+            method: method.unwrap_or_default(),
+            explained: header(response.headers(), &ROUND),
+            status: response.status().as_u16(),
+            body: response.body().clone(),
+        });
+    }
+}
+
+fn header(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
 
 /// Headers that are about one connection do not travel on to the next.

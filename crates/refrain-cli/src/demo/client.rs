@@ -1,37 +1,30 @@
-//! A small MCP client that answers by a script, and the dialogue it has with the fleet.
+//! Callers that answer by a script, and their calls, made with `refrain-client`.
 //!
-//! It keeps what the protocol makes it keep between two rounds: the call, the asks and the token. It does not look
-//! into the token.
+//! What served a round comes from the balancer, what it asked or returned from the client.
 
-use super::balancer::{PASSED_OVER, SERVED_BY};
-use super::exchange::exchange;
+use super::balancer::{Balancer, Exchange, Exchanges};
 use crate::Failure;
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName};
-use hyper::{HeaderMap, Request, Response};
-use refrain::{Draft, PROTOCOL_VERSION};
+use refrain::Draft;
+use refrain_client::wire::{AskKind, Implementation};
+use refrain_client::{Answer, Bearer, Client, ErrorKind, PendingCall};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
-use std::time::Duration;
 
-const ROUND: HeaderName = HeaderName::from_static("refrain-round");
-const REQUEST_TIME: Duration = Duration::from_secs(40);
 /// Today's clients give up after ten rounds.
 const ROUNDS_MAX: u32 = 10;
 
 /// What the caller would answer, by the key of the ask.
 pub(super) type Script<'a> = &'a [(&'a str, Value)];
 
-/// Somebody who calls.
-#[derive(Clone, Debug)]
-pub(super) struct Client {
+/// Somebody who calls through the balancer.
+#[derive(Clone)]
+pub(super) struct Caller {
     pub(super) principal: &'static str,
-    pub(super) secret: String,
-    pub(super) balancer: SocketAddr,
-    /// The draft that is spoken.
-    pub(super) draft: Option<Draft>,
+    pub(super) client: Client,
+    pub(super) exchanges: Exchanges,
+    secret: String,
+    balancer: SocketAddr,
 }
 
 /// One thing that is asked of the fleet.
@@ -41,24 +34,20 @@ pub(super) struct Call {
     pub(super) arguments: Value,
 }
 
-/// One round, as the client saw it.
+/// One round, as the caller saw it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Round {
     #[serde(rename = "round")]
     pub(super) number: u32,
-    pub(super) instance: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) passed_over: Vec<String>,
     pub(super) answers: Map<String, Value>,
     pub(super) sent_token_bytes: usize,
     #[serde(flatten)]
     pub(super) did: Option<Did>,
     #[serde(flatten)]
     pub(super) outcome: Outcome,
-    /// Status and body: everything that the client can see.
-    #[serde(skip)]
-    pub(super) seen: (u16, Bytes),
+    #[serde(flatten)]
+    pub(super) exchange: Exchange,
 }
 
 /// What the instance says it did in a round.
@@ -78,8 +67,7 @@ pub(super) enum Outcome {
     #[serde(rename_all = "camelCase")]
     Incomplete {
         asks: Map<String, Value>,
-        #[serde(rename = "tokenBytes", serialize_with = "length")]
-        token: String,
+        token_bytes: usize,
     },
     /// The call is over.
     #[serde(rename_all = "camelCase")]
@@ -91,31 +79,122 @@ pub(super) enum Outcome {
 /// A call on its way through its rounds.
 #[derive(Clone)]
 pub(super) struct Dialogue {
-    pub(super) client: Client,
+    pub(super) caller: Caller,
     pub(super) call: Call,
-    pub(super) token: Option<String>,
-    asks: Map<String, Value>,
+    pending: PendingCall,
     rounds: u32,
 }
 
+impl Caller {
+    /// Connects a caller with this bearer token.
+    pub(super) async fn connect(
+        principal: &'static str,
+        secret: &str,
+        balancer: &Balancer,
+    ) -> Result<Self, Failure> {
+        let (address, exchanges) = (balancer.address(), balancer.exchanges());
+        Ok(Self {
+            principal,
+            client: connect(address, secret, None).await?,
+            exchanges,
+            secret: secret.to_owned(),
+            balancer: address,
+        })
+    }
+
+    /// The same caller, speaking a draft.
+    pub(super) async fn speaking(&self, draft: Draft) -> Result<Self, Failure> {
+        let client = connect(self.balancer, &self.secret, Some(draft)).await?;
+        Ok(Self {
+            client,
+            ..self.clone()
+        })
+    }
+}
+
+async fn connect(
+    balancer: SocketAddr,
+    secret: &str,
+    draft: Option<Draft>,
+) -> Result<Client, Failure> {
+    let info = Implementation {
+        name: "refrain-demo".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        ..Implementation::default()
+    };
+    let kinds = [
+        AskKind::Form,
+        AskKind::Url,
+        AskKind::Sampling,
+        AskKind::Roots,
+    ];
+    let builder = Client::builder()
+        .info(info)
+        .by_hand(kinds)
+        .authorize(Bearer::new(secret)?);
+    let client = match draft {
+        Some(draft) => {
+            let url = format!("http://{balancer}{}", draft.path());
+            builder.dialect(draft).connect(&url).await?
+        }
+        None => builder.connect(&format!("http://{balancer}/mcp")).await?,
+    };
+    Ok(client)
+}
+
+impl Call {
+    pub(super) fn prepare(&self, client: &Client) -> PendingCall {
+        let arguments = self.arguments.as_object().cloned().unwrap_or_default();
+        client.prepare(refrain_client::Call::tool(self.tool).with_arguments(arguments))
+    }
+}
+
 impl Dialogue {
-    pub(super) fn new(client: &Client, tool: &'static str, arguments: Value) -> Self {
+    pub(super) fn new(caller: &Caller, tool: &'static str, arguments: Value) -> Self {
+        let call = Call { tool, arguments };
         Self {
-            client: client.clone(),
-            call: Call { tool, arguments },
-            token: None,
-            asks: Map::new(),
+            pending: call.prepare(&caller.client),
+            caller: caller.clone(),
+            call,
             rounds: 0,
         }
     }
 
+    /// Whether the last round gave out a token.
+    pub(super) fn has_token(&self) -> bool {
+        token(&self.pending).is_some()
+    }
+
     /// The same call as if it were a new one, but for what it has asked: for a dialect without state.
-    pub(super) fn anew(self) -> Self {
-        Self {
-            token: None,
-            rounds: 0,
+    pub(super) fn anew(mut self) -> Result<Self, Failure> {
+        self.rounds = 0;
+        self.tampered(|stored| drop(stored.remove("state")))
+    }
+
+    /// The same call with its token replaced.
+    pub(super) fn with_token(self, replace: impl Fn(&str) -> String) -> Result<Self, Failure> {
+        self.tampered(|stored| {
+            if let Some(Value::String(token)) = stored.get_mut("state") {
+                *token = replace(token);
+            }
+        })
+    }
+
+    /// The same token and answers for another call.
+    pub(super) fn with_call(mut self, call: Call) -> Result<Self, Failure> {
+        let other = serde_json::to_value(call.prepare(&self.caller.client))?;
+        self.call = call;
+        self.tampered(|stored| drop(stored.insert("call".into(), other["call"].clone())))
+    }
+
+    /// Changes the call in the form in which it would be stored.
+    fn tampered(self, change: impl FnOnce(&mut Map<String, Value>)) -> Result<Self, Failure> {
+        let mut stored = stored(&self.pending);
+        change(&mut stored);
+        Ok(Self {
+            pending: serde_json::from_value(stored.into())?,
             ..self
-        }
+        })
     }
 
     /// Sends the next round, with the answers to what the last one asked.
@@ -123,24 +202,88 @@ impl Dialogue {
         if self.rounds == ROUNDS_MAX {
             return Err(format!("{} is not done after {ROUNDS_MAX} rounds", self.call.tool).into());
         }
-        let mut answers = Map::new();
-        for key in self.asks.keys() {
-            let answer = script.iter().find(|(name, _)| name == key);
-            let (_, answer) =
-                answer.ok_or_else(|| format!("the story has no answer to `{key}`"))?;
-            answers.insert(key.clone(), answer.clone());
-        }
+        let mut pending = self.pending.clone();
+        let answers = answer(&mut pending, script)?;
+        let sent_token_bytes = token(&pending).map_or(0, |token| token.len());
         self.rounds += 1;
-        let token = self.token.as_deref();
-        let round = self
-            .client
-            .send(&self.call, self.rounds, answers, token)
-            .await?;
-        if let Outcome::Incomplete { asks, token } = &round.outcome {
-            self.asks = asks.clone();
-            self.token = Some(token.clone());
-        }
-        Ok(round)
+        let number = self.rounds;
+        self.caller.exchanges.take();
+        let replied = self.caller.client.resume(pending).await;
+        let context = |error: &dyn std::fmt::Display| {
+            format!("round {number} of {}: {error}", self.call.tool)
+        };
+        let outcome = match replied {
+            Ok(refrain_client::Outcome::Complete(result)) => complete(&result),
+            Ok(refrain_client::Outcome::Pending(pending)) => {
+                let asks = stored(&pending).remove("asks");
+                let token_bytes = token(&pending).map_or(0, |token| token.len());
+                self.pending = pending;
+                Outcome::Incomplete {
+                    asks: asks
+                        .and_then(|asks| asks.as_object().cloned())
+                        .unwrap_or_default(),
+                    token_bytes,
+                }
+            }
+            Err(error) => match &error.kind {
+                ErrorKind::Refused(refusal) => Outcome::Refused {
+                    code: refusal.code,
+                    message: refusal.message.clone(),
+                },
+                _ => return Err(context(&error).into()),
+            },
+        };
+        let exchange = self.caller.exchanges.take().pop();
+        let exchange = exchange.ok_or_else(|| context(&"no instance served it"))?;
+        let did = exchange
+            .check(number, &outcome)
+            .map_err(|error| context(&error))?;
+        Ok(Round {
+            number,
+            answers,
+            sent_token_bytes,
+            did,
+            outcome,
+            exchange,
+        })
+    }
+}
+
+/// Answers everything that is asked from the script. Returns the answers.
+pub(super) fn answer(
+    pending: &mut PendingCall,
+    script: Script<'_>,
+) -> Result<Map<String, Value>, Failure> {
+    let mut answers = Map::new();
+    for ask in pending.unanswered() {
+        let key = ask.key();
+        let answer = script.iter().find(|(name, _)| *name == key);
+        let (_, answer) = answer.ok_or_else(|| format!("the story has no answer to `{key}`"))?;
+        let kind = ask.kind();
+        let kind = kind.ok_or_else(|| format!("the kind of the ask `{key}` is not known"))?;
+        pending.answer(key, Answer::read(kind, answer)?)?;
+        answers.insert(key.to_owned(), answer.clone());
+    }
+    Ok(answers)
+}
+
+/// A pending call in the form in which it is stored.
+fn stored(pending: &PendingCall) -> Map<String, Value> {
+    let stored = serde_json::to_value(pending).unwrap_or_default();
+    stored.as_object().cloned().unwrap_or_default()
+}
+
+/// The token that the next round sends back.
+fn token(pending: &PendingCall) -> Option<String> {
+    Some(stored(pending).get("state")?.as_str()?.to_owned())
+}
+
+fn complete(result: &Value) -> Outcome {
+    let content = result["content"].as_array().into_iter().flatten();
+    let texts: Vec<&str> = content.filter_map(|part| part["text"].as_str()).collect();
+    Outcome::Complete {
+        text: texts.join("\n"),
+        is_error: result["isError"] == json!(true),
     }
 }
 
@@ -153,10 +296,19 @@ impl Round {
         }
     }
 
+    pub(super) fn instance(&self) -> &'static str {
+        self.exchange.instance
+    }
+
     /// The members of the response, as it was on the wire.
     pub(super) fn members(&self) -> Vec<String> {
-        let said: Map<String, Value> = serde_json::from_slice(&self.seen.1).unwrap_or_default();
-        let mut members: Vec<String> = said.keys().cloned().collect();
+        let reply: Map<String, Value> = self
+            .exchange
+            .json()
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        let mut members: Vec<String> = reply.keys().cloned().collect();
         members.sort_unstable();
         members
     }
@@ -170,218 +322,45 @@ impl Round {
     }
 }
 
-impl Client {
-    /// Sends one round of a call. Its request id is the number of the round.
-    pub(super) async fn send(
-        &self,
-        call: &Call,
-        number: u32,
-        answers: Map<String, Value>,
-        token: Option<&str>,
-    ) -> Result<Round, Failure> {
-        let mut params = json!({"name": call.tool, "arguments": call.arguments, "_meta": meta()});
-        if !answers.is_empty() {
-            params["inputResponses"] = answers.clone().into();
-        }
-        if let Some(token) = token {
-            params["requestState"] = token.into();
-        }
-        let (response, said) = match self.draft {
-            None => {
-                let response = self.post("tools/call", call.tool, number, &params).await?;
-                let said = response.body().clone();
-                (response, said)
-            }
-            Some(draft) => self.post_in(draft, number, &params).await?,
+impl Exchange {
+    /// What the instance says it did, if that agrees with what the client saw.
+    fn check(&self, number: u32, outcome: &Outcome) -> Result<Option<Did>, Failure> {
+        let instance = self.instance;
+        let Some(explained) = &self.explained else {
+            return match outcome {
+                Outcome::Refused { .. } => Ok(None),
+                _ => Err(format!("instance {instance} does not say what it did").into()),
+            };
         };
-        let sent_token_bytes = token.map_or(0, str::len);
-        read(&response, &said, number, answers, sent_token_bytes)
-            .map_err(|error| format!("round {number} of {}: {error}", call.tool).into())
-    }
-
-    /// Sends a request with the headers that belong to it.
-    pub(super) async fn post(
-        &self,
-        method: &str,
-        name: &str,
-        id: u32,
-        params: &Value,
-    ) -> Result<Response<Bytes>, Failure> {
-        let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let request = Request::post("/mcp")
-            .header(HOST, self.balancer.to_string())
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "application/json, text/event-stream")
-            .header(AUTHORIZATION, format!("Bearer {}", self.secret))
-            .header("mcp-protocol-version", PROTOCOL_VERSION)
-            .header("mcp-method", method)
-            .header("mcp-name", name)
-            .body(Full::from(body.to_string()))?;
-        Ok(exchange(self.balancer, request, REQUEST_TIME).await?)
-    }
-}
-
-impl Client {
-    /// The same client, speaking a draft.
-    pub(super) fn speaking(&self, draft: Draft) -> Self {
-        Self {
-            draft: Some(draft),
-            ..self.clone()
-        }
-    }
-
-    /// Sends a round of a call in a draft. Gives what came back, and what it says.
-    async fn post_in(
-        &self,
-        draft: Draft,
-        id: u32,
-        params: &Value,
-    ) -> Result<(Response<Bytes>, Bytes), Failure> {
-        let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
-        let (body, exchanged) = draft.write_request(&call.to_string())?;
-        let request = Request::post(draft.path())
-            .header(HOST, self.balancer.to_string())
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "application/json, text/event-stream")
-            .header(AUTHORIZATION, format!("Bearer {}", self.secret))
-            .body(Full::from(body))?;
-        let response = exchange(self.balancer, request, REQUEST_TIME).await?;
-        let said = exchanged.read_reply(std::str::from_utf8(response.body())?);
-        Ok((response, said.into()))
-    }
-}
-
-/// What every request says of its client.
-pub(super) fn meta() -> Value {
-    json!({
-        "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
-        "io.modelcontextprotocol/clientInfo": {
-            "name": "refrain-demo",
-            "version": env!("CARGO_PKG_VERSION"),
-        },
-        "io.modelcontextprotocol/clientCapabilities": {
-            "elicitation": {"form": {}, "url": {}},
-            "sampling": {},
-            "roots": {},
-        },
-    })
-}
-
-/// Makes sense of a response, and checks that all who had a hand in it say the same.
-fn read(
-    response: &Response<Bytes>,
-    said: &Bytes,
-    number: u32,
-    answers: Map<String, Value>,
-    sent_token_bytes: usize,
-) -> Result<Round, Failure> {
-    let headers = response.headers();
-    let unexpected = || {
-        let text = String::from_utf8_lossy(response.body());
-        let start: String = text.chars().take(300).collect();
-        format!("unexpected answer {}: {start}", response.status())
-    };
-    let instance = header(headers, &SERVED_BY).ok_or_else(unexpected)?;
-    let reply: Value = serde_json::from_slice(said).map_err(|_| unexpected())?;
-    let outcome = outcome(&reply).ok_or_else(unexpected)?;
-    let did = header(headers, &ROUND).map(Explained::parse).transpose()?;
-    if let Some(explained) = &did {
-        let token = match &outcome {
-            Outcome::Incomplete { token, .. } => token.len(),
+        let field = |name: &str| {
+            let pairs = explained
+                .split("; ")
+                .filter_map(|pair| pair.split_once('='));
+            let mut named = pairs.filter(|(key, _)| *key == name);
+            let value = named.next().map(|(_, value)| value);
+            value.ok_or_else(|| {
+                format!("there is no `{name}` in the refrain-round header {explained:?}")
+            })
+        };
+        let token: usize = match outcome {
+            Outcome::Incomplete { token_bytes, .. } => *token_bytes,
             _ => 0,
         };
         let said = (
-            explained.instance.as_str(),
-            explained.round,
-            explained.token,
+            field("instance")?,
+            field("round")?.parse()?,
+            field("token")?.parse()?,
         );
-        if said != (instance, number, token) {
-            return Err(format!(
-                "the instance says (name, round, token bytes) {said:?}, the client saw {:?}",
-                (instance, number, token)
-            )
-            .into());
+        let seen: (&str, u32, usize) = (instance, number, token);
+        if said != seen {
+            let problem = format!(
+                "the instance says (name, round, token bytes) {said:?}, the client saw {seen:?}"
+            );
+            return Err(problem.into());
         }
-    } else if !matches!(outcome, Outcome::Refused { .. }) {
-        return Err(format!("instance {instance} does not say what it did").into());
+        Ok(Some(Did {
+            replayed: field("replayed")?.parse()?,
+            steps: field("steps")?.parse()?,
+        }))
     }
-    let passed_over = header(headers, &PASSED_OVER).unwrap_or_default();
-    Ok(Round {
-        number,
-        instance: instance.to_owned(),
-        passed_over: passed_over
-            .split(',')
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect(),
-        answers,
-        sent_token_bytes,
-        did: did.map(|explained| explained.did),
-        outcome,
-        seen: (response.status().as_u16(), response.body().clone()),
-    })
-}
-
-fn outcome(reply: &Value) -> Option<Outcome> {
-    if let Some(error) = reply.get("error") {
-        return Some(Outcome::Refused {
-            code: error.get("code")?.as_i64()?,
-            message: error.get("message")?.as_str()?.to_owned(),
-        });
-    }
-    let result = reply.get("result")?;
-    if result.get("resultType")?.as_str()? == "input_required" {
-        let asks = match result.get("inputRequests") {
-            Some(asks) => asks.as_object()?.clone(),
-            None => Map::new(),
-        };
-        let token = result.get("requestState")?.as_str()?.to_owned();
-        return Some(Outcome::Incomplete { asks, token });
-    }
-    let content = result.get("content")?.as_array()?;
-    let texts: Vec<&str> = content
-        .iter()
-        .filter_map(|part| part.get("text")?.as_str())
-        .collect();
-    Some(Outcome::Complete {
-        text: texts.join("\n"),
-        is_error: result.get("isError").and_then(Value::as_bool) == Some(true),
-    })
-}
-
-pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
-}
-
-/// The `refrain-round` header.
-struct Explained {
-    instance: String,
-    round: u32,
-    token: usize,
-    did: Did,
-}
-
-impl Explained {
-    fn parse(text: &str) -> Result<Self, Failure> {
-        let field = |name: &str| {
-            text.split("; ")
-                .filter_map(|pair| pair.split_once('='))
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value)
-                .ok_or_else(|| format!("there is no `{name}` in the refrain-round header {text:?}"))
-        };
-        Ok(Self {
-            instance: field("instance")?.to_owned(),
-            round: field("round")?.parse()?,
-            token: field("token")?.parse()?,
-            did: Did {
-                replayed: field("replayed")?.parse()?,
-                steps: field("steps")?.parse()?,
-            },
-        })
-    }
-}
-
-fn length<S: serde::Serializer>(token: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(token.len() as u64)
 }

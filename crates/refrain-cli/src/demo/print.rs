@@ -146,6 +146,7 @@ impl Stage {
     /// What was sent to whom, what came back, and what it took.
     fn round(&mut self, call: &str, round: &Round) -> io::Result<()> {
         let mut sent: Vec<String> = round
+            .exchange
             .passed_over
             .iter()
             .map(|name| format!("({name} does not answer and is passed over)"))
@@ -159,24 +160,24 @@ impl Stage {
             )),
         }
         let label = format!("round {}", round.number);
-        self.arrow(&label, "→", &round.instance, &sent.join("\n"), PLAIN)?;
+        self.arrow(&label, "→", round.instance(), &sent.join("\n"), PLAIN)?;
         let mut cost = Vec::new();
         match &round.outcome {
-            Outcome::Incomplete { asks, token } => {
+            Outcome::Incomplete { asks, token_bytes } => {
                 let text = match asks.len() {
                     0 => "hands on the rest of the work, and asks for nothing".into(),
                     _ => asked(asks).join("\n"),
                 };
-                self.arrow("", "←", &round.instance, &text, ASKED)?;
-                cost.push(format!("token of {} bytes", token.len()));
+                self.arrow("", "←", round.instance(), &text, ASKED)?;
+                cost.push(format!("token of {token_bytes} bytes"));
             }
             Outcome::Complete { text, is_error } => {
                 let style = if *is_error { NOT_HELD } else { HELD };
-                self.arrow("", "←", &round.instance, text, style)?;
+                self.arrow("", "←", round.instance(), text, style)?;
             }
             Outcome::Refused { code, message } => {
                 let text = format!("{code} {message}");
-                self.arrow("", "←", &round.instance, &text, NOT_HELD)?;
+                self.arrow("", "←", round.instance(), &text, NOT_HELD)?;
             }
         }
         if let Some(did) = round.did {
@@ -189,6 +190,7 @@ impl Stage {
     /// What was asked about a task, and how it stands.
     fn task(&mut self, principal: &str, call: Option<&Call>, look: &Look) -> io::Result<()> {
         let mut sent: Vec<String> = look
+            .exchange
             .passed_over
             .iter()
             .map(|name| format!("({name} does not answer and is passed over)"))
@@ -198,14 +200,14 @@ impl Stage {
             None if look.answers.is_empty() => format!("{}: how does it stand?", look.request),
             None => format!("{}: {}", look.request, answers(&look.answers).join("\n")),
         });
-        self.arrow("task", "→", &look.instance, &sent.join("\n"), PLAIN)?;
+        self.arrow("task", "→", look.instance(), &sent.join("\n"), PLAIN)?;
         let status = look.status.as_deref().unwrap_or("taken");
         let (mut got, style) = match &look.text {
             Some(text) => (vec![format!("{status}: {text}")], HELD),
             None => (vec![status.to_owned()], ASKED),
         };
         got.extend(asked(&look.asks));
-        self.arrow("", "←", &look.instance, &got.join("\n"), style)?;
+        self.arrow("", "←", look.instance(), &got.join("\n"), style)?;
         match &look.message {
             Some(message) => writeln!(self.out, "{:TEXT$}{DIM}{message}{DIM:#}", ""),
             None => Ok(()),
@@ -219,11 +221,12 @@ impl Stage {
             Outcome::Complete { .. } => ("accepted".into(), HELD),
             Outcome::Incomplete { .. } => ("went on".into(), NOT_HELD),
         };
-        let who = colour(&round.instance);
+        let who = colour(round.instance());
         writeln!(
             self.out,
             "  {:<10}→ {who}{:<7}{who:#}{attempt:<50} ← {style}{text}{style:#}",
-            "token", round.instance
+            "token",
+            round.instance()
         )
     }
 

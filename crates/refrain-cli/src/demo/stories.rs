@@ -181,7 +181,7 @@ fn model(text: &str) -> Value {
 
 /// How many instances had a hand in these rounds.
 fn instances(rounds: &[Round]) -> usize {
-    let names: BTreeSet<&str> = rounds.iter().map(|round| round.instance.as_str()).collect();
+    let names: BTreeSet<&str> = rounds.iter().map(Round::instance).collect();
     names.len()
 }
 

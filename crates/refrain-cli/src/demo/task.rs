@@ -1,24 +1,24 @@
-//! A task, as the client sees it: made by a call, looked after, answered.
+//! A task, as its caller sees it: made by a call, looked after, answered.
 
-use super::balancer::{PASSED_OVER, SERVED_BY};
-use super::client::{Call, Client, header, meta};
+use super::balancer::Exchange;
+use super::client::{Call, Caller, Script, answer};
 use crate::Failure;
+use refrain_client::{Outcome, PendingCall};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-/// A request and what came back of the task.
+/// A request about a task, and what came back.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Look {
-    pub(super) request: &'static str,
-    pub(super) instance: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) passed_over: Vec<String>,
+    pub(super) request: String,
+    #[serde(flatten)]
+    pub(super) exchange: Exchange,
     /// What was sent beside the id.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(super) answers: Map<String, Value>,
     pub(super) task_id: String,
-    /// How the task stands. None: the reply does not say.
+    /// The task's status, if the reply has it.
     pub(super) status: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
@@ -29,56 +29,53 @@ pub(super) struct Look {
     pub(super) text: Option<String>,
 }
 
-impl Client {
+/// A call that has become a task.
+pub(super) struct TaskCall {
+    caller: Caller,
+    pending: PendingCall,
+}
+
+impl TaskCall {
     /// Makes a call that becomes a task.
-    pub(super) async fn create_task(&self, call: &Call) -> Result<Look, Failure> {
-        let params = json!({"name": call.tool, "arguments": call.arguments});
-        self.about("tools/call", call.tool, params).await
-    }
-
-    /// Asks how a task stands.
-    pub(super) async fn get_task(&self, id: &str) -> Result<Look, Failure> {
-        self.about("tasks/get", id, json!({"taskId": id})).await
-    }
-
-    /// Answers what a task asks.
-    pub(super) async fn update_task(&self, id: &str, answers: Value) -> Result<Look, Failure> {
-        let params = json!({"taskId": id, "inputResponses": answers});
-        self.about("tasks/update", id, params).await
-    }
-
-    async fn about(
-        &self,
-        method: &'static str,
-        name: &str,
-        mut params: Value,
-    ) -> Result<Look, Failure> {
-        let answers = params["inputResponses"].as_object().cloned();
-        params["_meta"] = meta();
-        let extensions = json!({"io.modelcontextprotocol/tasks": {}});
-        params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"] = extensions;
-        let response = self.post(method, name, 1, &params).await?;
-        let reply: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-        let unexpected = || {
-            let text = String::from_utf8_lossy(response.body());
-            let start: String = text.chars().take(300).collect();
-            format!("{method}: unexpected answer {}: {start}", response.status())
+    pub(super) async fn create(caller: &Caller, call: &Call) -> Result<(Self, Look), Failure> {
+        let mut task = Self {
+            caller: caller.clone(),
+            pending: call.prepare(&caller.client),
         };
-        let instance = header(response.headers(), &SERVED_BY).ok_or_else(unexpected)?;
-        let passed_over = header(response.headers(), &PASSED_OVER).unwrap_or_default();
-        let result = reply.get("result").ok_or_else(unexpected)?;
+        let look = task.send(Map::new()).await?;
+        Ok((task, look))
+    }
+
+    /// Asks for the task's status.
+    pub(super) async fn look(&mut self) -> Result<Look, Failure> {
+        self.send(Map::new()).await
+    }
+
+    /// Answers what the task asks.
+    pub(super) async fn answer(&mut self, script: Script<'_>) -> Result<Look, Failure> {
+        let answers = answer(&mut self.pending, script)?;
+        self.send(answers).await
+    }
+
+    /// Sends the call, its answers or a question for its status: the first request of the round.
+    async fn send(&mut self, answers: Map<String, Value>) -> Result<Look, Failure> {
+        self.caller.exchanges.take();
+        if let Outcome::Pending(pending) = self.caller.client.resume(self.pending.clone()).await? {
+            self.pending = pending;
+        }
+        let id = self
+            .pending
+            .task_id()
+            .ok_or("the call did not become a task")?;
+        let first = self.caller.exchanges.take().into_iter().next();
+        let exchange = first.ok_or("no instance served the request")?;
+        let reply = exchange.json();
+        let result = &reply["result"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let task_id = text(&result["taskId"]).or_else(|| text(&params["taskId"]));
         Ok(Look {
-            request: method,
-            instance: instance.to_owned(),
-            passed_over: passed_over
-                .split(',')
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-                .collect(),
-            answers: answers.unwrap_or_default(),
-            task_id: task_id.ok_or_else(unexpected)?,
+            request: exchange.method.clone(),
+            answers,
+            task_id: id.to_owned(),
             status: text(&result["status"]),
             message: text(&result["statusMessage"]),
             asks: result["inputRequests"]
@@ -86,12 +83,17 @@ impl Client {
                 .cloned()
                 .unwrap_or_default(),
             text: text(&result["result"]["content"][0]["text"]),
+            exchange,
         })
     }
 }
 
 impl Look {
-    pub(super) fn stands(&self, status: &str) -> bool {
+    pub(super) fn has_status(&self, status: &str) -> bool {
         self.status.as_deref() == Some(status)
+    }
+
+    pub(super) fn instance(&self) -> &'static str {
+        self.exchange.instance
     }
 }

@@ -1,7 +1,7 @@
 //! What a story plays in: the fleet, the balancer, two callers, and somebody who tells it.
 
 use super::balancer::Balancer;
-use super::client::{Call, Client, Dialogue, Outcome, Round, Script};
+use super::client::{Call, Caller, Dialogue, Outcome, Round, Script};
 use super::events::{Event, InstanceLog, Row, Started};
 use super::files::{Files, read_ledger};
 use super::fleet::{Fleet, Instance, Recipe};
@@ -10,14 +10,15 @@ use super::stories::Story;
 use super::task::Look;
 use crate::Failure;
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 /// The instances that every story begins with.
 const STANDING: [&str; 3] = ["a", "b", "c"];
 
 pub(super) struct World {
-    pub(super) alice: Client,
-    pub(super) bob: Client,
+    pub(super) alice: Caller,
+    pub(super) bob: Caller,
     pub(super) balancer: Balancer,
     pub(super) fleet: Fleet,
     stage: Stage,
@@ -32,15 +33,9 @@ impl World {
     pub(super) async fn start(stage: Stage) -> Result<Self, Failure> {
         let begun = Instant::now();
         let files = Files::make()?;
-        let balancer = Balancer::start().await?;
-        let client = |principal| Client {
-            principal,
-            secret: files.secret(),
-            balancer: balancer.address(),
-            draft: None,
-        };
-        let (alice, bob) = (client("alice"), client("bob"));
-        let tokens = format!("alice {}\nbob {}\n", alice.secret, bob.secret);
+        let mut balancer = Balancer::start().await?;
+        let (alice, bob) = (files.secret(), files.secret());
+        let tokens = format!("alice {alice}\nbob {bob}\n");
         let mut fleet = Fleet {
             keys: files.write_keys()?,
             tokens: files.write("tokens", &tokens)?,
@@ -48,9 +43,10 @@ impl World {
             instances: Vec::new(),
         };
         fleet.start(STANDING.map(recipe)).await?;
+        balancer.hand_to(members(&mut fleet, &STANDING)?).await?;
         let mut world = Self {
-            alice,
-            bob,
+            alice: Caller::connect("alice", &alice, &balancer).await?,
+            bob: Caller::connect("bob", &bob, &balancer).await?,
             balancer,
             fleet,
             stage,
@@ -91,10 +87,7 @@ impl World {
 
     /// Has the balancer hand requests to these instances, in this order.
     pub(super) async fn hand_to(&mut self, names: &[&'static str]) -> Result<(), Failure> {
-        let mut members = Vec::new();
-        for name in names {
-            members.push((*name, self.fleet.address(name)?));
-        }
+        let members = members(&mut self.fleet, names)?;
         self.balancer.hand_to(members).await
     }
 
@@ -136,7 +129,7 @@ impl World {
         let arguments: &Value = &dialogue.call.arguments;
         self.stage.tell(&Event::Round {
             story: self.story.name(),
-            principal: dialogue.client.principal,
+            principal: dialogue.caller.principal,
             tool: dialogue.call.tool,
             arguments,
             attempt,
@@ -202,6 +195,15 @@ impl World {
         })?;
         Ok(held)
     }
+}
+
+/// The addresses of these instances.
+fn members(
+    fleet: &mut Fleet,
+    names: &[&'static str],
+) -> Result<Vec<(&'static str, SocketAddr)>, Failure> {
+    let member = |name: &&'static str| Ok((*name, fleet.address(name)?));
+    names.iter().map(member).collect()
 }
 
 /// One of the three runs a newer version of a tool.

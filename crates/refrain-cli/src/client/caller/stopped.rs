@@ -80,8 +80,20 @@ impl Caller {
             let asked = asked(pending.asks(), self.open(), unanswered);
             return self.unanswered(stop, pending, &asked, &go_on);
         }
+        self.hint(stop, &error.kind, pending, &go_on, is_own).await
+    }
+
+    /// Adds how to go on with a call that failed.
+    async fn hint(
+        &self,
+        mut stop: Stop,
+        kind: &ErrorKind,
+        pending: &PendingCall,
+        go_on: &GoOn<'_>,
+        is_own: bool,
+    ) -> Stop {
         let mut flags = "";
-        if is_foreign_state(&error.kind, pending) && !matches!(go_on, GoOn::Task(_)) {
+        if is_foreign_state(kind, pending) && !matches!(go_on, GoOn::Task(_)) {
             let answered = answered(pending);
             let instead = match answered.is_empty() {
                 true => String::new(),
@@ -99,9 +111,9 @@ impl Caller {
                 flags = " --url URL";
             }
         }
-        match go_on {
-            GoOn::Task(_) if matches!(error.kind, ErrorKind::Refused(_)) => stop,
-            GoOn::File(file) if is_refused_anew(&error.kind, pending) => stop.and(&format!(
+        match *go_on {
+            GoOn::Task(_) if matches!(kind, ErrorKind::Refused(_)) => stop,
+            GoOn::File(file) if is_refused_anew(kind, pending) => stop.and(&format!(
                 "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
                 file.display(),
                 self.resume(file, "")
@@ -111,11 +123,11 @@ impl Caller {
                 file.display(),
                 self.resume(file, flags)
             )),
-            GoOn::Task(id) if is_own && matches!(error.kind, ErrorKind::Stopped) => {
+            GoOn::Task(id) if is_own && matches!(kind, ErrorKind::Stopped) => {
                 self.call_off(stop, id).await
             }
             GoOn::Task(id) => stop.and(&self.task_goes_on(id)),
-            GoOn::Again if is_refused_anew(&error.kind, pending) => stop.and(
+            GoOn::Again if is_refused_anew(kind, pending) => stop.and(
                 "it was sent before, and may have been taken then: that response was lost",
             ),
             GoOn::Again if pending.round() > 0 => stop.and(

@@ -2,13 +2,20 @@
 
 use super::{WEATHER, asked, form, instances, model, result};
 use crate::Failure;
-use crate::demo::client::Dialogue;
+use crate::demo::client::{Caller, Dialogue};
 use crate::demo::world::World;
 use refrain::Draft;
-use serde_json::{Value, json};
+use serde_json::json;
+
+/// Connects alice in a draft. The greeting takes turns of the balancer, so that it begins anew.
+async fn speaking(world: &mut World, draft: Draft) -> Result<Caller, Failure> {
+    let alice = world.alice.speaking(draft).await?;
+    world.hand_to(&["a", "b", "c"]).await?;
+    Ok(alice)
+}
 
 pub(super) async fn sketch(world: &mut World) -> Result<(), Failure> {
-    let alice = world.alice.speaking(Draft::Sketch);
+    let alice = speaking(world, Draft::Sketch).await?;
     let mut call = Dialogue::new(&alice, "get_weather", json!({"location": "New York"}));
     let script = [
         ("github_login", form(&json!({"name": "octocat"}))),
@@ -20,7 +27,7 @@ pub(super) async fn sketch(world: &mut World) -> Result<(), Failure> {
     let first = world.round(&mut call, &script).await?;
     let dependent = first.members().contains(&"dependent_requests".to_owned());
     world.note("the client keeps nothing but its call and the answers, and calls anew")?;
-    let last = world.round(&mut call.anew(), &script).await?;
+    let last = world.round(&mut call.anew()?, &script).await?;
     let rounds = [first, last];
     world.claim(
         "Both asks come as dependent_requests",
@@ -35,7 +42,7 @@ pub(super) async fn sketch(world: &mut World) -> Result<(), Failure> {
 }
 
 pub(super) async fn first(world: &mut World) -> Result<(), Failure> {
-    let alice = world.alice.speaking(Draft::First);
+    let alice = speaking(world, Draft::First).await?;
     let mut call = Dialogue::new(&alice, "get_weather", json!({"location": "New York"}));
     let script = [("github_login", form(&json!({"name": "octocat"})))];
     let rounds = world.play(&mut call, &script).await?;
@@ -51,7 +58,7 @@ pub(super) async fn first(world: &mut World) -> Result<(), Failure> {
 }
 
 pub(super) async fn second(world: &mut World) -> Result<(), Failure> {
-    let alice = world.alice.speaking(Draft::Second);
+    let alice = speaking(world, Draft::Second).await?;
     let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
     let mut call = Dialogue::new(&alice, "update_work_item", arguments);
     let script = [
@@ -59,7 +66,7 @@ pub(super) async fn second(world: &mut World) -> Result<(), Failure> {
         ("duplicate_of", form(&json!({"duplicateOfId": 4301}))),
     ];
     let rounds = world.play(&mut call, &script).await?;
-    let said: Value = serde_json::from_slice(&rounds[0].seen.1)?;
+    let said = rounds[0].exchange.json();
     let within =
         said["result"]["inputRequests"].is_object() && said["result"]["resultType"].is_null();
     world.claim("Asks are in a result that says no type", within)?;

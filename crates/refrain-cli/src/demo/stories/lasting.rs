@@ -4,7 +4,7 @@ use super::form;
 use crate::Failure;
 use crate::demo::client::Call;
 use crate::demo::fleet::Recipe;
-use crate::demo::task::Look;
+use crate::demo::task::{Look, TaskCall};
 use crate::demo::world::World;
 use serde_json::json;
 use std::time::Duration;
@@ -32,15 +32,13 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
         tool: "echo_task",
         arguments: json!({"pause_ms": STEP_MS}),
     };
-    let alice = world.alice.clone();
-    let made = alice.create_task(&call).await?;
+    let (mut task, made) = TaskCall::create(&world.alice, &call).await?;
     world.tell_task(&made, Some(&call))?;
-    let id = made.task_id.clone();
 
     world.hand_to(&["e"]).await?;
-    let asks = until(world, &id, "input_required").await?;
-    let answers = json!({"echo_input": form(&json!({"input": "Hello World!"}))});
-    let answered = alice.update_task(&id, answers).await?;
+    let asks = until(world, &mut task, "input_required").await?;
+    let script = [("echo_input", form(&json!({"input": "Hello World!"})))];
+    let answered = task.answer(&script).await?;
     world.tell_task(&answered, None)?;
 
     let process = attempted(world, before).await?;
@@ -56,7 +54,7 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     ))?;
 
     world.hand_to(&[other]).await?;
-    let looks = until(world, &id, "completed").await?;
+    let looks = until(world, &mut task, "completed").await?;
     let survivor = world.fleet.get(other)?.process;
     let lines = world.effects_since(before)?;
     for line in &lines {
@@ -64,10 +62,10 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     }
 
     let asked = |look: &Look| look.asks.keys().eq(["echo_input"]);
-    let there = made.instance == "d" && made.stands("working");
+    let there = made.instance() == "d" && made.has_status("working");
     let asks = asks
         .last()
-        .is_some_and(|look| look.instance == "e" && asked(look));
+        .is_some_and(|look| look.instance() == "e" && asked(look));
     world.claim(
         "A task made on one instance asks through another",
         there && asks,
@@ -96,13 +94,12 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
 }
 
 /// Looks after a task until it stands so, and tells of the last look.
-async fn until(world: &mut World, id: &str, status: &str) -> Result<Vec<Look>, Failure> {
-    let alice = world.alice.clone();
+async fn until(world: &mut World, task: &mut TaskCall, status: &str) -> Result<Vec<Look>, Failure> {
     let mut looks = Vec::new();
     loop {
-        let look = alice.get_task(id).await?;
-        let so = look.stands(status);
-        let over = look.stands("failed") || look.stands("cancelled");
+        let look = task.look().await?;
+        let so = look.has_status(status);
+        let over = look.has_status("failed") || look.has_status("cancelled");
         if so || over {
             world.tell_task(&look, None)?;
         }

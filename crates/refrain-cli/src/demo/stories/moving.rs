@@ -23,7 +23,7 @@ pub(super) async fn upgrade(world: &mut World) -> Result<(), Failure> {
     world.hand_to(&["c"]).await?;
     rounds.extend(world.play(&mut call, &script).await?);
 
-    let served: Vec<&str> = rounds.iter().map(|round| round.instance.as_str()).collect();
+    let served: Vec<&str> = rounds.iter().map(|round| round.instance()).collect();
     let crossed = served == ["b", "c", "c"];
     world.claim(
         "A call begun on the old version ends on the new one",
@@ -61,7 +61,7 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
         "ledger: busy added {}",
         joined(&numbers(&by_busy))
     ))?;
-    let handed_on = first.instance == "busy" && first.asked().is_empty() && call.token.is_some();
+    let handed_on = first.instance() == "busy" && first.asked().is_empty() && call.has_token();
     let rest = if handed_on {
         world.play(&mut call, &[]).await?
     } else {
@@ -80,7 +80,7 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
         handed_on,
     )?;
     let began = !by_busy.is_empty() && !by_others.is_empty();
-    let elsewhere = rest.iter().all(|round| round.instance != "busy");
+    let elsewhere = rest.iter().all(|round| round.instance() != "busy");
     world.claim("Another goes on from where it stopped", began && elsewhere)?;
     let once: Vec<u64> = (1..=LAST).collect();
     let exactly = numbers(&effects) == once && effects.len() == once.len();
@@ -106,7 +106,7 @@ pub(super) async fn killed(world: &mut World) -> Result<(), Failure> {
     for effect in &effects {
         world.note(&format!("ledger: {effect}"))?;
     }
-    let survived = first.instance == "a" && rounds.len() == 1 && rounds[0].instance != "a";
+    let survived = first.instance() == "a" && rounds.len() == 1 && rounds[0].instance() != "a";
     world.claim("The next round is served by another instance", survived)?;
     let made = |effect: &str| -> Vec<&str> {
         let lines = effects.iter().filter_map(|line| line.strip_prefix(effect));
@@ -127,7 +127,7 @@ pub(super) async fn killed(world: &mut World) -> Result<(), Failure> {
     world.hand_to(&["a", "b", "c"]).await?;
     let mut call = Dialogue::new(&world.alice, "echo", json!({"text": "Hello again!"}));
     let rounds = world.play(&mut call, &[]).await?;
-    let back = rounds[0].instance == "a" && result(&rounds) == Some("Echo: Hello again!");
+    let back = rounds[0].instance() == "a" && result(&rounds) == Some("Echo: Hello again!");
     world.claim("Started again, it serves as if nothing had happened", back)
 }
 

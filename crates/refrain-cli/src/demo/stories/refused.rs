@@ -2,7 +2,7 @@
 
 use super::{WEATHER, form};
 use crate::Failure;
-use crate::demo::client::{Dialogue, Outcome, Round};
+use crate::demo::client::{Call, Dialogue, Outcome, Round};
 use crate::demo::fleet::Recipe;
 use crate::demo::world::World;
 use serde_json::json;
@@ -29,7 +29,7 @@ pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
     world.hand_to(&["a", "b", "c"]).await?;
     let long = pending(world).await?;
     let mut refusals = Vec::new();
-    for (what, attempt) in misuses(world, &long) {
+    for (what, attempt) in misuses(world, &long)? {
         refusals.push(present(world, &attempt, what).await?);
     }
     world.hand_to(&["hasty"]).await?;
@@ -47,7 +47,9 @@ pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
     }
     let all = refusals.len() == 5 && refusals.iter().all(is_refusal);
     world.claim("Five bad tokens are refused with -32602", all)?;
-    let one = refusals.windows(2).all(|pair| pair[0].seen == pair[1].seen);
+    let one = refusals
+        .windows(2)
+        .all(|pair| seen(&pair[0]) == seen(&pair[1]));
     world.claim("The five responses are the same, byte for byte", all && one)?;
     let sound = fresh.text() == Some(WEATHER) && honest.text() == Some(WEATHER);
     world.claim("The same tokens, used rightly, are accepted", sound)
@@ -58,23 +60,26 @@ async fn pending(world: &mut World) -> Result<Dialogue, Failure> {
     let arguments = json!({"location": "New York"});
     let mut call = Dialogue::new(&world.alice, "get_weather", arguments);
     world.round(&mut call, &[]).await?;
-    match call.token {
-        Some(_) => Ok(call),
-        None => Err("get_weather asked for nothing, so there is no token".into()),
+    match call.has_token() {
+        true => Ok(call),
+        false => Err("get_weather asked for nothing, so there is no token".into()),
     }
 }
 
 /// Four ways of using a token wrongly. All else is as it should be.
-fn misuses(world: &World, good: &Dialogue) -> [(&'static str, Dialogue); 4] {
-    let mut changed = good.clone();
-    changed.token = good.token.as_deref().map(change_one_character);
+fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 4], Failure> {
+    let changed = good.clone().with_token(change_one_character)?;
     let mut stolen = good.clone();
-    stolen.client = world.bob.clone();
-    let mut elsewhere = good.clone();
-    elsewhere.call.arguments = json!({"location": "Boston"});
-    let mut other_tool = good.clone();
-    other_tool.call.tool = "get_weather_explicit";
-    [
+    stolen.caller = world.bob.clone();
+    let elsewhere = good.clone().with_call(Call {
+        arguments: json!({"location": "Boston"}),
+        ..good.call.clone()
+    })?;
+    let other_tool = good.clone().with_call(Call {
+        tool: "get_weather_explicit",
+        ..good.call.clone()
+    })?;
+    Ok([
         ("a's token, one character changed", changed),
         ("a's token, stolen: bob presents it", stolen),
         ("a's token, for other arguments: Boston", elsewhere),
@@ -82,7 +87,7 @@ fn misuses(world: &World, good: &Dialogue) -> [(&'static str, Dialogue); 4] {
             "a's token, for another tool: get_weather_explicit",
             other_tool,
         ),
-    ]
+    ])
 }
 
 /// Sends the second round of a call, without using the call up.
@@ -92,6 +97,13 @@ async fn present(world: &mut World, call: &Dialogue, what: &str) -> Result<Round
     let round = call.next(&script).await?;
     world.tell_round(&call, Some(what), &round)?;
     Ok(round)
+}
+
+/// Everything that a client sees of a response, but for the id that it gave its request.
+fn seen(round: &Round) -> (u16, String) {
+    let body = String::from_utf8_lossy(&round.exchange.body);
+    let id = format!("\"id\":{}", round.exchange.json()["id"]);
+    (round.exchange.status, body.replacen(&id, "\"id\":0", 1))
 }
 
 fn is_refusal(round: &Round) -> bool {
