@@ -38,6 +38,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use strum::{Display, IntoStaticStr, VariantArray};
 
 const VERSION: u8 = 1;
 /// The version of what is sealed to lie in a store. A token is none, whatever it is bound to.
@@ -80,33 +81,28 @@ impl Default for SealerOptions {
 }
 
 /// Why a token was refused. For the log and for counting only: a client is told none of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum OpenError {
     /// Longer than the limit, or too short to be a token.
-    #[error("length")]
     Length,
     /// Not strict base64url.
-    #[error("encoding")]
     Encoding,
     /// A format of another version.
-    #[error("version")]
     Version,
     /// No key of the ring has this id.
-    #[error("unknown_key")]
     UnknownKey,
     /// Changed on the way, or made for another audience, principal, method, target or arguments.
-    #[error("seal")]
     Seal,
     /// Its time is over, or the flow's is.
-    #[error("expired")]
     Expired,
     /// Issued in the future.
-    #[error("not_yet_valid")]
     NotYetValid,
     /// The content is not a journal.
-    #[error("content")]
     Content,
 }
+
+impl std::error::Error for OpenError {}
 
 /// Why a flow could not be sealed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -16,6 +16,7 @@
 mod access;
 mod bearer;
 mod challenge;
+#[cfg(feature = "jwt")]
 mod jwt;
 mod metadata;
 mod proxy;
@@ -25,6 +26,7 @@ pub(crate) mod web;
 pub(crate) use access::{Access, AccessRules, MissingScopes, check_scopes};
 pub use bearer::{BadToken, BearerTokens};
 pub(crate) use challenge::Challenge;
+#[cfg(feature = "jwt")]
 pub use jwt::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
 pub use metadata::ResourceMetadata;
 pub(crate) use metadata::{Published, WELL_KNOWN};

@@ -18,8 +18,10 @@ pub(crate) use headers::Headers;
 pub(crate) use legacy::SESSION;
 pub use metadata::MetadataService;
 pub(crate) use pulse::{Busy, Pulse};
+pub use serve::serve;
+#[cfg(feature = "metrics")]
+pub use serve::serve_metrics;
 pub(crate) use serve::{Mount, serve_with};
-pub use serve::{serve, serve_metrics};
 
 use crate::auth::{Caller, Refused};
 use crate::metrics::Refusal;

@@ -46,19 +46,23 @@ mod stdio;
 mod tasks;
 
 pub use auth::{
-    AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Jwks, JwtVerifier,
-    JwtVerifierBuilder, JwtVerifierError, Refused, ResourceMetadata, Scopes, TrustedProxy,
-    TrustedProxyError,
+    AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Refused, ResourceMetadata, Scopes,
+    TrustedProxy, TrustedProxyError,
 };
+#[cfg(feature = "jwt")]
+pub use auth::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
 pub use builder::{BuildError, ServerBuilder};
 pub use catalog::{
     Changes, Listing, Prompt, Resource, ResourceTemplate, TemplateError, TemplateFlaw, Tool, Typed,
 };
 pub use dispatch::Context;
 pub use handler::{Handler, State};
-pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve, serve_metrics};
+#[cfg(feature = "metrics")]
+pub use http::serve_metrics;
+pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve};
 pub use limits::ServerLimits;
 pub use live::Peers;
+#[cfg(feature = "metrics")]
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
 pub use response::{MessageKind, Response, Status};

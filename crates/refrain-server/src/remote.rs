@@ -2,17 +2,21 @@
 
 use crate::auth::web::Web;
 use std::io;
-use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+#[cfg(feature = "tls")]
+use {
+    std::sync::Arc,
+    tokio_rustls::TlsConnector,
+    tokio_rustls::rustls::crypto::aws_lc_rs,
+    tokio_rustls::rustls::pki_types::ServerName,
+    tokio_rustls::rustls::{ClientConfig, RootCertStore},
+};
 
 /// A server somewhere else.
 pub(crate) struct Remote {
     pub(crate) web: Web,
+    #[cfg(feature = "tls")]
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
@@ -25,8 +29,22 @@ impl Remote {
     /// Gets ready to speak to the server of a URL, with the certificates that this machine trusts.
     pub(crate) fn new(web: Web) -> Result<Self, &'static str> {
         if !web.tls {
-            return Ok(Self { web, tls: None });
+            return Ok(Self {
+                web,
+                #[cfg(feature = "tls")]
+                tls: None,
+            });
         }
+        Self::with_tls(web)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn with_tls(_: Web) -> Result<Self, &'static str> {
+        Err("https needs the cargo feature `tls`")
+    }
+
+    #[cfg(feature = "tls")]
+    fn with_tls(web: Web) -> Result<Self, &'static str> {
         let name = ServerName::try_from(web.host.clone())
             .map_err(|_| "its host is neither a name nor an address")?;
         let mut roots = RootCertStore::empty();
@@ -50,10 +68,11 @@ impl Remote {
     /// Makes a connection.
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         let stream = TcpStream::connect((self.web.host.as_str(), self.web.port)).await?;
-        Ok(match &self.tls {
-            None => Box::new(stream),
-            Some((tls, name)) => Box::new(tls.connect(name.clone(), stream).await?),
-        })
+        #[cfg(feature = "tls")]
+        if let Some((tls, name)) = &self.tls {
+            return Ok(Box::new(tls.connect(name.clone(), stream).await?));
+        }
+        Ok(Box::new(stream))
     }
 
     /// The path and query of the URL.

@@ -1,15 +1,13 @@
 //! The hyper fronts: they accept connections, route `/mcp` or `/metrics`, the resource metadata, `/healthz` and `/readyz`,
 //! and drain.
 
-use super::headers::Headers;
 use super::pulse::Pulse;
 use super::{Body, HttpService, MetadataService};
+use crate::AllowedHosts;
 use crate::server::Server;
 use crate::tasks::Worker;
-use crate::{AllowedHosts, METRICS_CONTENT_TYPE};
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -17,7 +15,6 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +121,7 @@ fn running(servers: &[Server]) -> usize {
     servers.iter().map(Server::running).sum()
 }
 
+#[cfg(feature = "metrics")]
 /// Serves `/metrics`, `/healthz` and `/readyz` until `shutdown` is done, and no calls. For a port that only those who
 /// look after the fleet can reach: let it be open until [`serve`] is done, so that draining can be watched.
 ///
@@ -146,7 +144,8 @@ pub async fn serve_metrics(
 }
 
 /// The hosts that a port at this address answers for. `None`: any.
-fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
+#[cfg(feature = "metrics")]
+fn metrics_hosts(address: std::net::IpAddr) -> Option<AllowedHosts> {
     let address = address.to_canonical();
     address.is_loopback().then(|| {
         let local = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
@@ -158,6 +157,7 @@ fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
 #[derive(Clone)]
 enum Front {
     Endpoint(HttpService, Arc<[Mount]>),
+    #[cfg(feature = "metrics")]
     Metrics(Server, Option<Arc<AllowedHosts>>),
 }
 
@@ -165,6 +165,7 @@ impl Front {
     fn server(&self) -> &Server {
         match self {
             Self::Endpoint(service, _) => &service.server,
+            #[cfg(feature = "metrics")]
             Self::Metrics(server, _) => server,
         }
     }
@@ -265,17 +266,23 @@ async fn route(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     pulse.beat();
+    #[cfg(feature = "metrics")]
     if let Front::Metrics(_, Some(hosts)) = front
-        && let Err(reason) = hosts.admit(&Headers::read(request.headers()), request.uri())
+        && let Err(reason) = hosts.admit(
+            &super::headers::Headers::read(request.headers()),
+            request.uri(),
+        )
     {
         return Ok(plain(StatusCode::FORBIDDEN, reason));
     }
     Ok(match (request.uri().path(), front) {
         ("/mcp", Front::Endpoint(service, _)) => service.handle_with(request, Some(pulse)).await,
+        #[cfg(feature = "metrics")]
         ("/metrics", Front::Metrics(server, _)) => {
             let mut response = Response::new(Body::full(server.metrics_text().into()));
-            let content_type = HeaderValue::from_static(METRICS_CONTENT_TYPE);
-            response.headers_mut().insert(CONTENT_TYPE, content_type);
+            let content_type = http::HeaderValue::from_static(crate::METRICS_CONTENT_TYPE);
+            let headers = response.headers_mut();
+            headers.insert(http::header::CONTENT_TYPE, content_type);
             response
         }
         ("/healthz", _) => plain(StatusCode::OK, "ok\n"),
@@ -292,6 +299,7 @@ async fn route(
                 _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
             }
         }
+        #[cfg(feature = "metrics")]
         (_, Front::Metrics(..)) => plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
     })
 }
@@ -302,7 +310,7 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
     response
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "metrics"))]
 mod tests {
     use super::*;
 

@@ -1,25 +1,26 @@
-//! The values of labels: lists that are known when the server is compiled.
+//! Label values of metrics. Every label has a fixed set of values, known at compile time.
 
+use super::number::Counter;
 use crate::catalog::Listing;
-use prometheus_client::metrics::counter::Counter;
 use refrain_core::OpenError;
 use refrain_wire::{AskKind, CallKind, ErrorCode, TaskMethod};
 use std::marker::PhantomData;
+use strum::{IntoStaticStr, VariantArray};
 
 /// The methods of calls.
 pub(super) const KINDS: [CallKind; 3] = [CallKind::Tool, CallKind::Prompt, CallKind::Resource];
 
-/// A value of a label, one of a few.
+/// A label with a fixed set of values.
 pub(crate) trait Label: Copy + 'static {
-    /// All of them, each at its index.
+    /// All values, each at its index.
     const ALL: &'static [Self];
-    /// Where it is in the list.
+    /// The position of the value in `ALL`.
     fn index(self) -> usize;
-    /// How it is written.
+    /// The text of the value.
     fn name(self) -> &'static str;
 }
 
-/// A number for each value of a label.
+/// A counter for each value of a label.
 #[derive(Debug)]
 pub(crate) struct Counts<L>(Box<[Counter]>, PhantomData<L>);
 
@@ -31,22 +32,23 @@ impl<L: Label> Default for Counts<L> {
 }
 
 impl<L: Label> Counts<L> {
-    /// One more of these.
+    /// Increments the counter of a value.
     pub(crate) fn add(&self, label: L) {
-        // Counting is no reason to fail.
         if let Some(count) = self.0.get(label.index()) {
             count.inc();
         }
     }
 
-    /// Each value with its number.
+    /// Each value with its counter.
+    #[cfg(feature = "metrics")]
     pub(super) fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
         L::ALL.iter().map(|label| label.name()).zip(&self.0)
     }
 }
 
 /// How a round ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Outcome {
     /// The call is done.
     Complete,
@@ -91,46 +93,9 @@ impl Outcome {
     }
 }
 
-impl Label for Outcome {
-    const ALL: &'static [Self] = &[
-        Self::Complete,
-        Self::ToolError,
-        Self::InputRequired,
-        Self::HandedOn,
-        Self::Task,
-        Self::Repeated,
-        Self::InvalidParams,
-        Self::InternalError,
-        Self::MissingCapability,
-        Self::InsufficientScope,
-        Self::Cancelled,
-        Self::Busy,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::ToolError => "tool_error",
-            Self::InputRequired => "input_required",
-            Self::HandedOn => "handed_on",
-            Self::Task => "task",
-            Self::Repeated => "repeated",
-            Self::InvalidParams => "invalid_params",
-            Self::InternalError => "internal_error",
-            Self::MissingCapability => "missing_capability",
-            Self::InsufficientScope => "insufficient_scope",
-            Self::Cancelled => "cancelled",
-            Self::Busy => "busy",
-        }
-    }
-}
-
 /// What happens to tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum TaskEvent {
     /// A call became one.
     Created,
@@ -150,38 +115,9 @@ pub(crate) enum TaskEvent {
     Lost,
 }
 
-impl Label for TaskEvent {
-    const ALL: &'static [Self] = &[
-        Self::Created,
-        Self::TakenUp,
-        Self::SetDown,
-        Self::HandedOn,
-        Self::Retried,
-        Self::Completed,
-        Self::Failed,
-        Self::Lost,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::TakenUp => "taken_up",
-            Self::SetDown => "set_down",
-            Self::HandedOn => "handed_on",
-            Self::Retried => "retried",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Lost => "lost",
-        }
-    }
-}
-
 /// What happens to calls whose home is memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum LiveCount {
     /// One was parked here.
     Parked,
@@ -197,34 +133,9 @@ pub(crate) enum LiveCount {
     Gone,
 }
 
-impl Label for LiveCount {
-    const ALL: &'static [Self] = &[
-        Self::Parked,
-        Self::GivenUp,
-        Self::Relayed,
-        Self::RelayFailed,
-        Self::Elsewhere,
-        Self::Gone,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Parked => "parked",
-            Self::GivenUp => "given_up",
-            Self::Relayed => "relayed",
-            Self::RelayFailed => "relay_failed",
-            Self::Elsewhere => "elsewhere",
-            Self::Gone => "gone",
-        }
-    }
-}
-
 /// Why a request was refused before a call began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
     /// For a host, or from a page of a host, that the server does not answer for (403).
     Host,
@@ -280,65 +191,11 @@ impl Refusal {
     }
 }
 
-impl Label for Refusal {
-    const ALL: &'static [Self] = &[
-        Self::Host,
-        Self::HttpMethod,
-        Self::MediaType,
-        Self::Unauthenticated,
-        Self::Forbidden,
-        Self::InsufficientScope,
-        Self::Unavailable,
-        Self::TooLarge,
-        Self::Unreadable,
-        Self::Parse,
-        Self::InvalidRequest,
-        Self::UnknownMethod,
-        Self::InvalidParams,
-        Self::HeaderMismatch,
-        Self::UnsupportedVersion,
-        Self::Busy,
-        Self::Session,
-        Self::Elsewhere,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::HttpMethod => "http_method",
-            Self::MediaType => "media_type",
-            Self::Unauthenticated => "unauthenticated",
-            Self::Forbidden => "forbidden",
-            Self::InsufficientScope => "insufficient_scope",
-            Self::Unavailable => "unavailable",
-            Self::TooLarge => "too_large",
-            Self::Unreadable => "unreadable",
-            Self::Parse => "parse",
-            Self::InvalidRequest => "invalid_request",
-            Self::UnknownMethod => "unknown_method",
-            Self::InvalidParams => "invalid_params",
-            Self::HeaderMismatch => "header_mismatch",
-            Self::UnsupportedVersion => "unsupported_version",
-            Self::Busy => "busy",
-            Self::Session => "session",
-            Self::Elsewhere => "elsewhere",
-        }
-    }
-}
-
 impl Label for CallKind {
     const ALL: &'static [Self] = &KINDS;
 
     fn index(self) -> usize {
-        match self {
-            Self::Tool => 0,
-            Self::Prompt => 1,
-            Self::Resource => 2,
-        }
+        self as usize
     }
 
     fn name(self) -> &'static str {
@@ -444,12 +301,7 @@ impl Label for AskKind {
     const ALL: &'static [Self] = &[Self::Form, Self::Url, Self::Sampling, Self::Roots];
 
     fn index(self) -> usize {
-        match self {
-            Self::Form => 0,
-            Self::Url => 1,
-            Self::Sampling => 2,
-            Self::Roots => 3,
-        }
+        self as usize
     }
 
     fn name(self) -> &'static str {
@@ -457,35 +309,24 @@ impl Label for AskKind {
     }
 }
 
-impl Label for OpenError {
-    const ALL: &'static [Self] = &[
-        Self::Length,
-        Self::Encoding,
-        Self::Version,
-        Self::UnknownKey,
-        Self::Seal,
-        Self::Expired,
-        Self::NotYetValid,
-        Self::Content,
-    ];
+/// Labels of enums whose variants have no data.
+macro_rules! label {
+    ($($name:ident),*) => {$(
+        impl Label for $name {
+            const ALL: &'static [Self] = Self::VARIANTS;
 
-    fn index(self) -> usize {
-        self as usize
-    }
+            fn index(self) -> usize {
+                self as usize
+            }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Length => "length",
-            Self::Encoding => "encoding",
-            Self::Version => "version",
-            Self::UnknownKey => "unknown_key",
-            Self::Seal => "seal",
-            Self::Expired => "expired",
-            Self::NotYetValid => "not_yet_valid",
-            Self::Content => "content",
+            fn name(self) -> &'static str {
+                self.into()
+            }
         }
-    }
+    )*};
 }
+
+label!(LiveCount, OpenError, Outcome, Refusal, TaskEvent);
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
 //! The numbers of what is registered, however often it comes and goes.
 
 use super::label::{Counts, KINDS, Label, Outcome};
+use super::number::Counter;
 use parking_lot::Mutex;
-use prometheus_client::metrics::counter::Counter;
 use refrain_wire::CallKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
