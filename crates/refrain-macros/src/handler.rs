@@ -114,7 +114,10 @@ impl Handler {
         let errors = errors.into_compile_errors();
         // With a mistake elsewhere the function still exists, so that its uses are not reported as well.
         let (build, unused_handler) = match &errors {
-            None => (quote!(::refrain::#builder::new(#new, #ident) #calls), None),
+            None => (
+                quote!(::refrain::server::#builder::new(#new, #ident) #calls),
+                None,
+            ),
             Some(_) => (quote!(::core::unreachable!()), Some(quote!(dead_code))),
         };
         // What a handler takes, and that it is async, is fixed by its kind: lints about that are not the author's concern.
@@ -129,7 +132,7 @@ impl Handler {
             #errors
             #(#outer)*
             #[must_use = #unused]
-            #vis fn #ident() -> ::refrain::#builder {
+            #vis fn #ident() -> ::refrain::server::#builder {
                 #handler
                 #build
             }

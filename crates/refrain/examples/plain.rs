@@ -1,7 +1,9 @@
 //! Without macros: a tool, its arguments and its form written out, served over standard input and output.
 //! Run it with `cargo run -p refrain --example plain`.
 
-use refrain::{Answer, Cx, Field, Form, Result, Server, Tool, serve_stdio};
+use refrain::ask::{Field, Form};
+use refrain::server::{Server, Tool, serve_stdio};
+use refrain::{Answer, Cx, Result};
 use serde_json::{Map, Value, json};
 
 async fn greet(cx: Cx, args: Map<String, Value>) -> Result<String> {

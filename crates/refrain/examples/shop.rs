@@ -2,7 +2,7 @@
 //! Run it with `cargo run -p refrain --example shop`.
 
 use refrain::prelude::*;
-use refrain::{AllowedHosts, HttpService};
+use refrain::server::{AllowedHosts, HttpService};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Stands in for a payment provider that knows idempotency keys.

@@ -1,7 +1,7 @@
 //! One tool that asks before it answers. Run it with `cargo run -p refrain --example weather`.
 
 use refrain::prelude::*;
-use refrain::{AllowedHosts, serve};
+use refrain::server::{AllowedHosts, serve};
 
 #[derive(Deserialize, JsonSchema)]
 struct GetWeather {

@@ -26,7 +26,7 @@
 //!
 //! let server = Server::builder("weather", "1.0").tool(get_weather()).build()?;
 //! # let _ = server;
-//! # Ok::<(), refrain::BuildError>(())
+//! # Ok::<(), refrain::server::BuildError>(())
 //! ```
 //!
 //! Each round of a call runs the function from the top. What it already asked and did is replayed from its journal,
@@ -87,7 +87,7 @@
 //! # Tasks
 //!
 //! A call that takes long becomes a task: when its handler calls [`Cx::detach`], when it has run for its
-//! [`Tool::task_after`], or because its tool says so ([`Tool::task`]). Its journal moves from the client into a
+//! [`Tool::task_after`](server::Tool::task_after), or because its tool says so ([`Tool::task`](server::Tool::task)). Its journal moves from the client into a
 //! [`store`], and whichever instance is alive carries it on. The guide is `docs/tasks.md`.
 //!
 //! ```
@@ -109,36 +109,101 @@
 //! # }
 //! ```
 //!
+//! # Modules
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`prelude`] | what a file with handlers imports |
+//! | [`ask`] | forms, sampling requests and their answers |
+//! | [`content`] | what tools, prompts and resources return |
+//! | [`server`] | [`Server`](server::Server) and its builder, registrations, HTTP and stdio, keys, limits |
+//! | [`task`] | options of tasks |
+//! | [`auth`] | authentication and scopes |
+//! | [`store`] | task stores and replay logs |
+//! | `client` | the client |
+//! | [`runtime`] | for programs that embed the runtime |
+//!
+//! # Cargo features
+//!
+//! | feature | adds | default |
+//! | --- | --- | --- |
+//! | `macros` | `#[tool]`, `#[prompt]`, `#[resource]`, `#[derive(Elicit)]` | yes |
+//! | `sqlite` | a task store and replay log in a SQLite file | |
+//! | `postgres` | the same in Postgres, for a fleet | |
+//! | `jwt` | `auth::JwtVerifier`: access tokens of an authorization server | |
+//! | `metrics` | `server::serve_metrics`: counters for Prometheus | |
+//! | `tls` | requests are relayed to instances with an `https` URL | |
+//! | `client` | the module `client` | |
+//!
 //! # Serving
 //!
-//! Everything that is worth knowing and not for the client is logged with `tracing`: install a subscriber, or the server
-//! is silent.
+//! [`server::serve`] runs a server on hyper; [`server::HttpService`] is the same endpoint as a tower service, to be
+//! mounted in axum; [`server::serve_stdio`] speaks over standard input and output. A fleet shares a
+//! [`KeyRing`](server::KeyRing). Logs go to `tracing`: install a subscriber, or the server is silent.
 //!
-//! [`serve`] runs a [`Server`] on hyper; [`HttpService`] is the same endpoint as a tower service, to be mounted in
-//! axum; [`serve_stdio`] speaks over standard input and output. A fleet shares a [`KeyRing`]. What a server counts is
-//! told by [`serve_metrics`] on a port of its own, or by [`Server::metrics_text`].
-//!
-//! Who is calling over HTTP is found out by an [`Authenticator`]: [`JwtVerifier`] for access tokens of an authorization
-//! server, [`BearerTokens`] for a fixed list, [`TrustedProxy`] behind a proxy that knows. What needs `.scopes(..)` is for
-//! callers who have them.
+//! An [`Authenticator`](auth::Authenticator) identifies callers over HTTP. [`BearerTokens`](auth::BearerTokens) is a fixed
+//! list, [`TrustedProxy`](auth::TrustedProxy) trusts a proxy, and `auth::JwtVerifier` verifies the access tokens of an
+//! authorization server. Tools, prompts and resources with `.scopes(..)` are only for callers that have these scopes.
+
+#[cfg(feature = "macros")]
+pub use refrain_macros::{Elicit, prompt, resource, tool};
 
 pub use refrain_core::{
-    Answer, AskError, AskFuture, Cancelled, CheckpointFuture, Choice, Cx, DetachFuture, Elicit,
-    ElicitEnum, Error, ErrorKind, Field, FlowId, Form, Incomplete, Keep, KeyId, KeyRing,
-    KeyRingError, KeyState, Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note, Outcome,
-    Principal, Recorded, ReplayLog, Result, SealerOptions, SleepFuture, Source, StepFuture,
-    SystemSource, Trace, ok,
+    Answer, AskError, Cx, Elicit, ElicitEnum, Error, ErrorKind, Incomplete, Result, ok,
 };
-pub use refrain_macros::{Elicit, prompt, resource, tool};
-pub use refrain_server::{
-    AllowedHosts, AuthFuture, Authenticator, BadToken, BearerTokens, Body, BuildError, Caller,
-    Changes, Context, Handler, HttpService, IntoReply, Json, Jwks, JwtVerifier, JwtVerifierBuilder,
-    JwtVerifierError, Listing, METRICS_CONTENT_TYPE, MessageKind, MetadataService, Peers, Prompt,
-    PromptCall, ReadCall, Refused, Reply, ReplyTo, Resource, ResourceMetadata, ResourceTemplate,
-    Response, Round, RoundEvent, Scopes, Server, ServerBuilder, ServerLimits, State, Status,
-    TaskOptions, TemplateError, TemplateFlaw, Tool, ToolCall, TrustedProxy, TrustedProxyError,
-    Typed, drafts, serve, serve_metrics, serve_stdio,
+pub use refrain_server::{Json, Reply, State};
+
+/// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`
+/// needs `serde` (with its `derive` feature) and `schemars` among its own dependencies as well.
+pub use {schemars, serde, serde_json};
+
+pub mod ask;
+pub mod auth;
+pub mod content;
+pub mod server;
+pub mod store;
+pub mod task;
+
+/// The client: the loop that answers rounds, transports, pending calls, tasks, OAuth.
+#[cfg(feature = "client")]
+pub use refrain_client as client;
+
+/// The crates that Refrain consists of, for programs that embed the runtime: other transports, clocks, tests.
+///
+/// Their public items change more often than those of the other modules.
+pub mod runtime {
+    pub use refrain_core as core;
+    pub use refrain_server as server;
+    pub use refrain_wire as wire;
+
+    pub use refrain_core::{Source, SystemSource};
+    pub use refrain_wire::PROTOCOL_VERSION;
+}
+
+/// Imports for a file with handlers.
+pub mod prelude {
+    pub use crate::ask::SamplingParams;
+    pub use crate::content::{Content, LogLevel, PromptMessage, ResourceContents, ToolResult};
+    pub use crate::server::{Server, ServerBuilder, Tool};
+    pub use crate::{
+        Answer, AskError, Cx, Elicit, Error, Incomplete, Json, Reply, Result, State, ok,
+    };
+    #[cfg(feature = "macros")]
+    pub use crate::{prompt, resource, tool};
+    pub use schemars::JsonSchema;
+    pub use serde::{Deserialize, Serialize};
+}
+
+#[doc(hidden)]
+pub use refrain_core::{
+    AskFuture, Cancelled, CheckpointFuture, Choice, DetachFuture, Field, FlowId, Form, Keep, KeyId,
+    KeyRing, KeyRingError, KeyState, Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note,
+    Outcome, Principal, Recorded, ReplayLog, SealerOptions, SleepFuture, Source, StepFuture,
+    SystemSource, Trace,
 };
+#[doc(hidden)]
+pub use refrain_server::*;
+#[doc(hidden)]
 pub use refrain_wire::{
     Annotations, Cache, CacheScope, Capability, Completion, Content, Draft, Icon, LogLevel,
     PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
@@ -146,24 +211,6 @@ pub use refrain_wire::{
     ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult, TraceId,
     Traceparent,
 };
-
-/// Where tasks live: the stores, and what one of your own needs to be.
-pub use refrain_store as store;
-
-/// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`
-/// needs `serde` (with its `derive` feature) and `schemars` among its own dependencies as well.
-pub use {schemars, serde, serde_json};
-
-/// What a file with handlers in it wants to import.
-pub mod prelude {
-    pub use crate::{
-        Answer, AskError, Content, Cx, Elicit, Error, Incomplete, Json, LogLevel, PromptMessage,
-        Reply, ResourceContents, Result, SamplingParams, Server, ServerBuilder, State, Tool,
-        ToolResult, ok, prompt, resource, tool,
-    };
-    pub use schemars::JsonSchema;
-    pub use serde::{Deserialize, Serialize};
-}
 
 /// The examples of the README.
 #[cfg(doctest)]

@@ -37,7 +37,7 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
         });
         is_taken(&names, &name, "choices", &variant.ident, &mut errors);
         let title = title.map(|title| quote!(.title(#title)));
-        choices.push(quote!(::refrain::Choice::new(#name) #title));
+        choices.push(quote!(::refrain::ask::Choice::new(#name) #title));
         names.push(name);
     }
     let ident = &input.ident;
@@ -57,7 +57,7 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
         #errors
         #[automatically_derived]
         impl ::refrain::ElicitEnum for #ident {
-            fn choices() -> ::std::vec::Vec<::refrain::Choice> { #content }
+            fn choices() -> ::std::vec::Vec<::refrain::ask::Choice> { #content }
         }
     }
 }

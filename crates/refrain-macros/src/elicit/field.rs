@@ -76,19 +76,19 @@ fn start(kind: &Kind<'_>, name: &str, keys: &Keys, errors: &mut Errors) -> Token
         Kind::Text => {
             let constructor = format.map_or("string", |format| constructor(&format, errors));
             let constructor = format_ident!("{constructor}");
-            quote!(::refrain::Field::#constructor(#name))
+            quote!(::refrain::ask::Field::#constructor(#name))
         }
-        Kind::Integer(_) => quote!(::refrain::Field::integer(#name)),
-        Kind::Number => quote!(::refrain::Field::number(#name)),
-        Kind::Boolean => quote!(::refrain::Field::boolean(#name)),
+        Kind::Integer(_) => quote!(::refrain::ask::Field::integer(#name)),
+        Kind::Number => quote!(::refrain::ask::Field::number(#name)),
+        Kind::Boolean => quote!(::refrain::ask::Field::boolean(#name)),
         // A type that is no such enum is reported where the author wrote it.
         Kind::One(ty) => {
             let choices = quote_spanned!(ty.span()=> <#ty as ::refrain::ElicitEnum>::choices());
-            quote!(::refrain::Field::one_of(#name, #choices))
+            quote!(::refrain::ask::Field::one_of(#name, #choices))
         }
         Kind::Many(ty) => {
             let choices = quote_spanned!(ty.span()=> <#ty as ::refrain::ElicitEnum>::choices());
-            quote!(::refrain::Field::any_of(#name, #choices))
+            quote!(::refrain::ask::Field::any_of(#name, #choices))
         }
     }
 }

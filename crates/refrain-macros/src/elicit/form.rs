@@ -41,15 +41,15 @@ pub(super) fn expand(input: &DeriveInput, fields: &Fields, mut errors: Errors) -
         // The trait is still implemented, so that uses of the type are not reported as well.
         Some(_) => quote!(::core::unreachable!()),
         None => quote! {
-            static FORM: ::std::sync::OnceLock<::refrain::Form> = ::std::sync::OnceLock::new();
-            FORM.get_or_init(|| ::refrain::Form::new([#(#fields),*]))
+            static FORM: ::std::sync::OnceLock<::refrain::ask::Form> = ::std::sync::OnceLock::new();
+            FORM.get_or_init(|| ::refrain::ask::Form::new([#(#fields),*]))
         },
     };
     quote! {
         #errors
         #[automatically_derived]
         impl ::refrain::Elicit for #ident {
-            fn form() -> &'static ::refrain::Form { #content }
+            fn form() -> &'static ::refrain::ask::Form { #content }
         }
     }
 }

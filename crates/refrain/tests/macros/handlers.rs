@@ -1,9 +1,8 @@
 //! The builders that `#[tool]`, `#[prompt]` and `#[resource]` give out.
 
-use refrain::{
-    Cx, PROTOCOL_VERSION, Prompt, Resource, ResourceTemplate, Result, Server, State, Tool, prompt,
-    resource, serve_stdio, tool,
-};
+use refrain::runtime::PROTOCOL_VERSION;
+use refrain::server::{Prompt, Resource, ResourceTemplate, Server, Tool, serve_stdio};
+use refrain::{Cx, Result, State, prompt, resource, tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Nothing can be asked outside a call: a server has no way to ask, and nobody but a call has a `Cx`.
 
-use refrain::{Cx, SamplingParams, Server};
+use refrain::{Cx, ask::SamplingParams, server::Server};
 use std::time::Duration;
 
 async fn background_task(server: Server) {
