@@ -6,7 +6,8 @@
 //     older_npm.mjs --listen RESOURCE URL
 //
 // With --listen it subscribes to a resource instead, says so by calling the tool `subscribed`, and waits to be told
-// that the resource changed.
+// that the resource changed. It says so by calling the tool again, and waits to be told that the list of tools changed:
+// the server is restarted meanwhile.
 //
 // What the server asks comes while a call goes on, and handlers answer it. It prints one line `ok NAME` for each
 // check that held, and ends with status 1 and the reason at the first one that did not.
@@ -19,6 +20,7 @@ import {
     ElicitRequestSchema,
     ListRootsRequestSchema,
     ResourceUpdatedNotificationSchema,
+    ToolListChangedNotificationSchema,
 } from "@modelcontextprotocol/sdk/types.js";
 
 const ANSWERS = { name: "octocat", resolution: "Duplicate", duplicateOfId: 4301 };
@@ -111,11 +113,17 @@ async function listen(uri) {
             if (params.uri === uri) resolve();
         });
     });
+    const listed = new Promise((resolve) => {
+        client.setNotificationHandler(ToolListChangedNotificationSchema, resolve);
+    });
     await client.connect(transport);
     await client.subscribeResource({ uri });
     await call("subscribed", {});
     await changed;
     console.log("ok resources/updated");
+    await call("subscribed", {});
+    await listed;
+    console.log("ok tools/list_changed");
     await client.ping();
     console.log("ok ping");
 }

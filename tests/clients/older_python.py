@@ -6,7 +6,8 @@
     older_python.py --listen RESOURCE URL
 
 With --listen it subscribes to a resource instead, says so by calling the tool `subscribed`, and
-waits to be told that the resource changed.
+waits to be told that the resource changed. It says so by calling the tool again, and waits to be
+told that the list of tools changed: the server is restarted meanwhile.
 
 What the server asks comes while a call goes on, and the SDK answers it by callbacks. It prints one
 line `ok NAME` for each check that held, and ends with status 1 and the reason at the first one
@@ -124,6 +125,7 @@ async def play(session: ClientSession, user: User) -> None:
 
 async def listen(uri: str, url: str) -> None:
     changed = anyio.Event()
+    listed = anyio.Event()
 
     async def hear(message) -> None:
         if isinstance(message, Exception):
@@ -131,6 +133,8 @@ async def listen(uri: str, url: str) -> None:
         said = getattr(message, "root", None)
         if isinstance(said, types.ResourceUpdatedNotification) and str(said.params.uri) == uri:
             changed.set()
+        if isinstance(said, types.ToolListChangedNotification):
+            listed.set()
 
     async with connect([url]) as (read, write):
         async with ClientSession(read, write, message_handler=hear) as session:
@@ -139,6 +143,9 @@ async def listen(uri: str, url: str) -> None:
             await call(session, "subscribed", {})
             await changed.wait()
             print("ok resources/updated")
+            await call(session, "subscribed", {})
+            await listed.wait()
+            print("ok tools/list_changed")
             await session.send_ping()
             print("ok ping")
 

@@ -30,7 +30,6 @@ use file::{Parsed, Spans};
 use mistake::{Mistake, Mistakes};
 use refrain::{BearerTokens, KeyRing};
 use std::path::{Path, PathBuf};
-use tables::PeersTable;
 
 /// A configuration, its source, and what is wrong with it so far.
 #[derive(Debug, Default)]
@@ -92,18 +91,9 @@ impl Loaded {
         }
     }
 
-    /// Treats this as the file of a whole fleet, in which no instance is named: each is where it is started.
-    fn of_any_peer(&mut self) {
-        let peers = &mut self.config.peers;
-        if peers.name.is_none() {
-            let names = peers.urls.iter().flatten().map(|(name, _)| name);
-            peers.name = names.min().cloned().map(Filled);
-        }
-    }
-
-    /// Removes the peers: nobody relays requests to a process without a port.
-    pub(crate) fn without_peers(&mut self) {
-        self.config.peers = PeersTable::default();
+    /// Removes the advertised URL: a process without a port holds nothing that others could relay to it.
+    pub(crate) fn without_advertise(&mut self) {
+        self.config.advertise = None;
     }
 
     /// The configuration if all of it can be used, else all mistakes in the order of the file.
@@ -146,29 +136,14 @@ impl Loaded {
             let message = "metrics must be another port than that of listen";
             self.mistake("metrics", message.into());
         }
-        self.check_peers();
-    }
-
-    fn check_peers(&mut self) {
-        let peers = &self.config.peers;
-        let (urls, name) = (peers.urls.clone(), peers.name.clone());
-        let unusable = peers.peers().and_then(|peers| peers.check().err());
-        if let Some(error) = unusable {
-            self.mistake("peers.urls", format!("peers.urls is of no use: {error}"));
-        }
-        match (name, urls) {
-            (None, Some(_)) => {
-                let message =
-                    "peers.urls needs peers.name, or --peer-name: which of them this instance is";
-                self.mistake("peers.urls", message.into());
-            }
-            (Some(Filled(name)), Some(urls)) if !urls.contains_key(&name) => {
-                let message = format!(
-                    "peers.name is {name:?}, which peers.urls does not name: all instances share that list"
-                );
-                self.mistake("peers.name", message);
-            }
-            _ => {}
+        if let Some(Filled(url)) = self.config.advertise.clone()
+            && !url.starts_with("http://")
+            && !url.starts_with("https://")
+        {
+            let message = format!(
+                "advertise must be the http or https URL of this instance's endpoint, not {url:?}"
+            );
+            self.mistake("advertise", message);
         }
     }
 

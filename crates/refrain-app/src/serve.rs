@@ -37,9 +37,10 @@ pub struct Options<F: Args> {
     /// Name this instance, and say in a `refrain-round` header of each reply what the round did.
     #[arg(long, value_name = "NAME")]
     explain: Option<String>,
-    /// Which of the instances that `peers.urls` in the configuration names this one is.
-    #[arg(long, value_name = "NAME", conflicts_with = "stdio")]
-    peer_name: Option<String>,
+    /// The URL of this instance's endpoint, as the other instances reach it. They relay requests for the live calls and legacy
+    /// sessions that this instance holds.
+    #[arg(long, value_name = "URL", conflicts_with = "stdio")]
+    advertise: Option<String>,
 }
 
 pub(crate) fn run<F: Args>(app: &App<F>, options: &Options<F>) -> Result<ExitCode, Failure> {
@@ -88,8 +89,8 @@ fn with_flags<F: Args>(mut loaded: Loaded, options: &Options<F>) -> Loaded {
     loaded.flag("tokens", options.tokens.as_ref(), |c, v| {
         c.tokens = Some(Filled(v))
     });
-    loaded.flag("peers.name", options.peer_name.as_ref(), |c, v| {
-        c.peers.name = Some(Filled(v));
+    loaded.flag("advertise", options.advertise.as_ref(), |c, v| {
+        c.advertise = Some(Filled(v));
     });
     options.auth.put(&mut loaded);
     let hosts = Some(&options.allowed_hosts).filter(|hosts| !hosts.is_empty());

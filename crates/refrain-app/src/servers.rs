@@ -56,13 +56,7 @@ impl Servers {
     }
 }
 
-/// A store, and whether other instances can use it.
-struct Opened {
-    store: Arc<dyn Store>,
-    shared: bool,
-}
-
-async fn open_store(ready: &mut Ready) -> Result<Opened, Failure> {
+async fn open_store(ready: &mut Ready) -> Result<Arc<dyn Store>, Failure> {
     let named = ready.config.store.take().map(|url| url.0);
     let named = StoreUrl::named(named)?;
     let is_default = named.is_none();
@@ -70,13 +64,10 @@ async fn open_store(ready: &mut Ready) -> Result<Opened, Failure> {
     if is_default && ready.keys.is_some() {
         tracing::warn!(
             "no store is named, so that it is {url} in the working directory: instances that share these keys have to \
-             share a store as well, for older clients and tasks; name it with --store"
+             share a store as well, for tasks; name it with --store"
         );
     }
-    Ok(Opened {
-        store: url.open().await?,
-        shared: url.is_shared(),
-    })
+    url.open().await
 }
 
 /// Settings that need keys which last longer than the process.
@@ -86,8 +77,8 @@ fn check_keys(program: &str, ready: &Ready) -> Result<(), Failure> {
     }
     let need = if ready.config.tasks.seal {
         "tasks.seal needs keys that are there after a restart"
-    } else if ready.config.peers.peers().is_some() {
-        "peers need keys that they share"
+    } else if ready.config.advertise.is_some() {
+        "advertise needs keys that all instances share"
     } else {
         return Ok(());
     };
@@ -102,7 +93,7 @@ fn check_keys(program: &str, ready: &Ready) -> Result<(), Failure> {
 fn shared(
     builder: ServerBuilder,
     ready: &Ready,
-    Opened { store, shared }: &Opened,
+    store: &Arc<dyn Store>,
     extras: &Extras,
 ) -> ServerBuilder {
     let config = &ready.config;
@@ -116,10 +107,6 @@ fn shared(
         .tasks(store.clone(), config.tasks.options());
     if let Some(audience) = &config.audience {
         builder = builder.audience(audience.as_str());
-    }
-    // A store that no other instance reads cannot carry sessions between them.
-    if *shared {
-        builder = builder.sessions(store.clone());
     }
     if let Some(ring) = &ready.keys {
         builder = builder.keys(ring.clone());
@@ -135,8 +122,8 @@ fn shared(
 }
 
 fn main(builder: ServerBuilder, ready: &Ready) -> ServerBuilder {
-    match ready.config.peers.peers() {
-        Some(peers) => builder.peers(peers),
+    match &ready.config.advertise {
+        Some(url) => builder.advertise(url.as_str()),
         None => builder,
     }
 }

@@ -33,11 +33,6 @@ impl StoreUrl {
         }
     }
 
-    /// Whether other instances can use it.
-    pub(crate) fn is_shared(&self) -> bool {
-        !self.0.starts_with("memory:")
-    }
-
     /// Opens the store, and creates it if it does not exist.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         store::open(&self.0).await.map_err(|error| {

@@ -16,7 +16,7 @@ pub struct Options<F: Args> {
 
 pub(crate) fn run<F: Args>(app: &App<F>, options: &Options<F>) -> Result<ExitCode, Failure> {
     let mut loaded = options.common.load()?;
-    loaded.without_peers();
+    loaded.without_advertise();
     let work = async |servers: Servers, config: &Config| {
         // Before the line on standard error: its reader may send a signal at once.
         let stop = signals::shutdown()?;

@@ -13,7 +13,6 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         ..TaskOptions::default()
     };
     server
-        .sessions(store.clone())
         .tasks(store, options)
         .tool(greet())
         .tool(slow_compute())

@@ -12,8 +12,9 @@ use crate::handler::States;
 use crate::legacy::LegacySessions;
 use crate::limits::{Limits, ServerLimits};
 use crate::listen::Hub;
-use crate::live::{LiveCalls, PeerRules, Peers, Remotes};
+use crate::live::LiveCalls;
 use crate::metrics::{Metrics, Seen};
+use crate::relay::Relay;
 use crate::rounds::{Flows, RoundHook};
 use crate::server::{Inner, Server, WeakServer};
 use crate::services::Services;
@@ -21,7 +22,7 @@ use crate::tasks::{Namespace, TaskOptions, Tasks};
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
-use refrain_store::{SessionStore, TaskStore};
+use refrain_store::TaskStore;
 use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Puts a [`Server`] together.
+#[derive(Clone)]
 pub struct ServerBuilder {
     info: Implementation,
     instructions: Option<String>,
@@ -47,8 +49,7 @@ pub struct ServerBuilder {
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     pub(crate) task_space: String,
-    sessions: Option<Arc<dyn SessionStore>>,
-    peers: PeerRules,
+    pub(crate) advertise: Option<String>,
     metrics: Option<Arc<Metrics>>,
 }
 
@@ -81,14 +82,18 @@ impl Server {
             on_round: None,
             tasks: None,
             task_space: String::new(),
-            sessions: None,
-            peers: None,
+            advertise: None,
             metrics: None,
         }
     }
 }
 
 impl ServerBuilder {
+    /// The version that the server reports.
+    pub fn version(&self) -> &str {
+        &self.info.version
+    }
+
     /// Registers a tool.
     pub fn tool(mut self, tool: Tool) -> Self {
         self.registered = self.registered.tool(tool);
@@ -265,18 +270,20 @@ impl ServerBuilder {
         self
     }
 
-    /// Where the instances of a fleet note what they must know of the sessions of older clients, and carry answers to
-    /// each other. All instances share it. Without one, what a session says later is known to the instance it says it to,
-    /// an answer must come to the instance that has asked, and no session can be ended.
-    pub fn sessions(mut self, store: Arc<dyn SessionStore>) -> Self {
-        self.sessions = Some(store);
-        self
-    }
-
-    /// The other instances of the fleet: a request for a live call that one of them holds is handed to it. They must share
-    /// their keys.
-    pub fn peers(mut self, peers: Peers) -> Self {
-        self.peers = Some(peers);
+    /// The URL of this instance's endpoint, as the other instances reach it. It is sealed into the tokens of live calls and
+    /// the ids of legacy sessions: an instance that receives a request for one of them relays it to this URL. All instances
+    /// must share their keys.
+    ///
+    /// ```
+    /// # use refrain_core::{KeyRing, SystemSource};
+    /// # use refrain_server::Server;
+    /// # let keys = KeyRing::generate(&SystemSource::new());
+    /// let builder = Server::builder("docs", "1.0").keys(keys);
+    /// let server = builder.advertise("http://10.0.0.8:8080/mcp").build()?;
+    /// # Ok::<(), refrain_server::BuildError>(())
+    /// ```
+    pub fn advertise(mut self, url: impl Into<String>) -> Self {
+        self.advertise = Some(url.into());
         self
     }
 
@@ -301,8 +308,8 @@ impl ServerBuilder {
     pub fn build(mut self) -> Result<Server, BuildError> {
         self.limits.check()?;
         self.declare_extensions()?;
-        if self.peers.is_some() && self.keys.is_none() {
-            return Err(BuildError::PeersNeedKeys);
+        if self.advertise.is_some() && self.keys.is_none() {
+            return Err(BuildError::AdvertiseNeedsKeys);
         }
         let namespace = Namespace::named(std::mem::take(&mut self.task_space))?;
         let services = self.services();
@@ -314,7 +321,7 @@ impl ServerBuilder {
             );
         }
         let access = Arc::new(self.access.build()?);
-        let remotes = Remotes::new(self.peers)?;
+        let relay = Arc::new(Relay::new(self.advertise, &services)?);
         let limits = &services.limits;
         let hub = Hub::new(limits.subscriptions, limits.subscriptions_each);
         services.metrics.watch(Seen {
@@ -338,15 +345,15 @@ impl ServerBuilder {
                         services.clone(),
                     )
                 }),
-                legacy: LegacySessions::new(self.sessions, limits, &services.source),
-                live: LiveCalls::new(remotes.name.as_deref(), &*services.source),
+                legacy: LegacySessions::new(relay.clone(), services.clone()),
+                live: LiveCalls::new(relay.own()),
                 instructions: self.instructions,
                 extensions: self.extensions,
                 instance: self.instance,
                 authenticator: self.authenticator,
                 catalog,
                 hub,
-                remotes,
+                relay,
                 access,
                 flows,
                 services: services.clone(),

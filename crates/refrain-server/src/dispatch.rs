@@ -5,8 +5,9 @@ use crate::catalog::Listing;
 use crate::catalog::complete::{Later, complete};
 use crate::http::Headers;
 use crate::listen::{NoPlace, Subscription};
-use crate::live::{Relay, elsewhere};
+use crate::live::elsewhere;
 use crate::metrics::{Label, LiveCount, Other, Refusal};
+use crate::relay::RelayTo;
 use crate::response::{Handled, Response};
 use crate::rounds::{Home, Round, Token, begin};
 use crate::server::Server;
@@ -65,7 +66,7 @@ pub(crate) enum Begin {
     /// All places are taken, as the error says.
     Busy(RpcError),
     /// Another instance holds the call.
-    Relay(Box<Relay>),
+    Relay(Box<RelayTo>),
 }
 
 impl From<RpcError> for Begin {

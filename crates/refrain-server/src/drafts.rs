@@ -35,6 +35,8 @@ impl ServerBuilder {
     /// the draft's name unless another is set. Neither can be used elsewhere, even if keys and store are shared. Set the
     /// [audience](Self::audience) first.
     pub fn draft(mut self, draft: Draft) -> Self {
+        // The URL is that of the ratified endpoint.
+        self.advertise = None;
         self.sealing.audience.push_str(draft.path());
         if self.task_space.is_empty() {
             draft.name().clone_into(&mut self.task_space);

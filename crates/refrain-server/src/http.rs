@@ -25,6 +25,7 @@ pub(crate) use serve::{Mount, serve_with};
 
 use crate::auth::{Caller, Refused};
 use crate::metrics::Refusal;
+use crate::relay::Relayed;
 use crate::response::{Handled, MessageKind, Status};
 use crate::server::Server;
 use body::EventStream;
@@ -97,33 +98,69 @@ impl HttpService {
             Some(Ok(relayed)) => Some(relayed),
             Some(Err(refusal)) => return *refusal,
         };
-        if let Err(refusal) = self.admit(&parts, &heads, relayed.is_some()) {
+        let was_relayed = relayed.is_some();
+        let mut response = self
+            .handle_parts(&parts, &heads, body, relayed, pulse)
+            .await;
+        if was_relayed {
+            self.server.0.relay.sign(&mut response);
+        }
+        response
+    }
+
+    async fn handle_parts<B>(
+        &self,
+        parts: &Parts,
+        heads: &Headers<'_>,
+        body: B,
+        relayed: Option<Relayed>,
+        pulse: Option<&Arc<Pulse>>,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        let was_relayed = relayed.is_some();
+        if let Err(refusal) = self.admit(parts, heads, was_relayed) {
             return *refusal;
         }
         if parts.method != Method::POST {
-            return match self.authenticate(&parts.headers).await {
-                Ok(caller) => Box::pin(self.about_session(&parts, caller, Busy::new(pulse))).await,
-                Err(refused) => self.turn_away(&refused, &[]),
+            let caller = match self.find_caller(parts, relayed, b"").await {
+                Ok(caller) => caller,
+                Err(refusal) => return *refusal,
             };
+            let busy = Busy::new(pulse);
+            return Box::pin(self.about_session(parts, caller, was_relayed, busy)).await;
         }
-        let bytes = match self.collect(&parts, body).await {
+        let bytes = match self.collect(parts, body).await {
             Ok(bytes) => bytes,
             Err(refusal) => return *refusal,
         };
-        let was_relayed = relayed.is_some();
-        let caller = match relayed {
-            Some(relayed) => match relayed.caller_of(&bytes) {
-                Some(caller) => caller,
-                None => return self.no_relay(),
-            },
-            None => match self.authenticate(&parts.headers).await {
-                Ok(caller) => caller,
-                Err(refused) => return self.turn_away(&refused, &bytes),
-            },
+        let caller = match self.find_caller(parts, relayed, &bytes).await {
+            Ok(caller) => caller,
+            Err(refusal) => return *refusal,
         };
         let busy = Busy::new(pulse);
-        self.respond(&heads, &bytes, caller, was_relayed, busy)
-            .await
+        self.respond(heads, &bytes, caller, was_relayed, busy).await
+    }
+
+    /// The caller of a request with this body: as the relaying instance names it, or authenticated here.
+    async fn find_caller(
+        &self,
+        parts: &Parts,
+        relayed: Option<Relayed>,
+        bytes: &[u8],
+    ) -> Result<Caller, Box<Response<Body>>> {
+        match relayed {
+            Some(relayed) => {
+                let caller = relayed.caller_of(&parts.method, &parts.headers, bytes);
+                caller.ok_or_else(|| Box::new(self.no_relay()))
+            }
+            None => {
+                let caller = self.authenticate(&parts.headers).await;
+                caller.map_err(|refused| Box::new(self.turn_away(&refused, bytes)))
+            }
+        }
     }
 
     /// Who is calling?
@@ -141,7 +178,7 @@ impl HttpService {
         heads: &Headers<'_>,
         relayed: bool,
     ) -> Result<(), Box<Response<Body>>> {
-        // A peer reaches this instance by an address of its own, and has shown that it is no web page.
+        // A relayed request is sent to the advertised URL, and its header is sealed: it is no web page's.
         if !relayed && let Err(reason) = self.hosts.admit(heads, &parts.uri) {
             let error = RpcError::invalid_request(reason);
             let status = StatusCode::FORBIDDEN;
@@ -238,7 +275,8 @@ impl HttpService {
             false => read_message(bytes),
         };
         if legacy::is_legacy(headers.all(), &message) {
-            return Box::pin(self.respond_older(headers.all(), bytes, caller, busy)).await;
+            let respond = self.respond_older(headers.all(), bytes, caller, relayed, busy);
+            return Box::pin(respond).await;
         }
         if let Some(refusal) = self.refuse_without_session(headers.all(), &message) {
             return refusal;

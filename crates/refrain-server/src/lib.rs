@@ -19,6 +19,7 @@
 //! | `http`, `stdio` | the transports |
 //! | `metrics` | counters |
 //! | `alarm` | a timer for several deadlines |
+//! | `relay` | requests sent to the instance that holds their call or session |
 //! | `remote` | connections to other servers |
 //! | `record` | recorded messages, for tests |
 
@@ -36,6 +37,7 @@ mod listen;
 mod live;
 mod metrics;
 mod record;
+mod relay;
 mod remote;
 mod reply;
 mod response;
@@ -61,7 +63,6 @@ pub use handler::{Handler, State};
 pub use http::serve_metrics;
 pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve};
 pub use limits::ServerLimits;
-pub use live::Peers;
 #[cfg(feature = "metrics")]
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};

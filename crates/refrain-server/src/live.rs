@@ -9,22 +9,16 @@
 //! | `parked` | a handler that waits for its next round, and the requests that wait for it |
 //! | `calls` | the parked handlers of one instance |
 //! | `beginnings` | first requests that are about to begin a call |
-//! | `peers` | the other instances of the fleet |
-//! | `relay` | a request handed to the instance that holds its call |
+//! | `errors` | errors of requests for calls that are not held here |
 
 mod beginnings;
 mod calls;
+mod errors;
 mod flow;
 mod parked;
-mod peers;
-mod relay;
 
 pub(crate) use beginnings::Beginning;
 pub(crate) use calls::{LiveCalls, Missed, Parking};
+pub(crate) use errors::{elsewhere, gone, unreachable};
 pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow};
 pub(crate) use parked::{Attached, AttachedEvent, Sealing, Subscribed};
-pub use peers::Peers;
-pub(crate) use peers::{PeerRules, Remotes};
-pub(crate) use relay::{
-    Relay, RelayError, RelayStream, Relayed, elsewhere, gone, is_stream, unreachable,
-};

@@ -3,9 +3,9 @@
 use crate::catalog::complete::{Later, NoReply};
 use crate::dispatch::Begin;
 use crate::listen::Subscription;
-use crate::live::Relay;
 use crate::metrics::Refusal;
 use crate::record;
+use crate::relay::RelayTo;
 use crate::rounds::{Round, RoundEvent};
 use crate::server::Server;
 use refrain_core::Note;
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Work {
 /// The response to a request, or the instance that has to give it.
 pub(crate) enum Handled<'a> {
     Response(Response),
-    Relay(Id<'a>, Box<Relay>),
+    Relay(Id<'a>, Box<RelayTo>),
 }
 
 impl Response {

@@ -49,7 +49,7 @@ pub(crate) use target::Target;
 use crate::auth::{Caller, MissingScopes};
 use crate::dispatch::Begin;
 use crate::limits::LimitReached;
-use crate::live::Relay;
+use crate::relay::RelayTo;
 use crate::server::Server;
 use found::Found;
 use http::HeaderMap;
@@ -123,7 +123,7 @@ impl From<Rejection> for Begin {
 enum Started {
     Round(Box<Round>),
     /// Another instance holds the call.
-    Relay(Box<Relay>),
+    Relay(Box<RelayTo>),
 }
 
 /// Starts a round of a call.

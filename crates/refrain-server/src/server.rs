@@ -6,7 +6,8 @@ use crate::catalog::{Catalog, Changes, Entries, normal};
 use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
 use crate::listen::Hub;
-use crate::live::{LiveCalls, Remotes};
+use crate::live::LiveCalls;
+use crate::relay::Relay;
 use crate::rounds::Flows;
 use crate::services::Services;
 use crate::tasks::Tasks;
@@ -36,7 +37,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) live: LiveCalls,
-    pub(crate) remotes: Remotes,
+    pub(crate) relay: Arc<Relay>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: Arc<Access>,
     pub(crate) flows: Arc<Flows>,

@@ -98,7 +98,7 @@ impl Line {
 }
 
 /// Checks everything that `serve` would check. Returns the settings it would start with.
-fn checked(mut loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
+fn checked(loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
     let config = json!(loaded.config);
     let lines = NAMES.settings.iter().map(|name| {
         let path = format!("/{}", name.replace('.', "/"));
@@ -110,7 +110,6 @@ fn checked(mut loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
         }
     });
     let lines = lines.collect();
-    loaded.of_any_peer();
     loaded.ready()?;
     Ok(lines)
 }

@@ -3,9 +3,8 @@
 use super::value::{Address, Count, Filled, Hosts, LogFormat, Millis, Seconds, Size};
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
-use refrain::{Limits, Peers, ServerLimits, TaskOptions};
+use refrain::{Limits, ServerLimits, TaskOptions};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The settings of one instance.
@@ -18,6 +17,7 @@ pub(crate) struct Config {
     pub(crate) keys: Option<Filled<PathBuf>>,
     pub(crate) tokens: Option<Filled<PathBuf>>,
     pub(crate) allowed_hosts: Option<Hosts>,
+    pub(crate) advertise: Option<Filled<String>>,
     pub(crate) audience: Option<Filled<String>>,
     pub(crate) log: LogFormat,
     pub(crate) token_ttl_seconds: Seconds<1>,
@@ -25,8 +25,6 @@ pub(crate) struct Config {
     pub(crate) clock_skew_seconds: Seconds<0>,
     pub(crate) limits: LimitsTable,
     pub(crate) tasks: TasksTable,
-    #[serde(default)]
-    pub(crate) peers: PeersTable,
     #[serde(default)]
     pub(crate) auth: AuthTable,
 }
@@ -64,7 +62,6 @@ pub(crate) struct LimitsTable {
     resume_seconds: Seconds<0>,
     resume_bytes: Size<0>,
     resume_bytes_all: Size<0>,
-    carried_bytes: Size<0>,
     batch: Size<1>,
     rounds: Count<1>,
     asks: Size<1>,
@@ -98,7 +95,6 @@ impl LimitsTable {
             resume_time: self.resume_seconds.seconds(),
             resume_bytes: self.resume_bytes.size(),
             resume_bytes_all: self.resume_bytes_all.size(),
-            carried_bytes: self.carried_bytes.size(),
             batch: self.batch.size(),
             flow: self.flow(),
         }
@@ -154,22 +150,5 @@ impl TasksTable {
             waiting: self.waiting.size(),
             seal: self.seal,
         }
-    }
-}
-
-/// The `[peers]` table: the instances of the fleet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table")]
-pub(crate) struct PeersTable {
-    pub(crate) name: Option<Filled<String>>,
-    pub(crate) urls: Option<BTreeMap<String, Filled<String>>>,
-}
-
-impl PeersTable {
-    /// The fleet, if this instance has a name in it.
-    pub(crate) fn peers(&self) -> Option<Peers> {
-        let urls = self.urls.iter().flatten();
-        let alone = Peers::new(self.name.clone()?.0);
-        Some(urls.fold(alone, |peers, (name, url)| peers.peer(name, url.as_str())))
     }
 }

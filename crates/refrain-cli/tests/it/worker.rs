@@ -94,16 +94,14 @@ async fn its_metrics_have_a_port_if_it_is_told_to() {
     worker.stop().await;
 }
 
-/// The instances and their workers share one file, in which no instance is named.
+/// The instances and their workers may share one file.
 #[tokio::test]
-async fn among_peers_it_needs_no_name() {
+async fn worker_ignores_the_advertised_url() {
     let files = Files::new();
-    let peers =
-        "[peers]\nurls = { a = \"http://127.0.0.1:1/mcp\", b = \"http://127.0.0.1:2/mcp\" }\n";
-    let peers = files.write("fleet.toml", peers);
-    let said = Serve::new().config(&peers).fails().await;
-    assert!(said.contains("--peer-name"), "{said}");
-    let mut worker = Serve::worker().config(&peers).start_worker().await;
+    let config = files.write("fleet.toml", "advertise = \"http://127.0.0.1:1/mcp\"\n");
+    let said = Serve::new().config(&config).fails().await;
+    assert!(said.contains("advertise needs keys"), "{said}");
+    let mut worker = Serve::worker().config(&config).start_worker().await;
     worker.stop().await;
 }
 

@@ -44,17 +44,17 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
-    /// An instance cannot be known by this name, or reached at this URL.
-    #[error("the peer {peer:?} cannot be used: {reason}")]
-    Peer {
-        /// The name of the instance.
-        peer: String,
-        /// What is wrong with it, or with its URL.
+    /// The advertised URL is invalid.
+    #[error("invalid advertised URL {url:?}: {reason}")]
+    Advertise {
+        /// The URL.
+        url: String,
+        /// Why it is invalid.
         reason: &'static str,
     },
-    /// Peers would not believe each other.
-    #[error("peers must share their keys: hand them in with .keys(..)")]
-    PeersNeedKeys,
+    /// The other instances would not open the ids that contain the advertised URL.
+    #[error("an advertised URL needs keys that all instances share: hand them in with .keys(..)")]
+    AdvertiseNeedsKeys,
     /// What tasks hold is to be sealed with a key that nobody has after a restart.
     #[error("what tasks hold cannot be sealed without keys: hand them in with .keys(..)")]
     SealingNeedsKeys,

@@ -103,7 +103,7 @@ impl Tool {
 
     /// The handler of this tool is kept in memory while its client is asked, and goes on where it was: plain async code, whose
     /// work need not be wrapped in steps. The price is that a call depends on the instance where it began; see
-    /// [`Peers`](crate::Peers). A tool that is live cannot become a task.
+    /// [`advertise`](crate::ServerBuilder::advertise). A tool that is live cannot become a task.
     pub fn live(mut self) -> Self {
         self.live = true;
         self

@@ -79,7 +79,7 @@ impl DraftService {
         }
         let agreed = match in_session {
             false => None,
-            true => match self.endpoint.agreed(&parts.headers, &caller).await {
+            true => match self.endpoint.agreed(&parts.headers, &caller) {
                 Ok(agreed) => Some(agreed),
                 Err(refusal) => return *refusal,
             },

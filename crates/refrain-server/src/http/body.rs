@@ -2,7 +2,7 @@
 
 use super::pulse::Busy;
 use crate::legacy::Reader;
-use crate::live::RelayStream;
+use crate::relay::RelayStream;
 use crate::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -51,7 +51,7 @@ impl Body {
         }
     }
 
-    /// The stream of a peer, handed on.
+    /// The stream of another instance, passed on.
     pub(super) fn relayed(stream: RelayStream, busy: Busy) -> Self {
         Self(Inner::Relayed {
             stream: Box::new(stream),

@@ -123,7 +123,7 @@ impl<'a> Headers<'a> {
         self.all
     }
 
-    /// What a peer says that has handed the request on.
+    /// The header that authenticates a relayed request.
     pub(super) fn relay(&self) -> Option<&'a HeaderValue> {
         self.relay.value
     }

@@ -6,7 +6,9 @@
 //! | POST of a request | one JSON object, or a stream of events as soon as there is more to say or it takes long |
 //! | POST of a response or a notification | 202 |
 //! | GET | what belongs to no call, or with `Last-Event-ID` the rest of a stream |
-//! | DELETE | the session ends everywhere, where a store is shared; else 405 |
+//! | DELETE | the session ends |
+//!
+//! Another instance than the holder of the session relays the request. If the holder is gone, it serves it itself.
 
 mod resume;
 
@@ -15,15 +17,15 @@ use super::pulse::Busy;
 use super::{Body, HttpService, JSON, accepted, events};
 use crate::auth::Caller;
 use crate::legacy::{
-    Known, Listening, Purpose, Reader, Received, Sent, Session, Stream, Talk, no_room,
-    opens_session, store_failed,
+    EventId, Listening, Purpose, Reader, Received, Sent, Session, Stream, Talk, opens_session,
 };
 use crate::listen::NoPlace;
 use crate::metrics::{Other, Refusal};
 use crate::record;
+use crate::relay::RelayRequest;
 use crate::server::Server;
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::{
@@ -71,32 +73,50 @@ pub(super) fn is_for_sessions(method: &Method) -> bool {
 type Refused = Box<Response<Body>>;
 
 impl HttpService {
-    /// Answers a POST of an older client.
+    /// Answers a POST of a legacy client.
     pub(super) async fn respond_older(
         &self,
         headers: &HeaderMap,
         bytes: &[u8],
         caller: Caller,
+        relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
         if !headers.contains_key(SESSION) {
             return self.initialize(bytes, &caller);
         }
-        let (session, known) = match self.find_session(headers, &caller).await {
-            Ok(found) => found,
+        let session = match self.find_session(headers, &caller) {
+            Ok(session) => session,
             Err(refused) => return *refused,
         };
+        let mut busy = Some(busy);
+        let request = RelayRequest {
+            method: &Method::POST,
+            headers,
+            body: bytes,
+            caller: &caller,
+            legacy: true,
+        };
         if let Some(batch) = split_batch(bytes) {
+            let holder = &session.holder;
+            if !relayed
+                && self.server.0.relay.reaches(holder)
+                && let Some(response) = self.relay_legacy(holder, request, &mut busy).await
+            {
+                return response;
+            }
             let batch: Vec<&[u8]> = batch.iter().map(|raw| raw.get().as_bytes()).collect();
-            return self
-                .respond_to_batch((session, known), &batch, caller, busy)
-                .await;
+            return self.respond_to_batch(session, &batch, caller, busy).await;
         }
-        match self
-            .server
-            .receive_older(&session, &known, bytes, caller)
-            .await
-        {
+        let server = &self.server;
+        let mut received = server.receive_older(&session, bytes, caller.clone(), !relayed);
+        if let Received::Relay(holder) = &received {
+            if let Some(response) = self.relay_legacy(holder, request, &mut busy).await {
+                return response;
+            }
+            received = server.receive_older(&session, bytes, caller, false);
+        }
+        match received {
             Received::Talk(talk) => self.talk(talk, busy).await,
             received => self.respond_at_once(received),
         }
@@ -105,7 +125,7 @@ impl HttpService {
     /// What a message is answered with that begins nothing.
     fn respond_at_once(&self, received: Received<'_>) -> Response<Body> {
         match received {
-            Received::Accepted | Received::Talk(_) => accepted(),
+            Received::Accepted | Received::Talk(_) | Received::Relay(_) => accepted(),
             Received::Refused(error) => {
                 let refusal = Refusal::error(error.code);
                 self.refuse(refusal, StatusCode::BAD_REQUEST, None, &error)
@@ -136,7 +156,7 @@ impl HttpService {
             }
         };
         server.0.metrics.other(Other::Initialize);
-        let (session, session_id) = server.open_session(&initialize, &caller.principal);
+        let (session, session_id) = server.0.legacy.open(&initialize, &caller.principal);
         let mut out = Vec::with_capacity(512);
         write_older_reply(
             &mut out,
@@ -152,21 +172,17 @@ impl HttpService {
         response
     }
 
-    /// The session that a request is about, and what is noted of it.
-    async fn find_session(
-        &self,
-        headers: &HeaderMap,
-        caller: &Caller,
-    ) -> Result<(Session, Known), Refused> {
-        let server = &self.server;
+    /// The session that a request is about.
+    fn find_session(&self, headers: &HeaderMap, caller: &Caller) -> Result<Session, Refused> {
+        let legacy = &self.server.0.legacy;
         let mut ids = headers.get_all(SESSION).iter();
         let id = ids.next().and_then(|id| id.to_str().ok());
         let id = id.filter(|_| ids.next().is_none());
-        let opened = id.map(|id| server.session(id, &caller.principal));
+        let opened = id.map(|id| legacy.find(id, &caller.principal));
         let session = match opened {
             Some(Ok(session)) => session,
             Some(Err(reason)) => {
-                tracing::debug!(%reason, "the id of a session was refused");
+                tracing::debug!(%reason, "session id rejected");
                 return Err(Box::new(self.no_session()));
             }
             None => return Err(Box::new(self.no_session())),
@@ -183,21 +199,16 @@ impl HttpService {
             let refused = self.refuse(Refusal::UnsupportedVersion, status, None, &error);
             return Err(Box::new(refused));
         }
-        match server.0.legacy.notes.read(&session).await {
-            Ok(known) if known.ended => Err(Box::new(self.no_session())),
-            Ok(known) => Ok((session, known)),
-            Err(error) => Err(Box::new(self.busy(None, &store_failed(&error)))),
+        match legacy.has_ended(&session) {
+            true => Err(Box::new(self.no_session())),
+            false => Ok(session),
         }
     }
 
     /// What was agreed on in the session that a request is about.
-    pub(crate) async fn agreed(
-        &self,
-        headers: &HeaderMap,
-        caller: &Caller,
-    ) -> Result<Agreed, Refused> {
-        let (session, known) = self.find_session(headers, caller).await?;
-        Ok(session.agreed(known.level))
+    pub(crate) fn agreed(&self, headers: &HeaderMap, caller: &Caller) -> Result<Agreed, Refused> {
+        let session = self.find_session(headers, caller)?;
+        Ok(self.server.0.legacy.agreed(&session))
     }
 
     /// The refusal of a message whose headers are those of a session, but for its id.
@@ -236,14 +247,13 @@ impl HttpService {
     }
 
     /// Answers a request: what needs no handler, or is done at once, with one object.
-    async fn talk(&self, mut talk: Box<Talk>, busy: Busy) -> Response<Body> {
+    async fn talk(&self, mut talk: Box<Talk>, busy: Option<Busy>) -> Response<Body> {
         if !talk.is_call() {
             let reply = talk.next().await;
             return json(reply.map_or_else(Bytes::new, |(_, reply)| reply.into()));
         }
         let session = talk.session().clone();
-        let purpose = talk.purpose();
-        let stream = self.begin_stream(&session);
+        let stream = self.begin_stream(&session, Some(&talk.purpose()));
         let reader = stream.read();
         tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
         match tokio::time::timeout(PROMPT, reader.peek()).await {
@@ -251,23 +261,17 @@ impl HttpService {
                 self.server.0.legacy.streams.forget(&stream);
                 json(reply)
             }
-            _ => {
-                // Only of an instance that others would find they know when it has ended.
-                if self.server.be_here().await {
-                    self.server.seal_stream(&stream, &purpose);
-                }
-                self.stream_older(reader, session.revision, busy)
-            }
+            _ => self.stream_older(reader, session.revision, busy),
         }
     }
 
     /// Answers all messages of a batch: on a stream, if one of them is a request.
     async fn respond_to_batch(
         &self,
-        (session, known): (Session, Known),
+        session: Session,
         batch: &[&[u8]],
         caller: Caller,
-        busy: Busy,
+        busy: Option<Busy>,
     ) -> Response<Body> {
         let taken = match session.revision {
             Revision::V2025_03_26 => self.server.check_batch(batch.len()),
@@ -282,11 +286,7 @@ impl HttpService {
         let (mut talks, mut refused, mut accepted_some) = (Vec::new(), Vec::new(), false);
         for message in batch {
             let caller = caller.clone();
-            match self
-                .server
-                .receive_older(&session, &known, message, caller)
-                .await
-            {
+            match self.server.receive_older(&session, message, caller, false) {
                 Received::Accepted => accepted_some = true,
                 Received::Talk(talk) => talks.push(*talk),
                 received => refused.push(received),
@@ -301,7 +301,7 @@ impl HttpService {
         if talks.is_empty() && refused.is_empty() {
             return accepted();
         }
-        let stream = self.begin_stream(&session);
+        let stream = self.begin_stream(&session, None);
         let reader = stream.read();
         for received in refused {
             if let Some(message) = self.refuse_in_batch(&session, received) {
@@ -328,13 +328,19 @@ impl HttpService {
         Some(message)
     }
 
-    fn begin_stream(&self, session: &Session) -> Arc<Stream> {
+    fn begin_stream(&self, session: &Session, purpose: Option<&Purpose>) -> Arc<Stream> {
         let room = self.server.0.limits.resume_bytes;
-        self.server.0.legacy.streams.begin(session, room)
+        self.server.0.legacy.streams.begin(session, room, purpose)
     }
 
     /// A stream of events that can be taken up again.
-    fn stream_older(&self, reader: Reader, revision: Revision, busy: Busy) -> Response<Body> {
+    fn stream_older(
+        &self,
+        reader: Reader,
+        revision: Revision,
+        busy: Option<Busy>,
+    ) -> Response<Body> {
+        let busy = busy.unwrap_or_else(|| Busy::new(None));
         let keep_alive = self.server.0.limits.keep_alive;
         // Clients of before take every event for a message.
         let greets = revision >= Revision::V2025_11_25;
@@ -347,66 +353,64 @@ impl HttpService {
         &self,
         parts: &Parts,
         caller: Caller,
+        relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
         if let Err(missing) = self.server.0.access.allow(&caller, &[]) {
             return self.forbid_session(missing);
         }
-        let (session, known) = match self.find_session(&parts.headers, &caller).await {
-            Ok(found) => found,
+        let session = match self.find_session(&parts.headers, &caller) {
+            Ok(session) => session,
             Err(refused) => return *refused,
         };
-        if parts.method == Method::DELETE {
-            return self.end_session(&session).await;
-        }
-        match parts.headers.get(LAST_EVENT) {
-            Some(last) => {
-                let session = (session, known);
-                self.resume(session, last, caller, busy).await
+        let relay = &self.server.0.relay;
+        let last = parts.headers.get(LAST_EVENT);
+        let after = last.map(|last| last.to_str().ok().and_then(EventId::parse));
+        let is_here = matches!(&after, Some(Some(after)) if after.instance == relay.own().id());
+        let mut busy = Some(busy);
+        if !relayed && !is_here && relay.reaches(&session.holder) {
+            let request = RelayRequest {
+                method: &parts.method,
+                headers: &parts.headers,
+                body: b"",
+                caller: &caller,
+                legacy: true,
+            };
+            let relayed = self.relay_legacy(&session.holder, request, &mut busy);
+            if let Some(response) = relayed.await {
+                if parts.method == Method::DELETE && response.status().is_success() {
+                    self.server.0.legacy.end(&session);
+                }
+                return response;
             }
-            None => self.listen_older(&session, &known, caller, busy),
         }
-    }
-
-    async fn end_session(&self, session: &Session) -> Response<Body> {
-        if !self.server.0.legacy.notes.shared {
-            let error = RpcError::invalid_request(
-                "sessions end by themselves: the instances of this server share no store in which one could be ended",
-            );
-            let status = StatusCode::METHOD_NOT_ALLOWED;
-            let mut response = self.refuse(Refusal::HttpMethod, status, None, &error);
-            let allowed = HeaderValue::from_static("GET, POST");
-            response.headers_mut().insert(ALLOW, allowed);
+        if parts.method == Method::DELETE {
+            self.server.0.legacy.end(&session);
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
             return response;
         }
-        match self.server.note_end(session).await {
-            Ok(true) => {
-                let mut response = Response::new(Body::empty());
-                *response.status_mut() = StatusCode::NO_CONTENT;
-                response
-            }
-            Ok(false) => self.busy(None, &no_room()),
-            Err(error) => self.busy(None, &store_failed(&error)),
+        match after {
+            Some(after) => self.resume(&session, after, caller, busy),
+            None => self.listen_older(&session, caller, busy),
         }
     }
 
-    /// A stream of what belongs to no call.
+    /// A stream of notifications outside of calls.
     fn listen_older(
         &self,
         session: &Session,
-        known: &Known,
         caller: Caller,
-        busy: Busy,
+        busy: Option<Busy>,
     ) -> Response<Body> {
-        let listening = match Listening::new(&self.server, session, known, caller) {
+        let listening = match Listening::new(&self.server, session, caller) {
             Ok(listening) => listening,
             Err(none) => {
                 self.server.0.metrics.request_refused(Refusal::Busy);
                 return self.busy(None, &no_place(none));
             }
         };
-        let stream = self.begin_stream(session);
-        self.server.seal_stream(&stream, &Purpose::Listening);
+        let stream = self.begin_stream(session, Some(&Purpose::Listening));
         self.server.0.legacy.streams.listen_on(&stream);
         let reader = stream.read();
         tokio::spawn(tell(self.server.clone(), listening, stream));
@@ -453,17 +457,16 @@ async fn drive_all(server: Server, talks: Vec<Talk>, stream: Arc<Stream>) {
         calls.spawn(drive(server.clone(), talk, stream.clone()));
     }
     while calls.join_next().await.is_some() {}
-    server.end_call_stream(&stream).await;
+    server.end_stream(&stream).await;
 }
 
 async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
-    let call = server.begin_call(talk.session(), talk.request_id());
+    let call = server
+        .0
+        .legacy
+        .begin_call(talk.session(), talk.request_id());
     let talking = async {
         while let Some((sent, message)) = talk.next().await {
-            // Before anybody can answer it, at whatever instance.
-            if sent == Sent::Ask {
-                server.be_here().await;
-            }
             server.0.legacy.streams.push(&stream, sent, message);
             // A handler that never stops talking holds up nobody else.
             if sent == Sent::Note {

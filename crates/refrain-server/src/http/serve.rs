@@ -87,11 +87,6 @@ pub(crate) async fn serve_with(
     drop(listener);
     // Nobody can come back for what waits here.
     servers.iter().for_each(Server::close_live);
-    let mut stopping = JoinSet::new();
-    for server in &servers {
-        let server = server.clone();
-        stopping.spawn(async move { server.leave().await });
-    }
     // Whoever is at work is waited for; the others would only wait for requests.
     for connection in &connections.open {
         connection.pulse.finish();
@@ -109,6 +104,7 @@ pub(crate) async fn serve_with(
         tracing::warn!(running, "the drain time is over: running calls are dropped");
     }
     let patience = server.limits().drain_time;
+    let mut stopping = JoinSet::new();
     for worker in workers {
         stopping.spawn(worker.stopped(patience));
     }

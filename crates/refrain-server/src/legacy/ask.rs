@@ -1,44 +1,43 @@
 //! The ids of the requests that ask something.
 //!
 //! ```text
-//! instance 16 ‖ - ‖ number ‖ - ‖ base64url( seal )
+//! number ‖ - ‖ base64url( sealed( holder ) )
 //! ```
 //!
-//! The seal is of nothing, for this instance, number and session: so any instance tells what was asked in a session from
-//! what a client made up, and keeps no answer to the latter.
+//! The seal is made for this number and session. So any instance tells an ask of the session from an id that a client made
+//! up, and knows which instance waits for the answer.
 
-use super::Session;
-use crate::server::Server;
+use super::{LegacySessions, Session};
+use crate::relay::Holder;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// Characters of an id that is looked at.
-const LONGEST: usize = 256;
+/// Characters of the longest id.
+const LONGEST: usize = 1024;
 
-impl Server {
-    /// The id of one more request that asks something in this session. It names this instance.
+impl LegacySessions {
+    /// The id of the next request that asks something in this session.
     pub(super) fn new_ask(&self, session: &Session) -> String {
-        let legacy = &self.0.legacy;
-        let name = format!("{}-{}", legacy.instance, legacy.desk.number());
-        let seal = self.0.sealer.seal_bytes(&place(session, &name), &[]);
-        format!("{name}-{}", URL_SAFE_NO_PAD.encode(seal))
+        let number = self.desk.number().to_string();
+        let holder = self.relay.own().to_string();
+        let binding = binding(session, &number);
+        let sealed = self.services.sealer.seal_bytes(&binding, holder.as_bytes());
+        format!("{number}-{}", URL_SAFE_NO_PAD.encode(sealed))
     }
 
-    /// The instance that has asked something in this session under this id. `None`: none has.
-    pub(super) fn asked_by<'a>(&self, session: &Session, id: &'a str) -> Option<&'a str> {
+    /// The instance that asked under this id in this session. `None`: no instance did.
+    pub(super) fn asked_by(&self, session: &Session, id: &str) -> Option<Holder> {
         if id.len() > LONGEST {
             return None;
         }
-        let (instance, rest) = id.split_once('-')?;
-        let (number, seal) = rest.split_once('-')?;
-        let name = &id[..instance.len() + 1 + number.len()];
-        let seal = URL_SAFE_NO_PAD.decode(seal).ok()?;
-        let opened = self.0.sealer.open_bytes(&place(session, name), seal);
-        opened.is_ok().then_some(instance)
+        let (number, sealed) = id.split_once('-')?;
+        let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let binding = binding(session, number);
+        let holder = self.services.sealer.open_bytes(&binding, sealed).ok()?;
+        Holder::parse(std::str::from_utf8(&holder).ok()?)
     }
 }
 
-/// What an id is sealed for.
-fn place(session: &Session, name: &str) -> Vec<u8> {
-    format!("ask {} {name}", session.key).into_bytes()
+fn binding(session: &Session, number: &str) -> Vec<u8> {
+    format!("ask {} {number}", session.key).into_bytes()
 }

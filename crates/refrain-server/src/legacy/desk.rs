@@ -1,9 +1,7 @@
-//! The calls that are live here, and where their answers go.
+//! The calls and open asks of legacy sessions on this instance.
 
-use super::Session;
-use super::carried::{Watching, watch};
+use super::{LegacySessions, Session};
 use crate::live::LiveAnswer;
-use crate::server::Server;
 use parking_lot::{Mutex, MutexGuard};
 use refrain_wire::{AskKind, check_answer_shape};
 use serde_json::value::RawValue;
@@ -37,22 +35,6 @@ impl RequestId {
             text => Some(text),
         }
     }
-
-    /// A text for it that no other id has.
-    pub(crate) fn text(&self) -> String {
-        match self {
-            Self::Text(text) => format!("\"{text}"),
-            Self::Number(number) => number.clone(),
-        }
-    }
-
-    /// The id that has this text.
-    pub(super) fn of_text(text: &str) -> Self {
-        match text.strip_prefix('"') {
-            Some(text) => Self::Text(text.to_owned()),
-            None => Self::Number(text.to_owned()),
-        }
-    }
 }
 
 /// What a client answers: a result, or why there is none.
@@ -69,15 +51,7 @@ struct Open {
     /// What is asked, by the id of the request that asks it.
     asks: HashMap<String, Asked>,
     /// By session and by the id of their request.
-    calls: HashMap<Arc<str>, HashMap<RequestId, Live>>,
-    /// Does somebody take in what other instances note for these calls?
-    watched: bool,
-}
-
-struct Live {
-    cancelled: Arc<Notify>,
-    /// When, in microseconds since 1970.
-    began: u64,
+    calls: HashMap<Arc<str>, HashMap<RequestId, Arc<Notify>>>,
 }
 
 struct Asked {
@@ -153,62 +127,23 @@ impl Desk {
         Ok(())
     }
 
-    /// The sessions that have calls here.
-    pub(super) fn sessions(&self) -> Vec<Arc<str>> {
-        self.lock().calls.keys().cloned().collect()
-    }
-
-    /// Has this session a call here?
-    pub(super) fn has_calls(&self, session: &str) -> bool {
-        self.lock().calls.contains_key(session)
-    }
-
-    /// Has this session such a call here?
-    pub(super) fn has_call(&self, session: &str, id: &RequestId) -> bool {
-        let open = self.lock();
-        let calls = open.calls.get(session);
-        calls.is_some_and(|calls| calls.contains_key(id))
-    }
-
-    /// Ends a call. `false`: there is no such call here.
+    /// Cancels a call. `false`: there is no such call here.
     pub(super) fn cancel(&self, session: &str, id: &RequestId) -> bool {
-        self.cancel_begun(session, id, u64::MAX)
-    }
-
-    /// Ends a call that began by then; a later one only has its id. `false`: there is no such call here.
-    pub(super) fn cancel_begun(&self, session: &str, id: &RequestId, by: u64) -> bool {
         let mut open = self.lock();
         let call = open.calls.get(session).and_then(|calls| calls.get(id));
-        let Some(call) = call else {
+        let Some(cancelled) = call.cloned() else {
             return false;
         };
-        if call.began <= by {
-            let cancelled = call.cancelled.clone();
-            open.forget(session, id, &cancelled);
-            drop(open);
-            cancelled.notify_one();
-        }
+        open.forget(session, id, &cancelled);
+        drop(open);
+        cancelled.notify_one();
         true
     }
 
     /// Ends all calls of a session.
     pub(super) fn end_session(&self, session: &str) {
         let calls = self.lock().calls.remove(session).unwrap_or_default();
-        calls.values().for_each(|call| call.cancelled.notify_one());
-    }
-
-    /// Nobody takes in any longer what is noted for these calls, if there are none. `false`: there are some.
-    pub(super) fn rest(&self) -> bool {
-        let mut open = self.lock();
-        if open.calls.is_empty() {
-            open.watched = false;
-        }
-        !open.watched
-    }
-
-    /// Whoever took in what is noted is gone.
-    pub(super) fn unwatched(&self) {
-        self.lock().watched = false;
+        calls.values().for_each(|call| call.notify_one());
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -222,8 +157,7 @@ impl Open {
         let Some(calls) = self.calls.get_mut(session) else {
             return;
         };
-        let same = |known: &Live| Arc::ptr_eq(&known.cancelled, call);
-        if calls.get(id).is_some_and(same) {
+        if calls.get(id).is_some_and(|known| Arc::ptr_eq(known, call)) {
             calls.remove(id);
         }
         if calls.is_empty() {
@@ -232,28 +166,16 @@ impl Open {
     }
 }
 
-impl Server {
-    /// Begins a call that its client may cancel, or its session end. From now on it hears what other instances note for it.
+impl LegacySessions {
+    /// Begins a call that its client can cancel.
     pub(crate) fn begin_call(&self, session: &Session, id: RequestId) -> Call {
-        let legacy = &self.0.legacy;
         let cancelled = Arc::new(Notify::new());
-        let live = Live {
-            cancelled: cancelled.clone(),
-            began: self.micros(),
-        };
-        let mut open = legacy.desk.lock();
+        let mut open = self.desk.lock();
         let calls = open.calls.entry(session.key.clone()).or_default();
-        calls.insert(id.clone(), live);
-        // Before this or another call has asked anything, so that no word is missed.
-        let begin = legacy.notes.shared && !open.watched;
-        let noted = begin.then(|| legacy.notes.changed());
-        open.watched |= begin;
+        calls.insert(id.clone(), cancelled.clone());
         drop(open);
-        if let Some(noted) = noted {
-            tokio::spawn(watch(Watching::new(self), noted));
-        }
         Call {
-            server: self.clone(),
+            desk: self.desk.clone(),
             session: session.key.clone(),
             id,
             cancelled,
@@ -261,9 +183,9 @@ impl Server {
     }
 }
 
-/// A call that its client may cancel. It is over when this is dropped.
+/// A call that its client can cancel. It is over when this is dropped.
 pub(crate) struct Call {
-    server: Server,
+    desk: Arc<Desk>,
     session: Arc<str>,
     id: RequestId,
     cancelled: Arc<Notify>,
@@ -278,7 +200,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let mut open = self.server.0.legacy.desk.lock();
+        let mut open = self.desk.lock();
         open.forget(&self.session, &self.id, &self.cancelled);
     }
 }
@@ -286,95 +208,15 @@ impl Drop for Call {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use refrain_core::Principal;
-    use refrain_store::{MemoryStore, NewNote, SessionStore, StoreFuture};
-    use refrain_wire::decode_initialize;
-    use serde_json::json;
-    use serde_json::value::to_raw_value;
-    use std::sync::OnceLock;
-    use tokio::runtime::Runtime;
-    use tokio::sync::broadcast;
-
-    /// A store that knows who listens.
-    struct Heard {
-        store: MemoryStore,
-        said: broadcast::Sender<String>,
-        server: OnceLock<Server>,
-        /// Was each who listens there before another call could begin?
-        before: Mutex<Vec<bool>>,
-    }
-
-    impl SessionStore for Heard {
-        fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool> {
-            self.store.note(note)
-        }
-
-        fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
-            self.store.take_note(place, name)
-        }
-
-        fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-            self.store.notes(place)
-        }
-
-        fn note_names<'a>(
-            &'a self,
-            places: &'a [String],
-        ) -> StoreFuture<'a, Vec<(String, String)>> {
-            self.store.note_names(places)
-        }
-
-        fn note_value<'a>(
-            &'a self,
-            place: &'a str,
-            name: &'a str,
-        ) -> StoreFuture<'a, Option<Vec<u8>>> {
-            self.store.note_value(place, name)
-        }
-
-        fn noted(&self) -> broadcast::Receiver<String> {
-            let server = self.server.get().expect("a server");
-            let held = server.0.legacy.desk.open.try_lock().is_none();
-            self.before.lock().push(held);
-            self.said.subscribe()
-        }
-    }
-
-    #[test]
-    fn a_server_listens_for_its_calls_on_every_runtime_it_is_on() {
-        let store = Arc::new(Heard {
-            store: MemoryStore::new(),
-            said: broadcast::Sender::new(4),
-            server: OnceLock::new(),
-            before: Mutex::default(),
-        });
-        let builder = Server::builder("older", "1").sessions(store.clone());
-        let server = builder.build().expect("a usable server");
-        assert!(store.server.set(server.clone()).is_ok());
-        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
-        let params = to_raw_value(&params).expect("JSON");
-        let initialize = decode_initialize(Some(&params)).expect("a greeting");
-        let (session, _) = server.open_session(&initialize, &Principal::anonymous());
-        for _ in 0..3 {
-            let runtime = Runtime::new().expect("a runtime");
-            runtime.block_on(async {
-                let calls = ["1", "2"].map(|id| server.begin_call(&session, RequestId::read(id)));
-                assert_eq!(store.said.receiver_count(), 1);
-                drop(calls);
-            });
-            drop(runtime);
-            assert_eq!(store.said.receiver_count(), 0);
-        }
-        assert_eq!(*store.before.lock(), [true; 3]);
-    }
 
     #[test]
     fn an_id_is_a_text_or_a_number() {
-        for (json, text) in [("7", "7"), ("-1.5", "-1.5"), (r#""a\u0062""#, "\"ab")] {
-            let id = RequestId::parse(json).expect("an id");
-            assert_eq!(id.text(), text);
-            assert_eq!(RequestId::of_text(text), id);
+        for json in ["7", "-1.5"] {
+            let id = RequestId::Number(json.to_owned());
+            assert_eq!(RequestId::parse(json), Some(id));
         }
+        let escaped = RequestId::parse(r#""a\u0062""#);
+        assert_eq!(escaped, Some(RequestId::Text("ab".to_owned())));
         for json in ["null", "true", "[7]", r#"{"a": 1}"#, ""] {
             assert_eq!(RequestId::parse(json), None, "{json}");
         }

@@ -1,27 +1,23 @@
 //! The ids of events.
 //!
 //! ```text
-//! instance 16 ‖ - ‖ stream ‖ - ‖ place ‖ - ‖ base64url( sealed( what the stream is for ) )
+//! instance 16 ‖ - ‖ stream ‖ - ‖ place ‖ - ‖ purpose
 //! ```
 //!
-//! The seal is made once for a stream, for its session and its number: so any instance knows what a client comes back for,
-//! though it never had that stream. It is left out where nothing could be made of it: of a batch, of a call whose id is long
-//! or whose instance others would not find, and of a reply, after which nothing comes.
+//! The purpose tells an instance that never had the stream what the client comes back for: `l` is the stream of the session, `c` and the base64url of a
+//! request id that of a call. A client that makes one up deceives only itself. It is left out of the ids of batches, of calls with a long
+//! id, and of replies, which are the last events of their streams.
 
-use super::{Session, Stream};
-use crate::server::Server;
+use super::RequestId;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
 use std::sync::Arc;
 
-const LISTENING: &str = "listening";
-/// How what is sealed for a call begins.
-const CALL: &str = "call ";
-/// Bytes of the longest id of a request that is sealed: it is part of every id of the stream.
+/// Bytes of the longest request id in an event id.
 const LONGEST_ID: usize = 64;
-/// Bytes of the longest seal that is looked at.
-const LONGEST_SEAL: usize = 256;
+/// Characters of the longest purpose.
+const LONGEST_PURPOSE: usize = 128;
 
 /// Names an event: the instance that has the stream, the stream, and the event's place in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +25,8 @@ pub(crate) struct EventId {
     pub(crate) instance: String,
     pub(super) stream: u64,
     pub(super) place: u64,
-    pub(super) seal: Option<Arc<str>>,
+    /// The purpose as text.
+    pub(super) purpose: Option<Arc<str>>,
 }
 
 impl EventId {
@@ -39,16 +36,24 @@ impl EventId {
             instance: parts.next()?.to_owned(),
             stream: parts.next()?.parse().ok()?,
             place: parts.next()?.parse().ok()?,
-            seal: parts.next().map(Arc::from),
+            purpose: parts
+                .next()
+                .filter(|purpose| purpose.len() <= LONGEST_PURPOSE)
+                .map(Arc::from),
         })
+    }
+
+    /// What the stream of this event is for, if the id says so.
+    pub(crate) fn purpose(&self) -> Option<Purpose> {
+        Purpose::parse(self.purpose.as_deref()?)
     }
 }
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}-{}", self.instance, self.stream, self.place)?;
-        match &self.seal {
-            Some(seal) => write!(f, "-{seal}"),
+        match &self.purpose {
+            Some(purpose) => write!(f, "-{purpose}"),
             None => Ok(()),
         }
     }
@@ -57,43 +62,67 @@ impl fmt::Display for EventId {
 /// What a stream is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A session is told what belongs to no call.
+    /// Notifications outside of calls.
     Listening,
-    /// What goes out in response to the request with this id, as JSON.
+    /// The response to the request with this id, as JSON.
     Call(String),
 }
 
-impl Server {
-    /// Has the ids of a stream's events say what it is for. To be done before any is given out.
-    pub(crate) fn seal_stream(&self, stream: &Stream, purpose: &Purpose) {
-        let content = match purpose {
-            Purpose::Listening => LISTENING.to_owned(),
-            Purpose::Call(id) if id.len() <= LONGEST_ID => format!("{CALL}{id}"),
-            Purpose::Call(_) => return,
-        };
-        let place = place(&stream.session, &stream.instance, stream.number);
-        let seal = self.0.sealer.seal_bytes(&place, content.as_bytes());
-        stream.sealed(URL_SAFE_NO_PAD.encode(seal));
+impl Purpose {
+    pub(super) fn text(&self) -> Option<String> {
+        match self {
+            Self::Listening => Some("l".to_owned()),
+            Self::Call(id) => {
+                (id.len() <= LONGEST_ID).then(|| format!("c{}", URL_SAFE_NO_PAD.encode(id)))
+            }
+        }
     }
 
-    /// What the stream of this event is for, or was. `None`: that is not known, or it is none of this session's.
-    pub(crate) fn purpose(&self, session: &Session, event: &EventId) -> Option<Purpose> {
-        let seal = event
-            .seal
-            .as_ref()
-            .filter(|seal| seal.len() <= LONGEST_SEAL)?;
-        let seal = URL_SAFE_NO_PAD.decode(&**seal).ok()?;
-        let place = place(&session.key, &event.instance, event.stream);
-        let content = self.0.sealer.open_bytes(&place, seal).ok()?;
-        let content = String::from_utf8(content).ok()?;
-        match content.strip_prefix(CALL) {
-            Some(id) => Some(Purpose::Call(id.to_owned())),
-            None => (content == LISTENING).then_some(Purpose::Listening),
+    fn parse(text: &str) -> Option<Self> {
+        if text == "l" {
+            return Some(Self::Listening);
         }
+        let id = URL_SAFE_NO_PAD.decode(text.strip_prefix('c')?).ok()?;
+        let id = String::from_utf8(id).ok()?;
+        // It is written into a message as it is.
+        let is_id = RequestId::parse(&id).is_some() && !id.contains(char::is_control);
+        is_id.then_some(Self::Call(id))
     }
 }
 
-/// What the seal of a stream is made for.
-fn place(session: &str, instance: &str, stream: u64) -> Vec<u8> {
-    format!("stream {session} {instance} {stream}").into_bytes()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_id_round_trips_with_its_purpose() {
+        for purpose in [
+            None,
+            Some(Purpose::Listening),
+            Some(Purpose::Call("7".to_owned())),
+            Some(Purpose::Call("\"a-b\"".to_owned())),
+        ] {
+            let text = purpose.as_ref().and_then(Purpose::text);
+            let id = EventId {
+                instance: "00000000000000ff".to_owned(),
+                stream: 3,
+                place: 9,
+                purpose: text.map(Arc::from),
+            };
+            let parsed = EventId::parse(&id.to_string()).expect("an event id");
+            assert_eq!(parsed, id);
+            assert_eq!(parsed.purpose(), purpose);
+        }
+    }
+
+    #[test]
+    fn malformed_purpose_is_ignored() {
+        let no_id = format!("c{}", URL_SAFE_NO_PAD.encode("{}"));
+        let no_json = format!("c{}", URL_SAFE_NO_PAD.encode("7, \"result\": 1"));
+        for purpose in ["", "x", "c", "c!", &no_id, &no_json] {
+            let id = EventId::parse(&format!("a-1-2-{purpose}")).expect("an event id");
+            assert_eq!(id.purpose(), None, "{purpose}");
+        }
+        assert_eq!(Purpose::Call("x".repeat(65)).text(), None);
+    }
 }

@@ -1,58 +1,54 @@
-//! What a session is told outside of its calls: that lists and resources changed. Nothing is asked there.
+//! Notifications outside of calls: lists and resources that changed. Nothing is asked there.
 
-use super::{Known, Session};
+use super::Session;
+use super::state::SessionState;
 use crate::auth::Caller;
 use crate::listen::{NoPlace, Subscription};
 use crate::record;
 use crate::server::Server;
 use refrain_wire::{Filter, write_older_change};
 use std::time::Duration;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-/// How often the notes of a session are looked at, should a word of the store be lost.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often a changed subscription that found no place is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// A session that listens.
 pub(crate) struct Listening {
     server: Server,
     session: Session,
     caller: Caller,
+    state: watch::Receiver<SessionState>,
+    /// Is the state still held?
+    is_held: bool,
     uris: Vec<String>,
     subscription: Subscription,
-    /// What the subscription before it had not told yet.
+    /// The subscription before it, with undelivered changes.
     before: Option<Subscription>,
-    /// Does it wait for a place to listen for what the session wants to hear now?
+    /// Does a changed subscription wait for a place?
     waits: bool,
-    noted: broadcast::Receiver<String>,
-    look: Interval,
-    /// `None`: it does not end by itself.
+    retry: Interval,
+    /// `None`: it does not expire.
     ends: Option<Instant>,
-    /// Does the store still say what was noted?
-    speaks: bool,
 }
 
 impl Listening {
-    /// Begins to listen for what the session wants to hear.
-    pub(crate) fn new(
-        server: &Server,
-        session: &Session,
-        known: &Known,
-        caller: Caller,
-    ) -> Result<Self, NoPlace> {
-        let mut look = tokio::time::interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// Listens for the changes that the session is subscribed to.
+    pub(crate) fn new(server: &Server, session: &Session, caller: Caller) -> Result<Self, NoPlace> {
+        let mut state = server.0.legacy.watch(session);
+        let uris = state.borrow_and_update().uris.clone();
+        let mut retry = tokio::time::interval(RETRY);
+        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self {
-            // Before the notes are looked at again, so that no word is missed.
-            noted: server.0.legacy.notes.changed_with(session),
-            subscription: subscribe(server, &known.uris, &caller)?,
-            uris: known.uris.clone(),
+            subscription: subscribe(server, &uris, &caller)?,
+            state,
+            is_held: true,
+            uris,
             before: None,
             waits: false,
-            look,
+            retry,
             ends: Instant::now().checked_add(session.left(server)),
-            speaks: true,
             server: server.clone(),
             session: session.clone(),
             caller,
@@ -74,42 +70,35 @@ impl Listening {
                     record::sent_older(self.session.revision, "", &change);
                     return Some(change);
                 }
-                noted = self.noted.recv(), if self.speaks => match noted {
-                    Ok(session) if *session != *self.session.key => {}
-                    Ok(_) | Err(RecvError::Lagged(_)) => self.look_at_notes().await?,
-                    Err(RecvError::Closed) => self.speaks = false,
-                },
-                _ = self.look.tick() => self.look_at_notes().await?,
+                changed = self.state.changed(), if self.is_held => {
+                    self.is_held = changed.is_ok();
+                    self.follow()?;
+                }
+                _ = self.retry.tick(), if self.waits => self.follow()?,
                 () = until(self.ends) => return None,
             }
         }
     }
 
-    /// Listens for what the session wants to hear now. `None`: it is over.
-    async fn look_at_notes(&mut self) -> Option<()> {
-        let known = match self.server.0.legacy.notes.read(&self.session).await {
-            Ok(known) => known,
-            Err(error) => {
-                tracing::warn!(%error, "a session could not be looked up");
-                return Some(());
-            }
-        };
-        if known.ended {
+    /// Follows the subscriptions of the session. `None`: it has ended.
+    fn follow(&mut self) -> Option<()> {
+        let SessionState { ended, uris, .. } = self.state.borrow_and_update().clone();
+        if ended {
             return None;
         }
-        if known.uris == self.uris {
+        if uris == self.uris {
+            self.waits = false;
             return Some(());
         }
-        match subscribe(&self.server, &known.uris, &self.caller) {
+        match subscribe(&self.server, &uris, &self.caller) {
             Ok(new) => {
                 self.before = Some(std::mem::replace(&mut self.subscription, new));
-                self.uris = known.uris;
+                self.uris = uris;
                 self.waits = false;
             }
-            // It is tried again with every look.
             Err(_) if self.waits => {}
             Err(_) => {
-                tracing::warn!("a session wants to hear of something else, and waits for a place");
+                tracing::warn!("a changed subscription waits for a place");
                 self.waits = true;
             }
         }
@@ -180,12 +169,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_for_a_place_is_named_once_and_gets_it() {
+    async fn changed_subscription_waits_for_a_place_and_is_logged_once() {
         let limits = ServerLimits {
             subscriptions: 2,
             ..ServerLimits::default()
         };
-        let builder = Server::builder("older", "1").limits(limits);
+        let builder = Server::builder("legacy", "1").limits(limits);
         let server = builder.build().expect("a usable server");
         let warnings = Warnings::default();
         let registry = tracing_subscriber::registry().with(warnings.clone());
@@ -193,31 +182,25 @@ mod tests {
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
         let params = to_raw_value(&params).expect("JSON");
         let initialize = decode_initialize(Some(&params)).expect("a greeting");
-        let (session, _) = server.open_session(&initialize, &Principal::anonymous());
+        let (session, _) = server.0.legacy.open(&initialize, &Principal::anonymous());
         let caller = Caller {
             principal: Principal::anonymous(),
             scopes: Scopes::everything(),
             expires: None,
         };
-        let known = Known::default();
-        let mut listening =
-            Listening::new(&server, &session, &known, caller.clone()).expect("a place");
+        let mut listening = Listening::new(&server, &session, caller.clone()).expect("a place");
         let stranger = subscribe(&server, &[], &caller).expect("a place");
-        assert!(
-            server
-                .note_uri(&session, "notes://today")
-                .await
-                .expect("a store")
-        );
-        // It is looked many times; the time is not real.
-        let looked = tokio::time::timeout(10 * LOOK, listening.next()).await;
+        let subscribed = server.0.legacy.subscribe(&session, "notes://today");
+        assert_eq!(subscribed, Ok(()));
+        // It is tried many times; the time is not real.
+        let looked = tokio::time::timeout(10 * RETRY, listening.next()).await;
         assert!(looked.is_err(), "there is nothing to tell");
         assert_eq!(warnings.0.load(Ordering::Relaxed), 1);
         drop(stranger);
-        let looked = tokio::time::timeout(2 * LOOK, listening.next()).await;
+        let looked = tokio::time::timeout(2 * RETRY, listening.next()).await;
         assert!(looked.is_err(), "there is nothing to tell");
         server.resource_updated("notes://today");
-        let told = tokio::time::timeout(LOOK, listening.next()).await;
+        let told = tokio::time::timeout(RETRY, listening.next()).await;
         let told = told.expect("it listens").expect("news");
         assert!(String::from_utf8_lossy(&told).contains("notes://today"));
     }

@@ -1,23 +1,23 @@
 //! A message of a session read, and answered or begun.
 
-use super::{Known, RequestId, Session, Talk};
+use super::state::StateError;
+use super::{RequestId, Session, Talk};
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
-use crate::catalog::complete::{Later, complete};
+use crate::catalog::complete::complete;
 use crate::dispatch::Begin;
 use crate::metrics::{Label, Other, Refusal};
+use crate::relay::Holder;
 use crate::rounds::{Home, Token, begin};
 use crate::server::Server;
-use refrain_store::StoreError;
 use refrain_wire::{
     CallKind, Empty, Id, Message, Reply, Response, RpcError, decode_older_call,
     decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern, parse,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::future::Future;
 
-/// Bytes of the longest URI that a session may subscribe to: it is part of the name of a note.
+/// Bytes of the longest URI that a session may subscribe to.
 const LONGEST_URI: usize = 1024;
 
 /// What comes of a message of a session.
@@ -28,11 +28,13 @@ pub(crate) enum Received<'a> {
     Talk(Box<Talk>),
     /// It is no message, or one that cannot be taken.
     Refused(RpcError),
-    /// It is an answer for an instance that cannot be reached from here.
+    /// It has to be relayed to this instance.
+    Relay(Holder),
+    /// It is for an instance that cannot be reached from here, or for a call that was lost with its instance.
     Elsewhere(RpcError),
     /// The caller lacks a scope.
     Forbidden(Option<Id<'a>>, MissingScopes),
-    /// All places are taken, or the store is not there.
+    /// All places are taken.
     Busy(Option<Id<'a>>, RpcError),
 }
 
@@ -40,7 +42,7 @@ impl<'a> Received<'a> {
     /// What a client is told whose message was not taken.
     pub(crate) fn refusal(self) -> Option<(Option<Id<'a>>, RpcError)> {
         match self {
-            Self::Accepted | Self::Talk(_) => None,
+            Self::Accepted | Self::Talk(_) | Self::Relay(_) => None,
             Self::Refused(error) | Self::Elsewhere(error) => Some((None, error)),
             Self::Forbidden(id, missing) => Some((id, missing.into())),
             Self::Busy(id, error) => Some((id, error)),
@@ -75,17 +77,20 @@ pub(crate) fn opens_session(bytes: &[u8]) -> Option<(Id<'_>, Option<&RawValue>)>
 }
 
 impl Server {
-    /// Takes one message of a session.
-    pub(crate) async fn receive_older<'a>(
+    /// Takes one message of a session. One that was relayed, or could not be, is served here.
+    pub(crate) fn receive_older<'a>(
         &self,
         session: &Session,
-        known: &Known,
         bytes: &'a [u8],
         caller: Caller,
+        relays: bool,
     ) -> Received<'a> {
         let message = parse(bytes);
         if let Ok(Message::Request { id, method, params }) = message {
-            return self.begin_older(session, known, id, &method, params, caller);
+            if relays && self.0.relay.reaches(&session.holder) {
+                return Received::Relay(session.holder.clone());
+            }
+            return self.begin_older(session, id, &method, params, caller);
         }
         // Whoever may not call has nothing to say about calls either.
         if let Err(missing) = self.0.access.allow(&caller, &[]) {
@@ -93,9 +98,9 @@ impl Server {
         }
         match message {
             Ok(Message::Notification { method, params }) if method == "notifications/cancelled" => {
-                self.cancelled_older(session, params).await
+                self.cancelled_older(session, params, relays)
             }
-            Ok(Message::Response(response)) => self.answered_older(session, response).await,
+            Ok(Message::Response(response)) => self.answered_older(session, response, relays),
             Ok(_) => Received::Accepted,
             Err(rejection) => Received::Refused(rejection.error),
         }
@@ -115,8 +120,13 @@ impl Server {
         Ok(())
     }
 
-    /// Takes in an answer, or has it carried to where it belongs.
-    async fn answered_older(&self, session: &Session, response: Response<'_>) -> Received<'static> {
+    /// Takes an answer. Its id names the instance that asked.
+    fn answered_older(
+        &self,
+        session: &Session,
+        response: Response<'_>,
+        relays: bool,
+    ) -> Received<'static> {
         let RequestId::Text(ask) = RequestId::read(response.id.as_json()) else {
             return Received::Refused(nothing_asked());
         };
@@ -125,91 +135,56 @@ impl Server {
             Err(message) => Err(message.into_owned()),
         };
         let legacy = &self.0.legacy;
-        let Err(answer) = legacy.desk.answer(&session.key, &ask, answer) else {
-            return Received::Accepted;
-        };
-        let Some(instance) = self.asked_by(session, &ask) else {
-            return Received::Refused(nothing_asked());
-        };
-        if instance == legacy.instance {
-            // It has an answer already, or is no longer needed.
+        if legacy.desk.answer(&session.key, &ask, answer).is_ok() {
             return Received::Accepted;
         }
-        if !legacy.notes.shared {
-            if legacy.presence.logs_refusal() {
-                tracing::warn!(
-                    "an answer for another instance came here: a fleet that serves older clients needs a shared store"
-                );
-            }
-            return Received::Elsewhere(RpcError::invalid_request(
-                "this was asked by another instance, and they share no store that would carry the answer there",
-            ));
-        }
-        match self.is_here(instance).await {
-            Ok(true) => {}
-            Ok(false) => {
-                if legacy.presence.logs_refusal() {
-                    tracing::warn!(
-                        instance,
-                        "an answer came here for an instance that is not in this store: it has ended, or it has the same \
-                         keys and another store; others like it are counted, and not logged for a minute"
-                    );
-                }
-                return Received::Elsewhere(not_here());
-            }
-            Err(error) => return Received::Busy(None, store_failed(&error)),
-        }
-        match self.carry_answer(session, (instance, &ask), &answer).await {
-            Ok(true) => Received::Accepted,
-            Ok(false) => {
-                let limit = self.0.limits.carried_bytes;
-                Received::Busy(
-                    None,
-                    RpcError::internal(format!(
-                        "too many answers of this session wait to be taken in, or more than {limit} bytes of them; try again"
-                    )),
-                )
-            }
-            Err(error) => Received::Busy(None, store_failed(&error)),
+        match legacy.asked_by(session, &ask) {
+            None => Received::Refused(nothing_asked()),
+            // It was answered before, or is no longer needed.
+            Some(holder) if self.0.relay.is_own(&holder) => Received::Accepted,
+            Some(holder) => self.needs_holder(holder, relays),
         }
     }
 
-    async fn cancelled_older(
+    fn cancelled_older(
         &self,
         session: &Session,
         params: Option<&RawValue>,
+        relays: bool,
     ) -> Received<'static> {
         let cancelled = params.and_then(Cancelled::read);
         let id = cancelled.and_then(|cancelled| RequestId::parse(cancelled.request_id.get()));
         let Some(id) = id else {
             return Received::Accepted;
         };
-        let legacy = &self.0.legacy;
-        if !legacy.desk.cancel(&session.key, &id) && legacy.notes.shared {
-            // That a call is no longer wanted is a wish: where it cannot be carried, the call goes on to its end.
-            match self.carry_cancel(session, &id).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    tracing::warn!("no more calls are cancelled for this session elsewhere");
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "another instance was not told that a call is cancelled");
-                }
-            }
+        let cancelled = self.0.legacy.desk.cancel(&session.key, &id);
+        if cancelled || self.0.relay.is_own(&session.holder) {
+            return Received::Accepted;
         }
-        Received::Accepted
+        self.needs_holder(session.holder.clone(), relays)
+    }
+
+    /// A message that only this holder can take.
+    fn needs_holder(&self, holder: Holder, relays: bool) -> Received<'static> {
+        if holder.url.is_none() {
+            let error = RpcError::invalid_request(HELD_ELSEWHERE);
+            return Received::Elsewhere(error);
+        }
+        match relays && self.0.relay.reaches(&holder) {
+            true => Received::Relay(holder),
+            false => Received::Elsewhere(lost_call()),
+        }
     }
 
     fn begin_older<'a>(
         &self,
         session: &Session,
-        known: &Known,
         id: Id<'a>,
         method: &str,
         params: Option<&RawValue>,
         caller: Caller,
     ) -> Received<'a> {
-        let (name, begun) = self.answer_older(session, known, method, params, caller);
+        let (name, begun) = self.answer_older(session, method, params, caller);
         let talk = match begun {
             Begin::Round(round) => Talk::of_round(self, session, id, round),
             Begin::Later(later) => Talk::of_later(self, session, id, name, later),
@@ -232,12 +207,11 @@ impl Server {
     fn answer_older(
         &self,
         session: &Session,
-        known: &Known,
         method: &str,
         params: Option<&RawValue>,
         caller: Caller,
     ) -> (&'static str, Begin) {
-        let agreed = session.agreed(known.level);
+        let agreed = self.0.legacy.agreed(session);
         if let Some(kind) = CallKind::from_method(method) {
             let begun = match decode_older_call(kind, params, agreed) {
                 Ok(call) => begin(
@@ -297,23 +271,17 @@ impl Server {
         params: Option<&RawValue>,
         caller: &Caller,
     ) -> Result<Begin, RpcError> {
-        let (server, session) = (self.clone(), session.clone());
-        Ok(match what {
-            Other::Ping => Begin::Reply(Reply::complete(Empty {})),
-            Other::SetLevel => {
-                let level = decode_set_level(params)?;
-                noted(async move {
-                    let noted = server.note_level(&session, level).await;
-                    noted.map(|noted| noted.then_some(()).ok_or_else(no_room))
-                })
-            }
+        let legacy = &self.0.legacy;
+        let changed = match what {
+            Other::Ping => Ok(()),
+            Other::SetLevel => legacy.set_level(session, decode_set_level(params)?),
             Other::Subscribe => {
                 let uri = decode_uri(params)?.into_owned();
                 let catalog = self.catalog().clone();
                 if catalog.resource(&uri).is_none() && catalog.template_of(&uri).is_none() {
                     return Err(RpcError::resource_not_found(&uri));
                 }
-                // Whoever may not read a resource is not told of its changes either.
+                // A caller that may not read a resource is not notified of its changes either.
                 let needed = catalog.scopes_of_resource(&uri);
                 if let Err(missing) = self.0.access.allow(caller, needed) {
                     return Ok(Begin::Forbidden(missing));
@@ -323,15 +291,11 @@ impl Server {
                         "uri: at most {LONGEST_URI} bytes can be subscribed to"
                     )));
                 }
-                let full = self.no_more_uris();
-                noted(async move {
-                    let noted = server.note_uri(&session, &uri).await;
-                    noted.map(|noted| noted.then_some(()).ok_or(full))
-                })
+                legacy.subscribe(session, &uri)
             }
             Other::Unsubscribe => {
-                let uri = decode_uri(params)?.into_owned();
-                noted(async move { server.forget_uri(&session, &uri).await.map(Ok) })
+                legacy.unsubscribe(session, &decode_uri(params)?);
+                Ok(())
             }
             _ => {
                 return Err(RpcError::invalid_request(match &session.own {
@@ -343,7 +307,12 @@ impl Server {
                     }
                 }));
             }
-        })
+        };
+        match changed {
+            Ok(()) => Ok(Begin::Reply(Reply::complete(Empty {}))),
+            Err(StateError::Session) => Err(self.no_more_uris()),
+            Err(StateError::Instance) => Err(no_room()),
+        }
     }
 
     /// What a session is told that cannot subscribe to one more resource.
@@ -357,36 +326,21 @@ impl Server {
     }
 }
 
-/// A reply that waits until something is noted of the session.
-fn noted(
-    noting: impl Future<Output = Result<Result<(), RpcError>, StoreError>> + Send + 'static,
-) -> Begin {
-    let later: Later = Box::pin(async move {
-        Ok(match noting.await {
-            Ok(Ok(())) => Reply::complete(Empty {}),
-            Ok(Err(full)) => Reply::Error(full),
-            Err(error) => Reply::Error(store_failed(&error)),
-        })
-    });
-    Begin::Later(later)
+/// The error when this instance holds the state of as many sessions as it can.
+fn no_room() -> RpcError {
+    RpcError::internal("this instance holds the state of too many sessions; try again later")
 }
 
-/// What a client is told when the store has no room for what it wants noted.
-pub(crate) fn no_room() -> RpcError {
-    RpcError::internal("there is no room to note this of the session at present; try again later")
-}
+/// The message for an answer, a cancellation or a stream of an instance that cannot be reached from here.
+pub(crate) const HELD_ELSEWHERE: &str = "the call is held by another instance, or was lost when this one was restarted, and \
+     cannot be reached from here; try again, and call again if that does not help. The operator of the server: start every \
+     instance with --advertise URL (ServerBuilder::advertise), or have the load balancer send each session to one instance";
 
-/// What a client is told when the store of sessions fails.
-pub(crate) fn store_failed(error: &StoreError) -> RpcError {
-    tracing::error!(%error, "the store of sessions failed");
-    RpcError::internal("the session cannot be looked up at present; try again")
-}
-
-/// What a client is told whose answer nobody would find.
-fn not_here() -> RpcError {
-    RpcError::invalid_request(
-        "the answer was not taken: the store of this instance does not know the one that asked, which has ended, has waited \
-         for no answer of late, or has another store; send the answer again to the one that asked, or, if it has ended, call again",
+/// The error for an answer, a cancellation or a stream of a call that was lost with its instance.
+pub(crate) fn lost_call() -> RpcError {
+    RpcError::call_over(
+        "the call was lost with the instance that held it, which has ended or cannot be reached. What it did so far is done; \
+         the session goes on; call again",
     )
 }
 

@@ -1,43 +1,48 @@
 //! A session, and its id: a sealed token that any instance opens.
 //!
 //! ```text
-//! base64url( sealed( format 1 ‖ revision 1 ‖ capabilities 1 ‖ expires 8 ‖ key 16 ) )
+//! base64url( sealed( format 1 ‖ revision 1 ‖ capabilities 1 ‖ expires 8 ‖ key 16 ‖ holder ) )
 //! ```
 //!
-//! It is bound to the audience and to the principal that opened the session: to anybody else it is no session.
+//! It is bound to the audience and to the principal that opened the session; for others it is invalid.
 
+use super::LegacySessions;
+use super::state::SharedState;
+use crate::relay::Holder;
 use crate::server::Server;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use refrain_core::{OpenError, Principal};
-use refrain_store::MemoryStore;
 use refrain_wire::{Agreed, Capabilities, Initialize, LogLevel, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
-const FORMAT: u8 = 1;
-const LENGTH: usize = 27;
-/// Characters of an id that is looked at.
-const LONGEST: usize = 256;
-/// What goes out in a session that has said nothing about it.
+const FORMAT: u8 = 2;
+/// Bytes before the holder.
+const FIXED: usize = 27;
+/// Characters of the longest id.
+const LONGEST: usize = 1024;
+/// The log level of a session that set none.
 pub(crate) const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
 
-/// A session of an older client.
+/// A legacy session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// What it is called in stores and in memory. It says nothing about the id.
+    /// Its name in memory. It does not reveal the id.
     pub(crate) key: Arc<str>,
     pub(crate) revision: Revision,
     capabilities: Capabilities,
-    /// When it ends, in seconds since 1970. That of a process ends with it.
-    expires: u64,
-    /// Where that of a process has what is noted of it: nobody else can speak in it, and nothing is left of it at its end.
-    pub(super) own: Option<MemoryStore>,
+    /// When it expires, in seconds since 1970. That of a process ends with it.
+    pub(super) expires: u64,
+    /// The instance that opened it.
+    pub(crate) holder: Holder,
+    /// The state of the session of a process, which is dropped with it.
+    pub(super) own: Option<SharedState>,
 }
 
 impl Session {
-    /// What was agreed, with the level of log messages that was set later.
-    pub(crate) fn agreed(&self, level: Option<LogLevel>) -> Agreed {
+    /// What was agreed, with the log level that was set later.
+    pub(super) fn agreed(&self, level: Option<LogLevel>) -> Agreed {
         Agreed {
             revision: self.revision,
             capabilities: self.capabilities,
@@ -60,14 +65,16 @@ impl Session {
         let mut content = vec![FORMAT, revision.unwrap_or_default() as u8, bits];
         content.extend_from_slice(&self.expires.to_be_bytes());
         content.extend_from_slice(&key);
+        content.extend_from_slice(self.holder.to_string().as_bytes());
         content
     }
 
     fn decode(content: &[u8]) -> Option<Self> {
-        let content: &[u8; LENGTH] = content.try_into().ok()?;
+        let (content, holder) = content.split_at_checked(FIXED)?;
         let [FORMAT, revision, bits, ..] = *content else {
             return None;
         };
+        let holder = std::str::from_utf8(holder).ok()?;
         let bit = |at: u8| bits & (1 << at) != 0;
         Some(Self {
             key: key_text(content[11..].try_into().ok()?),
@@ -82,6 +89,7 @@ impl Session {
                 tasks: false,
             },
             expires: u64::from_be_bytes(content[3..11].try_into().ok()?),
+            holder: Holder::parse(holder)?,
             own: None,
         })
     }
@@ -102,72 +110,73 @@ fn key_text(key: [u8; 16]) -> Arc<str> {
     format!("{:032x}", u128::from_be_bytes(key)).into()
 }
 
-impl Server {
+impl LegacySessions {
     /// Opens a session for this caller. Gives its id, too.
-    pub(crate) fn open_session(
-        &self,
-        initialize: &Initialize,
-        principal: &Principal,
-    ) -> (Session, String) {
-        let time = self.0.limits.session_time.as_secs();
-        let expires = self.0.source.unix_seconds().saturating_add(time);
+    pub(crate) fn open(&self, initialize: &Initialize, principal: &Principal) -> (Session, String) {
+        let expires = self.services.source.unix_seconds();
+        let expires = expires.saturating_add(self.services.limits.session_time.as_secs());
         let (session, key) = self.new_session(initialize, expires);
-        let sealer = &self.0.sealer;
-        let sealed = sealer.seal_bytes(&self.place(principal), &session.encode(key));
+        let sealed = self
+            .services
+            .sealer
+            .seal_bytes(&self.binding(principal), &session.encode(key));
         (session, URL_SAFE_NO_PAD.encode(sealed))
     }
 
     /// Opens the session of a process, which lasts as long as that does.
-    pub(crate) fn open_process_session(&self, initialize: &Initialize) -> Session {
-        let own = MemoryStore::with_source(self.0.source.clone());
+    pub(crate) fn open_process(&self, initialize: &Initialize) -> Session {
         Session {
-            own: Some(own),
+            own: Some(SharedState::default()),
             ..self.new_session(initialize, u64::MAX).0
         }
     }
 
     fn new_session(&self, initialize: &Initialize, expires: u64) -> (Session, [u8; 16]) {
         let mut key = [0; 16];
-        self.0.source.fill(&mut key);
+        self.services.source.fill(&mut key);
         let session = Session {
             key: key_text(key),
             revision: initialize.revision,
             capabilities: initialize.capabilities,
             expires,
+            holder: self.relay.own().clone(),
             own: None,
         };
         (session, key)
     }
 
-    /// The session of this id, if it is one of this caller's.
-    pub(crate) fn session(&self, id: &str, principal: &Principal) -> Result<Session, OpenError> {
+    /// The session of this id, if this caller opened it.
+    pub(crate) fn find(&self, id: &str, principal: &Principal) -> Result<Session, OpenError> {
         if id.len() > LONGEST {
             return Err(OpenError::Length);
         }
         let sealed = URL_SAFE_NO_PAD.decode(id);
         let sealed = sealed.map_err(|_| OpenError::Encoding)?;
-        let content = self.0.sealer.open_bytes(&self.place(principal), sealed)?;
+        let content = self
+            .services
+            .sealer
+            .open_bytes(&self.binding(principal), sealed)?;
         let session = Session::decode(&content).ok_or(OpenError::Content)?;
-        if session.left(self).is_zero() {
+        if session.expires <= self.services.source.unix_seconds() {
             return Err(OpenError::Expired);
         }
         Ok(session)
     }
 
-    /// What the ids of this caller's sessions are sealed for.
-    fn place(&self, principal: &Principal) -> Vec<u8> {
-        place(&self.0.sealer.options().audience, principal)
+    /// The binding of the ids of this caller's sessions.
+    fn binding(&self, principal: &Principal) -> Vec<u8> {
+        binding(&self.services.sealer.options().audience, principal)
     }
 }
 
 /// The audience with its length, whether the caller has a name, and the name.
-fn place(audience: &str, principal: &Principal) -> Vec<u8> {
-    let mut place = b"session".to_vec();
-    place.extend_from_slice(&(audience.len() as u64).to_be_bytes());
-    place.extend_from_slice(audience.as_bytes());
-    place.push(u8::from(principal.id().is_some()));
-    place.extend_from_slice(principal.id().unwrap_or_default().as_bytes());
-    place
+fn binding(audience: &str, principal: &Principal) -> Vec<u8> {
+    let mut binding = b"session".to_vec();
+    binding.extend_from_slice(&(audience.len() as u64).to_be_bytes());
+    binding.extend_from_slice(audience.as_bytes());
+    binding.push(u8::from(principal.id().is_some()));
+    binding.extend_from_slice(principal.id().unwrap_or_default().as_bytes());
+    binding
 }
 
 #[cfg(test)]
@@ -176,7 +185,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn a_session_comes_back_as_it_was() {
+    fn session_round_trips_through_its_id() {
         for (revision, bits) in Revision::ALL.into_iter().zip([0, 0b10_1010, 0b11_1111]) {
             let bit = |at: u8| bits & (1 << at) != 0;
             let key = [7; 16];
@@ -193,18 +202,19 @@ mod tests {
                     tasks: false,
                 },
                 expires: 1_234_567_890_123,
+                holder: Holder::parse("00000000000000ff http://a/mcp").expect("a holder"),
                 own: None,
             };
             let encoded = session.encode(key);
             let decoded = Session::decode(&encoded).expect("a session");
-            let parts = |s: Session| (s.key, s.revision, s.capabilities, s.expires);
+            let parts = |s: Session| (s.key, s.revision, s.capabilities, s.expires, s.holder);
             assert_eq!(parts(decoded), parts(session));
             assert!(Session::decode(&encoded[1..]).is_none());
         }
     }
 
     #[test]
-    fn no_two_callers_have_the_same_place() {
+    fn bindings_of_callers_differ() {
         let named = |name: &str| Principal::new(name);
         let anonymous = Principal::anonymous();
         let callers = [
@@ -215,10 +225,10 @@ mod tests {
             ("a\u{1}", anonymous),
             ("", named("a")),
         ];
-        let places: HashSet<Vec<u8>> = callers
+        let bindings: HashSet<Vec<u8>> = callers
             .iter()
-            .map(|(audience, principal)| place(audience, principal))
+            .map(|(audience, principal)| binding(audience, principal))
             .collect();
-        assert_eq!(places.len(), callers.len());
+        assert_eq!(bindings.len(), callers.len());
     }
 }

@@ -4,15 +4,15 @@
 //! back is told what it has missed; asks and replies that nobody has read yet are never thrown away while their stream
 //! goes on. Notes may be missing from what a client is told that comes back, asks and replies never are.
 
-use super::{EventId, Sent, Session};
+use super::{EventId, Purpose, Sent, Session};
 use crate::server::Server;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -52,9 +52,9 @@ pub(crate) enum Lost {
 }
 
 impl Streams {
-    pub(super) fn new(instance: &str, room: usize) -> Self {
+    pub(super) fn new(instance: String, room: usize) -> Self {
         Self {
-            instance: instance.to_owned(),
+            instance,
             next: AtomicU64::new(1),
             room,
             kept: Arc::default(),
@@ -63,13 +63,18 @@ impl Streams {
     }
 
     /// Begins a stream of this session.
-    pub(crate) fn begin(&self, session: &Session, room: usize) -> Arc<Stream> {
+    pub(crate) fn begin(
+        &self,
+        session: &Session,
+        room: usize,
+        purpose: Option<&Purpose>,
+    ) -> Arc<Stream> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let stream = Arc::new(Stream {
             instance: self.instance.clone(),
             number,
             session: session.key.clone(),
-            seal: OnceLock::new(),
+            purpose: purpose.and_then(Purpose::text).map(Arc::from),
             room,
             kept: self.kept.clone(),
             state: Mutex::default(),
@@ -184,7 +189,7 @@ pub(crate) struct Stream {
     pub(super) number: u64,
     pub(super) session: Arc<str>,
     /// What the ids of its events say it is for.
-    seal: OnceLock<Arc<str>>,
+    purpose: Option<Arc<str>>,
     /// Bytes that are kept of it.
     room: usize,
     /// Bytes that are kept of all streams that are not forgotten.
@@ -246,15 +251,6 @@ impl State {
 }
 
 impl Stream {
-    /// What the ids of its events say from now on.
-    pub(super) fn sealed(&self, seal: String) {
-        self.seal.get_or_init(|| seal.into());
-    }
-
-    pub(super) fn is_sealed(&self) -> bool {
-        self.seal.get().is_some()
-    }
-
     /// Adds a message.
     fn push(&self, sent: Sent, message: Vec<u8>) {
         let mut state = self.lock();
@@ -406,12 +402,12 @@ impl Reader {
     pub(crate) fn id(&self) -> EventId {
         let stream = &self.stream;
         let replied = stream.lock().replied;
-        let seal = stream.seal.get().cloned();
+        let purpose = stream.purpose.clone();
         EventId {
             instance: stream.instance.clone(),
             stream: stream.number,
             place: self.place,
-            seal: seal.filter(|_| replied.is_none_or(|replied| self.place < replied)),
+            purpose: purpose.filter(|_| replied.is_none_or(|replied| self.place < replied)),
         }
     }
 

@@ -207,7 +207,7 @@ impl Talk {
         let left = self.session.left(&self.server);
         let ends = || Box::pin(tokio::time::sleep(left));
         self.session_ends.get_or_insert_with(ends);
-        let id = self.server.new_ask(&self.session);
+        let id = self.server.0.legacy.new_ask(&self.session);
         let desk = &self.server.0.legacy.desk;
         desk.ask(&self.session, id.clone(), (&key, ask.kind()), &answers);
         let mut out = Vec::with_capacity(512);

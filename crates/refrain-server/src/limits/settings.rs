@@ -55,8 +55,6 @@ pub struct ServerLimits {
     /// Bytes of all such streams that are kept. Where there are more, those that ended go first, the oldest before the
     /// others; what a slow client still reads of one that is gone is not counted. Default 64 MiB.
     pub resume_bytes_all: usize,
-    /// Bytes of the answers of one session that wait to be carried to one other instance. Default 8 MiB.
-    pub carried_bytes: usize,
     /// Messages in one batch of an older client. Default 100.
     pub batch: usize,
     /// The limits of one flow.
@@ -103,7 +101,6 @@ impl Default for ServerLimits {
             resume_time: Duration::from_secs(60),
             resume_bytes: 1024 * 1024,
             resume_bytes_all: 64 * 1024 * 1024,
-            carried_bytes: 8 * 1024 * 1024,
             batch: 100,
             flow: Limits::default(),
         }

@@ -3,14 +3,14 @@
 use super::beginnings::Beginnings;
 use super::flow::LiveFlow;
 use super::parked::{Attached, KEPT, Parked, Sealing, broken};
+use crate::relay::Holder;
 use crate::rounds::{Record, lacks_capability};
 use crate::server::Server;
 use parking_lot::{Mutex, MutexGuard};
-use refrain_core::{FlowId, Source};
+use refrain_core::FlowId;
 use refrain_wire::{Answers, RpcError};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -19,8 +19,8 @@ use tracing::Instrument;
 
 /// The calls that are parked here, by their flow.
 pub(crate) struct LiveCalls {
-    /// The name under which tokens say that a call is held here.
-    name: String,
+    /// This instance, as tokens name it.
+    holder: String,
     parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
     beginnings: Beginnings,
     /// The instance is on its way out.
@@ -49,31 +49,19 @@ pub(crate) struct Parking<'a> {
 }
 
 impl LiveCalls {
-    /// None yet. Without a name, the instance is given one that no other has.
-    pub(crate) fn new(name: Option<&str>, source: &dyn Source) -> Self {
-        let name = name.map_or_else(
-            || {
-                let mut random = [0_u8; 16];
-                source.fill(&mut random);
-                random.iter().fold(String::new(), |mut name, byte| {
-                    // A string takes any text.
-                    let _ = write!(name, "{byte:02x}");
-                    name
-                })
-            },
-            ToOwned::to_owned,
-        );
+    /// The live calls of this holder.
+    pub(crate) fn new(holder: &Holder) -> Self {
         Self {
-            name,
+            holder: holder.to_string(),
             parked: Mutex::default(),
             beginnings: Beginnings::default(),
             closed: watch::Sender::new(false),
         }
     }
 
-    /// The name under which tokens say that a call is held here.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// This instance, as tokens name it.
+    pub(crate) fn holder(&self) -> &str {
+        &self.holder
     }
 
     /// First requests that are about to begin a call here.

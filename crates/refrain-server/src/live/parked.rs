@@ -334,7 +334,7 @@ impl Parked {
         let token = LiveToken {
             flow: sealing.flow,
             round: round + 1,
-            holder: server.0.live.name().to_owned(),
+            holder: server.0.live.holder().to_owned(),
             deadline: sealing.deadline,
         };
         server.0.metrics.live(LiveCount::Parked);

@@ -123,11 +123,11 @@ pub(crate) enum LiveCount {
     Parked,
     /// One was given up: its time was over, its client went away, or the instance is stopping.
     GivenUp,
-    /// A request was handed to the peer that holds its call.
+    /// A request was relayed to its holder.
     Relayed,
-    /// A request could not be handed to the peer that holds its call.
+    /// A request could not be relayed to its holder.
     RelayFailed,
-    /// A request came for a call that is held elsewhere, by no peer.
+    /// A request came for a call whose holder advertises no URL.
     Elsewhere,
     /// A request came for a call that is not held here any more.
     Gone,

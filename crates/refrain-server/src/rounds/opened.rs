@@ -4,9 +4,10 @@ use super::admitted::Admitted;
 use super::attach::AttachedCall;
 use super::start::OpenedFlow;
 use super::{Rejection, Token};
-use crate::live::{Missed, Relay, elsewhere, gone};
+use crate::live::{Missed, elsewhere, gone};
 use crate::metrics::LiveCount;
-use refrain_core::{LiveToken, OpenError, Sealer, Snapshot, Start};
+use crate::relay::{Holder, RelayTo};
+use refrain_core::{OpenError, Sealer, Snapshot, Start};
 use refrain_wire::RpcError;
 
 /// A call whose token is opened.
@@ -16,7 +17,7 @@ pub(super) enum Opened<'a> {
     /// The flow is parked on this instance.
     Attached(AttachedCall<'a>),
     /// The flow is parked on another instance.
-    Relay(Box<Relay>),
+    Relay(Box<RelayTo>),
 }
 
 impl<'a> Admitted<'a> {
@@ -68,8 +69,24 @@ impl<'a> Admitted<'a> {
         let server = self.server;
         let opened = server.0.sealer.open_live(&self.binding, token);
         let held = opened.map_err(|reason| self.invalid_token(reason))?;
-        if held.holder != server.0.live.name() {
-            return self.relay(held).map(|relay| Opened::Relay(Box::new(relay)));
+        match Holder::parse(&held.holder) {
+            Some(holder) if server.0.relay.is_own(&holder) => {}
+            Some(holder) if server.0.relay.reaches(&holder) => {
+                return Ok(Opened::Relay(Box::new(RelayTo {
+                    _permit: self.permit,
+                    holder,
+                    caller: self.caller,
+                })));
+            }
+            // This instance before it was restarted.
+            Some(holder) if holder.url.is_some() => {
+                server.0.metrics.live(LiveCount::Gone);
+                return Err(gone().into());
+            }
+            _ => {
+                server.0.metrics.live(LiveCount::Elsewhere);
+                return Err(elsewhere().into());
+            }
         }
         let answers = self.call.answers.as_ref();
         match server.0.live.attach(held.flow, held.round, answers) {
@@ -83,19 +100,6 @@ impl<'a> Admitted<'a> {
             }
             Err(Missed::Error(error)) => Err(error.into()),
         }
-    }
-
-    fn relay(self, held: LiveToken) -> Result<Relay, Rejection> {
-        let Some(peer) = self.server.0.remotes.get(&held.holder) else {
-            self.server.0.metrics.live(LiveCount::Elsewhere);
-            return Err(elsewhere().into());
-        };
-        Ok(Relay {
-            _permit: self.permit,
-            peer: peer.clone(),
-            holder: held.holder,
-            caller: self.caller,
-        })
     }
 
     /// Counts a token that does not open. The client gets the same error for every reason.

@@ -1,7 +1,7 @@
 //! An older client on standard input and output: its session is that of the process.
 
 use super::{Out, everything};
-use crate::legacy::{Known, Listening, Received, Session};
+use crate::legacy::{Listening, Received, Session};
 use crate::metrics::Other;
 use crate::record;
 use crate::server::Server;
@@ -91,7 +91,7 @@ impl Opened {
             "initialize" | "ping" if is_modern(params) => return Line::Other,
             "initialize" => decode_initialize(params).map(|initialize| {
                 server.0.metrics.other(Other::Initialize);
-                let session = server.open_process_session(&initialize);
+                let session = server.0.legacy.open_process(&initialize);
                 let reply = server.greet(session.revision);
                 self.session = Some(session);
                 reply
@@ -127,8 +127,7 @@ impl Opened {
                 Err(error) => error,
             },
             None => {
-                let (known, caller) = (Known::default(), everything());
-                let received = server.receive_older(session, &known, bytes, caller).await;
+                let received = server.receive_older(session, bytes, everything(), false);
                 match received.refusal() {
                     Some((_, error)) => error,
                     None => return Line::Done,
@@ -162,20 +161,9 @@ async fn refuse(session: &Session, error: &RpcError, out: &Out) {
     out.send(message).await;
 }
 
-/// What is noted of a session.
-async fn known(server: &Server, session: &Session) -> Known {
-    let known = server.0.legacy.notes.read(session).await;
-    known.unwrap_or_else(|error| {
-        tracing::warn!(%error, "a session could not be looked up");
-        Known::default()
-    })
-}
-
 /// Answers a request of a session.
 pub(super) async fn answer(server: Server, session: Session, bytes: Vec<u8>, out: Out) {
-    let known = known(&server, &session).await;
-    let received = server.receive_older(&session, &known, &bytes, everything());
-    let received = match received.await {
+    let received = match server.receive_older(&session, &bytes, everything(), false) {
         Received::Talk(mut talk) => {
             while let Some((_, message)) = talk.next().await {
                 out.send(message).await;
@@ -200,7 +188,7 @@ pub(super) async fn tell(
     out: Out,
     mut closed: watch::Receiver<bool>,
 ) {
-    let listening = Listening::new(&server, &session, &Known::default(), everything());
+    let listening = Listening::new(&server, &session, everything());
     let Ok(mut listening) = listening else {
         tracing::warn!("there is no place for one more client that listens");
         return;

@@ -2,11 +2,11 @@
 
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
-    Guard, Instance, Login, Signals, greet, names, polled_again, signals, start, within,
+    Guard, Instance, Login, Signals, greet, names, polled_again, signals, start, start_advertised,
+    within,
 };
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
-use refrain_store::MemoryStore;
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -85,12 +85,11 @@ async fn instance() -> Instance {
     start(builder(&keys()).0).await
 }
 
-/// Two instances that share a store, and what is heard of the first.
+/// Two instances that advertise their URLs, and what is heard of the first.
 async fn two(keys: &KeyRing) -> ([Instance; 2], Heard) {
-    let store = Arc::new(MemoryStore::new());
     let (one, _, heard) = builder(keys);
-    let one = start(one.sessions(store.clone())).await;
-    let other = start(builder(keys).0.sessions(store)).await;
+    let one = start_advertised(one).await;
+    let other = start_advertised(builder(keys).0).await;
     ([one, other], heard)
 }
 
@@ -295,14 +294,17 @@ async fn an_answer_finds_its_call_at_another_instance() {
 }
 
 #[tokio::test]
-async fn without_a_shared_store_an_answer_elsewhere_is_refused_and_not_lost() {
+async fn without_an_advertised_url_an_answer_elsewhere_is_refused_and_not_lost() {
     let ring = keys();
     let (one, other) = (start(builder(&ring).0).await, start(builder(&ring).0).await);
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
     let refused = session.at(&other).post(&filled_in(&asked, "Ann")).await;
-    names(&refused.error(400, -32600), &["another instance"]);
+    names(
+        &refused.error(400, -32600),
+        &["another instance", "--advertise"],
+    );
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
 }

@@ -1,7 +1,7 @@
 //! Sessions of older clients: opened by any instance, served by any other.
 
 use crate::support::legacy::{Session, call, initialize, request};
-use crate::support::{Clock, Instance, Request, echo, names, start, text};
+use crate::support::{Clock, Instance, Request, echo, names, start, start_advertised, text};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{
     BearerTokens, Resource, Server, ServerBuilder, ServerLimits, TaskOptions, Tool,
@@ -267,10 +267,9 @@ fn request_bytes() -> String {
 
 #[tokio::test]
 async fn the_level_of_log_messages_is_the_sessions() {
-    let (ring, store) = (keys(), Arc::new(MemoryStore::new()));
-    let one = start(builder(&ring).sessions(store.clone())).await;
-    let other = start(builder(&ring).sessions(store)).await;
-    let alone = start(builder(&ring)).await;
+    let ring = keys();
+    let one = start_advertised(builder(&ring)).await;
+    let other = start_advertised(builder(&ring)).await;
     let session = Session::open(&one).await;
     assert_eq!(logged(&session).await, ["news", "a fault"]);
     let set = |level: &str| request(1, "logging/setLevel", json!({"level": level}));
@@ -280,33 +279,42 @@ async fn the_level_of_log_messages_is_the_sessions() {
     }
     assert_eq!(session.at(&other).result(&set("debug")).await, json!({}));
     assert_eq!(logged(&session).await, ["a detail", "news", "a fault"]);
-    // One that shares no store knows what it was told itself.
+    // Without an advertised URL, each instance knows the level that was set there.
+    let (alone, another) = (start(builder(&ring)).await, start(builder(&ring)).await);
+    let session = Session::open(&another).await;
     let there = session.at(&alone);
-    assert_eq!(logged(&there).await, ["news", "a fault"]);
     assert_eq!(there.result(&set("emergency")).await, json!({}));
     assert!(logged(&there).await.is_empty());
-    let another = Session::open(&alone).await;
-    assert_eq!(logged(&another).await, ["news", "a fault"]);
+    assert_eq!(logged(&session).await, ["news", "a fault"]);
 }
 
 #[tokio::test]
-async fn a_session_that_is_deleted_ends_everywhere_or_not_at_all() {
-    let (ring, store) = (keys(), Arc::new(MemoryStore::new()));
-    let one = start(builder(&ring).sessions(store.clone())).await;
-    let other = start(builder(&ring).sessions(store)).await;
-    let alone = start(builder(&ring)).await;
+async fn a_session_that_is_deleted_ends_everywhere() {
+    let ring = keys();
+    let one = start_advertised(builder(&ring)).await;
+    let other = start_advertised(builder(&ring)).await;
     let session = Session::open(&one).await;
     let ping = request(1, "ping", json!({}));
-    let refused = session.at(&alone).delete().await;
-    refused.error(405, -32600);
-    assert_eq!(refused.header("allow"), Some("GET, POST"));
-    assert_eq!(session.result(&ping).await, json!({}));
+    assert_eq!(session.at(&other).result(&ping).await, json!({}));
     assert_eq!(session.at(&other).delete().await.status, 204);
     for instance in [&one, &other] {
         session.at(instance).post(&ping).await.error(404, -32600);
         session.at(instance).delete().await.error(404, -32600);
         session.at(instance).refused("GET").await.error(404, -32600);
     }
+}
+
+#[tokio::test]
+async fn without_an_advertised_url_a_session_ends_where_it_is_deleted() {
+    let ring = keys();
+    let (one, other) = (start(builder(&ring)).await, start(builder(&ring)).await);
+    let session = Session::open(&one).await;
+    let ping = request(1, "ping", json!({}));
+    assert_eq!(session.at(&other).delete().await.status, 204);
+    session.at(&other).post(&ping).await.error(404, -32600);
+    assert_eq!(session.result(&ping).await, json!({}));
+    assert_eq!(session.delete().await.status, 204);
+    session.post(&ping).await.error(404, -32600);
 }
 
 #[tokio::test]
@@ -429,13 +437,11 @@ async fn a_session_subscribes_to_so_much_and_no_more() {
         subscribed_bytes: 28,
         ..ServerLimits::default()
     };
-    let (ring, store) = (keys(), Arc::new(MemoryStore::new()));
+    let ring = keys();
     let start = async || {
-        let builder = builder(&ring)
-            .limits(limits.clone())
-            .sessions(store.clone());
+        let builder = builder(&ring).limits(limits.clone());
         let builder = builder.resource(Resource::new("notes://a", "a", note));
-        start(builder.resource(Resource::new("notes://tomorrow", "b", note))).await
+        start_advertised(builder.resource(Resource::new("notes://tomorrow", "b", note))).await
     };
     let (one, other) = (start().await, start().await);
     let session = Session::open_with(&one, "2025-03-26", &json!({}), &[]).await;

@@ -6,10 +6,8 @@ use crate::support::{
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Changes, Resource, Server, ServerBuilder, State, Tool, serve_stdio};
-use refrain_store::{NewNote, Room, SessionStore, SqliteStore};
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{
@@ -243,45 +241,18 @@ async fn the_session_of_a_process_lasts_as_long_as_it() {
     assert_eq!(reply["id"], 2, "{reply}");
 }
 
-/// Is this text in one of the files of a directory?
-fn written(directory: &Path, text: &str) -> bool {
-    let files = std::fs::read_dir(directory).expect("a directory");
-    let mut files = files.map(|file| std::fs::read(file.expect("a file").path()).expect("bytes"));
-    files.any(|bytes| {
-        bytes
-            .windows(text.len())
-            .any(|part| part == text.as_bytes())
-    })
-}
-
 #[tokio::test]
-async fn nothing_is_left_in_the_store_of_the_session_of_a_process() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let store = SqliteStore::open(directory.path().join("store.db")).await;
-    let store = Arc::new(store.expect("a store"));
-    let builder = Server::builder("older", "1").source(Clock::new());
-    let mut client = client_of(builder.sessions(store.clone()));
+async fn level_and_subscriptions_hold_in_the_session_of_a_process() {
+    let mut client = client();
     client.open("2025-11-25").await;
     let set = request(1, "logging/setLevel", json!({"level": "error"}));
     assert_eq!(client.ask(&set).await["result"], json!({}));
     let subscribe = request(2, "resources/subscribe", json!({"uri": "notes://today"}));
     assert_eq!(client.ask(&subscribe).await["result"], json!({}));
-    // Both hold.
     let reply = client.ask(&call(3, "logs", json!({}))).await;
     assert_eq!(reply["id"], 3, "{reply}");
     let told = client.updated("notes://today").await;
     assert_eq!(told["params"], json!({"uri": "notes://today"}));
-    // One that is noted there is found.
-    let note = NewNote {
-        place: "elsewhere",
-        name: "uri/notes://other",
-        value: Vec::new(),
-        keep: Duration::from_secs(3600),
-        room: Room::ANY,
-    };
-    assert!(store.note(note).await.expect("a note is kept"));
-    assert!(written(directory.path(), "uri/notes://other"));
-    assert!(!written(directory.path(), "uri/notes://today"));
 }
 
 #[tokio::test]

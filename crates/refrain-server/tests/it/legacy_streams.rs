@@ -6,7 +6,6 @@ use crate::support::{
 };
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
 use refrain_server::{Changes, Resource, Server, ServerBuilder, ServerLimits, State, Tool};
-use refrain_store::MemoryStore;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -228,14 +227,13 @@ async fn nothing_is_asked_on_the_stream_of_the_session() {
 #[tokio::test]
 async fn a_session_is_told_of_what_it_subscribed_to() {
     let (first, _, _heard) = builder();
-    let store = Arc::new(MemoryStore::new());
-    let instance = start(first.sessions(store)).await;
+    let instance = start(first).await;
     let session = Session::open(&instance).await;
     let subscribe = |method: &str, uri: &str| request(1, method, json!({"uri": uri}));
     let mut news = session.get().await;
     let today = subscribe("resources/subscribe", "notes://today");
     assert_eq!(session.result(&today).await, json!({}));
-    // The stream hears of the subscription by a word of the store.
+    // The stream follows the subscription.
     let happens = async {
         loop {
             instance.server.resource_updated("notes://never");
@@ -266,8 +264,7 @@ async fn a_session_is_told_of_what_it_subscribed_to() {
 #[tokio::test]
 async fn the_end_of_a_session_ends_its_stream() {
     let (first, _, _heard) = builder();
-    let store = Arc::new(MemoryStore::new());
-    let instance = start(first.sessions(store)).await;
+    let instance = start(first).await;
     let session = Session::open(&instance).await;
     let mut news = session.get().await;
     assert_eq!(session.delete().await.status, 204);
@@ -350,44 +347,6 @@ async fn whoever_listened_listens_anew_when_the_stream_is_no_longer_kept() {
     is_told(&instance, &mut again).await;
 }
 
-/// That a stream was one to listen on is believed only where it was said to this session.
-#[tokio::test]
-async fn nobody_listens_by_an_id_of_something_else() {
-    let keys = KeyRing::generate(&SystemSource::new());
-    let one = start(builder().0.keys(keys.clone())).await;
-    let other = start(builder().0.keys(keys)).await;
-    let session = Session::open(&one).await;
-    let mut news = session.get().await;
-    let listened = news.event().await.expect("where the stream begins").id;
-    let mut stream = session.stream(&call(5, "greet", json!({}))).await;
-    let called = stream.event().await.expect("where the stream begins").id;
-    let (instance, rest) = listened.split_once('-').expect("an instance");
-    let (number, rest) = rest.split_once('-').expect("the number of a stream");
-    let seal = rest.split_once('-').expect("a seal").1;
-    let number: u64 = number.parse().expect("a number");
-    let forged = [
-        called,
-        format!("{instance}-{number}-0"),
-        format!("{instance}-{number}-0-"),
-        format!("{instance}-{number}-0-{}", &seal[1..]),
-        format!("{instance}-{}-0-{seal}", number + 9),
-        format!("0123456789abcdef-{number}-0-{seal}"),
-    ];
-    for forged in forged {
-        let there = session.at(&other).header("Last-Event-ID", &forged);
-        let refused = there.refused("GET").await;
-        names(&refused.error(503, -32603), &["another instance"]);
-    }
-    let never = format!("{instance}-{}-0-{seal}", number + 9);
-    let never = session.clone().header("Last-Event-ID", &never);
-    never.refused("GET").await.error(400, -32600);
-    for (instance, status, code) in [(&one, 400, -32600), (&other, 503, -32603)] {
-        let stranger = Session::open(instance).await;
-        let stranger = stranger.header("Last-Event-ID", &listened);
-        stranger.refused("GET").await.error(status, code);
-    }
-}
-
 #[tokio::test]
 async fn a_stream_is_taken_up_again_where_it_is() {
     let keys = KeyRing::generate(&SystemSource::new());
@@ -403,7 +362,7 @@ async fn a_stream_is_taken_up_again_where_it_is() {
     let refused = there.refused("GET").await;
     names(
         &refused.error(503, -32603),
-        &["another instance", "restarted", "try again"],
+        &["another instance", "restarted", "try again", "--advertise"],
     );
     assert_eq!(refused.header("retry-after"), Some("1"));
     let rest = session.resume(&begins.id).await.rest().await;
@@ -475,8 +434,7 @@ async fn a_stream_that_another_takes_the_place_of_leaves_its_own() {
 
 #[tokio::test]
 async fn the_stream_of_a_session_that_ended_leaves_its_place() {
-    let store = Arc::new(MemoryStore::new());
-    let instance = patient(builder().0.sessions(store)).await;
+    let instance = patient(builder().0).await;
     let session = Session::open(&instance).await;
     let mut news = session.get().await;
     listening(&instance, 1).await;

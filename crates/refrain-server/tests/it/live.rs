@@ -3,20 +3,20 @@
 mod claims;
 mod ends;
 mod limits;
-mod peers;
+mod relay;
 mod repeated;
 mod rounds;
 mod stdio;
 
 use crate::support::legacy::{Session, call, filled_in};
 use crate::support::{
-    Clock, Connection, Instance, Request, Signals, asked, names, result, signals, start, start_on,
-    text, token, within,
+    Clock, Connection, Instance, Request, Signals, asked, names, result, signals, start,
+    start_advertised, start_on, text, token, url_of, within,
 };
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource, ok};
 use refrain_server::{
-    AllowedHosts, BearerTokens, BuildError, Peers, Reply, Server, ServerBuilder, ServerLimits,
-    State, Tool, TrustedProxy,
+    AllowedHosts, BearerTokens, BuildError, Reply, Server, ServerBuilder, ServerLimits, State,
+    Tool, TrustedProxy,
 };
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
@@ -193,33 +193,14 @@ fn second(tool: &str, token: &str) -> Request {
     first(tool).again(token, json!({"name": login("Ada")}))
 }
 
-/// Instances that know each other by the names `a`, `b` and so on.
-async fn fleet(count: usize, build: impl Fn() -> ServerBuilder, peers: bool) -> Vec<Instance> {
-    let mut listeners = Vec::new();
-    for _ in 0..count {
-        listeners.push(TcpListener::bind("127.0.0.1:0").await.expect("a port"));
-    }
-    let name = |at: usize| char::from(b'a' + at as u8).to_string();
-    let known: Vec<_> = listeners
-        .iter()
-        .enumerate()
-        .map(|(at, listener)| {
-            let address = listener.local_addr().expect("an address");
-            (name(at), format!("http://{address}/mcp"))
-        })
-        .collect();
+/// Instances that share their keys, and whether each advertises its URL.
+async fn fleet(count: usize, build: impl Fn() -> ServerBuilder, advertise: bool) -> Vec<Instance> {
     let mut instances = Vec::new();
-    for (at, listener) in listeners.into_iter().enumerate() {
-        let mut builder = build();
-        if peers {
-            let all = known
-                .iter()
-                .fold(Peers::new(name(at)), |peers, (name, url)| {
-                    peers.peer(name, url)
-                });
-            builder = builder.peers(all);
-        }
-        instances.push(start_on(listener, builder, AllowedHosts::local()));
+    for _ in 0..count {
+        instances.push(match advertise {
+            true => start_advertised(build()).await,
+            false => start(build()).await,
+        });
     }
     instances
 }

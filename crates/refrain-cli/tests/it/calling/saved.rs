@@ -288,19 +288,17 @@ async fn nothing_is_left_of_a_call_that_is_over() {
     assert_eq!((said.code, file.exists()), (1, false), "{said:?}");
 }
 
-/// The instance that held the call has its name again, but not the call.
+/// Another process at the URL of the holder does not have the call.
 #[tokio::test]
 async fn a_call_that_the_server_has_given_up_is_not_to_be_taken_up() {
     let files = Files::new();
     let (keys, free) = (files.keys("fleet.keys"), TcpListener::bind("127.0.0.1:0"));
     let address = free.await.and_then(|free| free.local_addr());
     let address = address.expect("a port").to_string();
-    let peers = format!("[peers]\nurls = {{ a = \"http://{address}/mcp\" }}\n");
-    let peers = files.write("fleet.toml", &peers);
+    let advertised = format!("http://{address}/mcp");
     let serve = || {
-        let named = ["--listen", &address, "--peer-name", "a"];
-        let serve = Serve::without_address().args(named);
-        serve.keys(&keys).config(&peers)
+        let flags = ["--listen", &address, "--advertise", &advertised];
+        Serve::without_address().args(flags).keys(&keys)
     };
     let file = files.path("seat.json");
     let name = file.display().to_string();
@@ -311,11 +309,7 @@ async fn a_call_that_the_server_has_given_up_is_not_to_be_taken_up() {
     let instance = serve().start().await;
     let answer = ["--answer", r#"seat={"seat": "12A"}"#];
     let said = run([&["resume", &name][..], &answer].concat()).await;
-    assert_says(
-        &said,
-        1,
-        &["not held here any more", "look before you call"],
-    );
+    assert_says(&said, 1, &["not held any more", "look before you call"]);
     assert!(!said.err.contains("refrain resume"), "{said:?}");
     assert!(!file.exists(), "there is nothing to take up");
     drop(instance);

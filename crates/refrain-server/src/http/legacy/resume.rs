@@ -1,75 +1,71 @@
 //! A GET with `Last-Event-ID`: the rest of a stream that broke.
 //!
-//! | the stream | of a call | to listen on |
+//! Relayed to the holder of the session before it comes here, unless this instance has the stream.
+//!
+//! | the stream | of a call | of the session |
 //! | --- | --- | --- |
 //! | is kept here | goes on after that event | goes on after that event |
 //! | is no longer kept here | 400 | begins anew, unless another is read |
+//! | was at the holder, which is gone | an error as the reply: the call is lost | begins anew here |
 //! | is at another instance | 503 | begins anew here |
-//! | was at an instance that has ended | the call is told to be lost | begins anew here |
 
 use super::{Body, Busy, HttpService, drive_all};
 use crate::auth::Caller;
-use crate::legacy::{EventId, Known, Lost, Purpose, Sent, Session, store_failed};
+use crate::legacy::{EventId, HELD_ELSEWHERE, Lost, Purpose, Sent, Session, lost_call};
 use crate::metrics::Refusal;
 use crate::record;
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 use refrain_wire::{RpcError, write_older_error};
 
 impl HttpService {
-    /// The rest of a stream that broke. Whoever listened, and cannot be told what it missed, listens anew; whoever called is
-    /// told if the call is lost.
-    pub(super) async fn resume(
+    /// The rest of a stream that broke.
+    pub(super) fn resume(
         &self,
-        (session, known): (Session, Known),
-        last: &HeaderValue,
+        session: &Session,
+        after: Option<EventId>,
         caller: Caller,
-        busy: Busy,
+        busy: Option<Busy>,
     ) -> Response<Body> {
-        let Some(after) = last.to_str().ok().and_then(EventId::parse) else {
+        let Some(after) = after else {
             let why = "the Last-Event-ID header is not one that this server gave out";
             return self.refuse_resuming(why);
         };
         let streams = &self.server.0.legacy.streams;
-        let lost = match streams.resume(&session, &after) {
+        let lost = match streams.resume(session, &after) {
             Ok(reader) => return self.stream_older(reader, session.revision, busy),
             Err(lost) => lost,
         };
-        match (self.server.purpose(&session, &after), lost) {
-            // It would take the place of the one that took its own, and so on for ever.
-            (Some(Purpose::Listening), Lost::Gone) if streams.is_heard(&session) => self
+        match (after.purpose(), lost) {
+            // Each would take the place of the other, for ever.
+            (Some(Purpose::Listening), Lost::Gone) if streams.is_heard(session) => self
                 .refuse_resuming("another stream of this session has taken the place of this one"),
-            (Some(Purpose::Listening), _) => self.listen_older(&session, &known, caller, busy),
-            (Some(Purpose::Call(id)), Lost::Elsewhere) => {
-                match self.server.has_ended(&after.instance).await {
-                    Ok(true) => self.tell_of_loss(&session, &id, busy),
-                    Ok(false) => self.resume_elsewhere(),
-                    Err(error) => self.busy(None, &store_failed(&error)),
-                }
+            (Some(Purpose::Listening), _) => self.listen_older(session, caller, busy),
+            (Some(Purpose::Call(id)), Lost::Elsewhere) if self.is_lost(session, &after) => {
+                self.report_lost(session, &id, busy)
             }
-            (None, Lost::Elsewhere) => self.resume_elsewhere(),
+            (None | Some(Purpose::Call(_)), Lost::Elsewhere) => {
+                self.server.0.metrics.request_refused(Refusal::Elsewhere);
+                self.busy(None, &RpcError::internal(HELD_ELSEWHERE))
+            }
             (None | Some(Purpose::Call(_)), Lost::Gone) => self.refuse_resuming(
                 "the stream of this event is no longer kept; what came after it is lost",
             ),
         }
     }
 
-    fn resume_elsewhere(&self) -> Response<Body> {
-        let why = "another instance has the stream of this event, or had it before it was restarted; try again, and call \
-                   again if that does not help";
-        self.server.0.metrics.request_refused(Refusal::Busy);
-        self.busy(None, &RpcError::internal(why))
+    /// Is the stream of this event lost with the holder of the session? A holder with a URL that could be reached has been
+    /// sent the request.
+    fn is_lost(&self, session: &Session, after: &EventId) -> bool {
+        let (holder, relay) = (&session.holder, &self.server.0.relay);
+        holder.url.is_some() && !relay.is_own(holder) && after.instance == holder.id()
     }
 
-    /// The end of a call whose instance has ended.
-    fn tell_of_loss(&self, session: &Session, id: &str, busy: Busy) -> Response<Body> {
-        let error = RpcError::call_over(
-            "the call was lost with the instance that had it, which is ending, has ended or is cut off; what it did so far is \
-             done; call again",
-        );
+    /// The end of a call whose instance is gone.
+    fn report_lost(&self, session: &Session, id: &str, busy: Option<Busy>) -> Response<Body> {
         let mut message = Vec::with_capacity(256);
-        write_older_error(&mut message, Some(id), &error);
+        write_older_error(&mut message, Some(id), &lost_call());
         record::sent_older(session.revision, "", &message);
-        let stream = self.begin_stream(session);
+        let stream = self.begin_stream(session, None);
         let reader = stream.read();
         let streams = &self.server.0.legacy.streams;
         streams.push(&stream, Sent::Reply, message);

@@ -9,11 +9,11 @@ fn session(server: &Server) -> Session {
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
     let params = to_raw_value(&params).expect("JSON");
     let initialize = decode_initialize(Some(&params)).expect("a greeting");
-    server.open_session(&initialize, &Principal::anonymous()).0
+    server.0.legacy.open(&initialize, &Principal::anonymous()).0
 }
 
 fn server(limits: ServerLimits) -> Server {
-    let builder = Server::builder("older", "1").limits(limits);
+    let builder = Server::builder("legacy", "1").limits(limits);
     builder.build().expect("a usable server")
 }
 
@@ -31,7 +31,7 @@ fn after(stream: &Stream, place: u64) -> EventId {
         instance: stream.instance.clone(),
         stream: stream.number,
         place,
-        seal: None,
+        purpose: None,
     }
 }
 
@@ -39,7 +39,7 @@ fn after(stream: &Stream, place: u64) -> EventId {
 fn a_talkative_call_keeps_its_reply_within_reach() {
     let server = server(ServerLimits::default());
     let (streams, session) = (&server.0.legacy.streams, session(&server));
-    let stream = streams.begin(&session, 300);
+    let stream = streams.begin(&session, 300, None);
     streams.push(&stream, Sent::Ask, vec![0; 10]);
     for _ in 0..20 {
         streams.push(&stream, Sent::Note, vec![0; 100]);
@@ -81,7 +81,7 @@ async fn what_was_only_looked_at_is_not_thrown_away() {
         };
         let server = server(limits);
         let (streams, session) = (&server.0.legacy.streams, session(&server));
-        let stream = streams.begin(&session, room);
+        let stream = streams.begin(&session, room, None);
         let reader = stream.read();
         streams.push(&stream, Sent::Ask, vec![0; 10]);
         let first = reader.peek().await.expect("an ask");
@@ -100,7 +100,7 @@ fn whoever_comes_back_is_given_all_that_another_had_read() {
     for (room, size, more) in [(usize::MAX, 1, EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
         let server = server(ServerLimits::default());
         let (streams, session) = (&server.0.legacy.streams, session(&server));
-        let stream = streams.begin(&session, room);
+        let stream = streams.begin(&session, room, None);
         for (sent, bytes) in &asks {
             streams.push(&stream, *sent, vec![0; *bytes]);
         }
@@ -127,7 +127,7 @@ fn the_oldest_streams_that_are_over_make_room_for_others() {
     let server = server(limits);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let begin = || {
-        let stream = streams.begin(&session, usize::MAX);
+        let stream = streams.begin(&session, usize::MAX, None);
         streams.push(&stream, Sent::Reply, vec![0; 300]);
         stream
     };
@@ -162,7 +162,7 @@ fn there_are_only_so_many_streams() {
     let server = server(ServerLimits::default());
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let all: Vec<_> = (0..STREAMS + 2)
-        .map(|_| streams.begin(&session, 1))
+        .map(|_| streams.begin(&session, 1, None))
         .collect();
     for stream in &all {
         streams.finish(stream);
@@ -181,7 +181,7 @@ async fn nothing_is_left_of_a_stream_that_is_forgotten() {
     };
     let server = server(limits);
     let session = session(&server);
-    let stream = server.0.legacy.streams.begin(&session, 100);
+    let stream = server.0.legacy.streams.begin(&session, 100, None);
     let left = Arc::downgrade(&stream);
     let ending = {
         let (server, stream) = (server.clone(), stream.clone());

@@ -282,11 +282,7 @@ async fn the_last_reply_is_kept_for_a_minute() {
     let message = within("the call to be forgotten", late).await;
     names(
         &message,
-        &[
-            "not held here any more",
-            "may have been finished",
-            "look before",
-        ],
+        &["not held any more", "may have been finished", "look before"],
     );
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }

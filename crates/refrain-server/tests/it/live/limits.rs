@@ -206,26 +206,18 @@ fn what_cannot_be_built() {
     let build = || builder(&ledger, &keys);
     let both = Tool::new("both", inline).live().task();
     names(&why(build().tool(both)), &["\"both\"", "live", "task"]);
-    let no_keys = Server::builder("x", "1").peers(Peers::new("a"));
-    assert!(matches!(no_keys.build(), Err(BuildError::PeersNeedKeys)));
-    let peers = Peers::new("a").peer("b", "http://b/mcp?key=secret");
-    let shown = format!("{peers:?}");
-    assert!(
-        !shown.contains("secret") && shown.contains("\"b\""),
-        "{shown}"
-    );
-    for (peers, words) in [
-        (Peers::new(""), ["\"\"", "1 to 200"]),
-        (Peers::new("a b"), ["\"a b\"", "spaces"]),
-        (Peers::new("a").peer("b", "10.0.0.8"), ["\"b\"", "scheme"]),
-        (Peers::new("a").peer("b", "ftp://b/"), ["\"b\"", "https"]),
-        (
-            Peers::new("a")
-                .peer("b", "http://b/")
-                .peer("b", "http://c/"),
-            ["\"b\"", "twice"],
-        ),
+    let no_keys = Server::builder("x", "1").advertise("http://a/mcp");
+    assert!(matches!(
+        no_keys.build(),
+        Err(BuildError::AdvertiseNeedsKeys)
+    ));
+    for (url, reason) in [
+        ("", "URL"),
+        ("10.0.0.8", "scheme"),
+        ("ftp://b/", "https"),
+        ("http://user@b/", "password"),
     ] {
-        names(&why(build().peers(peers)), &words);
+        let shown = format!("{url:?}");
+        names(&why(build().advertise(url)), &[&shown, reason]);
     }
 }

@@ -168,7 +168,7 @@ impl Session {
 }
 
 /// A stream of events.
-pub(crate) struct Stream(Connection);
+pub(crate) struct Stream(pub(crate) Connection);
 
 impl Stream {
     async fn of(mut connection: Connection) -> Self {

@@ -56,6 +56,18 @@ pub(crate) async fn start_for(builder: ServerBuilder, hosts: AllowedHosts) -> In
     start_on(listener, builder, hosts)
 }
 
+/// Serves what is built, and advertises the URL of its endpoint. It needs keys.
+pub(crate) async fn start_advertised(builder: ServerBuilder) -> Instance {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = url_of(&listener);
+    start_on(listener, builder.advertise(url), AllowedHosts::local())
+}
+
+/// The URL of the endpoint at this port.
+pub(crate) fn url_of(listener: &TcpListener) -> String {
+    format!("http://{}/mcp", listener.local_addr().expect("an address"))
+}
+
 /// Serves what is built at a place that was chosen before.
 pub(crate) fn start_on(
     listener: TcpListener,

@@ -1,4 +1,4 @@
-//! Live calls in a fleet: requests are handed to the instance that holds the call.
+//! Live calls in a fleet: requests are relayed to the instance that holds the call.
 
 use super::*;
 use crate::support::Response;
@@ -8,7 +8,7 @@ use refrain_server::drafts::DraftService;
 use refrain_wire::Draft;
 
 #[tokio::test]
-async fn unwrapped_and_live_each_mutation_is_made_once_over_two_peers() {
+async fn unwrapped_and_live_each_mutation_is_made_once_over_two_instances() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
     let balancer = Balancer::over(&instances).await;
@@ -57,7 +57,7 @@ async fn what_a_live_handler_says_goes_to_the_round_that_waits() {
 }
 
 #[tokio::test]
-async fn without_peers_another_instance_says_what_to_do_and_does_nothing() {
+async fn without_an_advertised_url_another_instance_names_the_flag() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), false).await;
     let asks = instances[0].send(&first("inline")).await.reply();
@@ -66,7 +66,7 @@ async fn without_peers_another_instance_says_what_to_do_and_does_nothing() {
     let message = refused.error(200, -32603);
     names(
         &message,
-        &["another instance", "peers", "steps", "call anew"],
+        &["another instance", "--advertise", "steps", "call anew"],
     );
     assert_eq!(ledger.lines(), ["mutation 1"]);
     // The holder still has it.
@@ -96,13 +96,13 @@ async fn a_holder_that_is_gone_is_an_error_that_says_so() {
         &message,
         &["does not answer", "nothing was done", "call anew", "steps"],
     );
-    // Another one in its place, of the same name, knows nothing of the call.
+    // Another one at the same URL knows nothing of the call.
     let listener = TcpListener::bind(address).await.expect("the same port");
-    let again = builder(&ledger, &keys).peers(Peers::new("a"));
+    let again = builder(&ledger, &keys).advertise(url_of(&listener));
     let again = start_on(listener, again, AllowedHosts::local());
     for instance in [&instances[0], &again] {
         let message = instance.send(&request).await.error(200, -32603);
-        names(&message, &["not held here any more", "call anew"]);
+        names(&message, &["not held any more", "call anew"]);
     }
     assert_eq!(ledger.lines(), ["begun", "dropped"]);
 }
@@ -150,7 +150,7 @@ async fn a_live_token_is_bound_as_any_other() {
 }
 
 #[tokio::test]
-async fn nobody_but_a_peer_can_say_who_is_calling() {
+async fn forged_relay_header_is_rejected() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
     let lone = start(builder(&ledger, &keys)).await;
@@ -178,17 +178,16 @@ async fn spied_on(spy: &TcpListener) -> (TcpStream, String) {
 }
 
 #[tokio::test]
-async fn a_peer_is_sent_what_it_needs_and_no_secrets() {
+async fn relayed_request_contains_no_secrets() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
     let build = || {
         let proxy = TrustedProxy::new("a long random secret").expect("a secret");
         let proxy = proxy.user_header("x-user").expect("a header");
         builder(&ledger, &keys).authenticator(proxy)
     };
-    let holder = start(build().peers(Peers::new("spy"))).await;
-    let relaying = start(build().peers(Peers::new("a").peer("spy", url))).await;
+    let holder = start(build().advertise(url_of(&spy))).await;
+    let relaying = start(build()).await;
     let by_proxy = |request: Request| {
         request
             .header("X-Proxy-Secret", "a long random secret")
@@ -226,15 +225,13 @@ async fn a_peer_is_sent_what_it_needs_and_no_secrets() {
 }
 
 #[tokio::test]
-async fn what_a_peer_said_is_good_for_one_request_to_one_peer() {
+async fn relay_header_is_valid_for_one_request_to_one_instance() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    // A peer that only writes down what it is sent.
+    // It only writes down what it is sent.
     let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = spy.local_addr().expect("an address");
-    let holder = start(builder(&ledger, &keys).peers(Peers::new("spy"))).await;
-    let other = start(builder(&ledger, &keys).peers(Peers::new("other"))).await;
-    let peers = Peers::new("a").peer("spy", format!("http://{address}/mcp"));
-    let relaying = start(builder(&ledger, &keys).peers(peers)).await;
+    let holder = start(builder(&ledger, &keys).advertise(url_of(&spy))).await;
+    let other = start_advertised(builder(&ledger, &keys)).await;
+    let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
     let request = second("waits", &token(&asks)).header("Authorization", "Bearer x");
     let (mut spied, header) = {
@@ -258,50 +255,42 @@ async fn what_a_peer_said_is_good_for_one_request_to_one_peer() {
     names(&spied.error(403, -32600), &["Refrain-Relay"]);
     let elsewhere = request.clone().header("Refrain-Relay", &header);
     names(
-        &other.send(&elsewhere).await.error(403, -32600),
-        &["Refrain-Relay"],
+        &other.send(&elsewhere).await.error(421, -32600),
+        &["Refrain-Relay", "another instance"],
     );
-    assert_eq!(text(&holder.send(&elsewhere).await.reply()), "Ada");
+    let done = holder.send(&elsewhere).await;
+    assert_eq!(text(&done.reply()), "Ada");
+    assert!(done.header("refrain-instance").is_some(), "{done:?}");
+    let other = holder.send(&first("wrapped")).await;
+    assert_eq!(other.header("refrain-instance"), None, "{other:?}");
 }
 
 #[tokio::test]
-async fn an_instance_of_another_name_does_not_take_what_is_handed_on() {
+async fn another_instance_at_the_url_does_not_relay_again() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    // Each takes the other for `c`, which holds the call.
-    let one = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let two = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = |of: &TcpListener| format!("http://{}/mcp", of.local_addr().expect("an address"));
-    let (to_one, to_two) = (url(&one), url(&two));
-    let holder = start(builder(&ledger, &keys).peers(Peers::new("c"))).await;
-    let build =
-        |name: &str, to: &str| builder(&ledger, &keys).peers(Peers::new(name).peer("c", to));
-    let one = start_on(one, build("a", &to_two), AllowedHosts::local());
-    let two = start_on(two, build("b", &to_one), AllowedHosts::local());
+    let other = start_advertised(builder(&ledger, &keys)).await;
+    let url = format!("http://{}/mcp", other.address);
+    let holder = start(builder(&ledger, &keys).advertise(url)).await;
+    let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
-    for instance in [&one, &two] {
-        // The other does not go by that name, and says so: to its peer, not to the client.
-        let refused = instance.send(&second("waits", &token(&asks))).await;
-        let message = refused.error(200, -32603);
-        names(
-            &message,
-            &["another instance", "does not take it", "nothing was done"],
-        );
-        assert!(!message.contains("Refrain-Relay"), "{message}");
-    }
+    // The other rejects it: the relaying instance is told, and not the client.
+    let refused = relaying.send(&second("waits", &token(&asks))).await;
+    let message = refused.error(200, -32603);
+    names(&message, &["not held any more", "Nothing was done"]);
+    assert!(!message.contains("Refrain-Relay"), "{message}");
 }
 
 #[tokio::test]
-async fn a_server_of_another_kind_with_the_same_keys_is_no_peer() {
+async fn relay_header_of_another_audience_is_rejected() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let other = Server::builder("another", "1")
         .tool(Tool::new("waits", waits).live())
         .state(ledger.clone())
         .keys(keys.clone());
-    let other = start(other.peers(Peers::new("c"))).await;
+    let other = start(other).await;
     let url = format!("http://{}/mcp", other.address);
-    let holder = start(builder(&ledger, &keys).peers(Peers::new("c"))).await;
-    let relaying = builder(&ledger, &keys).peers(Peers::new("a").peer("c", url));
-    let relaying = start(relaying).await;
+    let holder = start(builder(&ledger, &keys).advertise(url)).await;
+    let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
     let refused = relaying.send(&second("waits", &token(&asks))).await;
     names(
@@ -310,71 +299,84 @@ async fn a_server_of_another_kind_with_the_same_keys_is_no_peer() {
     );
 }
 
-/// What a peer of the name `spy` is asked for is answered with these bytes.
-async fn answered_with(answer: &str) -> Response {
+/// The instance id of a server, as the ids of events have it.
+async fn id_of(instance: &Instance) -> String {
+    let mut stream = Session::open(instance).await.get().await;
+    let event = stream.event().await.expect("where the stream begins");
+    event.id.split('-').next().expect("an id").to_owned()
+}
+
+/// A holder that advertises the URL of `spy`, its instance id, and another instance.
+async fn spied(spy: &TcpListener) -> (Instance, String, Instance) {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let holder = start(builder(&ledger, &keys).advertise(url_of(spy))).await;
+    let id = id_of(&holder).await;
+    (holder, id, start(builder(&ledger, &keys)).await)
+}
+
+/// The response to a request whose holder answers with these bytes, `ID` replaced by its instance id.
+async fn answered_with(answer: &str) -> Response {
     let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
-    let holder = start(builder(&ledger, &keys).peers(Peers::new("spy"))).await;
-    let peers = Peers::new("a").peer("spy", url);
-    let relaying = start(builder(&ledger, &keys).peers(peers)).await;
+    let (holder, id, relaying) = spied(&spy).await;
     let asks = holder.send(&first("waits")).await.reply();
     let mut connection = relaying.connect().await;
     connection.send(&second("waits", &token(&asks))).await;
     let (mut stream, _) = spied_on(&spy).await;
+    let answer = answer.replace("ID", &id);
     let written = tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes());
     within("the answer", written).await.expect("an answer");
     connection.response().await
 }
 
-fn http(status: &str, body: &str) -> String {
+fn http(status: &str, instance: &str, body: &str) -> String {
     let length = body.len();
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nRetry-After: 1\r\nSet-Cookie: a=1\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
+         Refrain-Instance: {instance}\r\nContent-Length: {length}\r\n\r\n{body}"
     )
 }
 
 #[tokio::test]
-async fn only_what_an_instance_answers_is_handed_on() {
+async fn only_responses_of_the_holder_are_passed_on() {
     let error = |code: i32| {
         json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}).to_string()
     };
-    let busy = answered_with(&http("503 Busy", &error(-32603))).await;
+    let busy = answered_with(&http("503 Busy", "ID", &error(-32603))).await;
     assert_eq!(busy.error(503, -32603), "no");
     assert_eq!(busy.header("retry-after"), Some("1"));
     assert_eq!(busy.header("set-cookie"), None);
-    let lacking = answered_with(&http("400 Bad Request", &error(-32021))).await;
+    assert_eq!(busy.header("refrain-instance"), None);
+    let lacking = answered_with(&http("400 Bad Request", "ID", &error(-32021))).await;
     assert_eq!(lacking.error(400, -32021), "no");
-    for (answer, known) in [
-        (http("404 Not Found", &error(-32603)), "nothing was done"),
-        (http("403 Forbidden", &error(-32600)), "nothing was done"),
-        (http("401 Unauthorized", ""), "nothing was done"),
-        (http("400 Bad Request", "<html>"), "nothing was done"),
-        (http("302 Found", ""), "not known"),
-        (http("500 Oh", &error(-32603)), "not known"),
-        (http("503 Busy", "<html>"), "not known"),
-        (http("200 OK", "<html>"), "not known"),
-        (http("200 OK", "{}"), "not known"),
+    for (status, body, known) in [
+        ("404 Not Found", error(-32603), "nothing was done"),
+        ("403 Forbidden", error(-32600), "nothing was done"),
+        ("401 Unauthorized", String::new(), "nothing was done"),
+        ("400 Bad Request", "<html>".to_owned(), "nothing was done"),
+        ("502 Bad Gateway", "<html>".to_owned(), "nothing was done"),
+        ("302 Found", String::new(), "not known"),
+        ("500 Oh", error(-32603), "not known"),
+        ("503 Busy", "<html>".to_owned(), "not known"),
+        ("200 OK", "<html>".to_owned(), "not known"),
+        ("200 OK", error(-32603), "not known"),
     ] {
-        let message = answered_with(&answer).await.error(200, -32603);
-        names(&message, &["another instance", "does not take it", known]);
+        for instance in ["", "0123456789abcdef"] {
+            let answer = http(status, instance, &body);
+            let message = answered_with(&answer).await.error(200, -32603);
+            names(&message, &["another instance", "does not take it", known]);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
-    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}/mcp", spy.local_addr().expect("an address"));
-    let holder = start(builder(&ledger, &keys).peers(Peers::new("spy"))).await;
-    let peers = Peers::new("a").peer("spy", url);
-    let relaying = start(builder(&ledger, &keys).peers(peers)).await;
+    let (holder, id, relaying) = spied(&spy).await;
     let asks = holder.send(&first("waits")).await.reply();
-    for begins in [
-        "",
-        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n:\n\n",
-    ] {
+    let stream = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nRefrain-Instance: {id}\r\n\r\n:\n\n"
+    );
+    for begins in ["", &stream] {
         let mut connection = relaying.connect().await;
         connection.send(&second("waits", &token(&asks))).await;
         let (mut stream, _) = spied_on(&spy).await;
@@ -410,22 +412,15 @@ async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
 }
 
 #[tokio::test]
-async fn the_server_of_a_draft_hands_nothing_on() {
+async fn draft_endpoint_relays_nothing() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let known = [
-        ("a", "http://127.0.0.1:9/mcp"),
-        ("b", "http://127.0.0.1:9/mcp"),
-    ];
-    let server = |name: &str| {
-        let all = known.iter();
-        let peers = all.fold(Peers::new(name), |peers, (name, url)| {
-            peers.peer(*name, *url)
-        });
-        let server = builder(&ledger, &keys).peers(peers).build();
+    let server = |port: u16| {
+        let url = format!("http://127.0.0.1:{port}/mcp");
+        let server = builder(&ledger, &keys).advertise(url).build();
         let hosts = AllowedHosts::local();
         DraftService::new(Draft::Second, server.expect("a server"), hosts)
     };
-    let (holder, other) = (server("a"), server("b"));
+    let (holder, other) = (server(9), server(10));
     let send = async |service: &DraftService, more: Value| {
         let mut params = json!({"name": "waits", "arguments": {}});
         for (name, value) in more.as_object().expect("an object") {
@@ -445,7 +440,10 @@ async fn the_server_of_a_draft_hands_nothing_on() {
     let answers = json!({"requestState": state, "inputResponses": {"name": login("Ada")}});
     let refused = send(&other, answers.clone()).await;
     let message = refused["error"]["message"].as_str().expect("an error");
-    names(message, &["another instance", "not handed on", "call anew"]);
+    names(
+        message,
+        &["another instance", "cannot be relayed", "call anew"],
+    );
     assert_eq!(ledger.lines(), ["begun"]);
     let done = send(&holder, answers).await;
     assert_eq!(done["result"]["content"][0]["text"], "Ada", "{done}");

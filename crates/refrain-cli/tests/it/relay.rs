@@ -7,33 +7,25 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Two instances with one ledger, and whether they know each other.
+/// Two instances with one ledger, and whether they advertise their URLs.
 struct Fleet {
-    files: Files,
+    _files: Files,
     keys: PathBuf,
     ledger: PathBuf,
-    config: Option<PathBuf>,
+    advertise: bool,
 }
 
 impl Fleet {
-    fn new() -> Self {
+    fn new(advertise: bool) -> Self {
         let files = Files::new();
         let keys = files.keys("fleet.keys");
         let ledger = files.write("ledger", "");
         Self {
-            files,
+            _files: files,
             keys,
             ledger,
-            config: None,
+            advertise,
         }
-    }
-
-    /// Has the instances at these addresses know each other.
-    fn with_peers(mut self, [a, b]: [SocketAddr; 2]) -> Self {
-        let urls = format!("a = \"http://{a}/mcp\", b = \"http://{b}/mcp\"");
-        let config = format!("[peers]\nurls = {{ {urls} }}\n");
-        self.config = Some(self.files.write("fleet.toml", &config));
-        self
     }
 
     async fn start(&self, name: &str, address: SocketAddr) -> Instance {
@@ -42,8 +34,8 @@ impl Fleet {
             .keys(&self.keys)
             .ledger(&self.ledger)
             .named(name);
-        if let Some(config) = &self.config {
-            serve = serve.config(config).args(["--peer-name", name]);
+        if self.advertise {
+            serve = serve.args(["--advertise", &format!("http://{address}/mcp")]);
         }
         serve.start().await
     }
@@ -56,7 +48,7 @@ impl Fleet {
 
 /// Addresses that nobody listens on. They are not among those that systems hand out, since whoever asks for any, or
 /// connects to somebody, could be given one of them before the instance has it, or while it is started again.
-fn free() -> [SocketAddr; 2] {
+pub(crate) fn free() -> [SocketAddr; 2] {
     const PORTS: Range<u32> = 20_000..30_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
     let next = || {
@@ -101,9 +93,9 @@ fn refused(reply: Reply) -> String {
 }
 
 #[tokio::test]
-async fn peers_hand_a_request_to_the_one_that_holds_the_call() {
+async fn request_is_relayed_to_the_holder_of_its_call() {
     let addresses = free();
-    let fleet = Fleet::new().with_peers(addresses);
+    let fleet = Fleet::new(true);
     let mut a = fleet.start("a", addresses[0]).await;
     let b = fleet.start("b", addresses[1]).await;
     let balancer = Balancer::start(addresses).await;
@@ -125,53 +117,31 @@ async fn peers_hand_a_request_to_the_one_that_holds_the_call() {
     let said = refused(at_b.round(&mut answered(lost.clone())).await);
     assert!(said.contains("does not answer"), "{said}");
     assert!(said.contains("nothing was done by this request"), "{said}");
-    // Started again it does not know the call, and says so to its peer.
+    // Started again it does not have the call.
     let _a = fleet.start("a", addresses[0]).await;
     let said = refused(at_b.round(&mut answered(lost)).await);
-    assert!(said.contains("not held here any more"), "{said}");
+    assert!(said.contains("not held any more"), "{said}");
     assert_eq!(fleet.lines().len(), 7, "the first part of it, once");
 }
 
 #[tokio::test]
-async fn without_peers_the_call_stays_where_it_is() {
+async fn without_an_advertised_url_the_call_stays_where_it_is() {
     let addresses = free();
-    let fleet = Fleet::new();
+    let fleet = Fleet::new(false);
     let a = fleet.start("a", addresses[0]).await;
     let b = fleet.start("b", addresses[1]).await;
     let (at_a, at_b) = (Client::new(a.address), Client::new(b.address));
     let mut call = change_seat();
     assert_eq!(at_a.round(&mut call).await, asked());
     let said = refused(at_b.round(&mut answered(call.clone())).await);
-    assert!(said.contains("name the peers"), "{said}");
+    assert!(said.contains("--advertise"), "{said}");
     assert_eq!(fleet.lines(), ["seat given back"]);
     assert_eq!(at_a.round(&mut answered(call)).await, done());
     assert_eq!(fleet.lines(), ["seat given back", "seat 12A taken"]);
 }
 
-/// The instances share one file; each is named where it is started.
-#[test]
-fn a_file_that_names_no_instance_is_good_for_all() {
-    let files = Files::new();
-    let keys = files.keys("fleet.keys");
-    let check = |urls: &str| {
-        let text = format!("keys = {keys:?}\n\n[peers]\nurls = {urls}\n");
-        let file = files.write("fleet.toml", &text);
-        refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()])
-    };
-    let good = check("{ a = \"http://127.0.0.1:1/mcp\", b = \"http://127.0.0.1:2/mcp\" }");
-    assert!(good.ok, "{good:?}");
-    let name = good.out.lines().find(|line| line.starts_with("peers.name"));
-    assert!(
-        name.is_some_and(|name| name.contains("not set")),
-        "{good:?}"
-    );
-    let bad = check("{ a = \"http://127.0.0.1:1/mcp\", b = \"10.0.0.8\" }");
-    assert!(!bad.ok, "{bad:?}");
-    assert!(bad.err.contains("the peer \"b\" cannot be used"), "{bad:?}");
-}
-
 #[tokio::test]
-async fn peers_that_cannot_be_are_refused_at_start() {
+async fn invalid_advertised_url_is_rejected_at_start() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let fails = async |text: &str, keys: Option<&Path>, flags: &[&str]| {
@@ -183,40 +153,39 @@ async fn peers_that_cannot_be_are_refused_at_start() {
         };
         serve.fails().await
     };
-    let urls = "[peers]\nurls = { a = \"http://127.0.0.1:1/mcp\" }\n";
+    let valid = "advertise = \"http://127.0.0.1:1/mcp\"\n";
     for (text, keys, flags, expected) in [
+        (valid, None, &[][..], "advertise needs keys"),
         (
-            urls,
-            Some(&*keys),
-            &[][..],
-            "fleet.toml:2:8: peers.urls needs peers.name",
-        ),
-        (
-            urls,
-            None,
-            &["--peer-name", "a"],
-            "peers need keys that they share",
-        ),
-        (
-            "[peers]\nname = \"a\"\nurls = { b = \"10.0.0.8\" }\n",
+            "advertise = \"10.0.0.8\"\n",
             Some(&*keys),
             &[],
-            "fleet.toml:3:8: peers.urls is of no use: the peer \"b\" cannot be used",
+            "fleet.toml:1:13: advertise must be the http or https URL",
         ),
         (
-            urls,
+            valid,
             Some(&*keys),
-            &["--peer-name", "b"],
-            "peers.name is \"b\", which peers.urls does not name",
-        ),
-        (
-            "[peers]\nurls = [\"a\"]\n",
-            Some(&*keys),
-            &[],
-            "peers.urls must be a map, not sequence",
+            &["--advertise", "http://user@a/mcp"],
+            "invalid advertised URL \"http://user@a/mcp\"",
         ),
     ] {
         let said = fails(text, keys, flags).await;
         assert!(said.contains(expected), "{expected:?} is not in {said}");
     }
+}
+
+#[test]
+fn advertised_url_is_shown_by_config_check() {
+    let files = Files::new();
+    let file = files.write("fleet.toml", "advertise = \"http://10.0.0.7:8080/mcp\"\n");
+    let checked = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+    assert!(checked.ok, "{checked:?}");
+    let line = checked
+        .out
+        .lines()
+        .find(|line| line.starts_with("advertise"));
+    assert!(
+        line.is_some_and(|line| line.contains("http://10.0.0.7:8080/mcp")),
+        "{checked:?}"
+    );
 }

@@ -1,0 +1,450 @@
+//! A legacy client over three processes without sticky balancing: each request goes to another one than the one before.
+//!
+//! The processes are this test binary, started again with [`PORT`] set: so they have tools that log, ask and change a
+//! resource.
+
+use crate::support::http::send;
+use crate::support::{Files, in_time};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use refrain::{
+    AllowedHosts, Cx, Elicit, KeyRing, Resource, Result, Server, ServerLimits, State, Tool, serve,
+};
+use refrain_wire::LogLevel;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+const PORT: &str = "LEGACY_FLEET_PORT";
+const KEYS: &str = "LEGACY_FLEET_KEYS";
+const NOTE: &str = "notes://today";
+
+#[derive(Debug, Deserialize, Elicit)]
+struct Login {
+    name: String,
+}
+
+async fn greet(cx: Cx) -> Result<String> {
+    let login: Login = cx.elicit("login", "Who are you?").await?;
+    Ok(format!("Hello, {}!", login.name))
+}
+
+async fn logs(cx: Cx) -> Result<String> {
+    cx.log(LogLevel::Info, "news");
+    Ok("logged".into())
+}
+
+async fn touch(_: Cx, server: State<Server>) -> Result<String> {
+    server.resource_updated(NOTE);
+    Ok("touched".into())
+}
+
+async fn note(_: Cx) -> Result<String> {
+    Ok("a note".into())
+}
+
+/// One instance, if this process was started as one. Otherwise it tests nothing.
+#[tokio::test]
+async fn instance() {
+    let (Ok(port), Ok(keys)) = (std::env::var(PORT), std::env::var(KEYS)) else {
+        return;
+    };
+    let address = format!("127.0.0.1:{port}");
+    let keys = std::fs::read_to_string(keys).expect("the keys");
+    let limits = ServerLimits {
+        drain_grace: Duration::ZERO,
+        drain_time: Duration::from_secs(5),
+        ..ServerLimits::default()
+    };
+    let server = Server::builder("fleet", "1")
+        .keys(keys.parse::<KeyRing>().expect("keys"))
+        .limits(limits)
+        .advertise(format!("http://{address}/mcp"))
+        .tool(Tool::new("greet", greet))
+        .tool(Tool::new("logs", logs))
+        .tool(Tool::new("touch", touch))
+        .resource(Resource::new(NOTE, "today", note));
+    let server = server.build().expect("a usable server");
+    let listener = TcpListener::bind(&address).await.expect("the port");
+    let mut stop = signal(SignalKind::terminate()).expect("a signal handler");
+    let stop = async move {
+        let _ = stop.recv().await;
+    };
+    let served = serve(listener, server, AllowedHosts::local(), stop).await;
+    served.expect("it is served");
+}
+
+/// A process of the fleet. Dropping it kills it.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Process {
+    async fn start(keys: &Path, port: u16) -> Self {
+        let binary = std::env::current_exe().expect("this binary");
+        let child = Command::new(binary)
+            .args(["--exact", "legacy_fleet::instance", "--test-threads=1"])
+            .env(PORT, port.to_string())
+            .env(KEYS, keys)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn();
+        let process = Self {
+            child: child.expect("a process"),
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+        };
+        let up = async {
+            while tokio::net::TcpStream::connect(process.address)
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        in_time("the instance to listen", up).await;
+        process
+    }
+
+    async fn kill(&mut self) {
+        self.child.start_kill().expect("a signal");
+        in_time("its end", self.child.wait()).await.expect("an end");
+    }
+
+    async fn drain(&mut self) {
+        let id = i32::try_from(self.child.id().expect("it runs")).ok();
+        let id = id.and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(id.expect("an id"), rustix::process::Signal::TERM)
+            .expect("a signal");
+        in_time("its end", self.child.wait()).await.expect("an end");
+    }
+}
+
+/// Three processes that share their keys, and a session whose holder is the first.
+struct Fleet {
+    _files: Files,
+    keys: PathBuf,
+    processes: Vec<Process>,
+    turn: AtomicUsize,
+    session: String,
+}
+
+impl Fleet {
+    async fn new() -> Self {
+        let files = Files::new();
+        let keys = files.keys("fleet.keys");
+        let mut fleet = Self {
+            _files: files,
+            keys: keys.clone(),
+            processes: Vec::new(),
+            turn: AtomicUsize::new(0),
+            session: String::new(),
+        };
+        for port in free_ports() {
+            fleet.processes.push(Process::start(&keys, port).await);
+        }
+        let params = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"elicitation": {}},
+            "clientInfo": {"name": "legacy", "version": "1"},
+        });
+        let opened = fleet.post(&request(0, "initialize", &params)).await;
+        let session = opened.headers()["mcp-session-id"].to_str();
+        fleet.session = session.expect("a session").to_owned();
+        let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        assert_eq!(fleet.post(&ready).await.status(), 202);
+        fleet
+    }
+
+    /// The next process in turn that runs.
+    fn next(&self) -> SocketAddr {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.processes[turn % self.processes.len()].address
+    }
+
+    async fn send(&self, method: &str, last: Option<&str>, body: &str) -> Response<Incoming> {
+        let address = self.next();
+        let mut request = Request::builder()
+            .method(method)
+            .uri("/mcp")
+            .header("host", address.to_string())
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        if !self.session.is_empty() {
+            request = request.header("mcp-session-id", &self.session);
+        }
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        let request = request.body(Full::<Bytes>::from(body.to_owned()));
+        let sent = send(address, request.expect("a valid request"));
+        in_time("a response", sent).await.expect("a response")
+    }
+
+    async fn post(&self, message: &Value) -> Response<Incoming> {
+        self.send("POST", None, &message.to_string()).await
+    }
+
+    /// The status of a message, and the error that it is answered with.
+    async fn status(&self, message: &Value) -> (u16, String) {
+        let response = self.post(message).await;
+        let status = response.status().as_u16();
+        let body = in_time("a body", response.into_body().collect()).await;
+        let body = body.expect("a body").to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// The result of a request that is answered with one object.
+    async fn result(&self, message: &Value) -> Value {
+        let (status, body) = self.status(message).await;
+        assert_eq!(status, 200, "{body}");
+        let reply: Value = serde_json::from_str(&body).expect("JSON");
+        reply["result"].clone()
+    }
+
+    /// A call that is answered with a stream.
+    async fn call(&self, id: u32, tool: &str) -> Events {
+        let call = request(id, "tools/call", &json!({"name": tool, "arguments": {}}));
+        Events::of(self.post(&call).await)
+    }
+
+    async fn get(&self, last: Option<&str>) -> Events {
+        Events::of(self.send("GET", last, "").await)
+    }
+
+    /// A call that waits for its answer, and what it asked.
+    async fn asked(&self, id: u32) -> (Events, Value) {
+        let mut events = self.call(id, "greet").await;
+        let asked = events.next().await.expect("an ask");
+        assert_eq!(asked["method"], "elicitation/create", "{asked}");
+        (events, asked)
+    }
+
+    /// Stands in for the process at this place.
+    async fn restart(&mut self, at: usize) {
+        let port = self.processes[at].address.port();
+        self.processes[at] = Process::start(&self.keys, port).await;
+    }
+}
+
+fn request(id: u32, method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+fn answer(asked: &Value) -> Value {
+    let result = json!({"action": "accept", "content": {"name": "Ann"}});
+    json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+}
+
+fn cancel(id: u32) -> Value {
+    let params = json!({"requestId": id});
+    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+}
+
+/// Ports that systems do not hand out to whoever asks for any.
+fn free_ports() -> [u16; 3] {
+    static TRIED: AtomicUsize = AtomicUsize::new(0);
+    let next = || {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + (std::process::id() as usize * 31 + tried) % 10_000;
+        let port = u16::try_from(port).expect("a port");
+        let bound = std::net::TcpListener::bind(("127.0.0.1", port));
+        bound.ok().map(|_| port)
+    };
+    [(); 3].map(|()| (0..10_000).find_map(|_| next()).expect("a port"))
+}
+
+/// A stream of events.
+struct Events {
+    body: Incoming,
+    read: String,
+    /// The id of the last event.
+    last: String,
+}
+
+impl Events {
+    fn of(response: Response<Incoming>) -> Self {
+        assert_eq!(response.status(), 200);
+        let content_type = response.headers()["content-type"].to_str();
+        assert_eq!(content_type.ok(), Some("text/event-stream"));
+        Self {
+            body: response.into_body(),
+            read: String::new(),
+            last: String::new(),
+        }
+    }
+
+    /// The next message. `None`: the stream has ended.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some((event, rest)) = self.read.split_once("\n\n") {
+                let line = |name| event.lines().find_map(|line| line.strip_prefix(name));
+                let message = line("data: ").and_then(|data| serde_json::from_str(data).ok());
+                if let Some(last) = line("id: ") {
+                    self.last = last.to_owned();
+                }
+                self.read = rest.to_owned();
+                if message.is_some() {
+                    return message;
+                }
+                continue;
+            }
+            let frame = in_time("more of the stream", self.body.frame()).await?;
+            let frame = frame.ok()?.into_data().unwrap_or_default();
+            self.read.push_str(&String::from_utf8_lossy(&frame));
+        }
+    }
+
+    /// The text of the reply.
+    async fn text(&mut self) -> String {
+        let reply = self.next().await.expect("a reply");
+        let text = reply["result"]["content"][0]["text"].as_str();
+        text.unwrap_or_else(|| panic!("no text in {reply}"))
+            .to_owned()
+    }
+}
+
+#[tokio::test]
+async fn every_request_goes_to_another_instance() {
+    let fleet = Fleet::new().await;
+    // Asks are answered.
+    for id in 1..=3 {
+        let (mut events, asked) = fleet.asked(id).await;
+        let (status, said) = fleet.status(&answer(&asked)).await;
+        assert_eq!((status, said.as_str()), (202, ""));
+        assert_eq!(events.text().await, "Hello, Ann!");
+        assert_eq!(events.next().await, None);
+    }
+    // A call is cancelled.
+    let (mut events, _) = fleet.asked(4).await;
+    assert_eq!(fleet.status(&cancel(4)).await.0, 202);
+    assert_eq!(events.next().await, None);
+    // A stream that broke is resumed, of a call and of the session.
+    let (events, asked) = fleet.asked(5).await;
+    let last = events.last.clone();
+    drop(events);
+    assert_eq!(fleet.status(&answer(&asked)).await.0, 202);
+    assert_eq!(fleet.get(Some(&last)).await.text().await, "Hello, Ann!");
+    let mut news = fleet.get(None).await;
+    let subscribe = request(6, "resources/subscribe", &json!({"uri": NOTE}));
+    assert_eq!(fleet.result(&subscribe).await, json!({}));
+    let touch = request(7, "tools/call", &json!({"name": "touch", "arguments": {}}));
+    fleet.result(&touch).await;
+    let told = news.next().await.expect("a notification");
+    assert_eq!(told["params"], json!({"uri": NOTE}), "{told}");
+    let last = news.last.clone();
+    drop(news);
+    fleet.result(&touch).await;
+    let told = fleet.get(Some(&last)).await.next().await;
+    assert_eq!(
+        told.expect("a notification")["params"],
+        json!({"uri": NOTE})
+    );
+    // The level is the session's, wherever it is set.
+    let mut logged = fleet.call(8, "logs").await;
+    assert_eq!(
+        logged.next().await.expect("a log")["params"]["data"],
+        "news"
+    );
+    let set = request(9, "logging/setLevel", &json!({"level": "error"}));
+    assert_eq!(fleet.result(&set).await, json!({}));
+    let logs = request(10, "tools/call", &json!({"name": "logs", "arguments": {}}));
+    for _ in 0..3 {
+        let result = fleet.result(&logs).await;
+        assert_eq!(result["content"][0]["text"], "logged");
+    }
+    // It ends everywhere.
+    assert_eq!(fleet.send("DELETE", None, "").await.status(), 204);
+    for _ in 0..3 {
+        assert_eq!(fleet.status(&logs).await.0, 404);
+    }
+}
+
+#[tokio::test]
+async fn killed_holder_is_reported_within_two_seconds_and_the_session_goes_on() {
+    let mut fleet = Fleet::new().await;
+    // The first call is relayed, since the first two requests went to the first two processes.
+    let (mut events, asked) = fleet.asked(1).await;
+    let last = events.last.clone();
+    let mut holder = fleet.processes.remove(0);
+    holder.kill().await;
+    let began = Instant::now();
+    let told = events.next().await.expect("the reply");
+    assert_eq!(told["id"], 1, "{told}");
+    let lost = |said: &str| assert!(said.contains("lost with the instance"), "{said}");
+    lost(&told.to_string());
+    let (status, said) = fleet.status(&answer(&asked)).await;
+    assert_eq!(status, 400, "{said}");
+    lost(&said);
+    let (status, said) = fleet.status(&cancel(1)).await;
+    assert_eq!(status, 400, "{said}");
+    lost(&said);
+    let told = fleet.get(Some(&last)).await.next().await.expect("a reply");
+    lost(&told.to_string());
+    assert!(began.elapsed() < Duration::from_secs(2), "{began:?}");
+    // The session goes on, at each instance.
+    for id in 2..=5 {
+        let list = request(id, "tools/list", &json!({}));
+        assert_eq!(fleet.result(&list).await["tools"][0]["name"], "greet");
+    }
+    for id in 6..=7 {
+        let (mut events, asked) = fleet.asked(id).await;
+        let (status, said) = fleet.status(&answer(&asked)).await;
+        assert_eq!(status, 202, "{said}");
+        assert_eq!(events.text().await, "Hello, Ann!");
+    }
+}
+
+#[tokio::test]
+async fn drained_holder_gives_its_calls_up_and_the_session_goes_on() {
+    let mut fleet = Fleet::new().await;
+    let (mut events, asked) = fleet.asked(1).await;
+    fleet.processes[0].drain().await;
+    // The ask is withdrawn before the reply.
+    let withdrawn = events.next().await.expect("a notification");
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    let told = events.next().await.expect("the reply");
+    assert!(told.get("error").is_some(), "{told}");
+    // Another process at the same URL does not hold the session either, and serves it all the same.
+    fleet.restart(0).await;
+    for _ in 0..3 {
+        let (status, said) = fleet.status(&answer(&asked)).await;
+        assert_eq!(status, 400, "{said}");
+        assert!(said.contains("lost with the instance"), "{said}");
+        let list = request(2, "tools/list", &json!({}));
+        assert_eq!(fleet.result(&list).await["tools"][0]["name"], "greet");
+    }
+}
+
+#[tokio::test]
+async fn session_of_a_foreign_fleet_is_rejected() {
+    let (ours, theirs) = (Fleet::new().await, Fleet::new().await);
+    let mut forged = ours;
+    let own = std::mem::replace(&mut forged.session, theirs.session.clone());
+    let list = request(1, "tools/list", &json!({}));
+    // Its id has the URL of a process that runs, under a seal that does not open here.
+    for _ in 0..3 {
+        assert_eq!(forged.status(&list).await.0, 404);
+    }
+    // Nor does one whose content was changed.
+    for at in [own.len() / 2, own.len() - 4] {
+        let mut changed = own.clone();
+        let other = if &own[at..=at] == "A" { "B" } else { "A" };
+        changed.replace_range(at..=at, other);
+        forged.session = changed;
+        assert_eq!(forged.status(&list).await.0, 404);
+    }
+    forged.session = own;
+    assert_eq!(forged.status(&list).await.0, 200);
+}

@@ -1,0 +1,111 @@
+//! The sealed header that authenticates a relayed request.
+//!
+//! All instances share the keys, so the holder does not authenticate the caller again. The header is valid for one
+//! instance, one request and a few seconds.
+
+use super::{Holder, LAST_EVENT, RelayRequest, SESSION};
+use crate::auth::{Caller, Scopes};
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, Method};
+use refrain_core::{OpenError, Principal, Source};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long the header is valid, in seconds.
+const VALID_FOR: u64 = 30;
+
+/// The content of the header.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Claims {
+    /// The instance that it is for.
+    pub(super) to: String,
+    /// When it was made, in seconds since 1970.
+    at: u64,
+    /// The digest of the request.
+    request: String,
+    principal: Option<String>,
+    /// `None`: all scopes.
+    scopes: Option<Vec<String>>,
+    /// When the caller's grant expires, in seconds since 1970.
+    expires: Option<u64>,
+}
+
+/// A request that another instance relayed here.
+pub(crate) struct Relayed {
+    pub(super) caller: Caller,
+    pub(super) digest: String,
+}
+
+/// Why the header of a relayed request was rejected.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RelayRefusal {
+    #[error("malformed base64url")]
+    Encoding,
+    #[error("seal: {0}")]
+    Seal(#[from] OpenError),
+    #[error("malformed content")]
+    Content,
+    #[error("made for another instance")]
+    OtherInstance,
+    #[error("expired")]
+    Expired,
+}
+
+impl Claims {
+    pub(super) fn new(
+        to: &Holder,
+        request: &RelayRequest<'_>,
+        sent: &HeaderMap,
+        source: &dyn Source,
+    ) -> Self {
+        let caller = request.caller;
+        let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).ok();
+        Self {
+            to: to.id(),
+            at: source.unix_seconds(),
+            request: digest_of(request.method, sent, request.body),
+            principal: caller.principal.id().map(ToOwned::to_owned),
+            scopes: caller.scopes.names(),
+            expires: caller
+                .expires
+                .and_then(seconds)
+                .map(|expires| expires.as_secs()),
+        }
+    }
+
+    /// The relayed request that these claims describe.
+    pub(super) fn relayed(self, now: u64, skew: Duration) -> Result<Relayed, RelayRefusal> {
+        if now.abs_diff(self.at) > VALID_FOR + skew.as_secs() {
+            return Err(RelayRefusal::Expired);
+        }
+        let expires = self.expires.map(Duration::from_secs);
+        let principal = self.principal;
+        let scopes = self.scopes;
+        Ok(Relayed {
+            caller: Caller {
+                principal: principal.map_or_else(Principal::anonymous, Principal::new),
+                scopes: scopes.map_or_else(Scopes::everything, Scopes::from_iter),
+                expires: expires.and_then(|since| UNIX_EPOCH.checked_add(since)),
+            },
+            digest: self.request,
+        })
+    }
+}
+
+/// The digest of a request: its method, session, event and body.
+pub(super) fn digest_of(method: &Method, headers: &HeaderMap, body: &[u8]) -> String {
+    let mut digest = Context::new(&SHA256);
+    let header = |name| headers.get(name).map_or(&b""[..], |value| value.as_bytes());
+    for part in [
+        method.as_str().as_bytes(),
+        header(SESSION),
+        header(LAST_EVENT),
+    ] {
+        digest.update(&(part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.update(body);
+    URL_SAFE_NO_PAD.encode(digest.finish())
+}

@@ -1,0 +1,93 @@
+//! An instance that holds calls or sessions, and the URL that it advertises.
+
+use crate::auth::web::any_web;
+use crate::builder::BuildError;
+use std::fmt;
+use std::sync::Arc;
+
+/// Bytes of the longest URL: it is part of every session id.
+const LONGEST: usize = 512;
+
+/// A process, and where others reach it. Written `INSTANCE` or `INSTANCE URL`, the instance in 16 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// A random number that the process drew when it started.
+    pub(crate) instance: u64,
+    /// The URL of its endpoint, if it advertises one.
+    pub(crate) url: Option<Arc<str>>,
+}
+
+impl Holder {
+    /// The holder that a process is. Checks its URL.
+    pub(super) fn new(instance: u64, url: Option<String>) -> Result<Self, BuildError> {
+        if let Some(url) = &url {
+            let invalid = |reason| BuildError::Advertise {
+                url: url.clone(),
+                reason,
+            };
+            any_web(url).map_err(invalid)?;
+            if url.len() > LONGEST {
+                return Err(invalid("it is longer than 512 bytes"));
+            }
+            #[cfg(not(feature = "tls"))]
+            if url.starts_with("https") {
+                return Err(invalid("this build has no TLS: enable the feature `tls`"));
+            }
+        }
+        Ok(Self {
+            instance,
+            url: url.map(Arc::from),
+        })
+    }
+
+    /// The instance as text.
+    pub(crate) fn id(&self) -> String {
+        format!("{:016x}", self.instance)
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (instance, url) = match text.split_once(' ') {
+            Some((instance, url)) => (instance, Some(url.into())),
+            None => (text, None),
+        };
+        if instance.len() != 16 {
+            return None;
+        }
+        let instance = u64::from_str_radix(instance, 16).ok()?;
+        Some(Self { instance, url })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.instance)?;
+        match &self.url {
+            Some(url) => write!(f, " {url}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_round_trips_as_text() {
+        for url in [None, Some("http://127.0.0.1:8080/mcp".to_owned())] {
+            let holder = Holder::new(7, url).expect("a valid URL");
+            assert_eq!(Holder::parse(&holder.to_string()), Some(holder));
+        }
+        for malformed in ["", "7", "000000000000000g", "0000000000000007x"] {
+            assert_eq!(Holder::parse(malformed), None, "{malformed}");
+        }
+    }
+
+    #[test]
+    fn invalid_url_is_rejected() {
+        let long = format!("http://a/{}", "x".repeat(LONGEST));
+        for url in ["", "10.0.0.8", "ftp://a/", "http://user@a/", &long] {
+            assert!(Holder::new(7, Some(url.to_owned())).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Legacy sessions over several instances: requests are relayed to the holder, and other instances take over if it is gone.
+
+use crate::support::legacy::{Session, Stream, call, filled_in, request};
+use crate::support::{
+    Instance, echo, greet, names, start, start_advertised, start_on, url_of, within,
+};
+use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_server::{
+    AllowedHosts, BearerTokens, Resource, Server, ServerBuilder, ServerLimits, Tool,
+};
+use refrain_wire::LogLevel;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+async fn logs(cx: Cx) -> Result<String> {
+    cx.log(LogLevel::Info, "news");
+    Ok("logged".into())
+}
+
+async fn note(_: Cx) -> Result<String> {
+    Ok("a note".into())
+}
+
+fn keys() -> KeyRing {
+    KeyRing::generate(&SystemSource::new())
+}
+
+fn builder(keys: &KeyRing) -> ServerBuilder {
+    let limits = ServerLimits {
+        drain_grace: Duration::ZERO,
+        ..ServerLimits::default()
+    };
+    Server::builder("legacy", "1")
+        .keys(keys.clone())
+        .limits(limits)
+        .tool(Tool::new("greet", greet))
+        .tool(Tool::new("logs", logs))
+        .resource(Resource::new("notes://today", "today", note))
+}
+
+async fn fleet() -> [Instance; 3] {
+    let keys = keys();
+    [
+        start_advertised(builder(&keys)).await,
+        start_advertised(builder(&keys)).await,
+        start_advertised(builder(&keys)).await,
+    ]
+}
+
+fn cancel(id: &Value) -> Value {
+    let params = json!({"requestId": id});
+    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+}
+
+fn text(reply: &Value) -> &Value {
+    &reply["result"]["content"][0]["text"]
+}
+
+/// A call that waits for its answer.
+async fn asked(session: &Session, id: u32) -> (Stream, Value) {
+    let mut stream = session.stream(&call(id, "greet", json!({}))).await;
+    let asked = stream.next().await;
+    assert_eq!(asked["method"], "elicitation/create");
+    (stream, asked)
+}
+
+#[tokio::test]
+async fn answers_of_several_calls_reach_the_holder() {
+    let [one, other, third] = fleet().await;
+    let session = Session::open(&one).await;
+    let mut calls = Vec::new();
+    for (id, instance) in (0..8).zip([&one, &other].into_iter().cycle()) {
+        calls.push(asked(&session.at(instance), id).await);
+    }
+    for (_, asked) in &calls {
+        let answered = session.at(&third).post(&filled_in(asked, "Ann")).await;
+        assert_eq!(answered.status, 202);
+    }
+    for (stream, _) in &mut calls {
+        assert_eq!(text(&stream.next().await), "Hello, Ann!");
+        assert!(stream.rest().await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn level_and_subscriptions_are_the_holders() {
+    let [one, other, third] = fleet().await;
+    let session = Session::open(&one).await;
+    let mut news = session.at(&other).get().await;
+    let begins = news.event().await.expect("where the stream begins");
+    let subscribe = request(1, "resources/subscribe", json!({"uri": "notes://today"}));
+    assert_eq!(session.at(&third).result(&subscribe).await, json!({}));
+    one.server.resource_updated("notes://today");
+    let told = news.next().await;
+    assert_eq!(told["params"], json!({"uri": "notes://today"}));
+    drop(news);
+    // Resumed from the beginning, at another instance.
+    let mut news = session.at(&third).resume(&begins.id).await;
+    assert_eq!(news.next().await["params"], json!({"uri": "notes://today"}));
+    let set = request(2, "logging/setLevel", json!({"level": "error"}));
+    assert_eq!(session.at(&other).result(&set).await, json!({}));
+    let reply = session.at(&third).result(&call(3, "logs", json!({}))).await;
+    assert_eq!(reply["content"][0]["text"], "logged");
+}
+
+#[tokio::test]
+async fn answer_with_a_forged_id_is_refused() {
+    let [one, other, _] = fleet().await;
+    let session = Session::open(&one).await;
+    let (_stream, asked) = asked(&session, 1).await;
+    let id = asked["id"].as_str().expect("a text");
+    let (number, seal) = id.split_once('-').expect("an id of two parts");
+    for forged in [
+        "1".to_owned(),
+        format!("99-{seal}"),
+        format!("{number}-{}", "A".repeat(seal.len())),
+        format!("{number}-"),
+        format!("{id}{}", "A".repeat(4000)),
+    ] {
+        let answer = json!({"jsonrpc": "2.0", "id": forged, "result": {}});
+        for instance in [&one, &other] {
+            let refused = session.at(instance).post(&answer).await;
+            names(&refused.error(400, -32600), &["nothing was asked"]);
+        }
+    }
+    // Nor does another session answer for this one.
+    let stranger = Session::open(&other).await;
+    let refused = stranger.post(&filled_in(&asked, "Eve")).await;
+    names(&refused.error(400, -32600), &["nothing was asked"]);
+}
+
+#[tokio::test]
+async fn malformed_cancellation_is_ignored() {
+    let [one, other, _] = fleet().await;
+    let session = Session::open(&one).await;
+    for odd in [
+        json!(null),
+        json!({"a": ["b"]}),
+        json!([1]),
+        json!("x".repeat(5000)),
+        json!("x"),
+    ] {
+        for instance in [&one, &other] {
+            let cancelled = session.at(instance).post(&cancel(&odd)).await;
+            assert_eq!(cancelled.status, 202);
+        }
+    }
+}
+
+#[tokio::test]
+async fn caller_is_the_same_at_the_holder() {
+    let keys = keys();
+    let build = || {
+        let tokens = BearerTokens::new()
+            .with_scopes("ada", "secret-of-ada-0123456789", ["use"])
+            .with("ada", "weak-of-ada-0123456789")
+            .with_scopes("bob", "secret-of-bob-0123456789", ["use"]);
+        builder(&keys).scopes(["use"]).authenticator(tokens)
+    };
+    let one = start_advertised(build()).await;
+    let other = start_advertised(build()).await;
+    let ada = [("Authorization", "Bearer secret-of-ada-0123456789")];
+    let session = Session::open_with(&one, "2025-11-25", &json!({}), &ada).await;
+    let there = session.at(&other);
+    let ping = request(1, "ping", json!({}));
+    assert_eq!(there.result(&ping).await, json!({}));
+    let weak = there.clone().bearer("weak-of-ada-0123456789");
+    let refused = weak.post(&ping).await;
+    refused.error(403, -32600);
+    assert!(refused.header("www-authenticate").is_some(), "{refused:?}");
+    let bob = there.bearer("secret-of-bob-0123456789");
+    bob.post(&ping).await.error(404, -32600);
+}
+
+#[tokio::test]
+async fn lost_holder_is_reported_and_the_session_goes_on() {
+    let [one, other, third] = fleet().await;
+    let session = Session::open(&one).await;
+    let (mut direct, first) = asked(&session, 1).await;
+    let (mut relayed, second) = asked(&session.at(&other), 2).await;
+    let set = request(3, "logging/setLevel", json!({"level": "error"}));
+    assert_eq!(session.result(&set).await, json!({}));
+    one.stopped_now().await;
+    // The holder gave its calls up when it stopped, and said so.
+    for stream in [&mut direct, &mut relayed] {
+        let last = stream.rest().await.pop().expect("a reply");
+        assert!(last.get("error").is_some(), "{last}");
+    }
+    let began = Instant::now();
+    for asked in [&first, &second] {
+        let refused = session.at(&other).post(&filled_in(asked, "Ann")).await;
+        names(&refused.error(400, -32603), &["lost", "call again"]);
+    }
+    let refused = session.at(&third).post(&cancel(&json!(1))).await;
+    names(&refused.error(400, -32603), &["lost", "call again"]);
+    assert!(began.elapsed() < Duration::from_secs(2));
+    // All else goes on, at each instance, with the level that a session begins with.
+    for instance in [&other, &third] {
+        let there = session.at(instance);
+        let messages = there.stream(&call(4, "logs", json!({}))).await.rest().await;
+        assert_eq!(messages[0]["params"]["data"], "news");
+        let set = request(5, "logging/setLevel", json!({"level": "error"}));
+        assert_eq!(there.result(&set).await, json!({}));
+        let reply = there.result(&call(6, "logs", json!({}))).await;
+        assert_eq!(reply["content"][0]["text"], "logged");
+    }
+    // An answer finds the instance that asked, though the id of the session names another.
+    let (mut stream, asked) = asked(&session.at(&other), 7).await;
+    let answered = session.at(&third).post(&filled_in(&asked, "Ann")).await;
+    assert_eq!(answered.status, 202);
+    assert_eq!(text(&stream.next().await), "Hello, Ann!");
+    assert_eq!(session.at(&other).delete().await.status, 204);
+    let ping = request(8, "ping", json!({}));
+    session.at(&other).post(&ping).await.error(404, -32600);
+}
+
+/// Breaks the connections of an instance without a word, as SIGKILL does.
+#[tokio::test]
+async fn stream_of_a_lost_call_ends_with_an_error() {
+    let keys = keys();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let front = url_of(&listener);
+    let holder = start(builder(&keys).advertise(front)).await;
+    let address = holder.address;
+    let proxy = tokio::spawn(async move {
+        let mut open = tokio::task::JoinSet::new();
+        while let Ok((mut client, _)) = listener.accept().await {
+            open.spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(address).await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    let other = start_advertised(builder(&keys)).await;
+    let session = Session::open(&holder).await;
+    let there = session.at(&other);
+    let mut relayed = there.stream(&call(1, "greet", json!({}))).await;
+    let begins = relayed.event().await.expect("where the stream begins");
+    relayed.next().await;
+    proxy.abort();
+    let lost = async {
+        loop {
+            // An event that had begun is ended first.
+            let piece = relayed.0.piece().await.expect("an event");
+            if piece.contains("data: ") {
+                return piece;
+            }
+        }
+    };
+    let lost = within("the error", lost).await;
+    names(&lost, &["\"id\":1", "lost", "call again"]);
+    // So does a stream that is resumed.
+    let mut resumed = there.resume(&begins.id).await;
+    let lost = resumed.next().await;
+    assert_eq!(lost["id"], 1, "{lost}");
+    let message = lost["error"]["message"].as_str().expect("a message");
+    names(message, &["lost", "call again"]);
+    assert!(resumed.rest().await.is_empty());
+}
+
+#[tokio::test]
+async fn restarted_holder_does_not_take_the_session() {
+    let keys = keys();
+    let one = start_advertised(builder(&keys)).await;
+    let other = start_advertised(builder(&keys)).await;
+    let session = Session::open(&one).await;
+    let (_stream, asked) = asked(&session.at(&other), 1).await;
+    let address = one.address;
+    one.stopped_now().await;
+    let listener = TcpListener::bind(address).await.expect("the same port");
+    let again = builder(&keys).advertise(url_of(&listener));
+    let again = start_on(listener, again, AllowedHosts::local());
+    for instance in [&again, &other] {
+        let there = session.at(instance);
+        let refused = there.post(&filled_in(&asked, "Ann")).await;
+        names(&refused.error(400, -32603), &["lost", "call again"]);
+        let ping = request(2, "ping", json!({}));
+        assert_eq!(there.result(&ping).await, json!({}));
+    }
+}
+
+#[tokio::test]
+async fn another_service_at_the_url_does_not_take_the_session() {
+    let (ours, theirs) = (keys(), keys());
+    let stranger = start(builder(&theirs).tool(Tool::new("echo", echo))).await;
+    let url = format!("http://{}/mcp", stranger.address);
+    let holder = start(builder(&ours).advertise(url)).await;
+    let other = start_advertised(builder(&ours)).await;
+    let session = Session::open(&holder).await;
+    let list = request(1, "tools/list", json!({}));
+    let listed = session.at(&other).result(&list).await;
+    let tools = listed["tools"].as_array().expect("tools").len();
+    assert_eq!(tools, 2, "the tools of this server");
+    // The id of a session that another server sealed is invalid, whatever URL it contains.
+    let foreign = start_advertised(builder(&theirs)).await;
+    let session = Session::open(&foreign).await;
+    let ping = request(2, "ping", json!({}));
+    session.at(&other).post(&ping).await.error(404, -32600);
+}
+
+#[tokio::test]
+async fn without_an_advertised_url_what_needs_the_holder_names_the_flag() {
+    let keys = keys();
+    let (one, other) = (start(builder(&keys)).await, start(builder(&keys)).await);
+    let session = Session::open(&one).await;
+    let mut stream = session.stream(&call(1, "greet", json!({}))).await;
+    let begins = stream.event().await.expect("where the stream begins");
+    let asked = stream.next().await;
+    let there = session.at(&other);
+    for message in [filled_in(&asked, "Ann"), cancel(&json!(1))] {
+        let refused = there.post(&message).await;
+        names(&refused.error(400, -32600), &["--advertise"]);
+    }
+    let resumed = there.clone().header("Last-Event-ID", &begins.id);
+    let refused = resumed.refused("GET").await;
+    names(&refused.error(503, -32603), &["--advertise"]);
+    // What does not need it is served.
+    let listed = there.result(&request(2, "tools/list", json!({}))).await;
+    assert_eq!(listed["tools"].as_array().map(Vec::len), Some(2));
+    let mut begun = there.stream(&call(3, "greet", json!({}))).await;
+    let asked_there = begun.next().await;
+    let answered = there.post(&filled_in(&asked_there, "Bob")).await;
+    assert_eq!(answered.status, 202);
+    assert_eq!(text(&begun.next().await), "Hello, Bob!");
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Hello, Ann!");
+}
