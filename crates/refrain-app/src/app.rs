@@ -2,7 +2,7 @@
 
 use crate::{Failure, config, keys, serve, tasks, worker};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use refrain::{Draft, ServerBuilder};
+use refrain::server::{Draft, ServerBuilder};
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -2,10 +2,11 @@
 
 use crate::config::{Filled, Loaded, OneOrMore, Seconds};
 use clap::Args;
-use refrain::{
-    BuildError, Jwks, JwtVerifier, JwtVerifierError, KeyRing, ResourceMetadata, Server,
-    ServerBuilder, SystemSource, TrustedProxy, TrustedProxyError,
+use refrain::auth::{
+    Jwks, JwtVerifier, JwtVerifierError, ResourceMetadata, TrustedProxy, TrustedProxyError,
 };
+use refrain::runtime::SystemSource;
+use refrain::server::{BuildError, KeyRing, Server, ServerBuilder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

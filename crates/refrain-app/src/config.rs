@@ -28,7 +28,8 @@ use crate::auth::{Auth, AuthMistake};
 use crate::{Failure, keys};
 use file::{Parsed, Spans};
 use mistake::{Mistake, Mistakes};
-use refrain::{BearerTokens, KeyRing};
+use refrain::auth::BearerTokens;
+use refrain::server::KeyRing;
 use std::path::{Path, PathBuf};
 
 /// A configuration, its source, and what is wrong with it so far.

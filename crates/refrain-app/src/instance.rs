@@ -5,7 +5,7 @@ use crate::servers::{Extras, Servers};
 use crate::store::StoreUrl;
 use crate::{App, Failure, log, runtime, signals};
 use clap::Args;
-use refrain::serve_metrics;
+use refrain::server::serve_metrics;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;

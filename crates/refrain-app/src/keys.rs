@@ -5,7 +5,8 @@
 
 use crate::{Failure, secret_file};
 use clap::{Args, Subcommand};
-use refrain::{KeyRing, KeyState, SystemSource};
+use refrain::runtime::SystemSource;
+use refrain::server::{KeyRing, KeyState};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

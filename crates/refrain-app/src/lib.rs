@@ -51,7 +51,7 @@ mod worker;
 
 pub use app::{App, Command, NoFlags};
 
-use refrain::ServerBuilder;
+use refrain::server::ServerBuilder;
 use std::process::ExitCode;
 
 /// The error of a command: a message for the person who ran it.

@@ -4,8 +4,9 @@ use crate::config::Ready;
 use crate::store::StoreUrl;
 use crate::{App, Failure};
 use clap::Args;
+use refrain::runtime::SystemSource;
+use refrain::server::{Draft, KeyRing, Server, ServerBuilder};
 use refrain::store::Store;
-use refrain::{Draft, KeyRing, Server, ServerBuilder, SystemSource};
 use std::sync::Arc;
 
 /// The environment variable with the key ring, used when no key file is set.

@@ -1,7 +1,7 @@
 //! Signals: SIGTERM and SIGINT drain the instance, SIGHUP reloads its keys.
 
 use crate::{Failure, keys};
-use refrain::Server;
+use refrain::server::Server;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};

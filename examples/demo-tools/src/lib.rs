@@ -26,7 +26,7 @@ mod work;
 
 pub use ledger::{Ledger, LedgerError};
 
-use refrain::{Draft, Server, ServerBuilder};
+use refrain::server::{Draft, Server, ServerBuilder};
 
 /// The demo's server. `accounts` (1 or 2) is the version of the tools of that name. With a draft, the tools that its
 /// document shows differently are as in that document.

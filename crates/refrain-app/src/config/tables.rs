@@ -3,7 +3,8 @@
 use super::value::{Address, Count, Filled, Hosts, LogFormat, Millis, Seconds, Size};
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
-use refrain::{Limits, ServerLimits, TaskOptions};
+use refrain::server::ServerLimits;
+use refrain::task::{Limits, TaskOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 

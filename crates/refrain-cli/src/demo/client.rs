@@ -4,7 +4,7 @@
 
 use super::balancer::{Balancer, Exchange, Exchanges};
 use crate::Failure;
-use refrain::Draft;
+use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
 use refrain_client::{Answer, Bearer, Client, ErrorKind, PendingCall};
 use serde::Serialize;

@@ -1,7 +1,8 @@
 //! The files of one demo, in a directory that is removed at its end.
 
 use crate::Failure;
-use refrain::{KeyRing, Source, SystemSource};
+use refrain::runtime::{Source, SystemSource};
+use refrain::server::KeyRing;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@ use super::{WEATHER, asked, form, instances, model, result};
 use crate::Failure;
 use crate::demo::client::{Caller, Dialogue};
 use crate::demo::world::World;
-use refrain::Draft;
+use refrain::server::Draft;
 use serde_json::json;
 
 /// Connects alice in a draft. The greeting takes turns of the balancer, so that it begins anew.
