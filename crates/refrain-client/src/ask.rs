@@ -5,7 +5,7 @@ use refrain_wire::{
     check_answer_shape,
 };
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ impl Ask {
     }
 
     /// Reads an input request.
-    pub(crate) fn read(key: &str, request: &RawValue, asker: &Arc<Asker>) -> Self {
+    pub(crate) fn read(key: &str, request: &Value, asker: &Arc<Asker>) -> Self {
         let (key, asker) = (key.to_owned(), Arc::clone(asker));
         match Request::read(request) {
             Ok(Request::Form { message, form }) => Self::Form(FormAsk {
@@ -168,29 +168,27 @@ impl Ask {
                 params: *params,
             })),
             Ok(Request::Roots) => Self::Roots(RootsAsk { key, asker }),
-            Err(why) => Self::Unknown(UnknownAsk {
+            Err(UnreadableAsk(why)) => Self::Unknown(UnknownAsk {
                 key,
                 asker,
                 why,
-                can_decline: is_elicitation(request),
+                can_decline: request["method"] == ELICITATION,
             }),
         }
     }
 
     /// Whether this answers it, with the defaults of a form filled in. If not, why.
-    pub(crate) fn take(&self, answer: Answer) -> Result<Answer, String> {
+    pub(crate) fn take(&self, answer: Answer) -> Result<Answer, InvalidAnswer> {
         match (self, answer) {
             (Self::Form(ask), Answer::Accept(mut content)) => {
                 ask.form.fill_defaults(&mut content);
                 let content = Value::Object(content);
-                ask.form.check(&content)?;
-                let Value::Object(content) = content else {
-                    return Err("content must be an object".to_owned());
-                };
-                Ok(Answer::Accept(content))
+                let checked = ask.form.check(&content);
+                checked.map_err(|error| InvalidAnswer(error.to_string()))?;
+                Answer::accept(content)
             }
             (Self::Url(_), Answer::Accept(content)) if !content.is_empty() => {
-                Err("a visit to a URL has no content".to_owned())
+                Err(InvalidAnswer("a visit to a URL has no content".to_owned()))
             }
             (Self::Roots(_), Answer::Roots(roots)) => {
                 roots.iter().try_for_each(check_root)?;
@@ -204,19 +202,23 @@ impl Ask {
             {
                 Ok(answer)
             }
-            (Self::Unknown(ask), _) => Err(ask.why.clone()),
-            (ask, _) => Err(format!(
+            (Self::Unknown(ask), _) => Err(InvalidAnswer(ask.why.clone())),
+            (ask, _) => Err(InvalidAnswer(format!(
                 "this is no answer to an ask of the kind {}",
                 ask.kind().map_or("unknown", AskKind::as_str)
-            )),
+            ))),
         }
     }
 }
 
 /// A root is a place in the file system, and is written so that it cannot be mistaken for another.
-fn check_root(root: &Root) -> Result<(), String> {
+fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     let uri = &root.uri;
-    let bad = |why: &str| Err(format!("the root {uri:?} cannot be told: {why}"));
+    let bad = |why: &str| {
+        Err(InvalidAnswer(format!(
+            "the root {uri:?} cannot be told: {why}"
+        )))
+    };
     let Ok(url) = Url::parse(uri) else {
         return bad("it is no URI");
     };
@@ -231,23 +233,23 @@ fn check_root(root: &Root) -> Result<(), String> {
     Ok(())
 }
 
-fn check_length(url: &str) -> Result<(), String> {
+fn check_length(url: &str) -> Result<(), UnreadableAsk> {
     match url.len() {
         0..=URL_MAX => Ok(()),
-        length => Err(format!(
+        length => Err(UnreadableAsk(format!(
             "the URL to visit has {length} bytes; a person can look through {URL_MAX} at most"
-        )),
+        ))),
     }
 }
 
-/// Is a person asked, for whatever it may be?
-fn is_elicitation(request: &RawValue) -> bool {
-    #[derive(Deserialize)]
-    struct Shape {
-        method: String,
-    }
-    serde_json::from_str(request.get()).is_ok_and(|ask: Shape| ask.method == ELICITATION)
-}
+/// Why an answer does not answer its ask.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidAnswer(pub(crate) String);
+
+/// Why an ask cannot be shown.
+#[derive(Debug)]
+struct UnreadableAsk(String);
 
 /// What is asked, without who asks.
 enum Request {
@@ -257,81 +259,78 @@ enum Request {
     Roots,
 }
 
-impl Request {
-    fn read(request: &RawValue) -> Result<Self, String> {
-        #[derive(Deserialize)]
-        struct Shape<'a> {
-            method: String,
-            #[serde(borrow)]
-            params: Option<&'a RawValue>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Elicitation<'a> {
-            mode: Option<String>,
-            message: String,
-            #[serde(borrow)]
-            requested_schema: Option<&'a RawValue>,
-            url: Option<String>,
-        }
-        fn read<'a, T: Deserialize<'a>>(what: &str, raw: &'a RawValue) -> Result<T, String> {
-            serde_json::from_str(raw.get())
-                .map_err(|error| format!("the {what} cannot be read: {error}"))
-        }
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Elicitation {
+    mode: Option<String>,
+    message: String,
+    requested_schema: Option<Value>,
+    url: Option<String>,
+}
 
-        let shape: Shape<'_> = read("ask", request)?;
-        let params = || {
-            shape
-                .params
-                .ok_or_else(|| format!("the ask {} has no params", shape.method))
-        };
-        match shape.method.as_str() {
-            ELICITATION => {
-                let ask: Elicitation<'_> = read("elicitation", params()?)?;
-                match ask.mode.as_deref() {
-                    None | Some("form") => {
-                        let schema = ask.requested_schema.ok_or("the form has no schema")?;
-                        let form = Form::parse(schema)
-                            .map_err(|error| format!("the form cannot be shown: {error}"))?;
-                        Ok(Self::Form {
-                            message: ask.message,
-                            form,
-                        })
-                    }
-                    Some("url") => {
-                        let text = ask.url.ok_or("the URL to visit is missing")?;
-                        check_length(&text)?;
-                        let url = Url::parse(&text)
-                            .map_err(|error| format!("{text:?} is no URL: {error}"))?;
-                        if !matches!(url.scheme(), "http" | "https") {
-                            return Err(format!(
-                                "a person can be sent to http and https URLs only, not to {text:?}"
-                            ));
-                        }
-                        // It is longer now if it has letters beyond ASCII.
-                        check_length(url.as_str())?;
-                        Ok(Self::Url {
-                            message: ask.message,
-                            url,
-                        })
-                    }
-                    Some(mode) => Err(format!("elicitations of mode {mode:?} are unknown")),
-                }
-            }
+impl Request {
+    fn read(request: &Value) -> Result<Self, UnreadableAsk> {
+        let method = request["method"].as_str();
+        let method = method.ok_or_else(|| unreadable("the ask has no method"))?;
+        let params = request.get("params");
+        let params = params.ok_or_else(|| unreadable(format!("the ask {method} has no params")));
+        match method {
+            ELICITATION => Self::read_elicitation(read("elicitation", params?)?),
             "sampling/createMessage" => {
-                let params: SamplingParams = read("sampling", params()?)?;
+                let params: SamplingParams = read("sampling", params?)?;
                 if params.capability() != Capability::Sampling {
-                    return Err(
-                        "the model is to use tools, which this client does not offer".into(),
-                    );
+                    let why = "the model is to use tools, which this client does not offer";
+                    return Err(unreadable(why));
                 }
-                params.check()?;
+                params.check().map_err(unreadable)?;
                 Ok(Self::Sampling(Box::new(params)))
             }
             "roots/list" => Ok(Self::Roots),
-            method => Err(format!("asks of the method {method:?} are unknown")),
+            method => Err(unreadable(format!(
+                "asks of the method {method:?} are unknown"
+            ))),
         }
     }
+
+    fn read_elicitation(ask: Elicitation) -> Result<Self, UnreadableAsk> {
+        let message = ask.message;
+        match ask.mode.as_deref() {
+            None | Some("form") => {
+                let schema = ask.requested_schema;
+                let schema = schema.ok_or_else(|| unreadable("the form has no schema"))?;
+                let schema = to_raw_value(&schema).map_err(unreadable)?;
+                let form = Form::parse(&schema)
+                    .map_err(|error| unreadable(format!("the form cannot be shown: {error}")))?;
+                Ok(Self::Form { message, form })
+            }
+            Some("url") => {
+                let missing = || unreadable("the URL to visit is missing");
+                let text = ask.url.ok_or_else(missing)?;
+                check_length(&text)?;
+                let url = Url::parse(&text)
+                    .map_err(|error| unreadable(format!("{text:?} is no URL: {error}")))?;
+                if !matches!(url.scheme(), "http" | "https") {
+                    return Err(unreadable(format!(
+                        "a person can be sent to http and https URLs only, not to {text:?}"
+                    )));
+                }
+                // It is longer now if it has letters beyond ASCII.
+                check_length(url.as_str())?;
+                Ok(Self::Url { message, url })
+            }
+            Some(mode) => Err(unreadable(format!(
+                "elicitations of mode {mode:?} are unknown"
+            ))),
+        }
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(what: &str, value: &'a Value) -> Result<T, UnreadableAsk> {
+    T::deserialize(value).map_err(|error| unreadable(format!("the {what} cannot be read: {error}")))
+}
+
+fn unreadable(why: impl ToString) -> UnreadableAsk {
+    UnreadableAsk(why.to_string())
 }
 
 /// What is answered to an ask.
@@ -365,7 +364,7 @@ impl fmt::Debug for Answer {
 
 impl Answer {
     /// A form filled in with the members of this object.
-    pub fn accept(content: Value) -> Result<Self, String> {
+    pub fn accept(content: Value) -> Result<Self, InvalidAnswer> {
         // It may be private, so only its type is said.
         let other = match content {
             Value::Object(content) => return Ok(Self::Accept(content)),
@@ -375,9 +374,9 @@ impl Answer {
             Value::String(_) => "a string",
             Value::Array(_) => "an array",
         };
-        Err(format!(
+        Err(InvalidAnswer(format!(
             "a form is filled in with an object, not with {other}"
-        ))
+        )))
     }
 
     /// A URL that was agreed to.
@@ -386,10 +385,11 @@ impl Answer {
     }
 
     /// Reads an answer of this kind in the protocol's own form.
-    pub fn read(kind: AskKind, answer: &Value) -> Result<Self, String> {
-        let raw = serde_json::value::to_raw_value(answer).map_err(|error| error.to_string())?;
-        check_answer_shape(kind, &raw)?;
-        let unreadable = |error: serde_json::Error| error.to_string();
+    pub fn read(kind: AskKind, answer: &Value) -> Result<Self, InvalidAnswer> {
+        let unreadable = |error: serde_json::Error| InvalidAnswer(error.to_string());
+        let raw = to_raw_value(answer).map_err(unreadable)?;
+        let checked = check_answer_shape(kind, &raw);
+        checked.map_err(|error| InvalidAnswer(error.to_string()))?;
         match kind {
             AskKind::Form | AskKind::Url => {
                 let action = Action::deserialize(&answer["action"]).map_err(unreadable)?;
@@ -432,14 +432,14 @@ impl Answer {
 mod tests {
     use super::*;
     use crate::call::Call;
-    use crate::pending::PendingCall;
+    use crate::pending::{Origin, PendingCall};
 
     #[test]
     fn a_url_that_nobody_can_look_through_is_not_asked() {
         let read = |url: &str| {
             let params = json!({"mode": "url", "message": "Go", "url": url});
             let request = json!({"method": "elicitation/create", "params": params});
-            Request::read(&serde_json::value::to_raw_value(&request).unwrap())
+            Request::read(&request)
         };
         let start = "https://example.com/";
         let longest = format!("{start}{}", "x".repeat(URL_MAX - start.len()));
@@ -447,7 +447,7 @@ mod tests {
         // Three bytes for each of the two of a letter.
         let letters = format!("{start}{}", "é".repeat(URL_MAX / 3));
         for url in [format!("{longest}x"), letters] {
-            let why = read(&url).err().expect("it is too long");
+            let UnreadableAsk(why) = read(&url).err().expect("it is too long");
             assert!(why.contains("8192 at most") && !why.contains("xx"), "{why}");
         }
     }
@@ -458,11 +458,17 @@ mod tests {
             (json!("s3cret"), "a string"),
             (json!(["s3cret"]), "an array"),
         ] {
-            let why = Answer::accept(content).unwrap_err();
+            let why = Answer::accept(content).unwrap_err().to_string();
             assert!(why.ends_with(of), "{why}");
         }
-        let pending =
-            |address: &str| PendingCall::new(Call::tool("t"), "1".into(), address.into(), None);
+        let pending = |address: &str| {
+            let origin = Origin {
+                address: address.to_owned(),
+                server: None,
+                dialect: None,
+            };
+            PendingCall::new(Call::tool("t"), "1".into(), origin)
+        };
         let command = pending("./server --token s3cret");
         let shown = format!("{command:?} {:?}", command.asker());
         assert!(
@@ -481,6 +487,6 @@ mod tests {
             asker,
         });
         let why = ask.take(Answer::Decline).unwrap_err();
-        assert_eq!(why, "this is no answer to an ask of the kind roots");
+        assert_eq!(why.0, "this is no answer to an ask of the kind roots");
     }
 }

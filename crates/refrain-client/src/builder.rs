@@ -2,7 +2,7 @@
 
 use crate::ask::{Answer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 use crate::auth::Authorize;
-use crate::client::Client;
+use crate::client::{Client, Ids};
 use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
@@ -12,7 +12,7 @@ use crate::older::Beside;
 use crate::pending::{Onlooker, PendingCall};
 use crate::transport::{HttpLink, Link, PipeLink, Watcher, Wire};
 use futures_util::FutureExt;
-use refrain_wire::{AskKind, Draft, Implementation, LogLevel, Root, SamplingAnswer};
+use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
 use std::sync::Arc;
 use tokio::process::Command;
 use url::Url;
@@ -194,11 +194,6 @@ impl ClientBuilder {
         self
     }
 
-    /// The draft to speak, if it is one.
-    pub(crate) fn draft(&self) -> Option<Draft> {
-        self.dialect.and_then(Dialect::draft)
-    }
-
     /// What a call may take.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -221,7 +216,7 @@ impl ClientBuilder {
         }
         let authorize = self.authorize.as_ref().map(|given| Arc::clone(&given.0));
         let link = HttpLink::new(parsed, authorize, self.watcher.clone(), self.limits.message)?;
-        Client::open(Link::Http(Arc::new(link)), self).await
+        self.open(Link::Http(Arc::new(link))).await
     }
 
     /// Starts a server as a child process, and finds out what it speaks. Messages go through its standard input and
@@ -242,7 +237,16 @@ impl ClientBuilder {
     pub async fn spawn(self, command: impl Into<Command>) -> Result<Client, Error> {
         let (watcher, news) = (self.watcher.clone(), self.news.clone());
         let link = PipeLink::spawn(command.into(), watcher, news, self.limits.message)?;
-        Client::open(Link::Pipe(Box::new(link)), self).await
+        self.open(Link::Pipe(Box::new(link))).await
+    }
+
+    async fn open(self, link: Link) -> Result<Client, Error> {
+        let ids = Ids::default();
+        let link = match self.dialect {
+            Some(dialect) => dialect.wrap(link, ids.clone()),
+            None => link,
+        };
+        Client::open(link, self, ids).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! Results that may be used again, for as long as the server said.
 
-use serde_json::{Map, Value};
+use refrain_wire::client::Request;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Results by method and params. All are of one authorization, so private results may be kept too.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    results: HashMap<(String, String), Kept>,
+    results: HashMap<(&'static str, String), Kept>,
     authorization: u64,
 }
 
@@ -36,13 +37,13 @@ impl Cache {
     }
 
     /// A result that is still fresh.
-    pub(crate) fn get(&self, method: &str, params: &Map<String, Value>) -> Option<Value> {
-        let kept = self.results.get(&key(method, params))?;
+    pub(crate) fn get(&self, request: &Request) -> Option<Value> {
+        let kept = self.results.get(&key(request))?;
         (Instant::now() < kept.until).then(|| kept.result.clone())
     }
 
     /// Keeps a result for as long as it says.
-    pub(crate) fn keep(&mut self, method: &str, params: &Map<String, Value>, result: &Value) {
+    pub(crate) fn keep(&mut self, request: &Request, result: &Value) {
         let ttl = result.get("ttlMs").and_then(Value::as_u64).unwrap_or(0);
         if ttl == 0 {
             return;
@@ -63,7 +64,7 @@ impl Cache {
             result: result.clone(),
             size,
         };
-        self.results.insert(key(method, params), kept);
+        self.results.insert(key(request), kept);
     }
 
     /// Whether there is no room for a result of this size.
@@ -74,10 +75,11 @@ impl Cache {
 
     /// Forgets the results of a method.
     pub(crate) fn forget(&mut self, method: &str) {
-        self.results.retain(|(kept, _), _| kept != method);
+        self.results.retain(|(kept, _), _| *kept != method);
     }
 }
 
-fn key(method: &str, params: &Map<String, Value>) -> (String, String) {
-    (method.to_owned(), Value::Object(params.clone()).to_string())
+fn key(request: &Request) -> (&'static str, String) {
+    let params = Value::Object(request.params.clone());
+    (request.method, params.to_string())
 }

@@ -1,6 +1,7 @@
 //! What to call.
 
 use refrain_wire::CallKind;
+use refrain_wire::client::Request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -86,17 +87,8 @@ impl Call {
         &self.arguments
     }
 
-    /// The params of its first round.
-    pub(crate) fn params(&self) -> Map<String, Value> {
-        let mut params = Map::new();
-        let member = match self.method {
-            Method::Tool | Method::Prompt => "name",
-            Method::Resource => "uri",
-        };
-        params.insert(member.to_owned(), self.target.as_str().into());
-        if self.method != Method::Resource {
-            params.insert("arguments".to_owned(), self.arguments.clone().into());
-        }
-        params
+    /// The request of its first round.
+    pub(crate) fn request(&self) -> Request {
+        Request::call(self.kind(), &self.target, &self.arguments)
     }
 }

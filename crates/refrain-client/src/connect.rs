@@ -10,16 +10,14 @@
 //! | "no such method", twice | speaks the present revision, but does not say so |
 
 use crate::builder::ClientBuilder;
-use crate::client::{Client, DISCOVER, Inner, Request};
+use crate::client::{Client, Ids, Inner};
 use crate::dialect::Dialect;
-use crate::error::{Error, ErrorKind, RpcFailure};
-use crate::older::{Greeting, Older, REVISIONS};
-use crate::rounds::check_complete;
-use crate::server::{Server, discovered};
-use crate::transport::{Link, LinkError, Outgoing, Response};
+use crate::error::{Error, ErrorKind};
+use crate::older::{Greeting, Older};
+use crate::transport::{Link, LinkError, Response};
 use futures_util::future::{Either, select};
-use refrain_wire::{Draft, ErrorCode, PROTOCOL_VERSION, Revision};
-use serde_json::Map;
+use refrain_wire::client::{Request, RpcFailure, ServerInfo, check_complete};
+use refrain_wire::{ErrorCode, PROTOCOL_VERSION, Revision};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::timeout;
@@ -27,35 +25,30 @@ use tokio::time::timeout;
 /// What the first answer of a server says of it.
 enum Verdict {
     /// It speaks the present revision.
-    Present(Server),
+    Present(ServerInfo),
     /// It speaks this older one.
     Older(String),
     /// It may be an older one. If it is not, this is what went wrong.
     Perhaps(ErrorKind),
 }
 
-/// What a server was found to be.
+/// What a server was found to speak.
 enum Found {
-    Present(Server),
+    Present(ServerInfo),
     Older(Greeting),
-    Draft(Server),
 }
 
 impl Client {
     /// Finds out what the server speaks.
-    pub(crate) async fn open(link: Link, setup: ClientBuilder) -> Result<Self, Error> {
-        let mut inner = Inner::new(link, setup);
+    pub(crate) async fn open(link: Link, setup: ClientBuilder, ids: Ids) -> Result<Self, Error> {
+        let mut inner = Inner::new(link, setup, ids);
         let found = match inner.setup.dialect {
             None => inner.find_out().await?,
-            Some(Dialect::Draft(draft)) => Found::Draft(inner.greet_in(draft).await?),
-            Some(Dialect::Revision(revision)) => inner.greet_as(revision).await?,
+            Some(dialect) => inner.greet_in(dialect).await?,
         };
         match found {
-            Found::Draft(server) => inner.server = server,
             Found::Present(server) => {
-                if let Link::Pipe(link) = &inner.link {
-                    link.is_modern();
-                }
+                inner.link.is_modern();
                 inner.server = server;
             }
             Found::Older(greeting) => {
@@ -73,8 +66,11 @@ impl Client {
 }
 
 impl Inner {
-    /// Greets a server in an earlier revision, which it has to speak.
-    async fn greet_as(&self, revision: Revision) -> Result<Found, ErrorKind> {
+    /// Greets a server in a dialect that it has to speak.
+    async fn greet_in(&self, dialect: Dialect) -> Result<Found, ErrorKind> {
+        let Some(revision) = dialect.revision() else {
+            return self.discover_in(dialect).await.map(Found::Present);
+        };
         let greeting = self.greet(revision.as_str()).await;
         let greeting = greeting.map_err(LinkError::into_kind)?;
         if greeting.server.version != revision.as_str() {
@@ -85,56 +81,34 @@ impl Inner {
         Ok(Found::Older(greeting))
     }
 
-    /// Greets a server in a draft.
-    async fn greet_in(&self, draft: Draft) -> Result<Server, ErrorKind> {
+    /// Greets a server in a dialect that the link translates.
+    async fn discover_in(&self, dialect: Dialect) -> Result<ServerInfo, ErrorKind> {
         let not_mcp = |why: String| ErrorKind::NotMcp {
             address: self.link.address().to_owned(),
-            why: format!("it does not speak {draft}: {why}"),
+            why: format!("it does not speak {dialect}: {why}"),
         };
-        let said = self.request(&Request::harmless(DISCOVER, Map::new())).await;
-        let said = said.map_err(|error| match error {
-            ErrorKind::Refused(refusal) => not_mcp(refusal.to_string()),
-            error => error,
-        })?;
-        let server = discovered(&said).map_err(|error| not_mcp(error.to_string()))?;
-        let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        let ready = Outgoing::unanswered(ready.to_owned(), self.draft_headers());
-        let told = self.in_time(self.link.tell(&ready)).await;
-        told.map_err(LinkError::into_kind)?;
-        Ok(Server {
-            version: draft.name().to_owned(),
-            // A draft's greeting says nothing of revisions.
+        let raw = match self.request(Request::discover()).await {
+            Err(ErrorKind::Refused(refusal)) => return Err(not_mcp(refusal.to_string())),
+            raw => raw?,
+        };
+        let server = ServerInfo::discovered(&raw).map_err(|error| not_mcp(error.to_string()))?;
+        Ok(ServerInfo {
+            version: dialect.name().to_owned(),
+            // Its greeting says nothing of revisions.
             versions: Vec::new(),
             ..server
         })
     }
 
-    /// The server was greeted in a draft, as servers of earlier revisions are too, and asks as those do.
-    pub(crate) fn not_spoken(&self, draft: Draft) -> ErrorKind {
-        let elsewhere = match &self.link {
-            Link::Http(_) => format!(
-                "with `refrain serve --drafts`, the path of that draft is {}",
-                draft.path()
-            ),
-            Link::Pipe(_) => format!("`refrain serve --stdio --dialect {draft}` does"),
-        };
-        ErrorKind::Draft(format!(
-            "{} does not speak {draft}: it asks as servers of earlier revisions do; {elsewhere}",
-            self.link.address()
-        ))
-    }
-
     async fn find_out(&self) -> Result<Found, ErrorKind> {
-        let request = Request::harmless(DISCOVER, Map::new());
-        let asking = self.exchange(&request);
-        let asked = match &self.link {
-            Link::Http(_) => asking.await,
-            Link::Pipe(_) => {
-                let mut asking = pin!(asking);
-                match timeout(self.setup.limits.probe, asking.as_mut()).await {
-                    Ok(asked) => asked,
-                    Err(_) => return self.greet_while(asking).await,
-                }
+        let request = Request::discover().into();
+        let mut asking = pin!(self.exchange(&request));
+        let asked = if self.link.pipe().is_none() {
+            asking.await
+        } else {
+            match timeout(self.setup.limits.probe, asking.as_mut()).await {
+                Ok(asked) => asked,
+                Err(_) => return self.greet_while(asking).await,
             }
         };
         match self.judge(asked)? {
@@ -151,7 +125,7 @@ impl Inner {
         asking: impl Future<Output = Result<Response, LinkError>>,
     ) -> Result<Found, ErrorKind> {
         let asking = pin!(asking);
-        let greeting = pin!(self.greet(REVISIONS[0]));
+        let greeting = pin!(self.greet(Revision::LATEST.as_str()));
         let greeted = match select(asking, greeting).await {
             Either::Left((asked, greeting)) => match self.judge(asked)? {
                 Verdict::Present(server) => return Ok(Found::Present(server)),
@@ -182,7 +156,7 @@ impl Inner {
     /// Greets a server that may be an older one, but has answered with an error so far.
     async fn try_older(&self, error: ErrorKind) -> Result<Found, ErrorKind> {
         self.revive().await.map_err(LinkError::into_kind)?;
-        let refused = match self.greet(REVISIONS[0]).await {
+        let refused = match self.greet(Revision::LATEST.as_str()).await {
             Ok(greeting) => return Ok(Found::Older(greeting)),
             Err(refused) => refused.into_kind(),
         };
@@ -190,12 +164,12 @@ impl Inner {
             return Err(refused);
         }
         if is_unknown_method(&error) {
-            return Ok(Found::Present(Server {
+            return Ok(Found::Present(ServerInfo {
                 version: PROTOCOL_VERSION.to_owned(),
-                ..Server::default()
+                ..ServerInfo::default()
             }));
         }
-        if let Link::Http(link) = &self.link
+        if let Some(link) = self.link.http()
             && link.is_of_the_first_transport().await
         {
             return Err(ErrorKind::FirstTransport);
@@ -212,24 +186,27 @@ impl Inner {
     fn judge(&self, asked: Result<Response, LinkError>) -> Result<Verdict, ErrorKind> {
         match asked.map_err(LinkError::into_kind) {
             Ok(response) => match response.outcome {
-                Ok(raw) => match discovered(&raw) {
-                    Ok(server) => check_complete(&raw).and_then(|()| choose(server)),
+                Ok(raw) => match ServerInfo::discovered(&raw) {
+                    Ok(server) => {
+                        check_complete(&raw)?;
+                        choose(server)
+                    }
                     Err(error) => Ok(Verdict::Perhaps(ErrorKind::NotMcp {
                         address: self.link.address().to_owned(),
-                        why: format!("what it says of itself cannot be read: {error}"),
+                        why: error.to_string(),
                     })),
                 },
                 Err(refusal) => judge_refusal(refusal),
             },
-            Err(ErrorKind::BadAnswer(why)) => {
+            Err(ErrorKind::BadAnswer(error)) => {
                 let error = ErrorKind::NotMcp {
                     address: self.link.address().to_owned(),
-                    why,
+                    why: error.to_string(),
                 };
-                match self.link {
-                    Link::Http(_) => Err(error),
+                match self.link.pipe() {
+                    None => Err(error),
                     // It may only not know how to refuse what it does not know.
-                    Link::Pipe(_) => Ok(Verdict::Perhaps(error)),
+                    Some(_) => Ok(Verdict::Perhaps(error)),
                 }
             }
             // Some end when they hear anything else before a greeting.
@@ -241,7 +218,7 @@ impl Inner {
 }
 
 /// Chooses among the revisions that a server says it speaks.
-fn choose(server: Server) -> Result<Verdict, ErrorKind> {
+fn choose(server: ServerInfo) -> Result<Verdict, ErrorKind> {
     if server
         .versions
         .iter()
@@ -253,7 +230,7 @@ fn choose(server: Server) -> Result<Verdict, ErrorKind> {
 }
 
 fn choose_older(supported: Vec<String>) -> Result<Verdict, ErrorKind> {
-    let newest = REVISIONS
+    let newest = Revision::CLIENT
         .into_iter()
         .find(|known| supported.iter().any(|version| version == known));
     match newest {
@@ -263,8 +240,7 @@ fn choose_older(supported: Vec<String>) -> Result<Verdict, ErrorKind> {
 }
 
 fn judge_refusal(refusal: RpcFailure) -> Result<Verdict, ErrorKind> {
-    let is = |code: ErrorCode| refusal.code == i64::from(code.as_i32());
-    if is(ErrorCode::UnsupportedVersion) {
+    if refusal.is(ErrorCode::UnsupportedVersion) {
         let supported = refusal.data["supported"].as_array();
         let names = supported
             .into_iter()
@@ -272,7 +248,7 @@ fn judge_refusal(refusal: RpcFailure) -> Result<Verdict, ErrorKind> {
             .filter_map(|name| name.as_str());
         return choose_older(names.map(str::to_owned).collect());
     }
-    if is(ErrorCode::HeaderMismatch) || is(ErrorCode::MissingCapability) {
+    if refusal.is(ErrorCode::HeaderMismatch) || refusal.is(ErrorCode::MissingCapability) {
         return Err(ErrorKind::Refused(refusal));
     }
     Ok(Verdict::Perhaps(ErrorKind::Refused(refusal)))
@@ -291,6 +267,5 @@ fn is_refusal(error: &ErrorKind) -> bool {
 }
 
 fn is_unknown_method(error: &ErrorKind) -> bool {
-    let unknown = i64::from(ErrorCode::MethodNotFound.as_i32());
-    matches!(error, ErrorKind::Refused(refusal) if refusal.code == unknown)
+    matches!(error, ErrorKind::Refused(refusal) if refusal.is(ErrorCode::MethodNotFound))
 }

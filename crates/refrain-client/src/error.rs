@@ -1,15 +1,16 @@
 //! Why a call has no result.
 
 use crate::auth::AuthError;
+use crate::dialect::DialectError;
 use crate::pending::PendingCall;
-use serde::Deserialize;
+use refrain_wire::ParamHeaderError;
+use refrain_wire::client::{ReadError, RpcFailure};
 use serde_json::Value;
-use std::fmt;
+use std::error::Error as StdError;
 use std::time::Duration;
+use std::{fmt, io};
 
-/// Why an answer cannot be read that asks as another dialect than the one that is spoken does.
-pub(crate) const ASKS_IN_A_DRAFT: &str = "it asks for input in the shape of a draft (if the server speaks one, say which \
-     with --dialect or `ClientBuilder::dialect`)";
+type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a call has no result, and the call itself where it can be taken up again.
 #[derive(Debug)]
@@ -33,20 +34,20 @@ pub enum ErrorKind {
         why: String,
     },
     /// Nobody answers there.
-    #[error("{address} cannot be reached: {why}; is the server running?")]
+    #[error("{address} cannot be reached: {}; is the server running?", cause(&**.source))]
     Unreachable {
         /// Where.
         address: String,
         /// What the system says.
-        why: String,
+        source: BoxError,
     },
     /// The command could not be started.
-    #[error("{command} could not be started: {why}")]
+    #[error("{command} could not be started: {source}")]
     Spawn {
         /// The program.
         command: String,
         /// What the system says.
-        why: String,
+        source: io::Error,
     },
     /// The server's process ended.
     #[error("the server has ended ({status}){}", said(.stderr))]
@@ -78,7 +79,7 @@ pub enum ErrorKind {
     FirstTransport,
     /// What the server sent cannot be read.
     #[error("the server's answer cannot be read: {0}; its maker should know")]
-    BadAnswer(String),
+    BadAnswer(#[source] ReadError),
     /// The call is done, but its result is not of the form that was expected.
     #[error(
         "the call is done, but its result is not as it should be: {why}; it is in the error, and `Client::call` gives it as it is"
@@ -112,9 +113,10 @@ pub enum ErrorKind {
     },
     /// The connection broke before the answer was there.
     #[error(
-        "the connection broke before the answer was there: {0}; the call can be taken up again"
+        "the connection broke before the answer was there: {}; the call can be taken up again",
+        cause(&**.0)
     )]
-    Broken(String),
+    Broken(#[source] BoxError),
     /// There was no answer in time.
     #[error("no answer within {}; the server may be busy, and the call can be taken up again", shown(*.0))]
     Late(Duration),
@@ -153,14 +155,14 @@ pub enum ErrorKind {
         /// The tool.
         name: String,
         /// What is wrong with it.
-        why: String,
+        why: ParamHeaderError,
     },
     /// An argument that has to go into a header cannot.
     #[error("{0}")]
     BadArgument(String),
-    /// Something that the draft which is spoken has not, or a server that does not speak it.
-    #[error("{0}")]
-    Draft(String),
+    /// The chosen dialect cannot express a request, or the server does not speak it.
+    #[error(transparent)]
+    Dialect(#[from] DialectError),
     /// A pending call that this client cannot take up.
     #[error("this pending call cannot be taken up here: {0}")]
     BadPending(String),
@@ -175,41 +177,15 @@ pub struct Unanswered {
     pub why: String,
 }
 
-/// An error as the server sent it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct RpcFailure {
-    /// The number of its kind.
-    pub code: i64,
-    /// What was wrong.
-    #[serde(default)]
-    pub message: String,
-    /// Further facts.
-    #[serde(default)]
-    pub data: Value,
-}
-
-impl RpcFailure {
-    /// Whether the server says that the call is over, so that no request can go on with it. Refrain's servers do.
-    pub fn is_call_over(&self) -> bool {
-        self.data["callOver"] == true
-    }
-}
-
-impl fmt::Display for RpcFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.message, self.code)
-    }
-}
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.kind.fmt(f)
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.kind)
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        StdError::source(&self.kind)
     }
 }
 
@@ -228,6 +204,15 @@ impl From<AuthError> for Error {
     }
 }
 
+impl From<ReadError> for ErrorKind {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::ResultType(name) => Self::UnknownResultType(name),
+            error => Self::BadAnswer(error),
+        }
+    }
+}
+
 impl ErrorKind {
     /// The error of a call that can be taken up again.
     pub(crate) fn of(self, pending: &PendingCall) -> Error {
@@ -236,6 +221,15 @@ impl ErrorKind {
             pending: Some(Box::new(pending.clone())),
         }
     }
+}
+
+/// The innermost source of an error. What is around it repeats the URL.
+pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause
 }
 
 /// What somebody said, to be put behind what happened.

@@ -22,6 +22,18 @@
 //!
 //! A call that cannot be answered now is not lost: it is a [`PendingCall`], a value that can be stored and taken up
 //! days later, by another process.
+//!
+//! # Layers
+//!
+//! | layer | modules | decides |
+//! | --- | --- | --- |
+//! | client | [`Client`], `lists`, `listen` | what to ask the server for |
+//! | rounds | `rounds`, `task`, `pending` | what a call does next: answer, send again, poll |
+//! | protocol | `protocol`, `connect`, `older` | how a request is written in the server's revision, and whether it is retried |
+//! | transport | `transport`, `dialect` | how one message and its replies travel; `dialect` translates them where needed |
+//! | socket | `transport/http`, `transport/pipe` | HTTP requests, and the process behind a pipe |
+//!
+//! Messages themselves are written and read by [`wire::client`].
 
 mod ask;
 mod auth;
@@ -38,16 +50,18 @@ mod listen;
 mod lists;
 mod news;
 mod older;
-mod ordered;
 mod pending;
 mod promise;
+mod protocol;
 mod random;
+mod retry;
 mod rounds;
-mod server;
 mod task;
 mod transport;
 
-pub use ask::{Answer, Ask, Asker, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
+pub use ask::{
+    Answer, Ask, Asker, FormAsk, InvalidAnswer, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk,
+};
 pub use auth::{
     AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth, OAuthBuilder,
     Refusal, RegisteredClient,
@@ -55,19 +69,18 @@ pub use auth::{
 pub use builder::ClientBuilder;
 pub use call::Call;
 pub use client::Client;
-pub use dialect::Dialect;
-pub use error::{Error, ErrorKind, RpcFailure, Unanswered};
+pub use dialect::{Dialect, DialectError};
+pub use error::{Error, ErrorKind, Unanswered};
 pub use handlers::{HandlerError, Refused};
 pub use limits::Limits;
 pub use listen::{Change, Listening};
 pub use news::{LogMessage, Progress};
 pub use pending::{AnswerError, PendingCall};
 pub use rounds::Outcome;
-pub use server::Server;
-pub use task::{Task, TaskStatus};
 pub use transport::Wire;
 
 pub use refrain_wire as wire;
+pub use refrain_wire::client::{ReadError, RpcFailure, ServerInfo, Task, TaskStatus};
 pub use refrain_wire::{
     AskKind, Content, Filter, Form, Implementation, LogLevel, PromptResult, ReadResult, Root,
     SamplingAnswer, SamplingParams, ToolInfo, ToolResult,

@@ -1,13 +1,13 @@
 //! What the server tells of its own accord, on a stream that stays open.
 
-use crate::client::{Client, Inner, Request, lock};
+use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind};
-use crate::task::Task;
 use crate::transport::{Exchange, Incoming, LinkError, Response};
 use refrain_wire::Filter;
+use refrain_wire::client::{Request, Task};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// Something that changed at the server.
@@ -43,9 +43,7 @@ impl Client {
 
 impl Listening {
     pub(crate) async fn open(inner: &Arc<Inner>, filter: &Filter) -> Result<Self, LinkError> {
-        let params = Map::from_iter([("notifications".to_owned(), json!(filter))]);
-        let request = Request::harmless("subscriptions/listen", params);
-        let mut exchange = inner.begin(&request).await?;
+        let mut exchange = inner.begin(Request::listen(filter)).await?;
         loop {
             match inner.in_time(exchange.next()).await? {
                 Incoming::Notification { method, params }
@@ -62,7 +60,7 @@ impl Listening {
                     ..
                 }) => return Err(LinkError::Final(ErrorKind::Refused(refusal))),
                 message if is_end(&message) => {
-                    let why = "the server ended the subscription".to_owned();
+                    let why = "the server ended the subscription".into();
                     return Err(LinkError::Final(ErrorKind::Broken(why)));
                 }
                 _ => {}
@@ -110,7 +108,7 @@ impl std::fmt::Debug for Listening {
 impl Inner {
     /// What was kept of something that changed is stale.
     fn changed(&self, change: &Change) {
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         match change {
             Change::Tools => cache.forget("tools/list"),
             Change::Prompts => cache.forget("prompts/list"),

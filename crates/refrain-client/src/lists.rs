@@ -1,10 +1,11 @@
 //! What a server has.
 
-use crate::client::{Client, Inner, Request, lock};
-use crate::error::{Error, ErrorKind, RpcFailure};
+use crate::client::{Client, Inner};
+use crate::error::{Error, ErrorKind};
+use refrain_wire::client::{ReadError, Request, read_complete};
 use refrain_wire::{ErrorCode, Listed, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 impl Client {
     /// The tools of the server. One whose definition the protocol forbids is left out, with a warning.
@@ -43,7 +44,7 @@ impl Inner {
 
     /// Finds out anew what the tools want in headers, and what they promise.
     pub(crate) async fn learn_tools(&self) -> Result<(), ErrorKind> {
-        lock(&self.cache).forget("tools/list");
+        self.cache.lock().forget("tools/list");
         self.tools().await.map(|_| ()).map_err(|error| error.kind)
     }
 
@@ -54,8 +55,10 @@ impl Inner {
     ) -> Result<Vec<T>, Error> {
         let mut cursor = None;
         let listed = match self.pages(method, &mut cursor).await {
-            Err(ErrorKind::Refused(refusal)) if cursor.is_some() && is_unknown(&refusal) => {
-                lock(&self.cache).forget(method);
+            Err(ErrorKind::Refused(refusal))
+                if cursor.is_some() && refusal.is(ErrorCode::InvalidParams) =>
+            {
+                self.cache.lock().forget(method);
                 self.pages(method, &mut None).await
             }
             listed => listed,
@@ -71,11 +74,11 @@ impl Inner {
     ) -> Result<Vec<T>, ErrorKind> {
         let mut items = Vec::new();
         for _ in 0..self.setup.limits.pages {
-            let params = cursor.iter().map(|at| ("cursor".to_owned(), at.clone()));
-            let page = self.cached(method, &params.collect()).await?;
+            let cursor_param = cursor.iter().map(|at| ("cursor", at.clone()));
+            let page = self.cached(Request::new(method, cursor_param)).await?;
             let listed = page.get(T::MEMBER).and_then(Value::as_array);
             let listed = listed.ok_or_else(|| {
-                ErrorKind::BadAnswer(format!("{method} has no list of {}", T::MEMBER))
+                ReadError::Unexpected(format!("{method} has no list of {}", T::MEMBER))
             })?;
             for item in listed {
                 match T::deserialize(item) {
@@ -91,51 +94,33 @@ impl Inner {
             }
         }
         let pages = self.setup.limits.pages;
-        Err(ErrorKind::BadAnswer(format!(
-            "{method} has more than {pages} pages"
-        )))
+        let why = format!("{method} has more than {pages} pages");
+        Err(ReadError::Unexpected(why).into())
     }
 
     /// The result of a request that changes nothing; one that is still fresh is used again.
-    pub(crate) async fn cached(
-        &self,
-        method: &'static str,
-        params: &Map<String, Value>,
-    ) -> Result<Value, ErrorKind> {
-        if let Some(result) = self.kept(method, params) {
+    async fn cached(&self, request: Request) -> Result<Value, ErrorKind> {
+        if let Some(result) = self.kept(&request) {
             return Ok(result);
         }
         let authorization = self.link.authorization();
-        let raw = self
-            .request(&Request::harmless(method, params.clone()))
-            .await?;
-        let result = crate::rounds::complete(&raw)?;
-        self.keep(authorization, method, params, &result);
+        let raw = self.request(request.clone()).await?;
+        let result = read_complete(&raw)?;
+        self.keep(authorization, &request, &result);
         Ok(result)
     }
 
-    /// What was kept of a request, if it is still fresh.
-    pub(crate) fn kept(&self, method: &str, params: &Map<String, Value>) -> Option<Value> {
-        let mut cache = lock(&self.cache);
-        cache.under(self.link.authorization()).get(method, params)
+    /// The cached result of a request, if it is still fresh.
+    pub(crate) fn kept(&self, request: &Request) -> Option<Value> {
+        let mut cache = self.cache.lock();
+        cache.under(self.link.authorization()).get(request)
     }
 
-    /// Keeps a result, unless the authorization has changed since it was asked for.
-    pub(crate) fn keep(
-        &self,
-        authorization: u64,
-        method: &str,
-        params: &Map<String, Value>,
-        result: &Value,
-    ) {
+    /// Caches a result, unless the authorization has changed since it was asked for.
+    pub(crate) fn keep(&self, authorization: u64, request: &Request, result: &Value) {
         if self.link.authorization() == authorization {
-            let mut cache = lock(&self.cache);
-            cache.under(authorization).keep(method, params, result);
+            let mut cache = self.cache.lock();
+            cache.under(authorization).keep(request, result);
         }
     }
-}
-
-/// Whether a server refused a cursor that it does not know.
-fn is_unknown(refusal: &RpcFailure) -> bool {
-    refusal.code == i64::from(ErrorCode::InvalidParams.as_i32())
 }

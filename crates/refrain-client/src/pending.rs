@@ -1,18 +1,24 @@
 //! A call that waits.
+//!
+//! | stage | waits for | what is sent next |
+//! | --- | --- | --- |
+//! | round | answers, if anything is asked | the call with the answers and the state |
+//! | visits | visits to URLs that a legacy server wants | the call as it was |
+//! | task | the end of a task | answers to the task |
+//! | ended | nothing: the task is over | nothing |
 
-use crate::ask::{Answer, Ask, Asker, without_arguments};
+use crate::ask::{Answer, Ask, Asker, InvalidAnswer, without_arguments};
 use crate::call::Call;
 use crate::dialect::Dialect;
-use crate::ordered::Ordered;
+use refrain_wire::client::{ReadError, Request};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use stored::Stored;
 
-/// The form of the text that this version writes.
-const FORMAT: u32 = 1;
+mod stored;
 
 /// A call that waits: for answers, to be sent again, or for a task to end.
 ///
@@ -20,52 +26,63 @@ const FORMAT: u32 = 1;
 /// [`Client::resume`](crate::Client::resume) or [`Client::finish`](crate::Client::finish). What the server needs to go
 /// on is in it, so keep it as you would keep a password: who has it can answer in your place.
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(from = "Stored", into = "Stored")]
 pub struct PendingCall {
-    #[serde(deserialize_with = "known_format")]
-    format: u32,
-    /// Where the server was: its URL, or the command that was started.
-    address: String,
-    /// The server's own name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    server: Option<String>,
-    /// What was spoken with it, if that was not the newest that it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    dialect: Option<Dialect>,
+    origin: Origin,
     call: Call,
     call_id: String,
     /// How many responses there have been.
     round: u32,
-    #[serde(default, skip_serializing_if = "Ordered::is_empty")]
-    asks: Ordered<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    delivery: Delivery,
+    asks: Map<String, Value>,
     answers: BTreeMap<String, Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    state: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    task: Option<String>,
-    /// The keys of a task's asks whose answers are with the server.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    answered: BTreeSet<String>,
-    /// What was asked under those keys, as far as it was seen.
-    #[serde(skip)]
-    settled: BTreeMap<String, Value>,
+    stage: Stage,
+}
+
+/// The server of a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// Its URL, or the command that was started.
+    pub(crate) address: String,
+    /// Its own name.
+    pub(crate) server: Option<String>,
+    /// What was spoken with it, if that was chosen.
+    pub(crate) dialect: Option<Dialect>,
+}
+
+/// What is known of the next round's way to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    /// It was not sent.
+    NotSent,
+    /// It was sent, and nobody knows what came of it.
+    Unknown,
+    /// The call comes out of a store: its next round may have been sent if nothing is left to answer.
+    Restored,
+}
+
+#[derive(Debug, Clone)]
+enum Stage {
+    /// Before the first round, or between two.
+    Round {
+        /// The state to send back.
+        state: Option<String>,
+    },
+    /// A legacy server wants visits to URLs, and then to be called again without the answers.
+    Visits {
+        /// The message of its error.
+        message: String,
+        /// Whether the same error came again: the person is still on the way.
+        is_repeated: bool,
+    },
+    /// The call has become a task.
+    Task {
+        id: String,
+        /// The keys whose answers are with the server, and what was asked under them, as far as it was seen.
+        settled: BTreeMap<String, Option<Value>>,
+    },
     /// The task has ended.
-    #[serde(skip)]
-    is_over: bool,
-    /// The asks came with an error of an older server, and this is its message: the server is called again without
-    /// the answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    by_error: Option<String>,
-    /// The same error came again: somebody is still on the way to the URLs.
-    #[serde(skip)]
-    is_asked_again: bool,
-    /// The next round was sent, and nobody knows what came of that.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    unclear: bool,
-    /// The call was made here, so that it is known whether it was sent.
-    #[serde(skip)]
-    is_new: bool,
+    Ended,
 }
 
 type Look = dyn Fn(&PendingCall) + Send + Sync;
@@ -101,7 +118,8 @@ pub enum AnswerError {
         /// The key of the ask.
         key: String,
         /// What is wrong.
-        why: String,
+        #[source]
+        why: InvalidAnswer,
     },
 }
 
@@ -110,50 +128,35 @@ impl AnswerError {
     pub(crate) fn why(self) -> String {
         match self {
             Self::NotAsked(_) => "nothing of this key is asked".to_owned(),
-            Self::Unfit { why, .. } => why,
+            Self::Unfit { why, .. } => why.to_string(),
         }
     }
 }
 
 impl PendingCall {
-    pub(crate) fn new(
-        call: Call,
-        call_id: String,
-        address: String,
-        server: Option<String>,
-    ) -> Self {
+    pub(crate) fn new(call: Call, call_id: String, origin: Origin) -> Self {
         Self {
-            format: FORMAT,
-            address,
-            server,
-            dialect: None,
+            origin,
             call,
             call_id,
             round: 0,
-            asks: Ordered::default(),
+            delivery: Delivery::NotSent,
+            asks: Map::new(),
             answers: BTreeMap::new(),
-            state: None,
-            task: None,
-            answered: BTreeSet::new(),
-            settled: BTreeMap::new(),
-            is_over: false,
-            by_error: None,
-            is_asked_again: false,
-            unclear: false,
-            is_new: true,
+            stage: Stage::Round { state: None },
         }
-    }
-
-    /// The same call, made in a dialect that was chosen.
-    pub(crate) fn spoken_in(self, dialect: Option<Dialect>) -> Self {
-        Self { dialect, ..self }
     }
 
     /// A task of which nothing but the id is known, at the server that
     /// [`Client::finish`](crate::Client::finish) is called for. The id stands for the name of what was called.
     pub fn of_task(id: impl Into<String>) -> Self {
         let id = id.into();
-        let mut pending = Self::new(Call::tool(&id), String::new(), String::new(), None);
+        let origin = Origin {
+            address: String::new(),
+            server: None,
+            dialect: None,
+        };
+        let mut pending = Self::new(Call::tool(&id), String::new(), origin);
         pending.become_task(id);
         pending
     }
@@ -165,12 +168,12 @@ impl PendingCall {
 
     /// Where the server was: its URL, or the command that was started.
     pub fn address(&self) -> &str {
-        &self.address
+        &self.origin.address
     }
 
     /// The dialect that was spoken, if the client was told to: it takes one of the same to go on.
     pub fn dialect(&self) -> Option<Dialect> {
-        self.dialect
+        self.origin.dialect
     }
 
     /// The id by which the server knows a repeated request for the same call.
@@ -186,25 +189,35 @@ impl PendingCall {
     /// Whether its next round may be with the server already: it was sent, and the response was lost or did not come. A
     /// call that comes out of a store with nothing left to answer may have been sent too; nobody can tell.
     pub fn is_unclear(&self) -> bool {
-        let is_stored = !self.is_new && self.task.is_none();
-        self.unclear || is_stored && self.unanswered().is_empty()
+        match self.delivery {
+            Delivery::NotSent => false,
+            Delivery::Unknown => true,
+            Delivery::Restored => self.task_id().is_none() && self.unanswered().is_empty(),
+        }
     }
 
-    /// Whether anybody knows what came of the next round.
+    /// Whether nobody knows what came of the next round.
     pub(crate) fn set_unclear(&mut self, unclear: bool) {
-        self.unclear = unclear;
+        self.delivery = if unclear {
+            Delivery::Unknown
+        } else {
+            Delivery::NotSent
+        };
     }
 
     /// The id of the task that the call has become.
     pub fn task_id(&self) -> Option<&str> {
-        self.task.as_deref()
+        match &self.stage {
+            Stage::Task { id, .. } => Some(id),
+            _ => None,
+        }
     }
 
     /// Who asks.
     pub fn asker(&self) -> Arc<Asker> {
         Arc::new(Asker {
-            server: self.server.clone(),
-            address: self.address.clone(),
+            server: self.origin.server.clone(),
+            address: self.origin.address.clone(),
             kind: self.call.kind(),
             target: self.call.target().to_owned(),
         })
@@ -213,8 +226,8 @@ impl PendingCall {
     /// Everything that is asked, in the server's order.
     pub fn asks(&self) -> Vec<Ask> {
         let asker = self.asker();
-        let read = |(key, raw): &(String, Box<RawValue>)| Ask::read(key, raw, &asker);
-        self.asks.0.iter().map(read).collect()
+        let asks = self.asks.iter();
+        asks.map(|(key, raw)| Ask::read(key, raw, &asker)).collect()
     }
 
     /// What is asked and not answered yet, in the server's order.
@@ -239,20 +252,15 @@ impl PendingCall {
         Ok(())
     }
 
-    /// The params of the next round.
-    pub(crate) fn params(&self) -> Map<String, Value> {
-        let mut params = self.call.params();
-        if self.by_error.is_some() {
-            return params;
+    /// The request of the next round.
+    pub(crate) fn request(&self) -> Request {
+        let request = self.call.request();
+        match &self.stage {
+            Stage::Round { state } => {
+                request.answered(self.answers.clone().into_iter().collect(), state.as_deref())
+            }
+            Stage::Visits { .. } | Stage::Task { .. } | Stage::Ended => request,
         }
-        if !self.answers.is_empty() {
-            let answers = Map::from_iter(self.answers.clone());
-            params.insert("inputResponses".to_owned(), answers.into());
-        }
-        if let Some(state) = &self.state {
-            params.insert("requestState".to_owned(), state.as_str().into());
-        }
-        params
     }
 
     /// The answers, as they are sent.
@@ -260,166 +268,152 @@ impl PendingCall {
         &self.answers
     }
 
-    /// Something else is asked now. Nothing of the round before is left over.
-    pub(crate) fn next(&mut self, asks: Ordered<Box<RawValue>>, state: Option<String>) {
+    /// The response to a round. Nothing of the round before is left over.
+    fn advance(&mut self, asks: Map<String, Value>, stage: Stage) {
         self.round += 1;
         self.asks = asks;
         self.answers.clear();
-        self.state = state;
-        self.by_error = None;
-        self.is_asked_again = false;
-        self.unclear = false;
+        self.stage = stage;
+        self.delivery = Delivery::NotSent;
     }
 
-    /// An older server asks for visits to URLs, and to be called again after them.
-    pub(crate) fn next_by_error(&mut self, asks: Ordered<Box<RawValue>>, message: &str) {
-        let same = |(before, now): (&(_, Box<RawValue>), &(_, Box<RawValue>))| {
-            before.0 == now.0 && url_of(&before.1) == url_of(&now.1)
+    /// The next round is asked for.
+    pub(crate) fn next(&mut self, asks: Map<String, Value>, state: Option<String>) {
+        self.advance(asks, Stage::Round { state });
+    }
+
+    /// A legacy server wants visits to URLs, and to be called again after them.
+    pub(crate) fn visits(&mut self, asks: Map<String, Value>, message: &str) {
+        // Their ids say nothing: some servers give them new ones each time.
+        let targets = |asks: &Map<String, Value>| -> Vec<(String, Value)> {
+            let asks = asks.iter();
+            asks.map(|(key, ask)| (key.clone(), ask["params"]["url"].clone()))
+                .collect()
         };
-        let is_asked_again = self.by_error.is_some()
-            && self.asks.0.len() == asks.0.len()
-            && self.asks.0.iter().zip(&asks.0).all(same);
+        let is_repeated =
+            matches!(self.stage, Stage::Visits { .. }) && targets(&self.asks) == targets(&asks);
         let answers = std::mem::take(&mut self.answers);
-        self.next(asks, None);
-        self.by_error = Some(message.to_owned());
-        if is_asked_again {
+        let message = message.to_owned();
+        self.advance(
+            asks,
+            Stage::Visits {
+                message,
+                is_repeated,
+            },
+        );
+        if is_repeated {
             // Nobody is sent to the same URL twice.
             self.answers = answers;
-            self.is_asked_again = true;
         }
     }
 
-    /// What an older server said when it asked for visits to URLs, if one of them was not agreed to.
+    /// The message with which a legacy server asked for visits to URLs, if one of them was not agreed to.
     pub(crate) fn not_visited(&self) -> Option<&str> {
-        let message = self.by_error.as_deref()?;
+        let Stage::Visits { message, .. } = &self.stage else {
+            return None;
+        };
         let is_visit = |answer: &Value| answer["action"] == "accept";
         (!self.answers.values().all(is_visit)).then_some(message)
     }
 
-    /// Whether an older server can go on with it: it knows nothing of states and answers.
+    /// Whether a legacy server can go on with it: it knows nothing of states and answers.
     pub(crate) fn suits_older(&self) -> bool {
-        self.round == 0 || self.by_error.is_some()
+        self.round == 0 || matches!(self.stage, Stage::Visits { .. })
     }
 
     /// The call has become a task.
     pub(crate) fn become_task(&mut self, id: String) {
-        self.next(Ordered::default(), None);
-        self.task = Some(id);
+        let settled = BTreeMap::new();
+        self.advance(Map::new(), Stage::Task { id, settled });
     }
 
-    /// What the task asks now, without what was answered before. Answers to what is asked no more are dropped. Gives the
-    /// key, if something else is asked under one that was answered: a server must not do that.
-    pub(crate) fn task_asks(&mut self, mut asks: Ordered<Box<RawValue>>) -> Result<(), String> {
-        for (key, ask) in &asks.0 {
-            if self.answered.contains(key) && self.settle(key, ask) != value_of(ask) {
-                return Err(key.clone());
+    /// What the task asks now, without what was answered before. Answers to what is asked no more are dropped. An error
+    /// if something else is asked under a key that was answered.
+    pub(crate) fn task_asks(&mut self, mut asks: Map<String, Value>) -> Result<(), ReadError> {
+        if let Stage::Task { settled, .. } = &mut self.stage {
+            for (key, ask) in &asks {
+                if let Some(before) = settled.get_mut(key) {
+                    if before.get_or_insert_with(|| ask.clone()) != ask {
+                        let why = format!(
+                            "the task asks something else under {key:?}, which was answered"
+                        );
+                        return Err(ReadError::Unexpected(why));
+                    }
+                }
             }
+            asks.retain(|key, _| !settled.contains_key(key));
         }
-        asks.0.retain(|(key, _)| !self.answered.contains(key));
         self.answers.retain(|key, _| asks.get(key).is_some());
         self.asks = asks;
         Ok(())
     }
 
-    /// Remembers what is asked under a key that was answered. Gives what was.
-    fn settle(&mut self, key: &str, ask: &RawValue) -> Value {
-        let settled = self.settled.entry(key.to_owned());
-        settled.or_insert_with(|| value_of(ask)).clone()
-    }
-
-    /// The answers are with the server.
+    /// The answers are with the task.
     pub(crate) fn answers_sent(&mut self) {
-        for key in std::mem::take(&mut self.answers).into_keys() {
-            if let Some(ask) = self.asks.get(&key).cloned() {
-                self.settle(&key, &ask);
+        if let Stage::Task { settled, .. } = &mut self.stage {
+            for key in std::mem::take(&mut self.answers).into_keys() {
+                let asked = self.asks.shift_remove(&key);
+                settled.insert(key, asked);
             }
-            self.asks.0.retain(|(asked, _)| *asked != key);
-            self.answered.insert(key);
         }
     }
 
     /// The task has ended: there is nothing to take up.
     pub(crate) fn end(&mut self) {
-        self.is_over = true;
+        self.stage = Stage::Ended;
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.is_over
+        matches!(self.stage, Stage::Ended)
     }
 
     /// Whether nothing is asked, or nothing new: the next round brings nothing that the server does not have.
     pub(crate) fn only_state(&self) -> bool {
-        self.asks.is_empty() || self.is_asked_again
+        let is_repeated = matches!(
+            self.stage,
+            Stage::Visits {
+                is_repeated: true,
+                ..
+            }
+        );
+        is_repeated || self.asks.is_empty()
     }
 
     /// The server is where it was before, unless it has gone on with the call since.
     pub(crate) fn moved_back(&mut self, former: Former) {
         if self.round == former.round {
-            self.address = former.address;
-            self.server = former.server;
-            self.dialect = former.dialect;
+            self.origin = former.origin;
         }
     }
 
-    /// The server is somewhere else now. Gives where it was.
-    pub(crate) fn moved_to(
-        &mut self,
-        address: &str,
-        server: Option<&str>,
-        dialect: Option<Dialect>,
-    ) -> Former {
-        let former = Former {
+    /// The server is somewhere else now. Returns where it was.
+    pub(crate) fn moved_to(&mut self, mut origin: Origin) -> Former {
+        origin.server = origin.server.or_else(|| self.origin.server.clone());
+        Former {
             round: self.round,
-            address: std::mem::replace(&mut self.address, address.to_owned()),
-            server: self.server.clone(),
-            dialect: std::mem::replace(&mut self.dialect, dialect),
-        };
-        self.server = server.map(str::to_owned).or_else(|| self.server.take());
-        former
+            origin: std::mem::replace(&mut self.origin, origin),
+        }
     }
 }
 
-/// Where the server of a call was, up to a round.
+/// The server of a call, up to a round.
 #[derive(Debug)]
 pub(crate) struct Former {
     round: u32,
-    address: String,
-    server: Option<String>,
-    dialect: Option<Dialect>,
+    origin: Origin,
 }
 
 /// The state and the answers are secrets, and so may the arguments of a command be; they are left out.
 impl fmt::Debug for PendingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let asks: Vec<_> = self.asks.0.iter().map(|(key, _)| key).collect();
+        let asks: Vec<_> = self.asks.keys().collect();
         f.debug_struct("PendingCall")
-            .field("address", &without_arguments(&self.address))
+            .field("address", &without_arguments(&self.origin.address))
             .field("kind", &self.call.kind())
             .field("target", &self.call.target())
             .field("round", &self.round)
             .field("asks", &asks)
-            .field("task", &self.task)
+            .field("task", &self.task_id())
             .finish_non_exhaustive()
     }
-}
-
-/// Where an ask for a visit leads. Its id says nothing: some servers give it a new one each time.
-fn url_of(ask: &RawValue) -> Option<String> {
-    let url = &value_of(ask)["params"]["url"];
-    url.as_str().map(str::to_owned)
-}
-
-/// An ask, without its order and its blanks.
-fn value_of(ask: &RawValue) -> Value {
-    serde_json::from_str(ask.get()).unwrap_or_default()
-}
-
-fn known_format<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let format = u32::deserialize(deserializer)?;
-    if format == FORMAT {
-        return Ok(format);
-    }
-    Err(serde::de::Error::custom(format_args!(
-        "a pending call of format {format} cannot be read by this version, which reads format {FORMAT}"
-    )))
 }

@@ -5,19 +5,19 @@
 
 use crate::ask::{Answer, Ask};
 use crate::call::Call;
-use crate::client::{Client, Inner, Request, back_off, over};
-use crate::error::{ASKS_IN_A_DRAFT, Error, ErrorKind, Unanswered};
+use crate::client::{Client, Inner};
+use crate::error::{Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
-use crate::limits::Limits;
 use crate::older;
-use crate::ordered::Ordered;
-use crate::pending::{Former, PendingCall};
+use crate::pending::{Former, Origin, PendingCall};
+use crate::protocol::RequestPlan;
 use crate::random;
+use crate::retry::{backoff, by_deadline};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use refrain_wire::client::{CallReply, ReadError, Request, requested_urls};
 use refrain_wire::{CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -137,9 +137,8 @@ impl Client {
         let driven = tokio::select! {
             // What is done is done, though the time is up.
             biased;
-            driven = self.inner.drive(care.pending()) => driven,
+            driven = by_deadline(limit, Box::pin(self.inner.drive(care.pending()))) => driven,
             () = stop => Err(ErrorKind::Stopped),
-            () = over(limit) => Err(ErrorKind::Deadline(limit.unwrap_or_default())),
         };
         let pending = care.done();
         driven.map_err(|kind| failed(kind, pending, former))
@@ -148,9 +147,15 @@ impl Client {
     /// A call that has not been made yet. It can be stored, and made by [`finish`](Self::finish) or
     /// [`resume`](Self::resume).
     pub fn prepare(&self, call: Call) -> PendingCall {
-        let server = self.inner.server.name().map(str::to_owned);
-        let (id, address) = (random::unguessable(), self.address().to_owned());
-        PendingCall::new(call, id, address, server).spoken_in(self.inner.setup.dialect)
+        PendingCall::new(call, random::unguessable(), self.origin())
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            address: self.address().to_owned(),
+            server: self.inner.server.name().map(str::to_owned),
+            dialect: self.inner.setup.dialect,
+        }
     }
 
     /// Whether going on with this call might do its work twice: [it may be with the server
@@ -159,10 +164,9 @@ impl Client {
         pending.is_unclear() && !self.inner.may_repeat(pending.call().kind())
     }
 
-    /// The call is this client's now, wherever it came from. Gives where it was.
+    /// The call is this client's now, wherever it came from. Returns where it was.
     fn adopt(&self, pending: &mut PendingCall) -> Former {
-        let server = self.inner.server.name();
-        pending.moved_to(self.address(), server, self.inner.setup.dialect)
+        pending.moved_to(self.origin())
     }
 }
 
@@ -216,7 +220,7 @@ impl Inner {
                 self.answer(pending).await?;
                 if pending.only_state() {
                     idle += 1;
-                    tokio::time::sleep(back_off(idle)).await;
+                    tokio::time::sleep(backoff(idle)).await;
                 } else {
                     idle = 0;
                 }
@@ -273,51 +277,68 @@ impl Inner {
             return self.task_round(pending, &id).await;
         }
         let kind = pending.call().kind();
-        let is_first = pending.round() == 0;
-        let params = pending.params();
-        let may_keep = is_first && kind == CallKind::Resource;
-        if may_keep && let Some(result) = self.kept(kind.method(), &params) {
+        let request = pending.request();
+        let may_keep = pending.round() == 0 && kind == CallKind::Resource;
+        if may_keep && let Some(result) = self.kept(&request) {
             return Ok(Some(result));
         }
         let authorization = self.link.authorization();
         self.check_older(pending)?;
         let mut is_unclear = pending.is_unclear();
         if is_unclear && !self.may_repeat(kind) {
-            tracing::debug!(
-                target = pending.call().target(),
-                "the call may have been taken before, and the server does not know call ids: it may be done twice"
-            );
+            let target = pending.call().target();
+            tracing::debug!(target, "call may be done twice: its response was lost");
         }
-        // Whoever stops waiting for the response does not know either.
+        // A caller that stops waiting for the response does not know either.
         pending.set_unclear(true);
-        let sending = self.send_round(pending, params.clone(), &mut is_unclear);
-        let sent = Box::pin(sending).await;
+        let sent = Box::pin(self.send_round(pending, request.clone(), &mut is_unclear)).await;
         pending.set_unclear(is_unclear);
         let raw = match sent {
             Err(ErrorKind::Refused(refusal)) if self.older.is_some() => {
-                let asks = older::url_asks(&refusal);
-                let asks = asks.ok_or_else(|| ErrorKind::Refused(refusal.clone()))?;
-                pending.next_by_error(asks, &refusal.message);
+                let Some(asks) = requested_urls(&refusal) else {
+                    return Err(ErrorKind::Refused(refusal));
+                };
+                pending.visits(asks, &refusal.message);
                 return Ok(None);
             }
             sent => sent?,
         };
-        let is_draft = self.setup.draft().is_some();
-        match Reply::read(&raw, is_draft, &self.setup.limits)? {
-            Reply::Complete(result) => {
+        match self.read_reply(kind, &raw)? {
+            CallReply::Complete(result) => {
                 if may_keep {
-                    self.keep(authorization, kind.method(), &params, &result);
+                    self.keep(authorization, &request, &result);
                 }
                 return Ok(Some(result));
             }
-            Reply::Incomplete { asks, state } => pending.next(asks, state),
-            Reply::Task(id) if kind == CallKind::Tool => pending.become_task(id),
-            Reply::Task(_) => {
-                let why = format!("{} cannot become a task", kind.method());
-                return Err(ErrorKind::BadAnswer(why));
-            }
+            CallReply::Incomplete { asks, state } => pending.next(asks, state),
+            CallReply::Task(id) => pending.become_task(id),
         }
         Ok(None)
+    }
+
+    /// Reads the reply to a round, within the limits.
+    fn read_reply(&self, kind: CallKind, raw: &RawValue) -> Result<CallReply, ErrorKind> {
+        let limits = &self.setup.limits;
+        let reply = CallReply::read(raw)?;
+        match &reply {
+            CallReply::Incomplete {
+                state: Some(state), ..
+            } if state.len() > limits.state => Err(ErrorKind::TooLarge {
+                what: "a state",
+                limit: limits.state,
+            }),
+            CallReply::Incomplete { asks, .. } if asks.len() > limits.asks => {
+                Err(ErrorKind::TooManyAsks {
+                    asks: asks.len(),
+                    limit: limits.asks,
+                })
+            }
+            CallReply::Task(_) if kind != CallKind::Tool => {
+                let why = format!("{} cannot become a task", kind.method());
+                Err(ReadError::Unexpected(why).into())
+            }
+            _ => Ok(reply),
+        }
     }
 
     /// Whether the server can go on with the call, if it is an older one.
@@ -338,26 +359,24 @@ impl Inner {
     async fn send_round(
         &self,
         pending: &PendingCall,
-        params: Map<String, Value>,
+        request: Request,
         is_unclear: &mut bool,
     ) -> Result<Box<RawValue>, ErrorKind> {
         let call = pending.call();
-        let mut request = Request {
-            method: call.kind().method(),
-            params,
+        let mut plan = RequestPlan {
+            request,
             headers: self.mirrored(call)?,
             call_id: Some(pending.call_id()),
             may_repeat: self.may_repeat(call.kind()),
         };
-        let result = self.request_round(&request, is_unclear).await;
-        let mismatch = i64::from(ErrorCode::HeaderMismatch.as_i32());
+        let result = self.request_round(&plan, is_unclear).await;
         match &result {
             Err(ErrorKind::Refused(refusal))
-                if refusal.code == mismatch && call.kind() == CallKind::Tool =>
+                if refusal.is(ErrorCode::HeaderMismatch) && call.kind() == CallKind::Tool =>
             {
                 self.learn_tools().await?;
-                request.headers = self.mirrored(call)?;
-                self.request_round(&request, is_unclear).await
+                plan.headers = self.mirrored(call)?;
+                self.request_round(&plan, is_unclear).await
             }
             _ => result,
         }
@@ -406,129 +425,10 @@ impl Inner {
             }
             Some(Err(why)) => Err(ErrorKind::BadTool {
                 name: call.target().to_owned(),
-                why: why.to_string(),
+                why,
             }),
         }
     }
-}
-
-/// What a response says.
-enum Reply {
-    Complete(Value),
-    Incomplete {
-        asks: Ordered<Box<RawValue>>,
-        state: Option<String>,
-    },
-    Task(String),
-}
-
-impl Reply {
-    /// A draft's results have no type but the one that its translation gives them.
-    fn read(raw: &RawValue, is_draft: bool, limits: &Limits) -> Result<Self, ErrorKind> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Incomplete {
-            #[serde(default)]
-            input_requests: Ordered<Box<RawValue>>,
-            request_state: Option<String>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Created {
-            task_id: String,
-        }
-
-        let kind = result_type(raw)?;
-        match kind.as_deref() {
-            None | Some("complete") => {
-                let result = object_of(raw)?;
-                if kind.is_none() || is_draft {
-                    check_asks_nothing(&result)?;
-                }
-                Ok(Self::Complete(result))
-            }
-            Some("input_required") => {
-                let read: Incomplete = read(raw)?;
-                let (asks, state) = (read.input_requests, read.request_state);
-                if asks.is_empty() && state.is_none() {
-                    return Err(ErrorKind::BadAnswer(
-                        "it is incomplete, but asks nothing and has no state".to_owned(),
-                    ));
-                }
-                if state
-                    .as_ref()
-                    .is_some_and(|state| state.len() > limits.state)
-                {
-                    return Err(ErrorKind::TooLarge {
-                        what: "a state",
-                        limit: limits.state,
-                    });
-                }
-                if asks.0.len() > limits.asks {
-                    return Err(ErrorKind::TooManyAsks {
-                        asks: asks.0.len(),
-                        limit: limits.asks,
-                    });
-                }
-                Ok(Self::Incomplete { asks, state })
-            }
-            Some("task") => read(raw).map(|created: Created| Self::Task(created.task_id)),
-            Some(other) => Err(ErrorKind::UnknownResultType(other.to_owned())),
-        }
-    }
-}
-
-/// The result of a request that asks nothing.
-pub(crate) fn complete(raw: &RawValue) -> Result<Value, ErrorKind> {
-    check_complete(raw)?;
-    object_of(raw)
-}
-
-/// Whether a result is a complete one.
-pub(crate) fn check_complete(raw: &RawValue) -> Result<(), ErrorKind> {
-    match result_type(raw)?.as_deref() {
-        None | Some("complete") => Ok(()),
-        Some(other) => Err(ErrorKind::UnknownResultType(other.to_owned())),
-    }
-}
-
-/// Whether a result that does not say of what type it is asks nothing. The second draft asks in such results.
-pub(crate) fn check_asks_nothing(result: &Value) -> Result<(), ErrorKind> {
-    if result.get("inputRequests").is_some() || result.get("requestState").is_some() {
-        return Err(ErrorKind::BadAnswer(ASKS_IN_A_DRAFT.to_owned()));
-    }
-    Ok(())
-}
-
-/// Of what type a result is. Servers of earlier revisions do not say, and mean a complete one.
-fn result_type(raw: &RawValue) -> Result<Option<String>, ErrorKind> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Head {
-        #[serde(default, deserialize_with = "present")]
-        result_type: Option<Value>,
-    }
-    fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
-        Value::deserialize(from).map(Some)
-    }
-
-    match read::<Head>(raw)?.result_type {
-        None => Ok(None),
-        Some(Value::String(name)) => Ok(Some(name)),
-        Some(other) => Err(ErrorKind::UnknownResultType(other.to_string())),
-    }
-}
-
-fn object_of(raw: &RawValue) -> Result<Value, ErrorKind> {
-    let result: Value = read(raw)?;
-    if result.is_object() {
-        return Ok(result);
-    }
-    Err(ErrorKind::BadAnswer("the result is no object".to_owned()))
-}
-
-fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<T, ErrorKind> {
-    serde_json::from_str(raw.get()).map_err(|error| ErrorKind::BadAnswer(error.to_string()))
 }
 
 fn object(arguments: Value) -> Result<Map<String, Value>, ErrorKind> {
@@ -565,7 +465,7 @@ fn failed(kind: ErrorKind, mut pending: PendingCall, former: Former) -> Error {
             ErrorKind::Refused(_)
                 | ErrorKind::BadTool { .. }
                 | ErrorKind::BadArgument(_)
-                | ErrorKind::Draft(_)
+                | ErrorKind::Dialect(_)
         );
     if is_refused || pending.is_over() {
         return kind.into();

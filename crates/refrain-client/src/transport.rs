@@ -1,7 +1,7 @@
-//! How messages get to the server and back.
+//! The transport: one message to the server, and the messages that belong to it back.
 //!
-//! Always: a request is answered by messages that belong to it, the last of which is its response. What belongs
-//! to another request, or to none, does not get here.
+//! A request is answered by messages that belong to it, the last of which is its response. Messages of other requests,
+//! or of none, do not get out of here.
 
 mod events;
 mod http;
@@ -11,37 +11,39 @@ pub(crate) use http::{HttpExchange, HttpLink};
 pub(crate) use pipe::PipeLink;
 
 use crate::auth::AuthError;
-use crate::error::{ASKS_IN_A_DRAFT, ErrorKind, RpcFailure};
+use crate::dialect::{Translator, TranslatorExchange};
+use crate::error::ErrorKind;
+use crate::retry::in_time;
 use ::http::{HeaderMap, HeaderValue};
-use refrain_wire::DraftExchange;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use refrain_wire::client::{ReadError, RpcFailure, ServerMessage, read_message, write_cancelled};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a response is not taken that is none to what was asked.
-const OTHER_ID: &str = "it has the id of another request";
+/// Turns the text of a reply into that of 2026-07-28, where another dialect is spoken.
+pub(crate) type Translate = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// One message on its way to the server.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(crate) struct Outgoing {
     /// The id, if it is a request.
     pub(crate) id: Option<u64>,
-    /// Whether it is a round of a call: only then may an older server ask in return.
+    /// Whether it is a round of a call: only then may a legacy server ask in return.
     pub(crate) is_call: bool,
     /// Whether the server is told when nobody waits for the response any longer.
     pub(crate) is_cancellable: bool,
-    /// Whether the stream that answers it may go on after it broke.
+    /// Whether the stream that answers it may be resumed after it broke.
     pub(crate) is_resumable: bool,
+    /// Whether only a failure is answered.
+    pub(crate) is_silent: bool,
     /// The text of the whole message.
     pub(crate) body: String,
     /// What of it is repeated in headers, where there are headers.
     pub(crate) headers: HeaderMap,
-    /// How the reply is read, if it is written in a draft.
-    pub(crate) draft: Option<Arc<DraftExchange>>,
+    /// How the reply is translated before it is read.
+    pub(crate) translate: Option<Translate>,
 }
 
 /// One message from the server.
@@ -49,14 +51,14 @@ pub(crate) struct Outgoing {
 pub(crate) enum Incoming {
     /// The end of the request: its result or its error.
     Response(Response),
-    /// Something to know.
+    /// A notification.
     Notification {
         method: String,
         params: Option<Box<RawValue>>,
     },
-    /// Nothing but a sign of life.
+    /// A sign of life without content.
     Alive,
-    /// Something the server wants to know. Only older servers ask like this.
+    /// A request of the server's. Only legacy servers send any.
     Request {
         id: Value,
         method: String,
@@ -64,7 +66,7 @@ pub(crate) enum Incoming {
     },
 }
 
-/// How a request ended.
+/// The result or the error of a request.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) outcome: Result<Box<RawValue>, RpcFailure>,
@@ -75,14 +77,21 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// The response to a request that has none where it is done.
-    pub(crate) fn nothing() -> Self {
-        let nothing = RawValue::from_string("{}".to_owned());
-        Self {
-            outcome: Ok(nothing.expect("an object is JSON")),
-            status: None,
-            names_request: true,
-        }
+    /// Whether the server says that it does not know the session. An error that names the request is an answer to it:
+    /// the server has looked at the request, and may have done it.
+    pub(crate) fn is_session_unknown(&self) -> bool {
+        let is_of_request = self.outcome.is_ok() || self.names_request;
+        !is_of_request && self.status == Some(NOT_FOUND)
+    }
+}
+
+const NOT_FOUND: u16 = 404;
+
+/// Whether the server says that it does not know the session. It has not looked at the request then.
+pub(crate) fn is_session_unknown(outcome: &Result<Response, LinkError>) -> bool {
+    match outcome {
+        Ok(response) => response.is_session_unknown(),
+        Err(error) => error.is_not_found(),
     }
 }
 
@@ -94,8 +103,8 @@ pub(crate) enum LinkError {
     /// The server is too busy, and has not looked at the request.
     Busy {
         kind: ErrorKind,
-        /// How long it wants to be left alone, in seconds.
-        retry_after: Option<u64>,
+        /// The value of `Retry-After`.
+        retry_after: Option<Duration>,
     },
     /// The server may have seen the request; its response was lost.
     Lost(ErrorKind),
@@ -104,9 +113,20 @@ pub(crate) enum LinkError {
 }
 
 impl LinkError {
-    /// Whether the server may be at work on the request, without having been heard.
+    /// Whether the server may be at work on the request.
     pub(crate) fn may_be_under_way(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Late(_)))
+    }
+
+    /// Whether the HTTP status is "not found".
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            Self::Final(ErrorKind::Status {
+                status: NOT_FOUND,
+                ..
+            })
+        )
     }
 
     /// Whether the server may have done what the request says.
@@ -119,7 +139,7 @@ impl LinkError {
                 kind,
                 ErrorKind::Auth(_)
                     | ErrorKind::BadArgument(_)
-                    | ErrorKind::Draft(_)
+                    | ErrorKind::Dialect(_)
                     | ErrorKind::Spawn { .. }
                     | ErrorKind::Unanswered(_)
             ),
@@ -142,17 +162,26 @@ impl From<AuthError> for LinkError {
     }
 }
 
+impl From<ReadError> for LinkError {
+    fn from(error: ReadError) -> Self {
+        Self::Final(error.into())
+    }
+}
+
 /// A way to one server.
 #[derive(Debug)]
 pub(crate) enum Link {
     Http(Arc<HttpLink>),
     Pipe(Box<PipeLink>),
+    /// One of the others, behind a translation.
+    Translated(Translator),
 }
 
 /// What comes back to one request.
 pub(crate) enum Exchange {
     Http(Box<HttpExchange>),
     Pipe(pipe::PipeExchange),
+    Translated(Box<TranslatorExchange>),
 }
 
 impl Link {
@@ -170,19 +199,11 @@ impl Link {
             Self::Pipe(link) => in_time(silence, link.open(request))
                 .await
                 .map(Exchange::Pipe),
+            Self::Translated(link) => {
+                let exchange = Box::pin(link.open(request, silence)).await?;
+                Ok(Exchange::Translated(Box::new(exchange)))
+            }
         }
-    }
-
-    /// Sends a request that is answered only if it is refused. Gives what comes back to it: over HTTP if something has,
-    /// through a pipe in any case, since nobody can tell when.
-    pub(crate) async fn open_silent(
-        &self,
-        request: &Outgoing,
-        silence: Duration,
-    ) -> Result<Option<Exchange>, LinkError> {
-        let exchange = self.open(request, silence).await?;
-        let is_done = matches!(&exchange, Exchange::Http(exchange) if exchange.is_done());
-        Ok((!is_done).then_some(exchange))
     }
 
     /// Sends something that is not answered.
@@ -190,14 +211,14 @@ impl Link {
         match self {
             Self::Http(link) => link.tell(message).await,
             Self::Pipe(link) => link.tell(&message.body).await,
+            Self::Translated(link) => Box::pin(link.tell(message)).await,
         }
     }
 
-    /// Something that the server asked has its answer, or wants none any more.
+    /// A request of the server's has its answer, or wants none any more.
     pub(crate) fn settled(&self, ask: &Value) {
-        match self {
-            Self::Http(_) => {}
-            Self::Pipe(link) => link.settled(ask),
+        if let Some(link) = self.pipe() {
+            link.settled(ask);
         }
     }
 
@@ -206,15 +227,13 @@ impl Link {
         match self {
             Self::Http(_) => {}
             Self::Pipe(link) => link.close().await,
+            Self::Translated(link) => Box::pin(link.close()).await,
         }
     }
 
-    /// Which of the authorizations there have been is the present one.
+    /// The number of the present authorization: it changes when another one is sent.
     pub(crate) fn authorization(&self) -> u64 {
-        match self {
-            Self::Http(link) => link.authorization(),
-            Self::Pipe(_) => 0,
-        }
+        self.http().map_or(0, |link| link.authorization())
     }
 
     /// Where the server is, as shown to people.
@@ -222,6 +241,32 @@ impl Link {
         match self {
             Self::Http(link) => link.address(),
             Self::Pipe(link) => link.address(),
+            Self::Translated(link) => link.inner().address(),
+        }
+    }
+
+    /// The server at a URL, if it is one.
+    pub(crate) fn http(&self) -> Option<&Arc<HttpLink>> {
+        match self {
+            Self::Http(link) => Some(link),
+            Self::Pipe(_) => None,
+            Self::Translated(link) => link.inner().http(),
+        }
+    }
+
+    /// The process that was started, if it is one.
+    pub(crate) fn pipe(&self) -> Option<&PipeLink> {
+        match self {
+            Self::Http(_) => None,
+            Self::Pipe(link) => Some(link),
+            Self::Translated(link) => link.inner().pipe(),
+        }
+    }
+
+    /// The server speaks 2026-07-28, and sends no requests.
+    pub(crate) fn is_modern(&self) {
+        if let Self::Pipe(link) = self {
+            link.is_modern();
         }
     }
 }
@@ -238,40 +283,35 @@ impl Exchange {
         match self {
             Self::Http(exchange) => exchange.next().await,
             Self::Pipe(exchange) => exchange.next().await,
+            Self::Translated(exchange) => Box::pin(exchange.next()).await,
         }
     }
 
-    /// The refusal of a request that is answered only so, if it has come by now.
-    pub(crate) fn refusal(&mut self) -> Option<RpcFailure> {
-        match self {
-            Self::Http(_) => None,
-            Self::Pipe(exchange) => exchange.refusal(),
-        }
+    /// Whether the server has answered with the HTTP status "not found".
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Http(exchange) if exchange.status().as_u16() == NOT_FOUND)
     }
 
-    /// The session that an older server has opened with its response.
+    /// The session that a server has opened with its response.
     pub(crate) fn session(&self) -> Option<HeaderValue> {
-        match self {
-            Self::Http(exchange) => exchange.session(),
-            Self::Pipe(_) => None,
-        }
+        let Self::Http(exchange) = self else {
+            return None;
+        };
+        let mut id = exchange.session()?;
+        // Whoever has the id of a session can speak in it.
+        id.set_sensitive(true);
+        Some(id)
     }
-}
-
-/// The server may be silent for so long and no longer.
-pub(crate) async fn in_time<T>(
-    silence: Duration,
-    waiting: impl Future<Output = Result<T, LinkError>>,
-) -> Result<T, LinkError> {
-    tokio::time::timeout(silence, waiting)
-        .await
-        .unwrap_or(Err(LinkError::Final(ErrorKind::Late(silence))))
 }
 
 impl Outgoing {
-    /// Whether it is answered only if it is refused.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.draft.as_ref().is_some_and(|draft| draft.is_silent())
+    /// A request that may be cancelled.
+    pub(crate) fn request(id: u64, body: String, headers: HeaderMap) -> Self {
+        Self {
+            id: Some(id),
+            is_cancellable: true,
+            ..Self::unanswered(body, headers)
+        }
     }
 
     /// A message that is no request.
@@ -281,17 +321,16 @@ impl Outgoing {
             is_call: false,
             is_cancellable: false,
             is_resumable: false,
+            is_silent: false,
             body,
             headers,
-            draft: None,
+            translate: None,
         }
     }
 
     /// Tells the server that nobody waits any longer for the response to a request.
     pub(crate) fn cancelled(id: u64, headers: HeaderMap) -> Self {
-        let params = json!({"requestId": id, "reason": "nobody waits for it any longer"});
-        let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-        Self::unanswered(body.to_string(), headers)
+        Self::unanswered(write_cancelled(id), headers)
     }
 }
 
@@ -313,7 +352,7 @@ pub enum Wire<'a> {
     },
 }
 
-/// Whoever watches what is sent and received.
+/// The callback that sees what is sent and received.
 #[derive(Clone, Default)]
 pub(crate) struct Watcher(pub(crate) Option<Arc<Watch>>);
 
@@ -333,80 +372,22 @@ impl fmt::Debug for Watcher {
     }
 }
 
-/// Any JSON-RPC message, and what drafts ask beside its id.
-#[derive(Deserialize)]
-struct Message {
-    id: Option<Value>,
-    method: Option<String>,
-    params: Option<Box<RawValue>>,
-    result: Option<Box<RawValue>>,
-    error: Option<RpcFailure>,
-    input_requests: Option<IgnoredAny>,
-    dependent_requests: Option<IgnoredAny>,
-    request_state: Option<IgnoredAny>,
-}
-
-impl Message {
-    /// Whether it asks as a draft does that is not spoken: what the draft asks that is spoken is in the result by now.
-    fn asks_in_a_draft(&self) -> bool {
-        let is_open = self.result.is_none() && self.request_state.is_some();
-        let asks = is_open || self.input_requests.is_some() || self.dependent_requests.is_some();
-        asks && self.method.is_none() && self.error.is_none()
-    }
-}
-
-/// The messages of a text. Servers of 2025-03-26 may put several into an array.
-fn messages_in(text: String) -> Vec<String> {
-    if text.trim_start().starts_with('[')
-        && let Ok(messages) = serde_json::from_str::<Vec<Box<RawValue>>>(&text)
-    {
-        return messages.iter().map(|raw| raw.get().to_owned()).collect();
-    }
-    vec![text]
-}
-
 /// A message of the server's, and the id of the request it answers.
-pub(crate) fn read_message(
+fn read(
     text: &str,
     status: Option<u16>,
-    draft: Option<&DraftExchange>,
-) -> Result<(Option<Value>, Incoming), String> {
-    let text = match draft {
-        Some(draft) => &draft.read_reply(text),
-        None => text,
+    translate: Option<&Translate>,
+) -> Result<(Option<Value>, Incoming), ReadError> {
+    let translated = translate.map(|translate| translate(text));
+    let (id, message) = read_message(translated.as_deref().unwrap_or(text))?;
+    let message = match message {
+        ServerMessage::Notification { method, params } => Incoming::Notification { method, params },
+        ServerMessage::Request { id, method, params } => Incoming::Request { id, method, params },
+        ServerMessage::Response(outcome) => Incoming::Response(Response {
+            outcome,
+            status,
+            names_request: id.as_ref().is_some_and(|id| !id.is_null()),
+        }),
     };
-    let message: Message = serde_json::from_str(text).map_err(|error| {
-        let start: String = text.chars().take(200).collect();
-        format!("{error} in {start:?}")
-    })?;
-    if message.asks_in_a_draft() {
-        return Err(ASKS_IN_A_DRAFT.to_owned());
-    }
-    let Message {
-        id,
-        method,
-        params,
-        result,
-        error,
-        ..
-    } = message;
-    let outcome = match (method, id, result, error) {
-        (Some(method), None, ..) => return Ok((None, Incoming::Notification { method, params })),
-        (Some(method), Some(id), ..) => {
-            return Ok((None, Incoming::Request { id, method, params }));
-        }
-        (None, id, Some(result), None) => (id, Ok(result)),
-        (None, id, None, Some(error)) => (id, Err(error)),
-        _ => {
-            let start: String = text.chars().take(200).collect();
-            return Err(format!("no JSON-RPC message: {start:?}"));
-        }
-    };
-    let (id, outcome) = outcome;
-    let response = Response {
-        outcome,
-        status,
-        names_request: id.as_ref().is_some_and(|id| !id.is_null()),
-    };
-    Ok((id, Incoming::Response(response)))
+    Ok((id, message))
 }

@@ -36,6 +36,14 @@ impl CallKind {
         }
     }
 
+    /// The member of the params that names what is called.
+    pub const fn target_member(self) -> &'static str {
+        match self {
+            Self::Tool | Self::Prompt => "name",
+            Self::Resource => "uri",
+        }
+    }
+
     /// The kind of call a method is, if it is one.
     pub fn from_method(method: &str) -> Option<Self> {
         [Self::Tool, Self::Prompt, Self::Resource]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::meta::Capability;
+use crate::meta::{Capabilities, Capability};
 use crate::write;
 
 /// The kind of an error, which fixes its number on the wire.
@@ -146,33 +146,13 @@ impl RpcError {
 
     /// The request needs capabilities the client did not declare; they are listed in the data.
     pub fn missing_capability(missing: &[Capability]) -> Self {
-        let has = |capability| missing.contains(&capability);
-        let elicitation = match (has(Capability::Form), has(Capability::Url)) {
-            (false, false) => None,
-            // An empty object would mean forms as well, and a client that declares URLs alone has one.
-            (form, url) => Some(Elicitation {
-                form: form.then_some(Empty {}),
-                url: url.then_some(Empty {}),
-            }),
-        };
-        let required = Required {
-            elicitation,
-            sampling: match (has(Capability::Sampling), has(Capability::SamplingTools)) {
-                (false, false) => None,
-                (_, tools) => Some(Sampling {
-                    tools: tools.then_some(Empty {}),
-                }),
-            },
-            roots: has(Capability::Roots).then_some(Empty {}),
-            extensions: has(Capability::Tasks).then_some(Extensions { tasks: Empty {} }),
-        };
         let mut message = String::from("this request needs a client that declares ");
         for (i, capability) in missing.iter().enumerate() {
             message.push_str(if i == 0 { "" } else { ", " });
             message.push_str(capability.as_str());
         }
         Self::new(ErrorCode::MissingCapability, message).with_data(&RequiredData {
-            required_capabilities: required,
+            required_capabilities: missing.iter().copied().collect(),
         })
     }
 
@@ -224,41 +204,5 @@ impl RpcError {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RequiredData {
-    required_capabilities: Required,
+    required_capabilities: Capabilities,
 }
-
-#[derive(Serialize)]
-struct Required {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    elicitation: Option<Elicitation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sampling: Option<Sampling>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    roots: Option<Empty>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extensions: Option<Extensions>,
-}
-
-#[derive(Serialize)]
-struct Elicitation {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    form: Option<Empty>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<Empty>,
-}
-
-#[derive(Serialize)]
-struct Sampling {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Empty>,
-}
-
-#[derive(Serialize)]
-struct Extensions {
-    #[serde(rename = "io.modelcontextprotocol/tasks")]
-    tasks: Empty,
-}
-
-/// Writes `{}`.
-#[derive(Serialize)]
-struct Empty {}

@@ -34,6 +34,7 @@
 mod answer;
 mod ask;
 mod call;
+pub mod client;
 mod complete;
 mod content;
 mod decode;

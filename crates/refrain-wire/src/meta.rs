@@ -1,16 +1,19 @@
 //! What a request says about itself and its sender in `params._meta`.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use crate::decode::{
     Object, RawObject, Text, is_string_or_integer, once, once_nested, reason, skip,
 };
+use crate::info::Empty;
 use crate::trace::{RawTrace, TraceContext};
 
 /// The protocol version this crate speaks.
@@ -90,6 +93,55 @@ impl Capabilities {
             Capability::Roots => self.roots,
             Capability::Tasks => self.tasks,
         }
+    }
+}
+
+impl FromIterator<Capability> for Capabilities {
+    fn from_iter<I: IntoIterator<Item = Capability>>(declared: I) -> Self {
+        let mut all = Self::default();
+        for capability in declared {
+            match capability {
+                Capability::Form => all.form = true,
+                Capability::Url => all.url = true,
+                Capability::Sampling => all.sampling = true,
+                Capability::SamplingTools => (all.sampling, all.sampling_tools) = (true, true),
+                Capability::Roots => all.roots = true,
+                Capability::Tasks => all.tasks = true,
+            }
+        }
+        all
+    }
+}
+
+/// As `clientCapabilities` has them.
+impl Serialize for Capabilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let object = |members: &[(&'static str, bool)]| -> BTreeMap<&'static str, Empty> {
+            let declared = members.iter().filter(|(_, is_declared)| *is_declared);
+            declared.map(|(name, _)| (*name, Empty {})).collect()
+        };
+        let mut map = serializer.serialize_map(None)?;
+        if self.form || self.url {
+            // An empty object would mean forms as well.
+            map.serialize_entry(
+                "elicitation",
+                &object(&[("form", self.form), ("url", self.url)]),
+            )?;
+        }
+        if self.sampling {
+            let (tools, context) = (self.sampling_tools, self.sampling_context);
+            map.serialize_entry(
+                "sampling",
+                &object(&[("tools", tools), ("context", context)]),
+            )?;
+        }
+        if self.roots {
+            map.serialize_entry("roots", &Empty {})?;
+        }
+        if self.tasks {
+            map.serialize_entry("extensions", &object(&[(TASKS_EXTENSION, true)]))?;
+        }
+        map.end()
     }
 }
 

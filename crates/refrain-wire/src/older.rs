@@ -43,6 +43,14 @@ impl Revision {
     /// The latest, which is offered to a client that wants one that is not spoken.
     pub const LATEST: Self = Self::V2025_11_25;
 
+    /// The names of all that a client speaks, the latest first. Servers here do not offer the last.
+    pub const CLIENT: [&'static str; 4] = [
+        Self::ALL[0].as_str(),
+        Self::ALL[1].as_str(),
+        Self::ALL[2].as_str(),
+        "2024-11-05",
+    ];
+
     /// The revision's name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

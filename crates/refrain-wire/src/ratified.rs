@@ -34,7 +34,7 @@ pub fn decode_call<'a>(kind: CallKind, params: Option<&'a RawValue>) -> Result<C
     let raw = params.ok_or_else(|| {
         RpcError::invalid_params(format!(
             "params is missing; send an object with {} and _meta in it",
-            target_name(kind)
+            kind.target_member()
         ))
     })?;
     if !is_object(raw) {
@@ -66,13 +66,6 @@ pub fn decode_meta<'a>(params: Option<&'a RawValue>) -> Result<Meta<'a>, RpcErro
 /// Reads the params of a list method.
 pub fn decode_list<'a>(params: Option<&'a RawValue>) -> Result<ListParams<'a>, RpcError> {
     read_params(params)
-}
-
-const fn target_name(kind: CallKind) -> &'static str {
-    match kind {
-        CallKind::Tool | CallKind::Prompt => "name",
-        CallKind::Resource => "uri",
-    }
 }
 
 pub(crate) fn missing_meta<E: Error>() -> E {
@@ -144,7 +137,7 @@ impl<'de> Visitor<'de> for CallSeed<'de, '_> {
             meta: meta.ok_or_else(missing_meta)?,
             target: target
                 .ok_or_else(|| {
-                    let (name, method) = (target_name(kind), kind.method());
+                    let (name, method) = (kind.target_member(), kind.method());
                     A::Error::custom(format_args!("{name} is missing; {method} needs it"))
                 })?
                 .0,

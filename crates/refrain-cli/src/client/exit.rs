@@ -1,7 +1,7 @@
 //! How a command ends.
 
 use super::text::{harmless, one_line};
-use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
+use refrain_client::{AuthError, Dialect, DialectError, Error, ErrorKind, ReadError, RpcFailure};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::process::ExitCode;
@@ -115,13 +115,31 @@ impl From<&Error> for Stop {
                 "{why}; put one into a file and name it with --bearer-file, or into $REFRAIN_TOKEN"
             ),
             // Nothing that a server says can pass for a line of ours.
-            kind => one_line(&kind.to_string()),
+            kind => one_line(&format!("{kind}{}", hint(kind))),
         };
         let stop = Self::new(code(&error.kind), message);
         match &error.kind {
             ErrorKind::Refused(failure) => stop.with("error", failed(failure)),
             _ => stop,
         }
+    }
+}
+
+/// What to do about an error on the command line.
+fn hint(kind: &ErrorKind) -> String {
+    match kind {
+        ErrorKind::BadAnswer(ReadError::OtherDialect) => " (name it with --dialect)".to_owned(),
+        ErrorKind::Dialect(DialectError::NotSpoken {
+            address,
+            dialect: Dialect::Draft(draft),
+        }) if address.starts_with("http") => format!(
+            "; with `refrain serve --drafts`, the path of that draft is {}",
+            draft.path()
+        ),
+        ErrorKind::Dialect(DialectError::NotSpoken { dialect, .. }) => {
+            format!("; `refrain serve --stdio --dialect {dialect}` does")
+        }
+        _ => String::new(),
     }
 }
 

@@ -109,16 +109,16 @@ fn to_form(form: &Form, value: Value) -> Result<Answer, String> {
     match value {
         Value::String(word) => by_word(&word),
         value if value.get("action").is_some() && !has_field("action") => {
-            Answer::read(AskKind::Form, &value)
+            Answer::read(AskKind::Form, &value).map_err(|error| error.to_string())
         }
-        value => Answer::accept(value),
+        value => Answer::accept(value).map_err(|error| error.to_string()),
     }
 }
 
 fn to_url(value: &Value) -> Result<Answer, String> {
     match value {
         Value::String(word) => by_word(word),
-        value => Answer::read(AskKind::Url, value),
+        value => Answer::read(AskKind::Url, value).map_err(|error| error.to_string()),
     }
 }
 
@@ -153,7 +153,7 @@ fn to_roots(value: Value) -> Result<Answer, String> {
             let roots: Result<_, String> = roots.into_iter().map(root).collect();
             Ok(Answer::Roots(roots?))
         }
-        value => Answer::read(AskKind::Roots, &value),
+        value => Answer::read(AskKind::Roots, &value).map_err(|error| error.to_string()),
     }
 }
 
@@ -183,7 +183,8 @@ mod tests {
         // A form may have a field of that name.
         let form = Form::new([Field::string("action")]);
         let content = json!({"action": "run"});
-        assert_eq!(to_form(&form, content.clone()), Answer::accept(content));
+        let accepted = Answer::accept(content.clone()).expect("an object");
+        assert_eq!(to_form(&form, content), Ok(accepted));
     }
 
     #[test]

@@ -11,11 +11,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use url::Url;
 
 /// The algorithm of every proof.
@@ -87,13 +87,17 @@ impl DpopKey {
     }
 }
 
-impl TryFrom<String> for DpopKey {
-    type Error = String;
+/// A stored key that is not a PKCS #8 key in base64url.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid stored key: expected PKCS #8 in base64url")]
+pub(super) struct InvalidKey;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        let pkcs8 = URL_SAFE_NO_PAD.decode(text);
-        let pkcs8 = pkcs8.map_err(|_| "the kept key is not base64url".to_owned())?;
-        Self::from_pkcs8(&pkcs8).map_err(|_| "the kept key is not a key".to_owned())
+impl TryFrom<String> for DpopKey {
+    type Error = InvalidKey;
+
+    fn try_from(text: String) -> Result<Self, InvalidKey> {
+        let pkcs8 = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidKey)?;
+        Self::from_pkcs8(&pkcs8).map_err(|_| InvalidKey)
     }
 }
 
@@ -115,7 +119,7 @@ pub(super) struct Nonces(Mutex<HashMap<String, String>>);
 
 impl Nonces {
     pub(super) fn get(&self, url: &Url) -> Option<String> {
-        let nonces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let nonces = self.0.lock();
         nonces.get(&url.origin().ascii_serialization()).cloned()
     }
 
@@ -124,7 +128,7 @@ impl Nonces {
         let Some(nonce) = headers.get(NONCE).and_then(|nonce| nonce.to_str().ok()) else {
             return false;
         };
-        let mut nonces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nonces = self.0.lock();
         nonces.insert(url.origin().ascii_serialization(), nonce.to_owned());
         true
     }

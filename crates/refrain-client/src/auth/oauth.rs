@@ -8,9 +8,10 @@ use super::setup::{Hook, IdentityProvider, OAuthBuilder, Setup, Way};
 use super::{Authorize, Refusal};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use url::Url;
 
 /// Gets access tokens from the authorization server that a server names, and shows each to that server alone.
@@ -117,7 +118,7 @@ impl OAuth {
     fn server(&self, url: &Url) -> Result<Arc<Server>, AuthError> {
         let mut url = safe_url("the server", url.as_str(), url)?;
         url.set_fragment(None);
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.lock();
         let server = servers.entry(url).or_insert_with_key(|url| {
             let setup = Arc::clone(&self.setup);
             Arc::new(Server::new(setup, self.http.clone(), url.clone()))

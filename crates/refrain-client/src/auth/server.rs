@@ -12,8 +12,9 @@ use super::http::Http;
 use super::setup::Setup;
 use http::{HeaderMap, Method, StatusCode, header};
 use oauth2::RefreshToken;
+use parking_lot::RwLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use url::Url;
 
@@ -210,13 +211,11 @@ impl Server {
     }
 
     fn held(&self) -> Held {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        held.clone()
+        self.held.read().clone()
     }
 
     fn hold(&self, grant: Arc<Grant>, is_fresh: bool) {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        *held = Held {
+        *self.held.write() = Held {
             grant: Some(grant),
             is_fresh,
         };

@@ -142,7 +142,7 @@ impl OAuthBuilder {
 
     /// Builds it, if it can work.
     pub fn build(self) -> Result<OAuth, AuthError> {
-        self.0.check().map_err(AuthError::Setup)?;
+        self.0.check()?;
         Ok(OAuth::new(self.0, Http::new()?))
     }
 }
@@ -157,25 +157,28 @@ impl Setup {
         is_client && (grant.key.is_some() || !self.dpop)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), AuthError> {
         if let Some(url) = &self.metadata_url
             && (url.scheme() != "https" || url.path() == "/" || url.fragment().is_some())
         {
-            return Err(format!(
+            return Err(AuthError::Setup(format!(
                 "the client metadata URL {url} must be https and have a path, and no fragment"
-            ));
+            )));
         }
         match &self.way {
             Way::Browser { redirect_uri, .. } => check_redirect(redirect_uri),
             Way::Credentials => match &self.client {
                 Some(client) if client.can_prove_itself() => Ok(()),
-                _ => Err("client credentials need a client with a secret or a private key".into()),
+                _ => Err(AuthError::Setup(
+                    "client credentials need a client with a secret or a private key".into(),
+                )),
             },
             Way::Enterprise(provider) => {
                 let url = &provider.token_endpoint;
                 let is_safe = url.scheme() == "https" || is_here(url);
                 is_safe.then_some(()).ok_or_else(|| {
-                    format!("the identity provider's token endpoint {url} must be https")
+                    let why = format!("the identity provider's token endpoint {url} must be https");
+                    AuthError::Setup(why)
                 })
             }
             Way::Workload(_) => Ok(()),
@@ -183,15 +186,15 @@ impl Setup {
     }
 }
 
-fn check_redirect(url: &Url) -> Result<(), String> {
+fn check_redirect(url: &Url) -> Result<(), AuthError> {
     let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_here(url));
     if is_safe && url.fragment().is_none() {
         return Ok(());
     }
-    Err(format!(
+    Err(AuthError::Setup(format!(
         "the redirect URI {url} must be https, or http on this machine such as http://127.0.0.1:8085/callback, \
          without a fragment"
-    ))
+    )))
 }
 
 impl fmt::Debug for OAuthBuilder {

@@ -4,7 +4,8 @@
 //! that, it can be allowed by a feature of this crate; then it is taken for the call that began last.
 
 use crate::transport::Incoming;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Whether such asks are answered, and the calls that are under way.
@@ -25,7 +26,7 @@ impl Beside {
         let Some(calls) = &self.0 else {
             return Err(message);
         };
-        let last = lock(calls).last().cloned();
+        let last = calls.lock().last().cloned();
         match last {
             Some(call) => call.send(message).map_err(|unsent| unsent.0),
             None => Err(message),
@@ -36,7 +37,7 @@ impl Beside {
     pub(super) fn join(&self) -> Joined {
         let (sender, asks) = unbounded_channel();
         if let Some(calls) = &self.0 {
-            lock(calls).push(sender.clone());
+            calls.lock().push(sender.clone());
         }
         Joined {
             calls: self.0.clone(),
@@ -44,10 +45,6 @@ impl Beside {
             asks,
         }
     }
-}
-
-fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
-    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A call that is under way, for as long as this is kept.
@@ -67,7 +64,7 @@ impl Joined {
 impl Drop for Joined {
     fn drop(&mut self) {
         if let Some(calls) = &self.calls {
-            lock(calls).retain(|call| !call.same_channel(&self.sender));
+            calls.lock().retain(|call| !call.same_channel(&self.sender));
         }
     }
 }

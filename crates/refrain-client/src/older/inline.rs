@@ -2,26 +2,25 @@
 //!
 //! While somebody thinks about an answer, the call goes on: more may be asked, told, or withdrawn.
 
-use super::{Session, answered, refuse_stray, refused};
-use crate::ask::{Answer, Ask, Asker, UnknownAsk};
-use crate::client::{Inner, LONGEST_WISH, Request, back_off};
+use super::beside::Joined;
+use super::{PING, Session, refuse_stray};
+use crate::ask::{Answer, Ask, Asker};
+use crate::client::Inner;
 use crate::error::{ErrorKind, Unanswered};
+use crate::retry::Retry;
 use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
-use futures_util::StreamExt;
-use futures_util::future::{AbortHandle, Abortable};
+use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use refrain_wire::client::{Request, cancelled_request, write_refusal, write_result};
 use refrain_wire::{AskKind, CallKind, ErrorCode};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is no ask.
-pub(crate) const PING: &str = "ping";
 /// The error of a person who does not want a model asked.
 const REJECTED: i32 = -1;
 
@@ -33,110 +32,123 @@ struct Asked {
     params: Option<Box<RawValue>>,
 }
 
-impl Inner {
-    /// Hears what the server says up to the response to a call, and answers what it asks. Gives what was not answered
-    /// too.
-    pub(crate) async fn answer_within(
-        &self,
-        exchange: &mut Exchange,
-        request: &Request<'_>,
-        session: &Session,
-    ) -> Result<(Response, Vec<Unanswered>), LinkError> {
-        let asker = self.asker(request);
-        let mut answering = FuturesUnordered::new();
-        let mut withdrawing: HashMap<String, AbortHandle> = HashMap::new();
-        let mut unanswered: Vec<Unanswered> = Vec::new();
-        let mut asked = 0;
-        let mut beside = self.setup.beside.join();
-        loop {
-            let message = {
-                let mut next = pin!(exchange.next());
-                let silence = self.setup.limits.silence;
-                let mut silent = pin!(tokio::time::sleep(silence));
-                loop {
-                    tokio::select! {
-                        message = &mut next => break message?,
-                        Some(Incoming::Request { id, method, params }) = beside.next() => {
-                            let ask = self.accept(&mut asked, answering.len(), id, method, params)?;
-                            let (handle, registration) = AbortHandle::new_pair();
-                            withdrawing.insert(ask.id.to_string(), handle);
-                            let answer = self.answer_one(ask, &asker, session);
-                            answering.push(Abortable::new(answer, registration));
-                        }
-                        Some(answer) = answering.next(), if !answering.is_empty() => {
-                            if let Ok((id, without)) = answer {
-                                withdrawing.remove(&id);
-                                unanswered.extend(without);
-                            }
-                            silent.as_mut().reset(Instant::now() + silence);
-                        }
-                        // A server that waits for an answer has nothing to say.
-                        () = &mut silent, if answering.is_empty() => {
-                            return Err(LinkError::Final(ErrorKind::Late(silence)));
-                        }
-                    }
-                }
-            };
-            match message {
-                Incoming::Response(response) => return Ok((response, unanswered)),
-                Incoming::Notification { method, params }
-                    if method == "notifications/cancelled" =>
-                {
-                    if let Some(id) = cancelled(params.as_deref())
-                        && let Some(handle) = withdrawing.remove(&id.to_string())
-                    {
-                        handle.abort();
-                        self.link.settled(&id);
-                    }
-                }
-                Incoming::Alive => {}
-                Incoming::Notification { method, params } => {
-                    self.setup.news.tell(&method, params.as_deref());
-                }
-                Incoming::Request { id, method, params } => {
-                    let ask = self.accept(&mut asked, answering.len(), id, method, params)?;
-                    let (handle, registration) = AbortHandle::new_pair();
-                    withdrawing.insert(ask.id.to_string(), handle);
-                    let answer = self.answer_one(ask, &asker, session);
-                    answering.push(Abortable::new(answer, registration));
-                }
-            }
-        }
-    }
+/// The asks of one call that are being answered.
+struct OpenAsks<'a> {
+    inner: &'a Inner,
+    asker: Arc<Asker>,
+    session: &'a Session,
+    answering: FuturesUnordered<Abortable<BoxFuture<'a, (String, Option<Unanswered>)>>>,
+    /// How to withdraw each, by the id of the server's request.
+    withdrawing: HashMap<String, AbortHandle>,
+    unanswered: Vec<Unanswered>,
+    asked: usize,
+}
 
-    /// Takes in one more ask, unless there were too many.
-    fn accept(
-        &self,
-        asked: &mut u64,
-        open: usize,
+impl<'a> OpenAsks<'a> {
+    /// Has one more ask answered, unless there were too many.
+    fn add(
+        &mut self,
         id: Value,
         method: String,
         params: Option<Box<RawValue>>,
-    ) -> Result<Asked, LinkError> {
-        *asked += u64::from(method != PING);
-        let limit = self.setup.limits.asks;
-        if *asked > limit as u64 || open >= limit {
+    ) -> Result<(), LinkError> {
+        self.asked += usize::from(method != PING);
+        let limit = self.inner.setup.limits.asks;
+        if self.asked > limit || self.answering.len() >= limit {
             let asks = limit + 1;
             return Err(LinkError::Final(ErrorKind::TooManyAsks { asks, limit }));
         }
-        let key = format!("ask-{asked}");
-        Ok(Asked {
+        let key = format!("ask-{}", self.asked);
+        let (handle, registration) = AbortHandle::new_pair();
+        self.withdrawing.insert(id.to_string(), handle);
+        let asked = Asked {
             id,
             key,
             method,
             params,
-        })
+        };
+        let (inner, asker, session) = (self.inner, Arc::clone(&self.asker), self.session);
+        let answer = async move {
+            let id = asked.id.to_string();
+            (id, inner.answer_asked(asked, &asker, session).await)
+        };
+        let answer = Abortable::new(answer.boxed(), registration);
+        self.answering.push(answer);
+        Ok(())
     }
 
-    /// Has one ask answered, and says which: as text, the id of the server's request.
-    async fn answer_one(
+    /// The server wants no answer any more.
+    fn withdraw(&mut self, id: &Value) {
+        if let Some(handle) = self.withdrawing.remove(&id.to_string()) {
+            handle.abort();
+            self.inner.link.settled(id);
+        }
+    }
+
+    /// The next message of the server's, while asks are answered.
+    async fn next(
+        &mut self,
+        exchange: &mut Exchange,
+        beside: &mut Joined,
+    ) -> Result<Incoming, LinkError> {
+        let mut next = pin!(exchange.next());
+        let silence = self.inner.setup.limits.silence;
+        let mut silent = pin!(tokio::time::sleep(silence));
+        loop {
+            tokio::select! {
+                message = &mut next => return message,
+                Some(Incoming::Request { id, method, params }) = beside.next() => {
+                    self.add(id, method, params)?;
+                }
+                Some(answer) = self.answering.next(), if !self.answering.is_empty() => {
+                    if let Ok((id, unanswered)) = answer {
+                        self.withdrawing.remove(&id);
+                        self.unanswered.extend(unanswered);
+                    }
+                    silent.as_mut().reset(Instant::now() + silence);
+                }
+                // A server that waits for an answer has nothing to say.
+                () = &mut silent, if self.answering.is_empty() => {
+                    return Err(LinkError::Final(ErrorKind::Late(silence)));
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Reads the messages of a call up to its response, and answers what the server asks. Returns what was not answered
+    /// too.
+    pub(crate) async fn answer_within(
         &self,
-        asked: Asked,
-        asker: &Arc<Asker>,
+        exchange: &mut Exchange,
+        request: &Request,
         session: &Session,
-    ) -> (String, Option<Unanswered>) {
-        let id = asked.id.to_string();
-        (id, self.answer_asked(asked, asker, session).await)
+    ) -> Result<(Response, Vec<Unanswered>), LinkError> {
+        let mut asks = OpenAsks {
+            inner: self,
+            asker: self.asker(request),
+            session,
+            answering: FuturesUnordered::new(),
+            withdrawing: HashMap::new(),
+            unanswered: Vec::new(),
+            asked: 0,
+        };
+        let mut beside = self.setup.beside.join();
+        loop {
+            match asks.next(exchange, &mut beside).await? {
+                Incoming::Response(response) => return Ok((response, asks.unanswered)),
+                Incoming::Alive => {}
+                Incoming::Request { id, method, params } => asks.add(id, method, params)?,
+                Incoming::Notification { method, params } => {
+                    if method != "notifications/cancelled" {
+                        self.setup.news.tell(&method, params.as_deref());
+                    } else if let Some(id) = cancelled_request(params.as_deref()) {
+                        asks.withdraw(&id);
+                    }
+                }
+            }
+        }
     }
 
     /// Has one ask answered, and sends the answer. Says so, if there is none.
@@ -157,13 +169,13 @@ impl Inner {
         }
         let ask = asked.read(asker);
         let answer = match self.setup.handlers.answer(&ask).await {
-            Ok(answer) => ask.take(answer),
+            Ok(answer) => ask.take(answer).map_err(|error| error.to_string()),
             Err(none) => Err(none.why),
         };
         let (body, why) = match (answer, ask.kind()) {
-            (Ok(answer), kind) => (answered(id, &answer.to_json(kind)), None),
+            (Ok(answer), kind) => (write_result(id, &answer.to_json(kind)), None),
             (Err(why), kind @ Some(AskKind::Form | AskKind::Url)) => {
-                (answered(id, &Answer::Cancel.to_json(kind)), Some(why))
+                (write_result(id, &Answer::Cancel.to_json(kind)), Some(why))
             }
             (Err(why), Some(kind)) => (self.without(id, kind, &why), Some(why)),
             (Err(why), None) => (unknown(id, method, &why), Some(why)),
@@ -186,63 +198,40 @@ impl Inner {
             AskKind::Sampling => REJECTED,
             _ => ErrorCode::Internal.as_i32(),
         };
-        refused(id, code, why)
+        write_refusal(id, code, why)
     }
 
     /// Sends a response of ours, and again if it does not reach the server, or the server cannot take it yet.
     async fn tell(&self, body: String, session: &Session) -> Result<(), LinkError> {
         let outgoing = Outgoing::unanswered(body, session.headers());
-        for again in 1..=self.setup.limits.retries {
-            let pause = match self.link.tell(&outgoing).await {
-                Err(LinkError::NotSent(_)) => back_off(again),
-                Err(LinkError::Busy { retry_after, .. }) => {
-                    let wish = Duration::from_secs(retry_after.unwrap_or_default());
-                    back_off(again).max(wish.min(LONGEST_WISH))
+        let mut retry = Retry::new(self.setup.limits.retries);
+        loop {
+            match self.link.tell(&outgoing).await {
+                Err(error @ (LinkError::NotSent(_) | LinkError::Busy { .. })) => {
+                    retry.wait(error).await?;
                 }
                 outcome => return outcome,
-            };
-            tokio::time::sleep(pause).await;
+            }
         }
-        self.link.tell(&outgoing).await
     }
 
-    fn asker(&self, request: &Request<'_>) -> Arc<Asker> {
-        let kind = CallKind::from_method(request.method).unwrap_or(CallKind::Tool);
-        let member = match kind {
-            CallKind::Resource => "uri",
-            CallKind::Tool | CallKind::Prompt => "name",
-        };
-        let target = request.params.get(member).and_then(Value::as_str);
+    fn asker(&self, request: &Request) -> Arc<Asker> {
         Arc::new(Asker {
             server: self.server.name().map(str::to_owned),
             address: self.link.address().to_owned(),
-            kind,
-            target: target.unwrap_or_default().to_owned(),
+            kind: request.call_kind().unwrap_or(CallKind::Tool),
+            target: request.subject().unwrap_or_default().to_owned(),
         })
     }
 }
 
 impl Asked {
     fn read(&self, asker: &Arc<Asker>) -> Ask {
-        #[derive(Serialize)]
-        struct Shape<'a> {
-            method: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            params: Option<&'a RawValue>,
+        let mut ask = json!({"method": self.method});
+        if let Some(params) = &self.params {
+            ask["params"] = serde_json::from_str(params.get()).unwrap_or_default();
         }
-        let shape = Shape {
-            method: &self.method,
-            params: self.params.as_deref(),
-        };
-        match to_raw_value(&shape) {
-            Ok(raw) => Ask::read(&self.key, &raw, asker),
-            Err(error) => Ask::Unknown(UnknownAsk {
-                key: self.key.clone(),
-                asker: Arc::clone(asker),
-                why: error.to_string(),
-                can_decline: false,
-            }),
-        }
+        Ask::read(&self.key, &ask, asker)
     }
 }
 
@@ -268,16 +257,5 @@ fn unknown(id: &Value, method: &str, why: &str) -> String {
     } else {
         ErrorCode::MethodNotFound
     };
-    refused(id, code.as_i32(), why)
-}
-
-/// Which of its requests the server withdraws.
-fn cancelled(params: Option<&RawValue>) -> Option<Value> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Cancelled {
-        request_id: Value,
-    }
-    let cancelled: Cancelled = serde_json::from_str(params?.get()).ok()?;
-    Some(cancelled.request_id)
+    write_refusal(id, code.as_i32(), why)
 }

@@ -2,8 +2,8 @@
 //! nobody waits for any longer, and told when the session is over.
 
 use super::{Beside, Session, take_stray};
-use crate::client::{LONGEST_WISH, back_off};
 use crate::news::News;
+use crate::retry::{LONGEST_WISH, backoff};
 use crate::transport::{HttpExchange, HttpLink, Incoming, LinkError, Outgoing};
 use futures_util::FutureExt;
 use std::pin::pin;
@@ -149,12 +149,12 @@ impl Ears {
                 Err(LinkError::NotSent(_) | LinkError::Lost(_)) => away += 1,
                 Err(LinkError::Busy { retry_after, .. }) => {
                     away += 1;
-                    pause = Duration::from_secs(retry_after.unwrap_or_default()).min(LONGEST_WISH);
+                    pause = retry_after.unwrap_or_default().min(LONGEST_WISH);
                 }
                 // It has none, or not for us.
                 Ok(None) | Err(LinkError::Final(_)) => return,
             }
-            tokio::time::sleep(back_off(silent.max(away) + 1).max(pause)).await;
+            tokio::time::sleep(backoff(silent.max(away) + 1).max(pause)).await;
         }
     }
 

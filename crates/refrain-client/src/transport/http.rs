@@ -7,17 +7,17 @@ mod resume;
 
 pub(crate) use exchange::HttpExchange;
 
-use super::{LinkError, Outgoing, Watcher, Wire, in_time};
+use super::{LinkError, Outgoing, Watcher, Wire};
 use crate::auth::{AuthError, Authorize, Refusal};
-use crate::client::lock;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, cause};
+use crate::retry::in_time;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use parking_lot::Mutex;
 use reqwest::redirect;
 use resume::Resume;
-use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
@@ -75,7 +75,7 @@ impl HttpLink {
             .build()
             .map_err(|error| ErrorKind::Address {
                 address: url.to_string(),
-                why: chain(&error),
+                why: cause(&error).to_string(),
             })?;
         Ok(Self {
             http,
@@ -89,11 +89,11 @@ impl HttpLink {
 
     /// Which of the authorizations there have been is the present one.
     pub(super) fn authorization(&self) -> u64 {
-        lock(&self.shown).changes
+        self.shown.lock().changes
     }
 
     fn show(&self, authorization: Option<&HeaderValue>) {
-        let mut shown = lock(&self.shown);
+        let mut shown = self.shown.lock();
         if shown.last.as_ref() != authorization {
             shown.last = authorization.cloned();
             shown.changes += 1;
@@ -170,9 +170,8 @@ impl HttpLink {
             }
             None
         };
-        tokio::time::timeout(FIRST_EVENT_TIME, look)
-            .await
-            .is_ok_and(|found| found.is_some())
+        let looked = tokio::time::timeout(FIRST_EVENT_TIME, look).await;
+        looked.is_ok_and(|found| found.is_some())
     }
 
     async fn post(
@@ -276,10 +275,10 @@ impl HttpLink {
                 if error.is_connect() {
                     LinkError::NotSent(ErrorKind::Unreachable {
                         address: self.url.to_string(),
-                        why: chain(&error),
+                        source: error.into(),
                     })
                 } else {
-                    LinkError::Lost(ErrorKind::Broken(chain(&error)))
+                    LinkError::Lost(ErrorKind::Broken(error.into()))
                 }
             })
     }
@@ -292,19 +291,10 @@ fn is_stream(response: &reqwest::Response) -> bool {
     start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM.as_bytes()))
 }
 
-/// How long a server wants to be left alone, in seconds.
-fn retry_after(response: &reqwest::Response) -> Option<u64> {
+/// How long a server wants to be left alone.
+fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     let wait = response.headers().get(RETRY_AFTER)?;
-    wait.to_str().ok()?.parse().ok()
-}
-
-/// What an error says, down to its cause, without the URL: it is said already.
-fn chain(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    wait.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }
 
 impl fmt::Debug for HttpLink {

@@ -7,19 +7,20 @@ mod child;
 mod lines;
 mod routes;
 
-use super::{Incoming, LinkError, Outgoing, Watcher, Wire, messages_in, read_message};
-use crate::client::lock;
-use crate::error::{ErrorKind, RpcFailure};
+use super::{Incoming, LinkError, Outgoing, Watcher, Wire, read};
+use crate::error::ErrorKind;
 use crate::news::News;
 use crate::older::take_stray;
 use child::Pipes;
 use http::HeaderMap;
+use parking_lot::Mutex;
+use refrain_wire::client::{RpcFailure, split_messages};
 use routes::{Route, Routes, Way};
 use serde_json::Value;
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::process::Command;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -107,26 +108,26 @@ impl PipeLink {
 
     /// Whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        lock(&self.shared().routes).ended.is_some()
+        self.shared().routes.lock().ended.is_some()
     }
 
     /// Starts the server again, in another process.
     pub(crate) fn start_again(&self) -> Result<(), ErrorKind> {
         let (watcher, news) = (self.watcher.clone(), self.news.clone());
-        let process = Process::start(&mut lock(&self.command), watcher, news, self.message_max)?;
-        lock(&process.shared.routes).is_modern = self.is_modern.load(Ordering::Relaxed);
-        *lock(&self.present) = process;
+        let process = Process::start(&mut self.command.lock(), watcher, news, self.message_max)?;
+        process.shared.routes.lock().is_modern = self.is_modern.load(Ordering::Relaxed);
+        *self.present.lock() = process;
         Ok(())
     }
 
     /// The server speaks the present revision.
     pub(crate) fn is_modern(&self) {
         self.is_modern.store(true, Ordering::Relaxed);
-        lock(&self.shared().routes).is_modern = true;
+        self.shared().routes.lock().is_modern = true;
     }
 
     fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&lock(&self.present).shared)
+        Arc::clone(&self.present.lock().shared)
     }
 
     /// Sends a request.
@@ -135,7 +136,7 @@ impl PipeLink {
         let shared = self.shared();
         let heard = Arc::new(Notify::new());
         let route = Route::new(Arc::clone(&heard), message);
-        lock(&shared.routes).open(id, route);
+        shared.routes.lock().open(id, route);
         let mut exchange = PipeExchange {
             id,
             shared,
@@ -143,7 +144,7 @@ impl PipeLink {
             is_cancellable: false,
         };
         exchange.shared.tell(Some(id), &message.body).await?;
-        exchange.is_cancellable = message.is_cancellable && !message.is_silent();
+        exchange.is_cancellable = message.is_cancellable && !message.is_silent;
         Ok(exchange)
     }
 
@@ -154,13 +155,12 @@ impl PipeLink {
 
     /// Something that the server asked has its answer.
     pub(super) fn settled(&self, ask: &Value) {
-        lock(&self.shared().routes).settled(ask);
+        self.shared().routes.lock().settled(ask);
     }
 
     /// Tells the server to end, and waits until it has.
     pub(super) async fn close(self) {
         let process = self.present.into_inner();
-        let process = process.unwrap_or_else(PoisonError::into_inner);
         drop((process.queue, process.is_wanted));
         if process.ending.await.is_err() {
             tracing::warn!("the server was not seen to end");
@@ -209,7 +209,7 @@ impl PipeExchange {
     /// The next message that belongs to the request.
     pub(super) async fn next(&mut self) -> Result<Incoming, LinkError> {
         loop {
-            let ready = lock(&self.shared.routes).get(self.id).and_then(Route::pop);
+            let ready = self.shared.routes.lock().get(self.id).and_then(Route::pop);
             if let Some(message) = ready {
                 self.is_cancellable &= !matches!(message, Ok(Incoming::Response(_)));
                 return message;
@@ -220,12 +220,10 @@ impl PipeExchange {
             self.heard.notified().await;
         }
     }
-}
 
-impl PipeExchange {
     /// The refusal of the request, if it has come.
-    pub(super) fn refusal(&mut self) -> Option<RpcFailure> {
-        let mut routes = lock(&self.shared.routes);
+    pub(crate) fn refusal(&mut self) -> Option<RpcFailure> {
+        let mut routes = self.shared.routes.lock();
         let route = routes.get(self.id)?;
         std::iter::from_fn(|| route.pop()).find_map(|message| match message {
             Ok(Incoming::Response(response)) => response.outcome.err(),
@@ -236,7 +234,7 @@ impl PipeExchange {
 
 impl Drop for PipeExchange {
     fn drop(&mut self) {
-        let mut routes = lock(&self.shared.routes);
+        let mut routes = self.shared.routes.lock();
         let route = routes.close(self.id);
         drop(routes);
         let is_answered = route.as_ref().is_some_and(Route::is_answered);
@@ -275,7 +273,7 @@ impl Shared {
         let mut over = pin!(self.over.notified());
         over.as_mut().enable();
         if self.ended().is_none() {
-            if lock(&self.routes).is_deaf {
+            if self.routes.lock().is_deaf {
                 return LinkError::Final(deaf());
             }
             over.await;
@@ -299,7 +297,7 @@ impl Shared {
 
     /// The server has closed its input: these were not written.
     fn unwritten(&self, lines: impl Iterator<Item = Line>) {
-        let mut routes = lock(&self.routes);
+        let mut routes = self.routes.lock();
         routes.is_deaf = true;
         for id in lines.filter_map(|line| line.id) {
             routes.fail(id, deaf());
@@ -308,7 +306,7 @@ impl Shared {
 
     /// Why nothing can be sent or heard any more.
     fn ended(&self) -> Option<ErrorKind> {
-        let routes = lock(&self.routes);
+        let routes = self.routes.lock();
         let status = routes.ended.clone()?;
         if let (false, Some(noise)) = (routes.has_spoken, &routes.noise) {
             return Some(ErrorKind::NotMcp {
@@ -316,13 +314,13 @@ impl Shared {
                 why: format!("it wrote {noise:?} to its standard output, and ended ({status})"),
             });
         }
-        let stderr = String::from_utf8_lossy(&lock(&self.stderr)).into_owned();
+        let stderr = String::from_utf8_lossy(&self.stderr.lock()).into_owned();
         Some(ErrorKind::Exited { status, stderr })
     }
 
     /// The server has ended: whoever waits hears of it.
     fn end(&self, status: String) {
-        let mut routes = lock(&self.routes);
+        let mut routes = self.routes.lock();
         routes.ended.get_or_insert(status);
         routes.wake_all();
         self.over.notify_waiters();
@@ -330,7 +328,7 @@ impl Shared {
 
     /// A line was longer than it may be. Nobody can tell for whom it was.
     fn too_long(&self) {
-        lock(&self.routes).fail_all(|| ErrorKind::TooLarge {
+        self.routes.lock().fail_all(|| ErrorKind::TooLarge {
             what: "a message",
             limit: self.message_max,
         });
@@ -339,7 +337,7 @@ impl Shared {
     /// Takes a line that the server wrote.
     fn take(&self, line: String) {
         if !line.trim().is_empty() {
-            for message in messages_in(line) {
+            for message in split_messages(line) {
                 self.take_message(&message);
             }
         }
@@ -350,22 +348,24 @@ impl Shared {
             message: line,
             status: None,
         });
-        let draft = lock(&self.routes).draft_of(line);
-        match read_message(line, None, draft.as_deref()) {
+        let translate = self.routes.lock().translation_of(line);
+        match read(line, None, translate.as_ref()) {
             Ok((id, message)) => self.route(id.as_ref(), message),
-            Err(why) if lock(&self.routes).fail_answered(line, &why) => {}
             // Servers greet, or are started by tools that do. What matters is that their messages are whole.
-            Err(why) => {
+            Err(error) => {
+                let Err(error) = self.routes.lock().fail_answered(line, error) else {
+                    return;
+                };
                 let noise: String = line.chars().take(SHOWN).collect();
-                tracing::warn!(program = self.program, why, "the server wrote no message");
-                lock(&self.routes).noise.get_or_insert(noise);
+                tracing::warn!(program = self.program, %error, "the server wrote no message");
+                self.routes.lock().noise.get_or_insert(noise);
             }
         }
     }
 
     /// Hands a message to the request it belongs to.
     fn route(&self, id: Option<&Value>, message: Incoming) {
-        let mut routes = lock(&self.routes);
+        let mut routes = self.routes.lock();
         routes.has_spoken = true;
         match routes.way(id, &message) {
             Way::To(id) => routes.push(id, message),
@@ -400,7 +400,7 @@ impl Line {
 
 /// Why nothing can be sent to a server that still runs.
 fn deaf() -> ErrorKind {
-    ErrorKind::Broken("the server has closed its standard input, and hears nothing".to_owned())
+    ErrorKind::Broken("the server has closed its standard input, and hears nothing".into())
 }
 
 /// A command as a person would type it.

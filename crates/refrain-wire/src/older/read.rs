@@ -185,12 +185,12 @@ pub fn decode_older_call<'a>(
         meta: Option<Nested<OlderMeta<'a>>>,
     }
     let read: Params<'a> = params(raw)?;
-    let (target, member) = match kind {
-        CallKind::Tool | CallKind::Prompt => (read.name, "name"),
-        CallKind::Resource => (read.uri, "uri"),
+    let target = match kind {
+        CallKind::Tool | CallKind::Prompt => read.name,
+        CallKind::Resource => read.uri,
     };
     let target = target.ok_or_else(|| {
-        let method = kind.method();
+        let (member, method) = (kind.target_member(), kind.method());
         RpcError::invalid_params(format!("{member} is missing; {method} needs it"))
     })?;
     Ok(Call {

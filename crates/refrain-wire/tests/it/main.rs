@@ -10,6 +10,7 @@ mod envelope;
 mod form;
 mod older;
 mod older_and_back;
+mod param_headers;
 mod reply;
 mod sampling;
 mod strict;

@@ -1,13 +1,13 @@
 //! What comes back to a message.
 
 use super::resume::Resume;
-use super::{HttpLink, chain, is_stream, retry_after};
+use super::{HttpLink, is_stream, retry_after};
 use crate::error::ErrorKind;
 use crate::transport::events::Events;
-use crate::transport::{Incoming, LinkError, OTHER_ID, Outgoing, Wire, messages_in, read_message};
+use crate::transport::{Incoming, LinkError, Outgoing, Translate, Wire, read};
 use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
-use refrain_wire::DraftExchange;
+use refrain_wire::client::{ReadError, split_messages};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use url::Url;
@@ -25,8 +25,8 @@ pub(crate) struct HttpExchange {
     ready: VecDeque<String>,
     read: usize,
     resume: Option<Resume>,
-    draft: Option<Arc<DraftExchange>>,
-    /// Whether the request is done without a response, as some are in a draft.
+    translate: Option<Translate>,
+    /// Whether the request is done without a response.
     is_done: bool,
 }
 
@@ -45,7 +45,7 @@ impl HttpExchange {
             ready: VecDeque::new(),
             read: 0,
             resume,
-            draft: None,
+            translate: None,
             is_done: false,
         }
     }
@@ -60,25 +60,25 @@ impl HttpExchange {
             .is_resumable
             .then(|| Resume::new(message.headers.clone()));
         let mut exchange = Self::new(Arc::clone(link), message.id, response, resume);
-        exchange.draft = message.draft.clone();
+        exchange.translate = message.translate.clone();
         if exchange.events.is_none() {
             let body = exchange.whole_body().await?;
-            if message.is_silent() && exchange.status().is_success() && body.trim().is_empty() {
+            if message.is_silent && exchange.status().is_success() && body.trim().is_empty() {
                 exchange.is_done = true;
                 return Ok(exchange);
             }
             exchange.judge(&link.url, &body)?;
-            exchange.ready.extend(messages_in(body));
+            exchange.ready.extend(split_messages(body));
         }
         Ok(exchange)
     }
 
-    fn status(&self) -> StatusCode {
+    pub(in crate::transport) fn status(&self) -> StatusCode {
         self.response.status()
     }
 
     /// Whether there will be no response, and none is wanted.
-    pub(in crate::transport) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }
 
@@ -96,8 +96,8 @@ impl HttpExchange {
                     message: &text,
                     status,
                 });
-                let (id, mut message) = read_message(&text, status, self.draft.as_deref())
-                    .map_err(|why| self.unreadable(&text, why))?;
+                let (id, mut message) = read(&text, status, self.translate.as_ref())
+                    .map_err(|error| self.unreadable(&text, error))?;
                 let is_other = id.is_some_and(|id| {
                     !id.is_null() && Some(&id) != self.id.map(Into::into).as_ref()
                 });
@@ -111,7 +111,7 @@ impl HttpExchange {
                     return Ok(message);
                 }
                 if self.events.is_none() {
-                    return Err(LinkError::Final(ErrorKind::BadAnswer(OTHER_ID.to_owned())));
+                    return Err(ReadError::OtherRequest.into());
                 }
             } else {
                 self.read_more().await?;
@@ -123,12 +123,10 @@ impl HttpExchange {
     }
 
     /// Why something in the stream is no message. If the server has failed, that is why.
-    fn unreadable(&self, text: &str, why: String) -> LinkError {
+    fn unreadable(&self, text: &str, error: ReadError) -> LinkError {
         let is_good = self.status().is_success();
         let failed = (!is_good).then(|| self.judge(&self.link.url, text).err());
-        failed
-            .flatten()
-            .unwrap_or(LinkError::Final(ErrorKind::BadAnswer(why)))
+        failed.flatten().unwrap_or_else(|| error.into())
     }
 
     /// Whether this is the error of a refused POST: it belongs to its request, though some servers give it an id of
@@ -150,7 +148,7 @@ impl HttpExchange {
                 return Err(ended());
             }
             Ok(None) => return self.resume(ended()).await,
-            Err(error) => return self.resume(broken(&error)).await,
+            Err(error) => return self.resume(broken(error)).await,
         };
         let complete = events.push(&chunk);
         if events.kept() > self.link.message_max {
@@ -163,10 +161,8 @@ impl HttpExchange {
             if event.data.is_empty() {
                 continue;
             }
-            let text = String::from_utf8(event.data).map_err(|_| {
-                LinkError::Final(ErrorKind::BadAnswer("it is not UTF-8".to_owned()))
-            })?;
-            self.ready.extend(messages_in(text));
+            let text = String::from_utf8(event.data).map_err(ReadError::from)?;
+            self.ready.extend(split_messages(text));
         }
         Ok(())
     }
@@ -184,12 +180,7 @@ impl HttpExchange {
 
     async fn whole_body(&mut self) -> Result<String, LinkError> {
         let mut body = Vec::new();
-        while let Some(chunk) = self
-            .response
-            .chunk()
-            .await
-            .map_err(|error| broken(&error))?
-        {
+        while let Some(chunk) = self.response.chunk().await.map_err(broken)? {
             self.read += chunk.len();
             if self.read > self.link.message_max {
                 return Err(too_large(self.link.message_max));
@@ -205,7 +196,7 @@ impl HttpExchange {
         let is_message = if status.is_success() {
             self.id.is_none() || body.trim_start().starts_with(['{', '['])
         } else {
-            read_message(body, None, self.draft.as_deref()).is_ok()
+            read(body, None, self.translate.as_ref()).is_ok()
         };
         let shown: String = body.chars().take(SHOWN).collect();
         let says_when = self.response.headers().contains_key(RETRY_AFTER);
@@ -256,12 +247,13 @@ impl HttpExchange {
 }
 
 fn ended() -> LinkError {
-    let why = "the stream ended without a response".to_owned();
-    LinkError::Lost(ErrorKind::Broken(why))
+    LinkError::Lost(ErrorKind::Broken(
+        "the stream ended without a response".into(),
+    ))
 }
 
-fn broken(error: &reqwest::Error) -> LinkError {
-    LinkError::Lost(ErrorKind::Broken(chain(error)))
+fn broken(error: reqwest::Error) -> LinkError {
+    LinkError::Lost(ErrorKind::Broken(error.into()))
 }
 
 fn too_large(limit: usize) -> LinkError {

@@ -1,7 +1,7 @@
 //! Streams of older servers that break, or are closed for a while, and go on.
 
 use super::HttpLink;
-use crate::client::{LONGEST_WISH, back_off};
+use crate::retry::{LONGEST_WISH, backoff};
 use crate::transport::LinkError;
 use crate::transport::events::Event;
 use http::{HeaderMap, HeaderValue};
@@ -79,7 +79,7 @@ impl Resume {
                 Err(LinkError::NotSent(_) | LinkError::Lost(_)) => self.failures += 1,
                 Err(LinkError::Busy { retry_after, .. }) => {
                     self.busy += 1;
-                    self.wish = retry_after.map(Duration::from_secs);
+                    self.wish = retry_after;
                 }
                 Err(LinkError::Final(_)) => return None,
             }
@@ -99,7 +99,7 @@ impl Resume {
         }
         let pause = match self.pause {
             Some(pause) if times == 0 => pause,
-            pause => back_off(times + 1).max(pause.unwrap_or_default()),
+            pause => backoff(times + 1).max(pause.unwrap_or_default()),
         };
         let wish = self.wish.unwrap_or_default();
         Some(pause.max(wish).max(RESUME_PAUSE))

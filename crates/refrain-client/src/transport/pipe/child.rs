@@ -8,7 +8,6 @@
 
 use super::lines::Lines;
 use super::{Line, Shared};
-use crate::client::lock;
 use crate::error::ErrorKind;
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
@@ -42,19 +41,19 @@ impl Pipes {
     /// Starts the process.
     pub(super) fn open(command: &mut Command) -> Result<(Child, Self), ErrorKind> {
         let program = command.as_std().get_program().to_owned();
-        let failed = |why: String| ErrorKind::Spawn {
+        let failed = |source| ErrorKind::Spawn {
             command: program.to_string_lossy().into_owned(),
-            why,
+            source,
         };
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let mut child = command.spawn().map_err(failed)?;
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
-            return Err(failed("it has no standard streams".to_owned()));
+            return Err(failed(io::Error::other("it has no standard streams")));
         };
         let pipes = Self {
             stdin,
@@ -203,7 +202,7 @@ async fn keep_errors(stderr: ChildStderr, shared: Arc<Shared>) {
     let mut lines = Lines::new(stderr, STDERR_KEPT);
     while let Some(line) = lines.next().await {
         tracing::debug!(program = shared.program, "{}", line.text);
-        let mut kept = lock(&shared.stderr);
+        let mut kept = shared.stderr.lock();
         kept.extend_from_slice(line.text.as_bytes());
         kept.push(b'\n');
         let excess = kept.len().saturating_sub(STDERR_KEPT);

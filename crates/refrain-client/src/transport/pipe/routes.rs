@@ -2,10 +2,10 @@
 //!
 //! What an older server asks does not say to which call it belongs. It is taken to belong to the newest.
 
-use crate::client::DISCOVER;
 use crate::error::ErrorKind;
-use crate::transport::{Incoming, LinkError, OTHER_ID, Outgoing};
-use refrain_wire::{DraftExchange, SUBSCRIPTION_ID_KEY};
+use crate::transport::{Incoming, LinkError, Outgoing, Translate};
+use refrain_wire::SUBSCRIPTION_ID_KEY;
+use refrain_wire::client::{DISCOVER, ReadError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -66,7 +66,7 @@ pub(super) struct Route {
     is_call: bool,
     /// Whether it is answered only if it is refused.
     is_silent: bool,
-    draft: Option<Arc<DraftExchange>>,
+    translate: Option<Translate>,
 }
 
 impl Routes {
@@ -152,19 +152,16 @@ impl Routes {
             tracing::warn!("a response of the server's has the id of no request");
         }
         if let Some(id) = self.only() {
-            self.fail(id, ErrorKind::BadAnswer(OTHER_ID.to_owned()));
+            self.fail(id, ReadError::OtherRequest.into());
         }
     }
 
-    /// How a message is read, if it answers a request that was written in a draft.
-    pub(super) fn draft_of(&self, line: &str) -> Option<Arc<DraftExchange>> {
-        #[derive(Deserialize)]
-        struct Answer {
-            id: u64,
-        }
-        self.by_id.values().find(|route| route.draft.is_some())?;
-        let answer: Answer = serde_json::from_str(line).ok()?;
-        self.by_id.get(&answer.id)?.draft.clone()
+    /// How the reply to a request is translated, if it is.
+    pub(super) fn translation_of(&self, line: &str) -> Option<Translate> {
+        self.by_id
+            .values()
+            .find(|route| route.translate.is_some())?;
+        self.by_id.get(&answered_id(line)?)?.translate.clone()
     }
 
     /// Nobody gets an answer.
@@ -181,22 +178,14 @@ impl Routes {
         }
     }
 
-    /// The request gets no answer that this line answers, though it cannot be read. Gives whether there is one.
-    pub(super) fn fail_answered(&mut self, line: &str, why: &str) -> bool {
-        #[derive(Deserialize)]
-        struct Answer {
-            id: u64,
-            method: Option<IgnoredAny>,
+    /// The request that this line answers fails, since the line cannot be read. Returns the error if there is none.
+    pub(super) fn fail_answered(&mut self, line: &str, error: ReadError) -> Result<(), ReadError> {
+        let route = answered_id(line).and_then(|id| self.by_id.get_mut(&id));
+        match route {
+            Some(route) => route.fail(error.into()),
+            None => return Err(error),
         }
-        let route = match serde_json::from_str(line) {
-            Ok(Answer { id, method: None }) => self.by_id.get_mut(&id),
-            _ => None,
-        };
-        let Some(route) = route else {
-            return false;
-        };
-        route.fail(ErrorKind::BadAnswer(why.to_owned()));
-        true
+        Ok(())
     }
 
     /// Something that the server asked has its answer, or wants none any more.
@@ -241,8 +230,8 @@ impl Route {
             open: Vec::new(),
             heard,
             is_call: message.is_call,
-            is_silent: message.is_silent(),
-            draft: message.draft.clone(),
+            is_silent: message.is_silent,
+            translate: message.translate.clone(),
         }
     }
 
@@ -284,6 +273,17 @@ impl Route {
         let is_response = |message: &_| matches!(message, Ok(Incoming::Response(_)));
         self.ready.iter().any(is_response)
     }
+}
+
+/// The id of the request that a line answers, whatever else it is.
+fn answered_id(line: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Answer {
+        id: u64,
+        method: Option<IgnoredAny>,
+    }
+    let answer: Answer = serde_json::from_str(line).ok()?;
+    answer.method.is_none().then_some(answer.id)
 }
 
 /// What says to which request a notification belongs.

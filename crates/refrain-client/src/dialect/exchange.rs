@@ -1,0 +1,127 @@
+//! Replies of a draft's server.
+
+use super::{DialectError, Shared};
+use crate::error::ErrorKind;
+use crate::older::{PING, refuse_stray};
+use crate::retry::in_time;
+use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
+use http::HeaderValue;
+use refrain_wire::client::{CallReply, check_no_asks};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What comes back to one request, translated.
+pub(crate) struct TranslatorExchange {
+    shared: Arc<Shared>,
+    /// Where replies come from; none if the response is ready.
+    inner: Option<Exchange>,
+    ready: Option<Incoming>,
+    is_call: bool,
+}
+
+impl TranslatorExchange {
+    /// An exchange whose response is there.
+    pub(super) fn ready(shared: &Arc<Shared>, response: Response) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            inner: None,
+            ready: Some(Incoming::Response(response)),
+            is_call: false,
+        }
+    }
+
+    pub(super) async fn begin(
+        shared: &Arc<Shared>,
+        request: &Outgoing,
+        inner: Exchange,
+        silence: Duration,
+    ) -> Result<Self, LinkError> {
+        let may_be_unknown = inner.is_not_found();
+        let mut exchange = Self {
+            shared: Arc::clone(shared),
+            inner: Some(inner),
+            ready: None,
+            is_call: request.is_call,
+        };
+        if may_be_unknown {
+            exchange.ready = Some(in_time(silence, exchange.next()).await?);
+        }
+        Ok(exchange)
+    }
+
+    /// Whether the server does not know the session.
+    pub(super) fn is_session_unknown(&self) -> bool {
+        matches!(&self.ready, Some(Incoming::Response(response)) if response.is_session_unknown())
+    }
+
+    /// Whether there will be no response, and none is wanted.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(&self.inner, Some(Exchange::Http(exchange)) if exchange.is_done())
+    }
+
+    pub(super) fn session(&self) -> Option<HeaderValue> {
+        self.inner.as_ref()?.session()
+    }
+
+    /// The exchange with the server itself.
+    pub(super) fn into_inner(self) -> Option<Exchange> {
+        self.inner
+    }
+
+    /// The response, without the notifications before it.
+    pub(super) async fn response(&mut self, silence: Duration) -> Result<Response, LinkError> {
+        loop {
+            if let Incoming::Response(response) = in_time(silence, self.next()).await? {
+                return Ok(response);
+            }
+        }
+    }
+
+    /// The next message that belongs to the request.
+    pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
+        if let Some(message) = self.ready.take() {
+            return Ok(message);
+        }
+        let Some(inner) = &mut self.inner else {
+            return Err(LinkError::Final(ErrorKind::Broken(
+                "there is nothing after the response".into(),
+            )));
+        };
+        loop {
+            match inner.next().await? {
+                Incoming::Request { id, method, .. } => self.shared.refuse(&id, &method).await?,
+                Incoming::Response(response) => {
+                    if let (true, Ok(raw)) = (self.is_call, &response.outcome) {
+                        check_reply(raw)?;
+                    }
+                    return Ok(Incoming::Response(response));
+                }
+                message => return Ok(message),
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Answers a ping. Drafts ask in replies, so a server that sends another request speaks a legacy revision.
+    async fn refuse(&self, id: &Value, method: &str) -> Result<(), LinkError> {
+        if let Err(error) = self.tell(refuse_stray(id, method)).await {
+            tracing::debug!(?error, "response not delivered");
+        }
+        if method == PING {
+            return Ok(());
+        }
+        let (address, dialect) = (self.link.address().to_owned(), self.draft.into());
+        Err(DialectError::NotSpoken { address, dialect }.into())
+    }
+}
+
+/// Whether a reply asks nothing in the shape of another draft.
+fn check_reply(raw: &RawValue) -> Result<(), LinkError> {
+    if let CallReply::Complete(result) = CallReply::read(raw)? {
+        check_no_asks(&result)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Tasks of the drafts.
+
+use super::Shared;
+use crate::transport::{Exchange, LinkError, Outgoing, Response};
+use refrain_wire::client::{ReadError, RpcFailure, Task, TaskStatus, check_no_asks};
+use refrain_wire::{TASK_RESULT, TaskMethod, join_task};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many answers are kept that may still be refused.
+const ANSWERED_MAX: usize = 1024;
+
+impl Shared {
+    /// A task, with what became of it.
+    pub(super) async fn get_task(
+        self: &Arc<Self>,
+        request: &Outgoing,
+        id: &str,
+        silence: Duration,
+    ) -> Result<Response, LinkError> {
+        let task = match self.ask(request, silence).await?.outcome {
+            Ok(task) => self.with_outcome(request, task, silence).await?,
+            Err(refusal) => Err(refusal),
+        };
+        let Ok(raw) = &task else {
+            return Ok(response(task));
+        };
+        let read = Task::read(raw)?;
+        if let TaskStatus::Completed(result) = &read.status {
+            check_no_asks(result)?;
+        }
+        if read.status.is_over() {
+            self.forget_answers(id);
+        } else if let Some(refusal) = self.refused_answer(id) {
+            return Ok(response(Err(refusal)));
+        }
+        Ok(response(task))
+    }
+
+    /// What became of a task is the result of another request.
+    async fn with_outcome(
+        self: &Arc<Self>,
+        request: &Outgoing,
+        mut task: Box<RawValue>,
+        silence: Duration,
+    ) -> Result<Result<Box<RawValue>, RpcFailure>, LinkError> {
+        let mut status = status(&task)?;
+        if matches!(status.as_str(), "working" | "cancelled") {
+            return Ok(Ok(task));
+        }
+        let outcome = self.again(request, Some(TASK_RESULT));
+        let refusal = match self.ask(&outcome, silence).await?.outcome {
+            Ok(outcome) => return Ok(Ok(join_task(&task, &outcome))),
+            Err(refusal) => refusal,
+        };
+        if status != "failed" {
+            // It may have ended since.
+            let again = self.again(request, None);
+            task = match self.ask(&again, silence).await?.outcome {
+                Ok(task) => task,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            status = self::status(&task)?;
+        }
+        match status.as_str() {
+            "cancelled" => Ok(Ok(task)),
+            "failed" => {
+                let RpcFailure {
+                    code,
+                    message,
+                    data,
+                } = refusal;
+                let error = json!({"error": {"code": code, "message": message, "data": data}});
+                let error = to_raw_value(&error).map_err(unreadable)?;
+                Ok(Ok(join_task(&task, &error)))
+            }
+            _ => Ok(Err(refusal)),
+        }
+    }
+
+    /// Cancels a task. Servers of a draft may refuse that for one that has ended.
+    pub(super) async fn cancel_task(
+        self: &Arc<Self>,
+        request: &Outgoing,
+        silence: Duration,
+    ) -> Result<Response, LinkError> {
+        let cancelled = self.ask(request, silence).await?;
+        if cancelled.outcome.is_ok() {
+            return Ok(cancelled);
+        }
+        let get = self.again(request, Some(TaskMethod::Get.as_str()));
+        match self.ask(&get, silence).await?.outcome {
+            Err(refusal) => Ok(response(Err(refusal))),
+            Ok(task) => match status(&task)?.as_str() {
+                "completed" | "failed" | "cancelled" => Ok(acknowledged()),
+                _ => Ok(cancelled),
+            },
+        }
+    }
+
+    /// Answers what a task asks.
+    pub(super) async fn update_task(
+        self: &Arc<Self>,
+        request: &Outgoing,
+        id: &str,
+        silence: Duration,
+    ) -> Result<Response, LinkError> {
+        if !self.translate(request)?.is_silent {
+            return self.ask(request, silence).await;
+        }
+        let mut exchange = self.open(request, silence).await?;
+        if exchange.is_done() {
+            return Ok(acknowledged());
+        }
+        if self.link.pipe().is_none() {
+            return exchange.response(silence).await;
+        }
+        let mut answered = self.answered.lock();
+        if answered.len() >= ANSWERED_MAX {
+            answered.pop_front();
+        }
+        if let Some(exchange) = exchange.into_inner() {
+            answered.push_back((id.to_owned(), exchange));
+        }
+        Ok(acknowledged())
+    }
+
+    /// The refusal of an answer that was sent before, if it has come by now.
+    fn refused_answer(&self, id: &str) -> Option<RpcFailure> {
+        let mut answered = self.answered.lock();
+        let of_task = answered.iter_mut().filter(|(task, _)| task == id);
+        of_task
+            .filter_map(|(_, exchange)| match exchange {
+                Exchange::Pipe(exchange) => exchange.refusal(),
+                _ => None,
+            })
+            .next()
+    }
+
+    /// The task is over.
+    fn forget_answers(&self, id: &str) {
+        let mut answered = self.answered.lock();
+        let all = std::mem::take(&mut *answered).into_iter();
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) = all.partition(|(task, _)| task == id);
+        *answered = kept;
+        drop(answered);
+        // Exchanges take locks of their own when they are dropped.
+        drop(gone);
+    }
+}
+
+fn response(outcome: Result<Box<RawValue>, RpcFailure>) -> Response {
+    Response {
+        outcome,
+        status: None,
+        names_request: true,
+    }
+}
+
+fn acknowledged() -> Response {
+    response(Ok(
+        RawValue::from_string("{}".to_owned()).expect("an object is JSON")
+    ))
+}
+
+/// The status of a task, before it is complete.
+fn status(task: &RawValue) -> Result<String, ReadError> {
+    #[derive(Deserialize)]
+    struct Standing {
+        status: String,
+    }
+    let read: Standing = serde_json::from_str(task.get()).map_err(unreadable)?;
+    Ok(read.status)
+}
+
+fn unreadable(error: serde_json::Error) -> ReadError {
+    ReadError::Result {
+        what: "the task cannot be read",
+        error,
+    }
+}

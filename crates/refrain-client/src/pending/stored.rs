@@ -1,0 +1,124 @@
+//! The JSON form of a call that waits.
+
+use super::{Delivery, Origin, PendingCall, Stage};
+use crate::call::Call;
+use crate::dialect::Dialect;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The version of the form that is written, and read.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Stored {
+    #[serde(deserialize_with = "known_format")]
+    format: u32,
+    address: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dialect: Option<Dialect>,
+    call: Call,
+    call_id: String,
+    round: u32,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    asks: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    answers: BTreeMap<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    task: Option<String>,
+    /// The keys of a task's asks whose answers are with the server.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    answered: BTreeSet<String>,
+    /// The message of the error by which a legacy server wants visits to URLs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by_error: Option<String>,
+    /// Whether the next round was sent, and nobody knows what came of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unclear: bool,
+}
+
+impl From<Stored> for PendingCall {
+    fn from(stored: Stored) -> Self {
+        let stage = match (stored.task, stored.by_error) {
+            (Some(id), _) => {
+                let settled = stored.answered.into_iter().map(|key| (key, None));
+                Stage::Task {
+                    id,
+                    settled: settled.collect(),
+                }
+            }
+            (None, Some(message)) => Stage::Visits {
+                message,
+                is_repeated: false,
+            },
+            (None, None) => Stage::Round {
+                state: stored.state,
+            },
+        };
+        Self {
+            origin: Origin {
+                address: stored.address,
+                server: stored.server,
+                dialect: stored.dialect,
+            },
+            call: stored.call,
+            call_id: stored.call_id,
+            round: stored.round,
+            delivery: if stored.unclear {
+                Delivery::Unknown
+            } else {
+                Delivery::Restored
+            },
+            asks: stored.asks,
+            answers: stored.answers,
+            stage,
+        }
+    }
+}
+
+impl From<PendingCall> for Stored {
+    fn from(pending: PendingCall) -> Self {
+        let (mut state, mut task, mut by_error) = (None, None, None);
+        let mut answered = BTreeSet::new();
+        match pending.stage {
+            Stage::Round { state: sent } => state = sent,
+            Stage::Visits { message, .. } => by_error = Some(message),
+            Stage::Task { id, settled } => {
+                task = Some(id);
+                answered = settled.into_keys().collect();
+            }
+            Stage::Ended => {}
+        }
+        Self {
+            format: FORMAT,
+            address: pending.origin.address,
+            server: pending.origin.server,
+            dialect: pending.origin.dialect,
+            call: pending.call,
+            call_id: pending.call_id,
+            round: pending.round,
+            asks: pending.asks,
+            answers: pending.answers,
+            state,
+            task,
+            answered,
+            by_error,
+            unclear: pending.delivery == Delivery::Unknown,
+        }
+    }
+}
+
+fn known_format<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let format = u32::deserialize(deserializer)?;
+    if format == FORMAT {
+        return Ok(format);
+    }
+    Err(serde::de::Error::custom(format_args!(
+        "a pending call of format {format} cannot be read by this version, which reads format {FORMAT}"
+    )))
+}

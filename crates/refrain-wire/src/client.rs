@@ -1,0 +1,30 @@
+//! The client's side of the protocol: requests are written, and what servers send is read.
+//!
+//! ```
+//! use refrain_wire::client::{CallReply, ServerMessage, Request, read_message};
+//!
+//! let request = Request::discover().write(1, None);
+//! assert!(request.contains(r#""method":"server/discover""#));
+//!
+//! let reply = r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[]}}"#;
+//! let (_, ServerMessage::Response(Ok(result))) = read_message(reply)? else { panic!("a result") };
+//! assert!(matches!(CallReply::read(&result)?, CallReply::Complete(_)));
+//! # Ok::<(), refrain_wire::client::ReadError>(())
+//! ```
+
+mod message;
+mod reply;
+mod request;
+mod server;
+mod task;
+
+pub use message::{
+    ReadError, RpcFailure, ServerMessage, cancelled_request, read_message, split_messages,
+};
+pub use reply::{CallReply, check_complete, check_no_asks, read_complete, requested_urls};
+pub use request::{
+    DISCOVER, Request, RequestMeta, URLS_REQUIRED, write_cancelled, write_initialized,
+    write_refusal, write_result,
+};
+pub use server::ServerInfo;
+pub use task::{Task, TaskStatus};

@@ -1,0 +1,89 @@
+//! What a server says of itself.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::message::ReadError;
+use crate::info::Implementation;
+use crate::meta::{CALL_ID_KEY, PROTOCOL_VERSION, SERVER_INFO_KEY};
+
+/// What a server says of itself. Nobody has checked it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ServerInfo {
+    /// Its name and version, if it gave them.
+    pub info: Option<Implementation>,
+    /// The revision or other dialect that is spoken with it.
+    pub version: String,
+    /// All revisions it speaks, as far as is known.
+    pub versions: Vec<String>,
+    /// What it can do, as it said it.
+    pub capabilities: Map<String, Value>,
+    /// How to use it, for a model.
+    pub instructions: Option<String>,
+}
+
+impl ServerInfo {
+    /// What a person calls it.
+    pub fn name(&self) -> Option<&str> {
+        let info = self.info.as_ref()?;
+        Some(info.title.as_deref().unwrap_or(&info.name))
+    }
+
+    /// Whether a repeated first request of the same call id is the same flow there.
+    pub fn knows_call_ids(&self) -> bool {
+        let extensions = self.capabilities.get("extensions");
+        extensions.is_some_and(|extensions| extensions.get(CALL_ID_KEY).is_some())
+    }
+
+    /// Reads the result of `server/discover`.
+    pub fn discovered(raw: &RawValue) -> Result<Self, ReadError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Discovered {
+            supported_versions: Vec<String>,
+            #[serde(default)]
+            capabilities: Map<String, Value>,
+            instructions: Option<String>,
+            #[serde(rename = "_meta", default)]
+            meta: Map<String, Value>,
+        }
+
+        let found: Discovered = read(raw)?;
+        let info = found.meta.get(SERVER_INFO_KEY);
+        Ok(Self {
+            info: info.and_then(|info| Implementation::deserialize(info).ok()),
+            version: PROTOCOL_VERSION.to_owned(),
+            versions: found.supported_versions,
+            capabilities: found.capabilities,
+            instructions: found.instructions,
+        })
+    }
+
+    /// Reads the result of `initialize`.
+    pub fn initialized(raw: &RawValue) -> Result<Self, ReadError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Initialized {
+            protocol_version: String,
+            #[serde(default)]
+            capabilities: Map<String, Value>,
+            server_info: Option<Implementation>,
+            instructions: Option<String>,
+        }
+
+        let read: Initialized = read(raw)?;
+        Ok(Self {
+            info: read.server_info,
+            versions: vec![read.protocol_version.clone()],
+            version: read.protocol_version,
+            capabilities: read.capabilities,
+            instructions: read.instructions,
+        })
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ReadError> {
+    let what = "what it says of itself cannot be read";
+    serde_json::from_str(raw.get()).map_err(ReadError::result(what))
+}
