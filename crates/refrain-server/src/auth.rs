@@ -23,7 +23,7 @@ mod proxy;
 mod scopes;
 pub(crate) mod web;
 
-pub(crate) use access::{Access, AccessRules, MissingScopes, check_scopes};
+pub(crate) use access::{AccessRules, Auth, MissingScopes, check_scopes};
 pub use bearer::{BadToken, BearerTokens};
 pub(crate) use challenge::Challenge;
 #[cfg(feature = "jwt")]

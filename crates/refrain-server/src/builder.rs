@@ -15,7 +15,7 @@ use crate::listen::Hub;
 use crate::live::LiveCalls;
 use crate::metrics::{Metrics, Seen};
 use crate::relay::Relay;
-use crate::rounds::{Flows, RoundHook};
+use crate::rounds::{Flows, RoundHook, Rounds};
 use crate::server::{Inner, Server, WeakServer};
 use crate::services::Services;
 use crate::tasks::{Namespace, TaskOptions, Tasks};
@@ -320,42 +320,44 @@ impl ServerBuilder {
                  them; hand in an .authenticator(..)"
             );
         }
-        let access = Arc::new(self.access.build()?);
+        let auth = Arc::new(self.access.build(self.authenticator)?);
         let relay = Arc::new(Relay::new(self.advertise, &services)?);
         let limits = &services.limits;
-        let hub = Hub::new(limits.subscriptions, limits.subscriptions_each);
+        let hub = Hub::new(limits.subscriptions.clone());
         services.metrics.watch(Seen {
             limits: limits.clone(),
             hub: hub.clone(),
         });
         Ok(Server(Arc::new_cyclic(|server| {
             let server = WeakServer::new(server.clone());
-            let (catalog, on_round) = (catalog.clone(), self.on_round);
-            let flows = Flows::new(server, catalog.clone(), services.clone(), on_round);
+            let flows = Flows::new(server, catalog.clone(), services.clone(), self.on_round);
             let flows = Arc::new(flows);
+            let tasks = self.tasks.map(|tasks| {
+                let (catalog, auth) = (catalog.clone(), auth.clone());
+                let (flows, services) = (flows.clone(), services.clone());
+                Tasks::new(tasks, namespace, catalog, auth, flows, services)
+            });
+            let live = LiveCalls::new(relay.own(), flows.clone(), services.clone());
+            let rounds = Rounds::new(
+                catalog.clone(),
+                auth.clone(),
+                flows,
+                tasks.clone(),
+                (live.clone(), relay.clone()),
+                services.clone(),
+            );
             Inner {
-                tasks: self.tasks.map(|tasks| {
-                    let (access, flows) = (access.clone(), flows.clone());
-                    Tasks::new(
-                        tasks,
-                        namespace,
-                        catalog.clone(),
-                        access,
-                        flows,
-                        services.clone(),
-                    )
-                }),
                 legacy: LegacySessions::new(relay.clone(), services.clone()),
-                live: LiveCalls::new(relay.own()),
                 instructions: self.instructions,
                 extensions: self.extensions,
                 instance: self.instance,
-                authenticator: self.authenticator,
                 catalog,
                 hub,
+                live,
                 relay,
-                access,
-                flows,
+                auth,
+                rounds,
+                tasks,
                 services: services.clone(),
             }
         })))

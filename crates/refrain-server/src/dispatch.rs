@@ -2,14 +2,14 @@
 
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
-use crate::catalog::complete::{Later, complete};
+use crate::catalog::complete::Later;
 use crate::http::Headers;
 use crate::listen::{NoPlace, Subscription};
 use crate::live::elsewhere;
 use crate::metrics::{Label, LiveCount, Other, Refusal};
 use crate::relay::RelayTo;
 use crate::response::{Handled, Response};
-use crate::rounds::{Home, Round, Token, begin};
+use crate::rounds::{CallRequest, Home, Round, Token};
 use crate::server::Server;
 use crate::tasks::{Fetching, TaskNews};
 use http::HeaderMap;
@@ -264,13 +264,19 @@ impl Server {
     fn answer(&self, request: Request<'_>, caller: Caller, headers: Option<&HeaderMap>) -> Begin {
         // What needs further scopes is checked where it is found, so that all of them are demanded together.
         if let Request::Discover(_) | Request::List(..) | Request::Task(_) = &request
-            && let Err(missing) = self.0.access.allow(&caller, &[])
+            && let Err(missing) = self.0.auth.allow(&caller, &[])
         {
             return Begin::Forbidden(missing);
         }
         let metrics = &self.0.metrics;
         match request {
-            Request::Call(call) => begin(self, &call, Token::Sent, Home::Client, caller, headers),
+            Request::Call(call) => self.0.rounds.begin(CallRequest {
+                call: &call,
+                token: Token::Sent,
+                home: Home::Client,
+                caller,
+                headers,
+            }),
             Request::Discover(_) => {
                 metrics.other(Other::Discover);
                 Begin::Reply(self.discover())
@@ -284,7 +290,9 @@ impl Server {
                 }
             }
             Request::Complete(params) => {
-                self.later(Other::Complete, complete(self, params, caller))
+                let (auth, limits) = (&self.0.auth, &self.0.limits);
+                let later = self.0.catalog.complete(params, caller, auth, limits);
+                self.later(Other::Complete, later)
             }
             Request::Listen(params) => self.listen(params, caller),
             Request::Task(params) => {
@@ -333,7 +341,13 @@ impl Server {
         match (request, fetched) {
             (Request::Call(mut call), Ok(token)) => {
                 call.state = Some(token.into());
-                begin(self, &call, Token::Fetched, Home::Client, caller, headers)
+                self.0.rounds.begin(CallRequest {
+                    call: &call,
+                    token: Token::Fetched,
+                    home: Home::Client,
+                    caller,
+                    headers,
+                })
             }
             (_, Err(error)) => error.into(),
             (request, Ok(_)) => self.answer(request, caller, headers),
@@ -361,7 +375,7 @@ impl Server {
             .iter()
             .flat_map(|uri| catalog.scopes_of_resource(uri).to_vec())
             .collect();
-        if let Err(missing) = self.0.access.allow(&caller, &needed) {
+        if let Err(missing) = self.0.auth.allow(&caller, &needed) {
             return Begin::Forbidden(missing);
         }
         let tasks = match self.listen_for_tasks(&mut params, &caller) {

@@ -21,6 +21,7 @@ pub use stdio::serve_stdio;
 
 use crate::auth::Caller;
 use crate::builder::ServerBuilder;
+use crate::limits::Limiter;
 use crate::response::Response;
 use crate::server::Server;
 use refrain_wire::{
@@ -28,7 +29,6 @@ use refrain_wire::{
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 impl ServerBuilder {
     /// Builds a server for clients that speak this draft: tokens are bound to the draft's path, and tasks are in a space of
@@ -50,8 +50,8 @@ impl ServerBuilder {
 struct Drafted {
     draft: Draft,
     server: Server,
-    /// The limit of clients that wait for a task to end, and the permits for it.
-    waiting: (usize, Arc<Semaphore>),
+    /// Clients that wait for a task to end.
+    waiting: Arc<Limiter>,
 }
 
 impl Drafted {
@@ -61,11 +61,11 @@ impl Drafted {
             .tasks
             .as_ref()
             .map_or(0, |tasks| tasks.options.waiting);
-        let permits = Semaphore::new(limit.min(Semaphore::MAX_PERMITS));
+        let waiting = "clients that wait for what becomes of a task";
         Self {
             draft,
             server,
-            waiting: (limit, Arc::new(permits)),
+            waiting: Limiter::new(waiting, limit, usize::MAX),
         }
     }
 

@@ -34,7 +34,6 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use refrain_core::Principal;
 use refrain_wire::{ErrorCode, Incoming, RpcError, parse, read_message};
 use std::convert::Infallible;
 use std::future::Future;
@@ -165,10 +164,7 @@ impl HttpService {
 
     /// Who is calling?
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
-        match &self.server.0.authenticator {
-            None => Ok(Principal::anonymous().into()),
-            Some(authenticator) => authenticator.authenticate(headers).await,
-        }
+        self.server.0.auth.authenticate(headers).await
     }
 
     /// Is this a request the endpoint takes at all?

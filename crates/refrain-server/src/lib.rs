@@ -18,12 +18,11 @@
 //! | `limits` | limits and permits |
 //! | `http`, `stdio` | the transports |
 //! | `metrics` | counters |
-//! | `alarm` | a timer for several deadlines |
+//! | `timer`, `retry` | a timer for several deadlines; retries with backoff |
 //! | `relay` | requests sent to the instance that holds their call or session |
 //! | `remote` | connections to other servers |
 //! | `record` | recorded messages, for tests |
 
-mod alarm;
 mod auth;
 mod builder;
 mod catalog;
@@ -41,11 +40,13 @@ mod relay;
 mod remote;
 mod reply;
 mod response;
+mod retry;
 mod rounds;
 mod server;
 mod services;
 mod stdio;
 mod tasks;
+mod timer;
 
 pub use auth::{
     AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Refused, ResourceMetadata, Scopes,

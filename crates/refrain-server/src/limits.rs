@@ -24,6 +24,7 @@ pub(crate) struct Limits {
     pub(crate) calls: Arc<Limiter>,
     /// Calls whose home is memory.
     pub(crate) live: Arc<Limiter>,
+    pub(crate) subscriptions: Arc<Limiter>,
     draining: AtomicBool,
 }
 
@@ -32,6 +33,11 @@ impl Limits {
         Arc::new(Self {
             calls: Limiter::new("calls", settings.concurrent_calls, usize::MAX),
             live: Limiter::new("live calls", settings.live_calls, settings.live_calls_each),
+            subscriptions: Limiter::new(
+                "subscriptions",
+                settings.subscriptions,
+                settings.subscriptions_each,
+            ),
             draining: AtomicBool::new(false),
             settings,
         })

@@ -5,6 +5,7 @@
 
 use crate::auth::Caller;
 use crate::catalog::{Changed, normal};
+use crate::limits::{LimitKey, LimitReached, Limiter, Permit};
 use crate::tasks::TaskNews;
 use parking_lot::Mutex;
 use refrain_wire::{
@@ -27,8 +28,7 @@ const EXPIRED: &str = "the access token has expired; listen again with another";
 #[derive(Debug)]
 pub(crate) struct Hub {
     listeners: Mutex<Listeners>,
-    most: usize,
-    most_each: usize,
+    limiter: Arc<Limiter>,
 }
 
 #[derive(Debug, Default)]
@@ -72,11 +72,10 @@ pub(crate) enum NoPlace {
 }
 
 impl Hub {
-    pub(crate) fn new(most: usize, most_each: usize) -> Arc<Self> {
+    pub(crate) fn new(limiter: Arc<Limiter>) -> Arc<Self> {
         Arc::new(Self {
             listeners: Mutex::default(),
-            most,
-            most_each,
+            limiter,
         })
     }
 
@@ -91,16 +90,15 @@ impl Hub {
         if listeners.closed {
             return Err(NoPlace::Closed);
         }
-        if listeners.open.len() >= self.most {
-            return Err(NoPlace::Full(self.most));
-        }
-        // Callers without a name cannot be told apart.
-        if caller.principal.id().is_some() {
-            let same = |open: &&Arc<Listener>| open.caller.principal == caller.principal;
-            if listeners.open.iter().filter(same).count() >= self.most_each {
-                return Err(NoPlace::FullForCaller(self.most_each));
-            }
-        }
+        // Anonymous callers cannot be told apart.
+        let key = caller.principal.id();
+        let permit = self
+            .limiter
+            .acquire(key.map(|id| LimitKey::Principal(id.into())))
+            .map_err(|reached| match reached {
+                LimitReached::Total { limit, .. } => NoPlace::Full(limit),
+                LimitReached::Caller { limit, .. } => NoPlace::FullForCaller(limit),
+            })?;
         let left = caller.expires.map(|end| {
             let left = end.duration_since(SystemTime::now());
             Box::pin(tokio::time::sleep(left.unwrap_or_default()))
@@ -119,6 +117,7 @@ impl Hub {
             tasks,
             stage: Stage::Open,
             left,
+            _permit: permit,
         })
     }
 
@@ -197,6 +196,7 @@ pub(crate) struct Subscription {
     stage: Stage,
     /// Until the caller is no longer known.
     left: Option<Pin<Box<Sleep>>>,
+    _permit: Permit,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

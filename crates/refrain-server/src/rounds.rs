@@ -40,17 +40,20 @@ mod start;
 mod target;
 
 pub(crate) use flow_spec::{FlowSpec, Flows};
-pub(crate) use outcome::outcome_of;
+pub(crate) use outcome::{outcome_of, reply_of};
 pub use running::{Round, RoundEvent};
 pub(crate) use single_use::{Record, lacks_capability};
 pub(crate) use span::RoundHook;
 pub(crate) use target::Target;
 
-use crate::auth::{Caller, MissingScopes};
+use crate::auth::{Auth, Caller, MissingScopes};
+use crate::catalog::Catalog;
 use crate::dispatch::Begin;
 use crate::limits::LimitReached;
-use crate::relay::RelayTo;
-use crate::server::Server;
+use crate::live::LiveCalls;
+use crate::relay::{Relay, RelayTo};
+use crate::services::Services;
+use crate::tasks::Tasks;
 use found::Found;
 use http::HeaderMap;
 use metrics::RoundMetrics;
@@ -73,17 +76,17 @@ pub(crate) enum Home<'a> {
     /// With the client: each round is a request of its own.
     Client,
     /// In memory, for the legacy session with this key: asks go out while the round goes on, as [`RoundEvent::Asks`].
-    Memory(&'a Arc<str>),
+    Session(&'a Arc<str>),
 }
 
 /// A call as it arrived.
-struct CallRequest<'a> {
-    call: &'a Call<'a>,
-    token: Token,
-    home: Home<'a>,
-    caller: Caller,
+pub(crate) struct CallRequest<'a> {
+    pub(crate) call: &'a Call<'a>,
+    pub(crate) token: Token,
+    pub(crate) home: Home<'a>,
+    pub(crate) caller: Caller,
     /// The HTTP headers, if the transport has any.
-    headers: Option<&'a HeaderMap>,
+    pub(crate) headers: Option<&'a HeaderMap>,
 }
 
 /// Why a round ends before its handler runs.
@@ -126,47 +129,65 @@ enum Started {
     Relay(Box<RelayTo>),
 }
 
-/// Starts a round of a call.
-pub(crate) fn begin(
-    server: &Server,
-    call: &Call<'_>,
-    token: Token,
-    home: Home<'_>,
-    caller: Caller,
-    headers: Option<&HeaderMap>,
-) -> Begin {
-    let mut metrics = RoundMetrics::start(call.kind, &caller.principal);
-    let request = CallRequest {
-        call,
-        token,
-        home,
-        caller,
-        headers,
-    };
-    match start(server, request, &mut metrics) {
-        Ok(Started::Round(mut round)) => {
-            round.measure(metrics);
-            Begin::Round(round)
-        }
-        Ok(Started::Relay(relay)) => Begin::Relay(relay),
-        Err(rejection) => {
-            metrics.reject(&server.0.metrics, &rejection);
-            rejection.into()
-        }
-    }
+/// Runs the rounds of all calls.
+pub(crate) struct Rounds {
+    catalog: Arc<Catalog>,
+    auth: Arc<Auth>,
+    flows: Arc<Flows>,
+    tasks: Option<Arc<Tasks>>,
+    live: Arc<LiveCalls>,
+    relay: Arc<Relay>,
+    services: Services,
 }
 
-fn start(
-    server: &Server,
-    request: CallRequest<'_>,
-    metrics: &mut RoundMetrics,
-) -> Result<Started, Rejection> {
-    let permit = server.0.limits.calls.acquire(None)?;
-    let found = Found::find(server, request)?;
-    metrics.found(found.counts());
-    Ok(match found.admit(permit)?.open()? {
-        Opened::Flow(flow) => Started::Round(flow.run()?),
-        Opened::Attached(attached) => Started::Round(attached.run()),
-        Opened::Relay(relay) => Started::Relay(relay),
-    })
+impl Rounds {
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        auth: Arc<Auth>,
+        flows: Arc<Flows>,
+        tasks: Option<Arc<Tasks>>,
+        (live, relay): (Arc<LiveCalls>, Arc<Relay>),
+        services: Services,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            catalog,
+            auth,
+            flows,
+            tasks,
+            live,
+            relay,
+            services,
+        })
+    }
+
+    /// Starts a round of a call.
+    pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Begin {
+        let mut metrics = RoundMetrics::start(request.call.kind, &request.caller.principal);
+        match self.start(request, &mut metrics) {
+            Ok(Started::Round(mut round)) => {
+                round.measure(metrics);
+                Begin::Round(round)
+            }
+            Ok(Started::Relay(relay)) => Begin::Relay(relay),
+            Err(rejection) => {
+                metrics.reject(&self.services.metrics, &rejection);
+                rejection.into()
+            }
+        }
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        request: CallRequest<'_>,
+        metrics: &mut RoundMetrics,
+    ) -> Result<Started, Rejection> {
+        let permit = self.services.limits.calls.acquire(None)?;
+        let found = Found::find(self, request)?;
+        metrics.found(found.counts());
+        Ok(match found.admit(permit)?.open()? {
+            Opened::Flow(flow) => Started::Round(flow.run()?),
+            Opened::Attached(attached) => Started::Round(attached.run()),
+            Opened::Relay(relay) => Started::Relay(relay),
+        })
+    }
 }

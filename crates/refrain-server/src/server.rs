@@ -1,6 +1,6 @@
 //! The server: what is registered, and what all its rounds share.
 
-use crate::auth::{Access, Authenticator, Caller};
+use crate::auth::{Auth, Caller};
 use crate::builder::BuildError;
 use crate::catalog::{Catalog, Changes, Entries, normal};
 use crate::legacy::LegacySessions;
@@ -8,7 +8,7 @@ use crate::limits::ServerLimits;
 use crate::listen::Hub;
 use crate::live::LiveCalls;
 use crate::relay::Relay;
-use crate::rounds::Flows;
+use crate::rounds::Rounds;
 use crate::services::Services;
 use crate::tasks::Tasks;
 use parking_lot::RwLockReadGuard;
@@ -36,11 +36,10 @@ pub(crate) struct Inner {
     pub(crate) instance: Option<String>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) hub: Arc<Hub>,
-    pub(crate) live: LiveCalls,
+    pub(crate) live: Arc<LiveCalls>,
     pub(crate) relay: Arc<Relay>,
-    pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
-    pub(crate) access: Arc<Access>,
-    pub(crate) flows: Arc<Flows>,
+    pub(crate) auth: Arc<Auth>,
+    pub(crate) rounds: Arc<Rounds>,
     pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) legacy: LegacySessions,
 }
@@ -83,7 +82,7 @@ impl Server {
     pub fn resource_updated(&self, uri: &str) {
         let catalog = self.catalog().clone();
         let needed = catalog.scopes_of_resource(uri);
-        let may = |caller: &Caller| self.0.access.allow(caller, needed).is_ok();
+        let may = |caller: &Caller| self.0.auth.allow(caller, needed).is_ok();
         self.0.hub.resource_updated(&normal(uri), may);
     }
 

@@ -8,6 +8,7 @@
 //! | `leases` | the leases that this instance holds |
 //! | `resume` | a claimed task becomes a flow again |
 //! | `driver` | runs one task |
+//! | `commit` | writes what a running task has come to |
 //! | `failures` | errors of tasks that their handlers did not cause |
 //! | `request` | the requests of clients about their tasks |
 //! | `notifications` | subscriptions to the state of tasks |
@@ -15,6 +16,7 @@
 //! | `namespace` | tools of several servers in one store |
 //! | `spill` | tokens that are too large to travel |
 
+mod commit;
 mod create;
 mod driver;
 mod failures;
@@ -35,7 +37,7 @@ pub use options::TaskOptions;
 pub(crate) use spill::Fetching;
 pub(crate) use worker::Worker;
 
-use crate::auth::Access;
+use crate::auth::Auth;
 use crate::catalog::Catalog;
 use crate::rounds::Flows;
 use crate::services::Services;
@@ -52,7 +54,7 @@ pub(crate) struct Tasks {
     leases: Leases,
     watch: Watch,
     catalog: Arc<Catalog>,
-    access: Arc<Access>,
+    auth: Arc<Auth>,
     flows: Arc<Flows>,
     services: Services,
 }
@@ -62,7 +64,7 @@ impl Tasks {
         (store, options): (Arc<dyn TaskStore>, TaskOptions),
         namespace: Namespace,
         catalog: Arc<Catalog>,
-        access: Arc<Access>,
+        auth: Arc<Auth>,
         flows: Arc<Flows>,
         services: Services,
     ) -> Arc<Self> {
@@ -73,7 +75,7 @@ impl Tasks {
             watch: Watch::default(),
             options,
             catalog,
-            access,
+            auth,
             flows,
             services,
         })

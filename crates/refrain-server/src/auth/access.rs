@@ -1,8 +1,10 @@
 //! What a server demands of its callers: the scopes of every request, and those of single tools, prompts and resources.
 
 use super::metadata::Published;
-use super::{Caller, ResourceMetadata, Scopes};
+use super::{Authenticator, Caller, Refused, ResourceMetadata, Scopes};
 use crate::builder::{BuildError, ServerBuilder};
+use http::HeaderMap;
+use refrain_core::Principal;
 use refrain_wire::RpcError;
 use serde_json::json;
 use std::collections::HashMap;
@@ -19,8 +21,9 @@ pub(crate) struct AccessRules {
     metadata: Option<ResourceMetadata>,
 }
 
-/// The same, checked, and in the form in which it is used.
-pub(crate) struct Access {
+/// Who may call: the authenticator, and the scopes that every request needs.
+pub(crate) struct Auth {
+    authenticator: Option<Arc<dyn Authenticator>>,
     scopes: Vec<String>,
     /// For a scope all those that imply it.
     broader: HashMap<String, Vec<String>>,
@@ -71,7 +74,10 @@ impl ServerBuilder {
 }
 
 impl AccessRules {
-    pub(crate) fn build(self) -> Result<Access, BuildError> {
+    pub(crate) fn build(
+        self,
+        authenticator: Option<Arc<dyn Authenticator>>,
+    ) -> Result<Auth, BuildError> {
         check_scopes("the server", &self.scopes)?;
         for (broad, narrow) in &self.implied {
             check_scopes("the server", [broad].into_iter().chain(narrow))?;
@@ -86,7 +92,8 @@ impl AccessRules {
                 Some(Arc::new(metadata.publish()?))
             }
         };
-        Ok(Access {
+        Ok(Auth {
+            authenticator,
             challenge: joined(&self.scopes, &[]),
             broader: broader(&self.implied),
             scopes: self.scopes,
@@ -95,7 +102,15 @@ impl AccessRules {
     }
 }
 
-impl Access {
+impl Auth {
+    /// The caller of a request with these headers; anonymous without an authenticator.
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+        match &self.authenticator {
+            None => Ok(Principal::anonymous().into()),
+            Some(authenticator) => authenticator.authenticate(headers).await,
+        }
+    }
+
     /// May this caller do what needs these scopes, beside those of every request?
     pub(crate) fn allow(&self, caller: &Caller, needed: &[String]) -> Result<(), MissingScopes> {
         let mut all = self.scopes.iter().chain(needed);

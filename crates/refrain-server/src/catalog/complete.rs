@@ -1,11 +1,10 @@
 //! Suggestions for the arguments of prompts and the variables of resource templates.
 
-use super::Entries;
-use crate::auth::{Caller, MissingScopes};
+use super::{Catalog, Entries};
+use crate::auth::{Auth, Caller, MissingScopes};
 use crate::builder::BuildError;
 use crate::dispatch::Begin;
-use crate::limits::LimitReached;
-use crate::server::Server;
+use crate::limits::Limits;
 use refrain_core::Principal;
 use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
 use std::collections::BTreeMap;
@@ -14,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 /// What a person has typed so far, for a function that suggests how it might go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,82 +105,87 @@ impl From<NoReply> for RpcError {
     }
 }
 
-/// Finds who suggests values for what is typed, and lets them. That takes a place like a call.
-pub(crate) fn complete(
-    server: &Server,
-    params: CompleteParams<'_>,
-    caller: Caller,
-) -> Result<Later, Begin> {
-    let permit = server.0.limits.calls.acquire(None);
-    let permit = permit.map_err(|reached: LimitReached| Begin::Busy(reached.into()))?;
-    let completer = find(server, &params, &caller)?;
-    let Some(completer) = completer else {
-        let none = Reply::complete(CompleteResult {
-            completion: Vec::<String>::new().into(),
-        });
-        return Ok(Box::pin(std::future::ready(Ok(none))));
-    };
-    let owned = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
-        (name.into_owned(), value.into_owned())
-    };
-    let typed = Typed {
-        value: params.value.into_owned(),
-        given: params.given.into_iter().map(owned).collect(),
-        principal: caller.principal,
-    };
-    let time = server.limits().round_time;
-    Ok(Box::pin(async move {
-        let _permit = permit;
-        // An author's function: it may panic, before its future or in it, or never be done.
-        let mut suggesting: Suggesting = Box::pin(async move { completer(typed).await });
-        let suggesting = poll_fn(|cx| {
-            let polled = catch_unwind(AssertUnwindSafe(|| suggesting.as_mut().poll(cx)));
-            match polled {
-                Ok(polled) => polled.map(Ok),
-                Err(_) => Poll::Ready(Err(Panicked)),
-            }
-        });
-        Ok(match tokio::time::timeout(time, suggesting).await {
-            Ok(Ok(Ok(completion))) => Reply::complete(CompleteResult {
-                completion: completion.bounded(),
-            }),
-            Ok(Ok(Err(error))) => {
-                tracing::error!(%error, "suggestions could not be made");
-                Reply::Error(RpcError::internal("Internal error"))
-            }
-            Ok(Err(Panicked)) => {
-                tracing::error!("a function that suggests values panicked");
-                Reply::Error(RpcError::internal("Internal error"))
-            }
-            Err(_) => Reply::Error(RpcError::internal("the suggestions took too long")),
-        })
-    }))
+impl Catalog {
+    /// Starts to suggest values for an argument. It takes the permit of a call.
+    pub(crate) fn complete(
+        &self,
+        params: CompleteParams<'_>,
+        caller: Caller,
+        auth: &Auth,
+        limits: &Limits,
+    ) -> Result<Later, Begin> {
+        let permit = limits.calls.acquire(None);
+        let permit = permit.map_err(|reached| Begin::Busy(reached.into()))?;
+        let Some(completer) = self.completer(&params, &caller, auth)? else {
+            let none = Reply::complete(CompleteResult {
+                completion: Vec::<String>::new().into(),
+            });
+            return Ok(Box::pin(std::future::ready(Ok(none))));
+        };
+        let given = params.given.into_iter();
+        let typed = Typed {
+            value: params.value.into_owned(),
+            given: given
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect(),
+            principal: caller.principal,
+        };
+        let time = limits.round_time;
+        Ok(Box::pin(async move {
+            let _permit = permit;
+            Ok(suggest(completer, typed, time).await)
+        }))
+    }
+
+    /// The function that suggests values; `None` for a known argument without one.
+    fn completer(
+        &self,
+        params: &CompleteParams<'_>,
+        caller: &Caller,
+        auth: &Auth,
+    ) -> Result<Option<Completer>, Begin> {
+        let entries = self.entries();
+        let found = Completed::find(&entries, &params.reference, &params.argument);
+        // Before the reply says anything about what is registered.
+        let needed = found.as_ref().map_or(&[][..], |found| found.scopes);
+        auth.allow(caller, needed).map_err(Begin::Forbidden)?;
+        if !entries.completes() {
+            let unknown = RpcError::method_not_found("completion/complete");
+            return Err(Begin::Refused(unknown));
+        }
+        let found = found.map_err(Begin::Refused)?;
+        if !found.known {
+            let reason = format!("argument.name: there is no argument {:?}", params.argument);
+            return Err(Begin::Refused(RpcError::invalid_params(reason)));
+        }
+        Ok(found.completers.get(params.argument.as_ref()).cloned())
+    }
 }
 
-struct Panicked;
-
-/// Who suggests values; `None` where an argument is known and nobody does.
-fn find(
-    server: &Server,
-    params: &CompleteParams<'_>,
-    caller: &Caller,
-) -> Result<Option<Completer>, Begin> {
-    let catalog = server.catalog();
-    let found = Completed::find(&catalog, &params.reference, &params.argument);
-    // Before anything is said about what there is.
-    let needed = found.as_ref().map_or(&[][..], |found| found.scopes);
-    let access = &server.0.access;
-    access.allow(caller, needed).map_err(Begin::Forbidden)?;
-    if !catalog.completes() {
-        let unknown = RpcError::method_not_found("completion/complete");
-        return Err(Begin::Refused(unknown));
+/// Runs an author's function, which may panic, before its future or in it, or never finish.
+async fn suggest(completer: Completer, typed: Typed, time: Duration) -> Reply {
+    let mut suggesting: Suggesting = Box::pin(async move { completer(typed).await });
+    let suggesting =
+        poll_fn(
+            |cx| match catch_unwind(AssertUnwindSafe(|| suggesting.as_mut().poll(cx))) {
+                Ok(polled) => polled.map(Some),
+                Err(_) => Poll::Ready(None),
+            },
+        );
+    match tokio::time::timeout(time, suggesting).await {
+        Ok(Some(Ok(completion))) => Reply::complete(CompleteResult {
+            completion: completion.bounded(),
+        }),
+        Ok(Some(Err(error))) => {
+            tracing::error!(%error, "suggestions could not be made");
+            Reply::Error(RpcError::internal("Internal error"))
+        }
+        Ok(None) => {
+            tracing::error!("a function that suggests values panicked");
+            Reply::Error(RpcError::internal("Internal error"))
+        }
+        Err(_) => Reply::Error(RpcError::internal("the suggestions took too long")),
     }
-    let found = found.map_err(Begin::Refused)?;
-    if !found.known {
-        let reason = format!("argument.name: there is no argument {:?}", params.argument);
-        return Err(Begin::Refused(RpcError::invalid_params(reason)));
-    }
-    Ok(found.completers.get(params.argument.as_ref()).cloned())
 }
 
 /// The prompt or the resource template whose argument is typed.

@@ -8,7 +8,6 @@
 
 use super::Drafted;
 use crate::auth::Caller;
-use crate::dispatch::no_place;
 use crate::response::{Response, Status};
 use refrain_wire::{DraftExchange, Form, Id, Message, Reply, RpcError, parse};
 use serde::Deserialize;
@@ -134,10 +133,9 @@ impl Drafted {
 
     /// Waits until the task no longer works. That takes a permit of its own, and not one of a call.
     async fn wait(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
-        let (limit, permits) = &self.waiting;
-        let Ok(_permit) = permits.try_acquire() else {
-            let of = "clients that wait for what becomes of a task";
-            return Response::busy(&self.server, request.id, no_place(*limit, of));
+        let _permit = match self.waiting.acquire(None) {
+            Ok(permit) => permit,
+            Err(reached) => return Response::busy(&self.server, request.id, reached.into()),
         };
         self.at_rest(request, &caller).await
     }

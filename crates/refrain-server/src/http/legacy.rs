@@ -145,7 +145,7 @@ impl HttpService {
             return self.no_session();
         };
         let server = &self.server;
-        if let Err(missing) = server.0.access.allow(caller, &[]) {
+        if let Err(missing) = server.0.auth.allow(caller, &[]) {
             return self.forbid(id, missing);
         }
         let initialize = match decode_initialize(params) {
@@ -356,7 +356,7 @@ impl HttpService {
         relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
-        if let Err(missing) = self.server.0.access.allow(&caller, &[]) {
+        if let Err(missing) = self.server.0.auth.allow(&caller, &[]) {
             return self.forbid_session(missing);
         }
         let session = match self.find_session(&parts.headers, &caller) {

@@ -34,7 +34,7 @@ pub struct MetadataService(Arc<Published>);
 impl MetadataService {
     /// The metadata of this server, if it has any.
     pub fn new(server: &Server) -> Option<Self> {
-        server.0.access.metadata.clone().map(Self)
+        server.0.auth.metadata.clone().map(Self)
     }
 
     /// The paths at which clients look for them: the well-known one followed by that of the resource, and the

@@ -63,7 +63,7 @@ impl HttpService {
             Refused::Forbidden(_) | Refused::Unavailable { .. } => None,
             Refused::Challenged { challenge, .. } => HeaderValue::from_str(challenge).ok(),
             Refused::Missing(_) | Refused::InvalidToken(_) | Refused::Malformed(_) => {
-                let access = &self.server.0.access;
+                let access = &self.server.0.auth;
                 let challenge = Challenge {
                     error: code,
                     scope: &access.challenge,
@@ -128,7 +128,7 @@ impl HttpService {
     }
 
     fn metadata_url(&self) -> Option<&str> {
-        let metadata = self.server.0.access.metadata.as_ref()?;
+        let metadata = self.server.0.auth.metadata.as_ref()?;
         Some(&metadata.url)
     }
 }

@@ -4,11 +4,10 @@ use super::state::StateError;
 use super::{RequestId, Session, Talk};
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
-use crate::catalog::complete::complete;
 use crate::dispatch::Begin;
 use crate::metrics::{Label, Other, Refusal};
 use crate::relay::Holder;
-use crate::rounds::{Home, Token, begin};
+use crate::rounds::{CallRequest, Home, Token};
 use crate::server::Server;
 use refrain_wire::{
     CallKind, Empty, Id, Message, Reply, Response, RpcError, decode_older_call,
@@ -93,7 +92,7 @@ impl Server {
             return self.begin_older(session, id, &method, params, caller);
         }
         // Whoever may not call has nothing to say about calls either.
-        if let Err(missing) = self.0.access.allow(&caller, &[]) {
+        if let Err(missing) = self.0.auth.allow(&caller, &[]) {
             return Received::Forbidden(None, missing);
         }
         match message {
@@ -214,14 +213,13 @@ impl Server {
         let agreed = self.0.legacy.agreed(session);
         if let Some(kind) = CallKind::from_method(method) {
             let begun = match decode_older_call(kind, params, agreed) {
-                Ok(call) => begin(
-                    self,
-                    &call,
-                    Token::Sent,
-                    Home::Memory(&session.key),
+                Ok(call) => self.0.rounds.begin(CallRequest {
+                    call: &call,
+                    token: Token::Sent,
+                    home: Home::Session(&session.key),
                     caller,
-                    None,
-                ),
+                    headers: None,
+                }),
                 Err(error) => Begin::Refused(error),
             };
             return (kind.method(), begun);
@@ -234,12 +232,13 @@ impl Server {
             Other::List(listing) => decode_older_list(params, agreed)
                 .and_then(|params| self.list_older(listing, params.cursor.as_deref(), &caller)),
             Other::Complete => decode_older_complete(params, agreed).map(|params| {
-                match complete(self, params, caller) {
+                let (auth, limits) = (&self.0.auth, &self.0.limits);
+                match self.0.catalog.complete(params, caller, auth, limits) {
                     Ok(later) => Begin::Later(later),
                     Err(refused) => refused,
                 }
             }),
-            _ => match self.0.access.allow(&caller, &[]) {
+            _ => match self.0.auth.allow(&caller, &[]) {
                 Err(missing) => Ok(Begin::Forbidden(missing)),
                 Ok(()) => self.change_session(session, what, params, &caller),
             },
@@ -256,7 +255,7 @@ impl Server {
         cursor: Option<&str>,
         caller: &Caller,
     ) -> Result<Begin, RpcError> {
-        if let Err(missing) = self.0.access.allow(caller, &[]) {
+        if let Err(missing) = self.0.auth.allow(caller, &[]) {
             return Ok(Begin::Forbidden(missing));
         }
         let reply = self.0.catalog.list(listing, cursor)?;
@@ -283,7 +282,7 @@ impl Server {
                 }
                 // A caller that may not read a resource is not notified of its changes either.
                 let needed = catalog.scopes_of_resource(&uri);
-                if let Err(missing) = self.0.access.allow(caller, needed) {
+                if let Err(missing) = self.0.auth.allow(caller, needed) {
                     return Ok(Begin::Forbidden(missing));
                 }
                 if uri.len() > LONGEST_URI {

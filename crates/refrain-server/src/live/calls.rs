@@ -1,11 +1,12 @@
 //! The parked handlers of one instance.
 
-use super::beginnings::Beginnings;
+use super::first_requests::FirstRequests;
 use super::flow::LiveFlow;
 use super::parked::{Attached, KEPT, Parked, Sealing, broken};
 use crate::relay::Holder;
-use crate::rounds::{Record, lacks_capability};
+use crate::rounds::{Flows, Record, lacks_capability};
 use crate::server::Server;
+use crate::services::Services;
 use parking_lot::{Mutex, MutexGuard};
 use refrain_core::FlowId;
 use refrain_wire::{Answers, RpcError};
@@ -22,9 +23,11 @@ pub(crate) struct LiveCalls {
     /// This instance, as tokens name it.
     holder: String,
     parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
-    beginnings: Beginnings,
+    pub(super) first_requests: FirstRequests,
     /// The instance is on its way out.
     closed: watch::Sender<bool>,
+    pub(super) flows: Arc<Flows>,
+    pub(super) services: Services,
 }
 
 /// Is done when no more calls are taken on.
@@ -50,23 +53,20 @@ pub(crate) struct Parking<'a> {
 
 impl LiveCalls {
     /// The live calls of this holder.
-    pub(crate) fn new(holder: &Holder) -> Self {
-        Self {
+    pub(crate) fn new(holder: &Holder, flows: Arc<Flows>, services: Services) -> Arc<Self> {
+        Arc::new(Self {
             holder: holder.to_string(),
             parked: Mutex::default(),
-            beginnings: Beginnings::default(),
+            first_requests: FirstRequests::default(),
             closed: watch::Sender::new(false),
-        }
+            flows,
+            services,
+        })
     }
 
     /// This instance, as tokens name it.
     pub(crate) fn holder(&self) -> &str {
         &self.holder
-    }
-
-    /// First requests that are about to begin a call here.
-    pub(super) fn beginnings(&self) -> &Beginnings {
-        &self.beginnings
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Parked>>> {
@@ -120,85 +120,95 @@ impl LiveCalls {
     }
 }
 
-impl Server {
-    /// Parks a call whose first round begins, and has its request wait for the reply. Where the same call is parked already,
-    /// the request waits for that one, and this flow is dropped before it did anything.
-    pub(crate) fn park(&self, parking: Parking<'_>) -> Result<Attached, RpcError> {
+impl LiveCalls {
+    /// Parks a call in its first round, and attaches its request. If the same call is parked already, the request waits for
+    /// that one, and this flow is dropped before it ran.
+    pub(crate) fn park(self: &Arc<Self>, parking: Parking<'_>) -> Result<Attached, RpcError> {
         let Parking {
             mut live,
             sealing,
             has_call_id,
             record,
         } = parking;
-        let (sender, answers) = mpsc::channel(self.0.limits.flow.asks.max(1));
+        let (sender, answers) = mpsc::channel(self.services.limits.flow.asks.max(1));
         live.answers_from(answers);
-        if self.0.live.is_closed() {
+        if self.is_closed() {
             return Err(RpcError::internal(
                 "this instance is stopping, and takes no live calls on; nothing was done by this request; call again",
             ));
         }
         let parked = Parked::new(sender);
-        let held = match self.0.live.lock().entry(sealing.flow) {
-            Entry::Occupied(held) => Some(held.get().clone()),
-            Entry::Vacant(place) => {
-                place.insert(parked.clone());
+        let other = match self.lock().entry(sealing.flow) {
+            Entry::Occupied(other) => Some(other.get().clone()),
+            Entry::Vacant(entry) => {
+                entry.insert(parked.clone());
                 None
             }
         };
-        if let Some(held) = held {
-            return attach_again(&held);
+        if let Some(other) = other {
+            return attach_again(&other);
         }
         parked.records(record.take());
         let mut attached = parked.attach(1, None)?;
         attached.ends_call = !has_call_id;
         let span = tracing::debug_span!("live", flow = %sealing.flow);
         let held = Held {
-            server: self.clone(),
+            calls: self.clone(),
             flow: sealing.flow,
             parked,
+            _server: self.flows.server(),
         };
-        let work = async move {
-            let (server, parked) = (&held.server, &held.parked);
-            let (reply, stats) = parked.drive(server, live, &sealing).await;
-            // The last reply is kept as long as there are not too many of them.
-            let most = server.0.limits.live_calls.saturating_mul(2);
-            let keeps = parked.can_be_asked_again(has_call_id)
-                && !lacks_capability(&reply)
-                && server.0.live.lock().len() <= most;
-            if !keeps {
-                server.0.live.forget(held.flow, parked);
-            }
-            parked.end(reply, stats);
-            if keeps {
-                tokio::time::sleep(KEPT).await;
-            }
-        };
-        tokio::spawn(work.instrument(span));
+        tokio::spawn(held.drive(live, sealing, has_call_id).instrument(span));
         Ok(attached)
     }
 }
 
-/// The place of a parked call among the others, given back however it ends.
+/// A parked call in the map, removed when it ends.
 struct Held {
-    server: Server,
+    calls: Arc<LiveCalls>,
     flow: FlowId,
     parked: Arc<Parked>,
+    /// Handlers may take the server as a state.
+    _server: Option<Server>,
+}
+
+impl Held {
+    /// Drives the handler to its end, and keeps the last reply for a client that lost it.
+    async fn drive(self, live: LiveFlow, sealing: Sealing, has_call_id: bool) {
+        let (calls, parked) = (&self.calls, &self.parked);
+        let (reply, stats) = parked.drive(calls, live, &sealing).await;
+        let most = calls.services.limits.live_calls.saturating_mul(2);
+        let keeps = parked.can_be_asked_again(has_call_id)
+            && !lacks_capability(&reply)
+            && calls.lock().len() <= most;
+        if !keeps {
+            calls.forget(self.flow, parked);
+        }
+        parked.end(reply, stats);
+        if keeps {
+            tokio::time::sleep(KEPT).await;
+        }
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if let (Some(record), Ok(runtime)) = (self.parked.unrecorded(), Handle::try_current()) {
             let held = Self {
-                server: self.server.clone(),
+                calls: self.calls.clone(),
                 flow: self.flow,
                 parked: self.parked.clone(),
+                _server: None,
             };
-            // The end is recorded before anybody is given it.
-            runtime.spawn(async move { record.write(&broken(), &held.server.0.info).await });
+            // The end is recorded before any request gets it.
+            runtime.spawn(async move {
+                let info = held.calls.services.info.clone();
+                record.write(&broken(), &info).await;
+            });
             return;
         }
         self.parked.let_go();
-        self.server.0.live.forget(self.flow, &self.parked);
+        self.calls.forget(self.flow, &self.parked);
     }
 }
 

@@ -9,15 +9,15 @@
 //!
 //! A handler in the explicit style, which replies that it is incomplete, is run again once all that it asked is answered.
 
-use super::calls::{Closed, stopping};
-use crate::alarm::{Alarm, instant_of};
+use super::calls::{Closed, LiveCalls, stopping};
 use crate::limits::Permit;
 use crate::rounds::FlowSpec;
-use crate::server::Server;
+use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
 use refrain_core::{AskError, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
 use refrain_wire::{Ask, RpcError};
 use std::fmt;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -67,7 +67,7 @@ struct Explicit {
 
 /// A flow whose home is memory. Dropping it ends the handler.
 pub(crate) struct LiveFlow {
-    server: Server,
+    calls: Arc<LiveCalls>,
     spec: FlowSpec<'static>,
     flow: Flow,
     answers: Option<mpsc::Receiver<LiveAnswer>>,
@@ -76,7 +76,7 @@ pub(crate) struct LiveFlow {
     last: Option<Event>,
     /// What earlier runs of a handler in the explicit style did.
     before: Stats,
-    alarm: Alarm,
+    timer: Timer,
     /// When the call is given up, if it rests.
     ends: Option<Instant>,
     /// Tells a call that waits for an answer when the instance is on its way out.
@@ -94,22 +94,22 @@ pub(crate) struct LiveFlow {
 impl LiveFlow {
     /// Starts the handler; it is not polled yet. Without a permit of its own, its requests take one each.
     pub(crate) fn new(
-        server: &Server,
+        calls: &Arc<LiveCalls>,
         spec: FlowSpec<'static>,
         start: Start,
         permit: Option<Permit>,
         live: Permit,
     ) -> Self {
         Self {
-            server: server.clone(),
-            flow: server.0.flows.start(spec.clone(), start.in_memory()),
+            calls: calls.clone(),
+            flow: calls.flows.start(spec.clone(), start.in_memory()),
             spec,
             answers: None,
             explicit: None,
             last: None,
             before: Stats::default(),
-            alarm: Alarm::default(),
-            ends: Instant::now().checked_add(server.0.limits.live_time),
+            timer: Timer::default(),
+            ends: Instant::now().checked_add(calls.services.limits.live_time),
             closed: None,
             works_until: None,
             told: false,
@@ -163,7 +163,7 @@ impl LiveFlow {
             if let Some(explicit) = self.explicit.take_if(|explicit| explicit.open.is_empty()) {
                 self.before = self.stats();
                 let start = Start::task(explicit.snapshot, &explicit.answers);
-                let flows = &self.server.0.flows;
+                let flows = &self.calls.flows;
                 self.flow = flows.start(self.spec.clone(), start.in_memory());
             }
             if self.explicit.is_some() {
@@ -266,15 +266,15 @@ impl LiveFlow {
             self.ends
         } else {
             if self.takes_permit && self.permit.is_none() {
-                self.permit = Some(self.server.0.limits.calls.acquire_anyway());
+                self.permit = Some(self.calls.services.limits.calls.acquire_anyway());
             }
             if let Some(event) = self.works_too_long(now) {
                 return Poll::Ready(event);
             }
             self.works_until
         };
-        let wake = instant_of(self.flow.wake_at(), &*self.server.0.source, now);
-        self.alarm.set([limit, wake], cx);
+        let wake = instant_of(self.flow.wake_at(), &*self.calls.services.source, now);
+        self.timer.set([limit, wake], cx);
         Poll::Pending
     }
 
@@ -282,20 +282,20 @@ impl LiveFlow {
     fn is_given_up(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<RpcError> {
         let asks = self.explicit.is_some() || self.flow.asks();
         if self.ends.is_some_and(|at| at <= now) {
-            return Some(took_too_long(self.server.0.limits.live_time, asks));
+            return Some(took_too_long(self.calls.services.limits.live_time, asks));
         }
         if !asks {
             return None;
         }
-        let live = &self.server.0.live;
-        let closed = self.closed.get_or_insert_with(|| live.closed());
+        let calls = &self.calls;
+        let closed = self.closed.get_or_insert_with(|| calls.closed());
         closed.as_mut().poll(cx).is_ready().then(stopping)
     }
 
     /// Ends a handler that has been at work for too long.
     fn works_too_long(&mut self, now: Instant) -> Option<LiveEvent> {
         if self.works_until.is_none() {
-            self.works_until = now.checked_add(self.server.0.limits.round_time);
+            self.works_until = now.checked_add(self.calls.services.limits.round_time);
         }
         self.works_until.filter(|until| *until <= now)?;
         self.flow.cancel();

@@ -10,15 +10,17 @@
 //! | the round before | the reply that it had |
 //! | an earlier one | an error: that token was used |
 
+mod attached;
+
+pub(crate) use attached::{Attached, AttachedEvent, Subscribed};
+
+use super::calls::LiveCalls;
 use super::flow::{LiveAnswer, LiveEvent, LiveFlow};
 use crate::metrics::LiveCount;
-use crate::rounds::{Record, outcome_of};
-use crate::server::Server;
+use crate::rounds::{Record, reply_of};
 use parking_lot::{Mutex, MutexGuard};
 use refrain_core::{FlowId, LiveBinding, LiveToken, Note, Stats};
-use refrain_wire::{
-    Answers, Ask, Call, CallKind, Incomplete, LogLevel, Reply, RpcError, check_answer_shape,
-};
+use refrain_wire::{Answers, Ask, CallKind, Incomplete, Reply, RpcError, check_answer_shape};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -173,10 +175,10 @@ impl Parked {
         self.lock().record.take()
     }
 
-    async fn record(&self, server: &Server, reply: &Reply) {
+    async fn record(&self, calls: &LiveCalls, reply: &Reply) {
         let record = self.lock().record.clone();
         if let Some(record) = record {
-            record.write(reply, &server.0.info).await;
+            record.write(reply, &calls.services.info).await;
             self.lock().record = None;
         }
     }
@@ -184,7 +186,7 @@ impl Parked {
     /// Drives the handler to its end, and gives the last reply.
     pub(super) async fn drive(
         &self,
-        server: &Server,
+        calls: &LiveCalls,
         mut live: LiveFlow,
         sealing: &Sealing,
     ) -> (Reply, Stats) {
@@ -193,19 +195,19 @@ impl Parked {
         loop {
             let said = tokio::select! {
                 biased;
-                said = self.next(server, &mut live, sealing) => said,
+                said = self.next(calls, &mut live, sealing) => said,
                 () = time(read_by) => {
                     read_by = None;
                     if !self.is_forgotten() {
                         continue;
                     }
-                    server.0.metrics.live(LiveCount::GivenUp);
+                    calls.services.metrics.live(LiveCount::GivenUp);
                     Said::Last(Reply::Error(forgotten()))
                 }
             };
             match said {
                 Said::Asks(reply) => {
-                    self.record(server, &reply).await;
+                    self.record(calls, &reply).await;
                     self.reply(reply, live.stats());
                     read_by = Instant::now().checked_add(KEPT);
                 }
@@ -213,7 +215,7 @@ impl Parked {
                     let stats = live.stats();
                     // Its destructors are part of the call.
                     drop(live);
-                    self.record(server, &reply).await;
+                    self.record(calls, &reply).await;
                     return (reply, stats);
                 }
             }
@@ -249,7 +251,7 @@ impl Parked {
     }
 
     /// Drives the handler to its next reply.
-    async fn next(&self, server: &Server, live: &mut LiveFlow, sealing: &Sealing) -> Said {
+    async fn next(&self, calls: &LiveCalls, live: &mut LiveFlow, sealing: &Sealing) -> Said {
         loop {
             let mut look = pin!(self.look.notified());
             let mut begun = false;
@@ -270,7 +272,7 @@ impl Parked {
                     self.tell(notes);
                     // One that has something to say at every turn is not to have the thread for itself.
                     tokio::task::coop::consume_budget().await;
-                    self.given_up(server)
+                    self.given_up(calls)
                 }
                 LiveEvent::Asks { asks, withdrawn } => {
                     let mut state = self.lock();
@@ -279,15 +281,15 @@ impl Parked {
                     None
                 }
                 LiveEvent::Rests => {
-                    let given_up = self.given_up(server);
-                    given_up.or_else(|| self.at_rest(server, live, sealing, begun))
+                    let given_up = self.given_up(calls);
+                    given_up.or_else(|| self.at_rest(calls, live, sealing, begun))
                 }
                 LiveEvent::Over(event) => {
-                    let reply = outcome_of(*event, sealing.kind, live.output());
+                    let reply = reply_of(*event, sealing.kind, live.output());
                     Some(Said::Last(reply))
                 }
                 LiveEvent::GivenUp(error) => {
-                    server.0.metrics.live(LiveCount::GivenUp);
+                    calls.services.metrics.live(LiveCount::GivenUp);
                     Some(Said::Last(Reply::Error(error)))
                 }
             };
@@ -304,16 +306,16 @@ impl Parked {
     }
 
     /// The end of a call that was given up.
-    fn given_up(&self, server: &Server) -> Option<Said> {
+    fn given_up(&self, calls: &LiveCalls) -> Option<Said> {
         let why = self.lock().given_up.clone()?;
-        server.0.metrics.live(LiveCount::GivenUp);
+        calls.services.metrics.live(LiveCount::GivenUp);
         Some(Said::Last(Reply::Error(why)))
     }
 
     /// What is said when the handler rests, if anything: what it asks, where a round is at work.
     fn at_rest(
         &self,
-        server: &Server,
+        calls: &LiveCalls,
         live: &LiveFlow,
         sealing: &Sealing,
         begun: bool,
@@ -325,7 +327,7 @@ impl Parked {
             }
             (state.round, state.open.clone())
         };
-        let limit = server.0.limits.flow.rounds;
+        let limit = calls.services.limits.flow.rounds;
         if round >= limit {
             return Some(Said::Last(Reply::Error(RpcError::internal(format!(
                 "the call needs another round, and its limit is {limit} rounds"
@@ -334,11 +336,11 @@ impl Parked {
         let token = LiveToken {
             flow: sealing.flow,
             round: round + 1,
-            holder: server.0.live.holder().to_owned(),
+            holder: calls.holder().to_owned(),
             deadline: sealing.deadline,
         };
-        server.0.metrics.live(LiveCount::Parked);
-        let token = server.0.sealer.seal_live(&sealing.binding, &token);
+        calls.services.metrics.live(LiveCount::Parked);
+        let token = calls.services.sealer.seal_live(&sealing.binding, &token);
         Some(Said::Asks(Reply::Incomplete(Incomplete {
             asks,
             state: Some(token),
@@ -374,99 +376,6 @@ impl Parked {
         if let Some(client) = &state.notes {
             // A client that has gone, or does not keep up, misses them.
             let _ = client.try_send(notes);
-        }
-    }
-}
-
-/// A request that waits for the reply of its round.
-pub(crate) struct Attached {
-    parked: Arc<Parked>,
-    number: u64,
-    round: u32,
-    notes: mpsc::Receiver<Vec<Note>>,
-    subscribed: Subscribed,
-    /// Nobody can come back for the reply: a client that goes away ends the call.
-    pub(super) ends_call: bool,
-}
-
-/// The notes that a request subscribes to. Each round of a call may subscribe to others.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Subscribed {
-    pub(crate) progress: bool,
-    /// The least severe log message.
-    pub(crate) log: Option<LogLevel>,
-}
-
-impl Subscribed {
-    /// What a call subscribes to.
-    pub(crate) fn by(call: &Call<'_>) -> Self {
-        Self {
-            progress: call.meta.progress_token.is_some(),
-            log: call.meta.log_level,
-        }
-    }
-
-    fn include(self, note: &Note) -> bool {
-        match note {
-            Note::Progress { .. } => self.progress,
-            Note::Log { level, .. } => self.log.is_some_and(|least| *level >= least),
-        }
-    }
-}
-
-/// What such a request is given.
-pub(crate) enum AttachedEvent {
-    Notes(Vec<Note>),
-    Reply(Reply, Stats),
-}
-
-impl Attached {
-    /// Has the call end with this request, whichever round it is of.
-    pub(crate) fn cancel(&mut self) {
-        self.ends_call = true;
-    }
-
-    /// Sends these notes to the client.
-    pub(crate) fn with(mut self, subscribed: Subscribed) -> Self {
-        self.subscribed = subscribed;
-        self
-    }
-
-    /// Waits for what the handler says, and for the reply.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttachedEvent> {
-        while let Poll::Ready(Some(mut notes)) = self.notes.poll_recv(cx) {
-            notes.retain(|note| self.subscribed.include(note));
-            if !notes.is_empty() {
-                return Poll::Ready(AttachedEvent::Notes(notes));
-            }
-        }
-        let mut state = self.parked.lock();
-        let last = state.last.as_ref();
-        if let Some(last) = last.filter(|last| last.round == self.round).cloned() {
-            state.read = true;
-            self.ends_call = false;
-            return Poll::Ready(AttachedEvent::Reply(last.reply, last.stats));
-        }
-        if state.round != self.round {
-            return Poll::Ready(AttachedEvent::Reply(
-                Reply::Error(used_up()),
-                Stats::default(),
-            ));
-        }
-        state.waiting.retain(|(number, _)| *number != self.number);
-        state.waiting.push((self.number, cx.waker().clone()));
-        Poll::Pending
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let mut state = self.parked.lock();
-        state.waiting.retain(|(number, _)| *number != self.number);
-        drop(state);
-        if self.ends_call {
-            let gone = "the call was cancelled, or its client went away before the first reply";
-            self.parked.give_up(RpcError::internal(gone));
         }
     }
 }

@@ -2,22 +2,22 @@
 
 use super::found::Found;
 use super::target::Target;
-use super::{CallRequest, Home, Rejection, Token};
+use super::{CallRequest, Home, Rejection, Rounds, Token};
 use crate::auth::Caller;
 use crate::limits::Permit;
-use crate::server::Server;
 use http::{HeaderMap, HeaderValue};
 use jsonschema::Validator;
 use refrain_core::Binding;
 use refrain_wire::{Call, Reply, RpcError, ToolResult, parse_value};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Messages about invalid arguments that one reply lists.
 const MISFITS: usize = 8;
 
 /// A call that may run.
 pub(super) struct Admitted<'a> {
-    pub(super) server: &'a Server,
+    pub(super) rounds: &'a Arc<Rounds>,
     pub(super) call: &'a Call<'a>,
     pub(super) token: Token,
     pub(super) home: Home<'a>,
@@ -33,7 +33,7 @@ impl<'a> Found<'a> {
     /// Checks scopes and arguments.
     pub(super) fn admit(self, permit: Permit) -> Result<Admitted<'a>, Rejection> {
         let Self {
-            server,
+            rounds,
             request,
             target,
             variables,
@@ -45,14 +45,14 @@ impl<'a> Found<'a> {
             caller,
             headers,
         } = request;
-        let allowed = server.0.access.allow(&caller, target.scopes());
+        let allowed = rounds.auth.allow(&caller, target.scopes());
         allowed.map_err(Rejection::Forbidden)?;
         let arguments = match variables {
             Some(variables) => Some(variables),
             None => parse_arguments(call)?,
         };
         let arguments = target.check(&call.target, arguments, headers)?;
-        let sealer = &server.0.sealer;
+        let sealer = &rounds.services.sealer;
         let binding = sealer.bind(
             &caller.principal,
             call.kind,
@@ -60,7 +60,7 @@ impl<'a> Found<'a> {
             arguments.as_ref(),
         );
         Ok(Admitted {
-            server,
+            rounds,
             call,
             token,
             home,

@@ -1,17 +1,18 @@
 //! A round of a call whose handler is parked on this instance.
 
+use super::Rounds;
 use super::admitted::Admitted;
 use super::running::{FlowHome, Round, State};
 use super::span;
 use crate::limits::Permit;
 use crate::live::{Attached, Subscribed};
-use crate::server::Server;
 use refrain_core::{Snapshot, Start};
 use refrain_wire::Call;
+use std::sync::Arc;
 
 /// A request that waits for the reply of a parked handler.
 pub(super) struct AttachedCall<'a> {
-    server: &'a Server,
+    rounds: &'a Arc<Rounds>,
     call: &'a Call<'a>,
     permit: Permit,
     attached: Attached,
@@ -27,11 +28,11 @@ impl<'a> Admitted<'a> {
             start.receive_trace(trace);
         }
         AttachedCall {
-            server: self.server,
+            rounds: self.rounds,
             call: self.call,
             permit: self.permit,
             attached: attached.with(Subscribed::by(self.call)),
-            span: span::open(self.server, self.call, self.target.uri(), &mut start),
+            span: span::open(self.rounds, self.call, self.target.uri(), &mut start),
             number: start.round(),
         }
     }
@@ -44,7 +45,7 @@ impl AttachedCall<'_> {
             _permit: self.permit,
         };
         Round::new(
-            self.server,
+            self.rounds,
             self.call,
             self.number,
             self.span,

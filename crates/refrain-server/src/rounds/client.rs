@@ -1,12 +1,12 @@
 //! A flow whose home is the client: each round ends with a result, with a token, or with a task.
 
-use super::outcome_of;
 use super::running::Step;
 use super::target::Target;
-use crate::alarm::{Alarm, instant_of};
+use super::{Rounds, reply_of};
+
 use crate::limits::Permit;
-use crate::server::Server;
 use crate::tasks::{Creating, Made, Seed, cannot_create};
+use crate::timer::{Timer, instant_of};
 use refrain_core::{Binding, Cut, Event, Flow, Note};
 use refrain_store::StoreError;
 use refrain_wire::{CallKind, Incomplete, Reply, RpcError};
@@ -22,7 +22,7 @@ pub(super) struct ClientFlow {
     /// There if the call may become a task.
     seed: Option<Seed>,
     /// Created for handlers that wait or report.
-    timer: Option<Timer>,
+    deadlines: Option<Deadlines>,
     stage: Stage,
     permit: Permit,
 }
@@ -52,8 +52,8 @@ enum Why {
 }
 
 /// The deadlines of a round.
-struct Timer {
-    alarm: Alarm,
+struct Deadlines {
+    timer: Timer,
     /// End of the round.
     limit: Option<Instant>,
     /// When the flow becomes a task.
@@ -82,7 +82,7 @@ impl ClientFlow {
             target,
             binding,
             seed,
-            timer: None,
+            deadlines: None,
             stage: Stage::Running,
             permit,
         }
@@ -98,13 +98,13 @@ impl ClientFlow {
 
     pub(super) fn poll(
         &mut self,
-        server: &Server,
+        rounds: &Rounds,
         kind: CallKind,
         cx: &mut Context<'_>,
     ) -> Poll<Step> {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Running) {
-                Stage::Running => match self.poll_flow(server, cx) {
+                Stage::Running => match self.poll_flow(rounds, cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Turn::Settle) => {
                         cx.waker().wake_by_ref();
@@ -115,7 +115,7 @@ impl ClientFlow {
                     Poll::Ready(Turn::Ended(event)) => {
                         let notes = self.flow.take_notes();
                         if notes.is_empty() {
-                            if let Some(step) = self.end(server, kind, event) {
+                            if let Some(step) = self.end(rounds, kind, event) {
                                 return Poll::Ready(step);
                             }
                         } else {
@@ -125,7 +125,7 @@ impl ClientFlow {
                     }
                 },
                 Stage::Ended(event) => {
-                    if let Some(step) = self.end(server, kind, *event) {
+                    if let Some(step) = self.end(rounds, kind, *event) {
                         return Poll::Ready(step);
                     }
                 }
@@ -153,7 +153,7 @@ impl ClientFlow {
         }
     }
 
-    fn poll_flow(&mut self, server: &Server, cx: &mut Context<'_>) -> Poll<Turn> {
+    fn poll_flow(&mut self, rounds: &Rounds, cx: &mut Context<'_>) -> Poll<Turn> {
         let notes = match self.flow.poll(cx) {
             Poll::Pending => None,
             Poll::Ready(Event::Notes(notes)) => Some(notes),
@@ -164,47 +164,51 @@ impl ClientFlow {
         // A handler may send notes for ever, so its deadlines are checked here too.
         let now = Instant::now();
         let seed = self.seed.as_ref();
-        let timer = self.timer.get_or_insert_with(|| {
+        let deadlines = self.deadlines.get_or_insert_with(|| {
             let after = seed.and_then(|seed| seed.tool.tool.task.after);
-            Timer {
-                alarm: Alarm::default(),
-                limit: now.checked_add(server.0.limits.round_time),
+            Deadlines {
+                timer: Timer::default(),
+                limit: now.checked_add(rounds.services.limits.round_time),
                 task: after.and_then(|after| now.checked_add(after)),
             }
         });
-        if timer.task.is_some_and(|at| at <= now) {
+        if deadlines.task.is_some_and(|at| at <= now) {
             return Poll::Ready(Turn::Detach(Why::Time));
         }
-        if timer.limit.is_some_and(|at| at <= now) {
+        if deadlines.limit.is_some_and(|at| at <= now) {
             return Poll::Ready(Turn::Ended(self.flow.expire()));
         }
         if let Some(notes) = notes {
             return Poll::Ready(Turn::Notes(notes));
         }
-        let wake = instant_of(self.flow.wake_at(), &*server.0.source, now);
-        timer.alarm.set([timer.limit, timer.task, wake], cx);
+        let wake = instant_of(self.flow.wake_at(), &*rounds.services.source, now);
+        let first = [deadlines.limit, deadlines.task, wake];
+        deadlines.timer.set(first, cx);
         Poll::Pending
     }
 
     /// The step for the last event of the flow. `None`: the token is put into the store first.
-    fn end(&mut self, server: &Server, kind: CallKind, event: Event) -> Option<Step> {
+    fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<Step> {
         match event {
             Event::Crashed => Some(Step::Crashed),
-            Event::Cut(cut) => self.seal(server, cut),
+            Event::Cut(cut) => self.seal(rounds, cut),
             event => {
                 let output = self.target.output().map(|output| &**output);
-                Some(Step::Reply(outcome_of(event, kind, output)))
+                Some(Step::Reply(reply_of(event, kind, output)))
             }
         }
     }
 
-    fn seal(&mut self, server: &Server, cut: Cut) -> Option<Step> {
+    fn seal(&mut self, rounds: &Rounds, cut: Cut) -> Option<Step> {
         if cut.shed {
             tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
         }
         let version = self.target.version();
-        let sealed = server.0.sealer.seal(&self.binding, &cut.snapshot, version);
-        let spilled = match (sealed, &server.0.tasks) {
+        let sealed = rounds
+            .services
+            .sealer
+            .seal(&self.binding, &cut.snapshot, version);
+        let spilled = match (sealed, &rounds.tasks) {
             (Ok(token), _) => {
                 let reply = Reply::Incomplete(Incomplete {
                     asks: cut.asks,
@@ -256,8 +260,8 @@ impl ClientFlow {
             Why::Tool => return Some(Step::Reply(Reply::Error(error))),
             Why::Handler => self.flow.stay(error.message.into_owned()),
             Why::Time => {
-                if let Some(timer) = &mut self.timer {
-                    timer.task = None;
+                if let Some(deadlines) = &mut self.deadlines {
+                    deadlines.task = None;
                 }
             }
         }

@@ -1,16 +1,15 @@
 //! First stage of a round: the target of the call is found in the catalog.
 
 use super::target::Target;
-use super::{CallRequest, Rejection};
+use super::{CallRequest, Rejection, Rounds};
 use crate::metrics::TargetCounts;
-use crate::server::Server;
 use refrain_wire::{Call, CallKind, RpcError};
 use serde_json::Value;
 use std::sync::Arc;
 
 /// A call whose target is known.
 pub(super) struct Found<'a> {
-    pub(super) server: &'a Server,
+    pub(super) rounds: &'a Arc<Rounds>,
     pub(super) request: CallRequest<'a>,
     pub(super) target: Target,
     /// The variables of the URI, if the target is a resource template.
@@ -18,17 +17,20 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    pub(super) fn find(server: &'a Server, request: CallRequest<'a>) -> Result<Self, Rejection> {
-        match find(server, request.call) {
+    pub(super) fn find(
+        rounds: &'a Arc<Rounds>,
+        request: CallRequest<'a>,
+    ) -> Result<Self, Rejection> {
+        match find(rounds, request.call) {
             Ok((target, variables)) => Ok(Self {
-                server,
+                rounds,
                 request,
                 target,
                 variables,
             }),
             Err(unknown) => {
                 // A caller without the scopes of the server must not learn which names exist.
-                let allowed = server.0.access.allow(&request.caller, &[]);
+                let allowed = rounds.auth.allow(&request.caller, &[]);
                 allowed.map_err(Rejection::Forbidden)?;
                 Err(unknown.into())
             }
@@ -41,9 +43,9 @@ impl<'a> Found<'a> {
     }
 }
 
-fn find(server: &Server, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
+fn find(rounds: &Rounds, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
     let name = call.target.as_ref();
-    let catalog = server.catalog();
+    let catalog = rounds.catalog.entries();
     let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
     match call.kind {
         CallKind::Tool => match catalog.tools.get(name) {

@@ -74,7 +74,7 @@ impl Round {
         let Some(round) = self.metrics.take() else {
             return;
         };
-        let metrics = &self.server.0.metrics;
+        let metrics = &self.rounds.services.metrics;
         let outcome = match reply {
             Reply::Incomplete(_) if self.handed_on => Outcome::HandedOn,
             _ => outcome(reply),
@@ -89,7 +89,7 @@ impl Round {
     /// Counts a round that ends without a reply, unless it was counted before.
     pub(super) fn count_cancelled(&mut self) {
         if let Some(round) = self.metrics.take() {
-            let metrics = &self.server.0.metrics;
+            let metrics = &self.rounds.services.metrics;
             metrics.work(self.stats());
             round.end(metrics, Outcome::Cancelled, Some(self.number()));
         }

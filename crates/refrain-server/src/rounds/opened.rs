@@ -31,16 +31,19 @@ impl<'a> Admitted<'a> {
 
     /// A first round, or a first request that is repeated by its call id.
     fn open_first(self) -> Result<Opened<'a>, Rejection> {
-        let (server, call_id) = (self.server, self.call.meta.call_id.as_deref());
-        let first = server.0.sealer.first(&self.binding, call_id);
+        let (rounds, call_id) = (self.rounds, self.call.meta.call_id.as_deref());
+        let first = rounds.services.sealer.first(&self.binding, call_id);
         if call_id.is_some()
             && self.is_live()
-            && let Some(attached) = server.0.live.again(first.flow())?
+            && let Some(attached) = rounds.live.again(first.flow())?
         {
             return Ok(Opened::Attached(self.attach(attached, first)));
         }
         let counts = self.target.counts();
-        server.0.metrics.call(self.call.kind, counts.map(|c| &**c));
+        rounds
+            .services
+            .metrics
+            .call(self.call.kind, counts.map(|c| &**c));
         let start = Start::first(first, self.call.answers.as_ref());
         Ok(Opened::Flow(OpenedFlow {
             admitted: self,
@@ -50,7 +53,7 @@ impl<'a> Admitted<'a> {
 
     /// A later round whose journal is in the token.
     fn open_token(self, token: &str) -> Result<Opened<'a>, Rejection> {
-        let sealer = &self.server.0.sealer;
+        let sealer = &self.rounds.services.sealer;
         let opened = match self.token {
             Token::Sent => sealer.open(&self.binding, token),
             Token::Fetched => sealer.open_of_any_length(&self.binding, token),
@@ -66,12 +69,12 @@ impl<'a> Admitted<'a> {
 
     /// A later round of a parked call.
     fn open_live(self, token: &str) -> Result<Opened<'a>, Rejection> {
-        let server = self.server;
-        let opened = server.0.sealer.open_live(&self.binding, token);
+        let rounds = self.rounds;
+        let opened = rounds.services.sealer.open_live(&self.binding, token);
         let held = opened.map_err(|reason| self.invalid_token(reason))?;
         match Holder::parse(&held.holder) {
-            Some(holder) if server.0.relay.is_own(&holder) => {}
-            Some(holder) if server.0.relay.reaches(&holder) => {
+            Some(holder) if rounds.relay.is_own(&holder) => {}
+            Some(holder) if rounds.relay.reaches(&holder) => {
                 return Ok(Opened::Relay(Box::new(RelayTo {
                     _permit: self.permit,
                     holder,
@@ -80,22 +83,22 @@ impl<'a> Admitted<'a> {
             }
             // This instance before it was restarted.
             Some(holder) if holder.url.is_some() => {
-                server.0.metrics.live(LiveCount::Gone);
+                rounds.services.metrics.live(LiveCount::Gone);
                 return Err(gone().into());
             }
             _ => {
-                server.0.metrics.live(LiveCount::Elsewhere);
+                rounds.services.metrics.live(LiveCount::Elsewhere);
                 return Err(elsewhere().into());
             }
         }
         let answers = self.call.answers.as_ref();
-        match server.0.live.attach(held.flow, held.round, answers) {
+        match rounds.live.attach(held.flow, held.round, answers) {
             Ok(attached) => {
                 let at = Snapshot::first(held.flow, held.deadline).at_round(held.round);
                 Ok(Opened::Attached(self.attach(attached, at)))
             }
             Err(Missed::Gone) => {
-                server.0.metrics.live(LiveCount::Gone);
+                rounds.services.metrics.live(LiveCount::Gone);
                 Err(gone().into())
             }
             Err(Missed::Error(error)) => Err(error.into()),
@@ -106,7 +109,7 @@ impl<'a> Admitted<'a> {
     fn invalid_token(&self, reason: OpenError) -> RpcError {
         let target = self.target.counts().map_or("", |counts| counts.name());
         tracing::warn!(%reason, target, "a token was refused");
-        self.server.0.metrics.token_refused(reason);
+        self.rounds.services.metrics.token_refused(reason);
         RpcError::invalid_params(
             "requestState is not valid for this request; send the call again without requestState",
         )

@@ -1,24 +1,26 @@
-//! What a call comes to, once its handler is done.
+//! The result or error of a call whose handler has ended.
 
 use jsonschema::Validator;
 use refrain_core::{AskError, Error, ErrorKind, Event, Outcome};
 use refrain_wire::{CallKind, Reply, ResultBody, RpcError, ToolResult};
 
-/// What a call comes to, by the last event of its flow.
-pub(crate) fn outcome_of(event: Event, kind: CallKind, output: Option<&Validator>) -> Reply {
+/// The result or error for the last event of a flow.
+pub(crate) fn outcome_of(
+    event: Event,
+    kind: CallKind,
+    output: Option<&Validator>,
+) -> Result<ResultBody, RpcError> {
     match event {
         Event::Done(Ok(Outcome::Complete(body))) => complete(body, output),
         Event::Done(Err(error)) => failed(&error, kind),
-        Event::Fault(fault) if fault.bad_answer => {
-            Reply::Error(RpcError::invalid_params(fault.message))
-        }
+        Event::Fault(fault) if fault.bad_answer => Err(RpcError::invalid_params(fault.message)),
         Event::Fault(fault) => {
             tracing::error!(fault = %fault.message, "a handler made a mistake");
-            Reply::Error(RpcError::internal(fault.message))
+            Err(RpcError::internal(fault.message))
         }
         Event::Panicked(message) => {
             tracing::error!(panic = %message, "a handler panicked");
-            Reply::Error(RpcError::internal(
+            Err(RpcError::internal(
                 "the handler panicked; the server's log says where",
             ))
         }
@@ -28,24 +30,33 @@ pub(crate) fn outcome_of(event: Event, kind: CallKind, output: Option<&Validator
         | Event::Write(_)
         | Event::Notes(_)
         | Event::Settle
-        | Event::Crashed => Reply::Error(RpcError::internal("Internal error")),
+        // Handled before; a crash is only made by tests.
+        | Event::Crashed => Err(RpcError::internal("Internal error")),
     }
 }
 
-/// A result leaves only if it fits what the tool promised.
-fn complete(body: ResultBody, output: Option<&Validator>) -> Reply {
+/// The reply for the last event of a flow.
+pub(crate) fn reply_of(event: Event, kind: CallKind, output: Option<&Validator>) -> Reply {
+    match outcome_of(event, kind, output) {
+        Ok(body) => Reply::Complete(body),
+        Err(error) => Reply::Error(error),
+    }
+}
+
+/// Checks a result against the output schema of its tool.
+fn complete(body: ResultBody, output: Option<&Validator>) -> Result<ResultBody, RpcError> {
     let misfit = output.and_then(|output| misfit(output, &body));
     let Some(reason) = misfit else {
-        return Reply::Complete(body);
+        return Ok(body);
     };
     tracing::error!(%reason, "a result does not fit the tool's output schema");
-    Reply::Error(RpcError::internal(format!(
+    Err(RpcError::internal(format!(
         "the tool's result does not fit its output schema: {reason}"
     )))
 }
 
-fn failed(failed: &Error, kind: CallKind) -> Reply {
-    let rpc = match failed.kind() {
+fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
+    Err(match failed.kind() {
         ErrorKind::Ask(AskError::Unsupported { capability, .. }) => {
             RpcError::missing_capability(&[*capability])
         }
@@ -55,12 +66,13 @@ fn failed(failed: &Error, kind: CallKind) -> Reply {
             RpcError::internal("Internal error")
         }
         _ if kind == CallKind::Tool => {
-            return Reply::of_tool(ToolResult::error(failed.to_string()));
+            let result = ToolResult::error(failed.to_string());
+            return ResultBody::from_tool(result)
+                .map_err(|error| RpcError::internal(error.to_string()));
         }
         ErrorKind::Ask(_) => RpcError::invalid_params(failed.to_string()),
         _ => RpcError::internal(failed.to_string()),
-    };
-    Reply::Error(rpc)
+    })
 }
 
 /// Why the structured content does not match the schema. A failure needs none.

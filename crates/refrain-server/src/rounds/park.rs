@@ -26,7 +26,7 @@ impl Round {
 
     /// Parks the flow and waits for the reply of this round.
     pub(super) fn park(&mut self, start: LiveStart) {
-        let parked = self.server.park(Parking {
+        let parked = self.rounds.live.park(Parking {
             live: start.live,
             sealing: start.sealing,
             has_call_id: start.has_call_id,
@@ -50,7 +50,7 @@ impl Round {
 
     /// The first request came before: waits for its reply if the call is parked here.
     pub(super) fn park_again(&mut self, start: LiveStart) {
-        let again = self.server.0.live.again(start.sealing.flow);
+        let again = self.rounds.live.again(start.sealing.flow);
         self.record = None;
         match again.and_then(|attached| attached.ok_or_else(begun_before)) {
             Ok(attached) => self.attach(attached, start.notes, start.permit),

@@ -5,23 +5,23 @@ use super::metrics::RoundMetrics;
 use super::park::LiveStart;
 use super::session::SessionFlow;
 use super::single_use::{Claim, Claimed, Record, already_used};
-use super::span;
+use super::{Rounds, span};
 use crate::limits::Permit;
 use crate::live::{Attached, AttachedEvent, LiveAnswer};
-use crate::server::Server;
 use crate::tasks::Made;
 use refrain_core::{LogError, Note, Recorded, Stats};
 use refrain_wire::{Ask, Call, CallKind, Id, Reply, RpcError};
 use serde_json::value::RawValue;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
 use tracing::Span;
 
 /// A round of a call that runs. Dropping it cancels the handler.
 pub struct Round {
-    pub(super) server: Server,
+    pub(super) rounds: Arc<Rounds>,
     pub(super) state: State,
     pub(super) kind: CallKind,
     number: u32,
@@ -114,14 +114,14 @@ impl std::fmt::Debug for Round {
 
 impl Round {
     pub(super) fn new(
-        server: &Server,
+        rounds: &Arc<Rounds>,
         call: &Call<'_>,
         number: u32,
         span: Span,
         state: State,
     ) -> Box<Self> {
         Box::new(Self {
-            server: server.clone(),
+            rounds: rounds.clone(),
             state,
             kind: call.kind,
             number,
@@ -223,7 +223,7 @@ impl Round {
                     self.claimed(claimed)
                 }
                 State::Running(home) => {
-                    let step = ready!(home.poll(&self.server, self.kind, cx));
+                    let step = ready!(home.poll(&self.rounds, self.kind, cx));
                     self.step(step)
                 }
                 State::Recording(reply) => {
@@ -245,9 +245,9 @@ impl Round {
             return None;
         };
         let error = match claimed {
-            Ok((Recorded::Fresh, beginning)) => {
+            Ok((Recorded::Fresh, first)) => {
                 self.start(flow);
-                drop(beginning);
+                drop(first);
                 return None;
             }
             Ok((Recorded::Done(reply), _)) => {
@@ -313,7 +313,7 @@ impl Round {
             return Some(RoundEvent::Reply(reply));
         };
         self.stats = self.stats();
-        let written = record.write(&reply, &self.server.0.info);
+        let written = record.write(&reply, &self.rounds.services.info);
         self.state = State::Recording(Box::pin(async move {
             written.await;
             reply
@@ -323,10 +323,10 @@ impl Round {
 }
 
 impl FlowHome {
-    fn poll(&mut self, server: &Server, kind: CallKind, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll(&mut self, rounds: &Rounds, kind: CallKind, cx: &mut Context<'_>) -> Poll<Step> {
         match self {
-            Self::Client(client) => client.poll(server, kind, cx),
-            Self::Session(session) => session.poll(server, kind, cx),
+            Self::Client(client) => client.poll(rounds, kind, cx),
+            Self::Session(session) => session.poll(rounds, kind, cx),
             Self::Parked { attached, .. } => attached.poll(cx).map(|event| match event {
                 AttachedEvent::Notes(notes) => Step::Notes(notes),
                 AttachedEvent::Reply(reply, stats) => Step::Parked(reply, stats),

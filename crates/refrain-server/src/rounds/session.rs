@@ -1,10 +1,9 @@
 //! A flow of a legacy session: what it asks goes out while the round goes on.
 
-use super::outcome_of;
 use super::running::Step;
+use super::{Rounds, reply_of};
 use crate::live::{LiveEvent, LiveFlow};
 use crate::metrics::LiveCount;
-use crate::server::Server;
 use refrain_core::Event;
 use refrain_wire::{CallKind, Reply};
 use std::task::{Context, Poll, ready};
@@ -16,7 +15,7 @@ pub(super) struct SessionFlow {
 impl SessionFlow {
     pub(super) fn poll(
         &mut self,
-        server: &Server,
+        rounds: &Rounds,
         kind: CallKind,
         cx: &mut Context<'_>,
     ) -> Poll<Step> {
@@ -25,17 +24,17 @@ impl SessionFlow {
                 LiveEvent::Notes(notes) => Step::Notes(notes),
                 LiveEvent::Asks { asks, withdrawn } => {
                     for (_, ask) in &asks {
-                        server.0.metrics.asks(ask.kind());
+                        rounds.services.metrics.asks(ask.kind());
                     }
                     Step::Asks { asks, withdrawn }
                 }
                 LiveEvent::Rests => continue,
                 LiveEvent::Over(event) => match *event {
                     Event::Crashed => Step::Crashed,
-                    event => Step::Reply(outcome_of(event, kind, self.live.output())),
+                    event => Step::Reply(reply_of(event, kind, self.live.output())),
                 },
                 LiveEvent::GivenUp(error) => {
-                    server.0.metrics.live(LiveCount::GivenUp);
+                    rounds.services.metrics.live(LiveCount::GivenUp);
                     Step::Reply(Reply::Error(error))
                 }
             };

@@ -1,8 +1,7 @@
 //! Rounds that run at most once: claimed in the replay log before they run, and their replies recorded for repeated
 //! requests.
 
-use crate::live::Beginning;
-use crate::server::Server;
+use crate::live::{FirstRequest, LiveCalls};
 use refrain_core::{Keep, LogError, LogKey, Recorded, ReplayLog};
 use refrain_wire::{ErrorCode, Reply, RpcError, record_reply};
 use serde_json::value::RawValue;
@@ -15,7 +14,7 @@ use tokio::task::JoinHandle;
 
 /// The state of the round in the log. For a call that is to be parked also the guard that makes other first requests of
 /// the call wait until it is parked.
-pub(super) type Claimed = (Recorded, Option<Beginning>);
+pub(super) type Claimed = (Recorded, Option<FirstRequest>);
 type Claiming = Pin<Box<dyn Future<Output = Result<Claimed, LogError>> + Send>>;
 
 /// The entry of one round in the replay log.
@@ -75,21 +74,21 @@ impl Claim {
     }
 
     /// Claims the first round of a call that is to be parked here.
-    pub(super) fn parking(server: &Server, record: &Record, keep: Keep) -> Self {
-        let server = server.clone();
+    pub(super) fn parking(calls: &Arc<LiveCalls>, record: &Record, keep: Keep) -> Self {
+        let calls = calls.clone();
         let Record { log, key } = record.clone();
         let claiming = async move {
-            let mut beginning = Beginning::new(&server, key.flow());
+            let mut first = FirstRequest::new(&calls, key.flow());
             let mut recorded = log.begin(&key, keep).await?;
             if recorded == Recorded::Begun {
-                if !beginning.leave_to_others().await {
+                if !first.leave_to_others().await {
                     return Ok((recorded, None));
                 }
                 // Another request has parked the call by now, or has deleted its claim.
-                beginning = Beginning::new(&server, key.flow());
+                first = FirstRequest::new(&calls, key.flow());
                 recorded = log.begin(&key, keep).await?;
             }
-            Ok((recorded, Some(beginning)))
+            Ok((recorded, Some(first)))
         };
         Self::of(record, Box::pin(claiming))
     }
@@ -118,7 +117,7 @@ impl Drop for Claim {
             let record = self.record.clone();
             runtime.spawn(async move {
                 // The claim of another request is not touched.
-                if let Ok((Recorded::Fresh, _beginning)) = claiming.await {
+                if let Ok((Recorded::Fresh, _first)) = claiming.await {
                     record.delete().await;
                 }
             });

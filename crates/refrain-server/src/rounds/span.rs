@@ -2,7 +2,7 @@
 //!
 //! It is of the level debug: where nobody listens to that, it is not made, and nothing of what goes into it either.
 
-use crate::server::Server;
+use super::Rounds;
 use refrain_core::{Start, Trace};
 use refrain_wire::{Call, CallKind, ErrorCode, Id, Reply};
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ pub(crate) type RoundHook = Arc<dyn Fn(&Span, &mut Trace) + Send + Sync>;
 
 /// Makes the span of a round that begins. The URI is that of the resource or the template as it was registered: the one
 /// that the caller sent may have arguments in it.
-pub(super) fn open(server: &Server, call: &Call<'_>, uri: Option<&str>, start: &mut Start) -> Span {
+pub(super) fn open(rounds: &Rounds, call: &Call<'_>, uri: Option<&str>, start: &mut Start) -> Span {
     let (flow, round) = (start.flow(), start.round());
     let trace = start.trace();
     let target = |kind| (call.kind == kind).then_some(&*call.target);
@@ -45,7 +45,7 @@ pub(super) fn open(server: &Server, call: &Call<'_>, uri: Option<&str>, start: &
         round = i64::from(round),
     );
     if !span.is_disabled() {
-        server.0.flows.observe(&span, trace);
+        rounds.flows.observe(&span, trace);
         span.record("span_id", display(trace.traceparent().span_id));
     }
     span

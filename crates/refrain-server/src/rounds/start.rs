@@ -25,19 +25,19 @@ pub(super) struct OpenedFlow<'a> {
 impl OpenedFlow<'_> {
     /// Creates the flow in its home and starts it.
     pub(super) fn run(mut self) -> Result<Box<Round>, Rejection> {
-        let (server, call) = (self.admitted.server, self.admitted.call);
+        let (rounds, call) = (self.admitted.rounds, self.admitted.call);
         self.receive_trace();
         let uri = self.admitted.target.uri();
-        let span = span::open(server, call, uri, &mut self.start);
+        let span = span::open(rounds, call, uri, &mut self.start);
         let (number, record) = (self.start.round(), self.record());
-        let keep = Keep::for_flow(server.0.source.unix_seconds(), self.start.deadline());
+        let keep = Keep::for_flow(rounds.services.source.unix_seconds(), self.start.deadline());
         let flow = self.create(&span)?;
-        let mut round = Round::new(server, call, number, span, State::Over);
+        let mut round = Round::new(rounds, call, number, span, State::Over);
         match &record {
             None => round.start(flow),
             Some(record) => {
                 let claim = match flow {
-                    NewFlow::Live(_) => Claim::parking(server, record, keep),
+                    NewFlow::Live(_) => Claim::parking(&rounds.live, record, keep),
                     NewFlow::Client(_) | NewFlow::Session(_) => Claim::new(record, keep),
                 };
                 round.state = State::Claiming(claim, flow);
@@ -63,7 +63,7 @@ impl OpenedFlow<'_> {
     /// The entry in the replay log, if the round runs at most once.
     fn record(&self) -> Option<Record> {
         let admitted = &self.admitted;
-        let log = admitted.server.0.replay_log.as_ref()?;
+        let log = admitted.rounds.services.replay_log.as_ref()?;
         // The first round of a live call cannot be repeated on another instance.
         let is_first_of_live = admitted.is_live() && admitted.call.meta.call_id.is_some();
         let runs_once = admitted.target.is_single_use() || is_first_of_live;
@@ -77,20 +77,20 @@ impl OpenedFlow<'_> {
         match self.admitted.home {
             Home::Client if self.admitted.is_live() => self.create_live(span),
             Home::Client => self.create_client(span),
-            Home::Memory(session) => self.create_session(session, span),
+            Home::Session(session) => self.create_session(session, span),
         }
     }
 
     /// The journal goes to the client, or into the store if the flow becomes a task.
     fn create_client(self, span: &Span) -> Result<NewFlow, Rejection> {
         let Self { admitted, start } = self;
-        let (server, call) = (admitted.server, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.call);
         let seed = admitted.task_seed()?;
         let target = admitted.target.clone();
         let name = Cow::Borrowed(&*call.target);
         let notes = Subscribed::by(call);
         let (spec, permit, binding) = admitted.into_spec(name, notes, seed.is_some());
-        let flow = span.in_scope(|| server.0.flows.start(spec, start));
+        let flow = span.in_scope(|| rounds.flows.start(spec, start));
         Ok(NewFlow::Client(ClientFlow::new(
             flow, target, binding, seed, permit,
         )))
@@ -99,32 +99,33 @@ impl OpenedFlow<'_> {
     /// The flow stays in memory with the request of a legacy session, which stays open.
     fn create_session(self, session: &Arc<str>, span: &Span) -> Result<NewFlow, Rejection> {
         let Self { admitted, start } = self;
-        let (server, call) = (admitted.server, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
         let caller = match admitted.caller.principal.id() {
             Some(id) => LimitKey::Principal(id.into()),
             None => LimitKey::Session(session.clone()),
         };
-        let live_permit = server.0.limits.live.acquire(Some(caller))?;
+        let live_permit = rounds.services.limits.live.acquire(Some(caller))?;
         let name = Cow::Owned(call.target.to_string());
         let (spec, permit, _) = admitted.into_spec(name, Subscribed::by(call), false);
-        let live = span.in_scope(|| LiveFlow::new(server, spec, start, Some(permit), live_permit));
+        let live =
+            span.in_scope(|| LiveFlow::new(&rounds.live, spec, start, Some(permit), live_permit));
         Ok(NewFlow::Session(Box::new(SessionFlow { live })))
     }
 
     /// The flow is parked in memory between two rounds.
     fn create_live(self, span: &Span) -> Result<NewFlow, Rejection> {
         let Self { admitted, start } = self;
-        let (server, call) = (admitted.server, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
-        if server.is_draining() || server.0.live.is_closed() {
+        if rounds.services.limits.is_draining() || rounds.live.is_closed() {
             return Err(Rejection::Busy(RpcError::internal(
                 "this instance is stopping, and takes no live calls on; call again",
             )));
         }
         let caller = admitted.caller.principal.id();
         let caller = caller.map(|id| LimitKey::Principal(id.into()));
-        let live_permit = server.0.limits.live.acquire(caller)?;
+        let live_permit = rounds.services.limits.live.acquire(caller)?;
         let sealing = Sealing {
             flow: start.flow(),
             binding: admitted.binding.live(),
@@ -138,7 +139,7 @@ impl OpenedFlow<'_> {
         };
         let name = Cow::Owned(call.target.to_string());
         let (spec, permit, _) = admitted.into_spec(name, notes, false);
-        let live = span.in_scope(|| LiveFlow::new(server, spec, start, None, live_permit));
+        let live = span.in_scope(|| LiveFlow::new(&rounds.live, spec, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
             live,
             sealing,
@@ -173,7 +174,7 @@ impl Admitted<'_> {
     /// The tasks of the server, if it has a task store and the client knows tasks.
     fn tasks(&self) -> Option<&Arc<Tasks>> {
         let known = self.call.meta.capabilities.has(Capability::Tasks);
-        self.server.0.tasks.as_ref().filter(|_| known)
+        self.rounds.tasks.as_ref().filter(|_| known)
     }
 
     fn check_task_required(&self) -> Result<(), RpcError> {

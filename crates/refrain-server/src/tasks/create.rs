@@ -6,6 +6,7 @@ use super::sealing::Part;
 use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::TaskEvent;
+use crate::retry::Backoff;
 use refrain_core::{Claims, Flow, Principal, Snapshot};
 use refrain_store::{Created, Lease, NewTask, StoreError, TaskId, TaskStore};
 use refrain_wire::{Capabilities, Reply, RpcError};
@@ -75,11 +76,11 @@ impl From<StoredCapabilities> for Capabilities {
     }
 }
 
-/// The waits between tries to make a task.
+/// Retries of the creation of a task, and the wait before the first.
+const RETRIES: u32 = 4;
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LAST_WAIT: Duration = Duration::from_secs(1);
-/// How often it is tried to take a task back, a second apart.
-const TAKE_BACK: u32 = 600;
+/// Attempts to cancel a task whose creation may have failed, a second apart.
+const CANCELS: u32 = 600;
 
 /// A task being created.
 pub(crate) type Creating = Pin<Box<dyn Future<Output = Result<Made, (StoreError, Seed)>> + Send>>;
@@ -187,7 +188,8 @@ impl Made {
 /// Makes a task. A store that cannot be reached may have made it all the same, so it is asked again; if it stays away, the
 /// task is taken back as soon as it can be: nobody knows of it.
 async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, StoreError> {
-    let mut wait = FIRST_WAIT;
+    let mut backoff = Backoff::new(FIRST_WAIT, Duration::from_secs(1));
+    let mut retries = 0;
     loop {
         match store.create(new.clone()).await {
             // By an earlier try of ours.
@@ -199,9 +201,9 @@ async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, Stor
                 return Ok(Created::New(task, lease));
             }
             Ok(created) => return Ok(created),
-            Err(StoreError::Unavailable(_)) if wait < LAST_WAIT => {
-                tokio::time::sleep(wait).await;
-                wait *= 3;
+            Err(StoreError::Unavailable(_)) if retries < RETRIES => {
+                retries += 1;
+                backoff.wait().await;
             }
             Err(error) => {
                 if let StoreError::Unavailable(_) = error {
@@ -215,11 +217,13 @@ async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, Stor
 
 /// Calls off a task that may have been made and that nobody knows of.
 async fn take_back(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) {
-    for _ in 0..TAKE_BACK {
+    let second = Duration::from_secs(1);
+    let mut backoff = Backoff::new(second, second);
+    for _ in 0..CANCELS {
         if store.cancel(&id, &owner).await.is_ok() {
             return;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        backoff.wait().await;
     }
     tracing::error!(task = ?id, "a task that may have been made could not be taken back");
 }

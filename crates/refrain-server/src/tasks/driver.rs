@@ -4,18 +4,17 @@
 //! written any more.
 
 use super::Tasks;
+use super::commit::Gone;
 use super::create::Seed;
-use super::failures::{too_large, too_often, too_old};
+use super::failures::{too_large, too_old};
 use super::leases::HeldLease;
 use super::sealing::Part;
 use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::{TaskEvent, TaskRuns};
-use crate::rounds::outcome_of;
 use crate::server::Server;
-use refrain_core::{ErrorKind, Event, Flow, Principal, Then, Write};
-use refrain_store::{Commit, Committed, Lease, Next, StoreError, TaskId};
-use refrain_wire::{CallKind, Reply, RpcError, error_at_rest, result_at_rest};
+use refrain_core::{Event, Flow, Principal, Then, Write};
+use refrain_store::{Commit, Lease, Next};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -59,9 +58,6 @@ impl Running {
     }
 }
 
-/// The task is no longer ours: whatever is to be done is done elsewhere.
-struct Gone;
-
 /// What a task at work has come to.
 enum Turn {
     Event(Box<Event>),
@@ -102,50 +98,13 @@ impl Tasks {
         };
         tokio::spawn(work.instrument(span));
     }
-
-    /// Counts what became of a task.
-    pub(super) fn count(&self, next: &Next) {
-        let event = match next {
-            Next::Keep => return,
-            Next::SetDown(_) => TaskEvent::SetDown,
-            Next::HandOn => TaskEvent::HandedOn,
-            Next::Retry(..) => TaskEvent::Retried,
-            Next::Complete(_) => TaskEvent::Completed,
-            Next::Fail(_) => TaskEvent::Failed,
-        };
-        self.services.metrics.task(event);
-    }
-
-    /// The end of a task that failed. What is said of how it stands is why.
-    pub(super) fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Commit {
-        tracing::warn!(task = ?whose.0, error = %error.message, "a task failed");
-        let next = Next::Fail(self.seal(whose, Part::Outcome, error_at_rest(error).as_bytes()));
-        Commit {
-            status_message: Some(error.message.to_string()),
-            next,
-            ..Commit::default()
-        }
-    }
-
-    /// The wait before another attempt: longer each time, and never the same for two tasks.
-    fn wait_before(&self, attempt: u32) -> Duration {
-        let options = &self.options;
-        let doubled = 1_u32
-            .checked_shl(attempt.saturating_sub(1))
-            .unwrap_or(u32::MAX);
-        let wait = options.retry_after.saturating_mul(doubled);
-        let wait = wait.min(options.retry_at_most);
-        let random = u16::from_be_bytes(self.services.random());
-        let jitter = f64::from(random) / f64::from(u16::MAX);
-        wait.mul_f64(0.5 + jitter / 2.0)
-    }
 }
 
 /// Runs one task.
-struct Driver {
-    tasks: Arc<Tasks>,
-    hold: Arc<HeldLease>,
-    owner: Principal,
+pub(super) struct Driver {
+    pub(super) tasks: Arc<Tasks>,
+    pub(super) hold: Arc<HeldLease>,
+    pub(super) owner: Principal,
     _runs: TaskRuns,
     /// Handlers may take the server as a state.
     _server: Option<Server>,
@@ -193,19 +152,7 @@ impl Driver {
                             return Ok(());
                         }
                     }
-                    event => {
-                        let said = clocks.status.take().map(|said| said.0);
-                        let said = running.flow.take_status().or(said);
-                        let mut commit = self.ended(running, event);
-                        // A result has what was said with it, and nothing that was said on the way there.
-                        let said = match commit.next {
-                            Next::Complete(_) => running.flow.parting_status(),
-                            _ => said,
-                        };
-                        commit.status_message = commit.status_message.or(said);
-                        self.commit(&commit).await?;
-                        return Ok(());
-                    }
+                    event => return self.finish(running, &mut clocks, event).await,
                 },
                 Turn::Hold => {
                     if !self.look(running).await? {
@@ -241,6 +188,25 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Commits the end of the task.
+    async fn finish(
+        &self,
+        running: &mut Running,
+        clocks: &mut Clocks,
+        event: Event,
+    ) -> Result<(), Gone> {
+        let said = clocks.status.take().map(|said| said.0);
+        let said = running.flow.take_status().or(said);
+        let mut commit = self.ended(running, event);
+        // A result comes with its own message, not with one from the way there.
+        let said = match commit.next {
+            Next::Complete(_) => running.flow.parting_status(),
+            _ => said,
+        };
+        commit.status_message = commit.status_message.or(said);
+        self.commit(&commit).await.map(|_| ())
     }
 
     /// Goes on until there is something to do.
@@ -311,6 +277,28 @@ impl Driver {
         at.duration_since(now).unwrap_or_default()
     }
 
+    /// What becomes of the task after a write.
+    fn next_after(&self, then: Then, running: &Running, clocks: &mut Clocks) -> Next {
+        clocks.linger = None;
+        match then {
+            Then::GoOn => Next::Keep,
+            Then::HandOn => Next::HandOn,
+            Then::Rest { wake, perhaps_more } => {
+                let wake = wake.map(|at| self.until(at));
+                let short = wake.is_some_and(|wake| wake < SHORT_SLEEP);
+                if short && !clocks.leave {
+                    Next::Keep
+                } else if perhaps_more {
+                    let steps = running.flow.stats().steps;
+                    clocks.linger = Some((Instant::now() + LINGER, steps));
+                    Next::Keep
+                } else {
+                    Next::SetDown(wake)
+                }
+            }
+        }
+    }
+
     /// Writes what the task has come to. `true`: it has left memory.
     async fn write(
         &self,
@@ -328,24 +316,7 @@ impl Driver {
             self.end(&error).await?;
             return Ok(true);
         }
-        clocks.linger = None;
-        let next = match write.then {
-            Then::GoOn => Next::Keep,
-            Then::HandOn => Next::HandOn,
-            Then::Rest { wake, perhaps_more } => {
-                let wake = wake.map(|at| self.until(at));
-                let short = wake.is_some_and(|wake| wake < SHORT_SLEEP);
-                if short && !clocks.leave {
-                    Next::Keep
-                } else if perhaps_more {
-                    let steps = running.flow.stats().steps;
-                    clocks.linger = Some((Instant::now() + LINGER, steps));
-                    Next::Keep
-                } else {
-                    Next::SetDown(wake)
-                }
-            }
-        };
+        let next = self.next_after(write.then, running, clocks);
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
             tasks.services.metrics.asks(ask.kind());
@@ -378,57 +349,6 @@ impl Driver {
         Ok(false)
     }
 
-    /// How the task ends, or is tried again.
-    fn ended(&self, running: &Running, event: Event) -> Commit {
-        let task = &self.hold.lease.task;
-        let whose = (task, &self.owner);
-        let again = match &event {
-            Event::Done(Err(error)) if matches!(error.kind(), ErrorKind::Retry) => {
-                Some(error.to_string())
-            }
-            Event::Panicked(message) => {
-                tracing::error!(?task, panic = %message, "a handler panicked");
-                Some("the handler panicked; the server's log says where".to_owned())
-            }
-            _ => None,
-        };
-        if let Some(reason) = again {
-            let attempt = running.attempt;
-            if attempt >= self.tasks.options.attempts {
-                return self.tasks.fail(whose, &too_often(attempt, Some(&reason)));
-            }
-            let wait = self.tasks.wait_before(attempt);
-            tracing::warn!(?task, attempt, %reason, "an attempt at a task failed");
-            return Commit {
-                next: Next::Retry(wait, reason),
-                ..Commit::default()
-            };
-        }
-        // What it said before would be about something that is not to be. What is sealed as its result is not told beside it.
-        let is_sealed = self.tasks.options.seal;
-        let error = match &event {
-            Event::Done(Err(_)) if is_sealed => None,
-            Event::Done(Err(error)) => Some(error.to_string()),
-            _ => None,
-        };
-        match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
-            Reply::Complete(body) => {
-                let result = result_at_rest(&body);
-                let outcome = self.tasks.seal(whose, Part::Outcome, result.as_bytes());
-                Commit {
-                    status_message: error,
-                    next: Next::Complete(outcome),
-                    ..Commit::default()
-                }
-            }
-            Reply::Error(error) => self.tasks.fail(whose, &error),
-            Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {
-                let error = RpcError::internal("Internal error");
-                self.tasks.fail(whose, &error)
-            }
-        }
-    }
-
     /// Something changed about the task: is it still ours, and are there answers?
     /// `false`: it was given up.
     async fn look(&self, running: &mut Running) -> Result<bool, Gone> {
@@ -449,107 +369,5 @@ impl Driver {
             self.take_answers(running).await?;
         }
         Ok(true)
-    }
-
-    async fn take_answers(&self, running: &mut Running) -> Result<(), Gone> {
-        let tasks = &self.tasks;
-        let lease = &self.hold.lease;
-        let answers = self.until_done(|| tasks.store.answers(lease)).await?;
-        for (key, stored) in answers {
-            let whose = (&lease.task, &self.owner);
-            let opened = self.tasks.open(whose, Part::Answer(&key), stored);
-            if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
-                running.flow.answer(&key, &json);
-            }
-        }
-        Ok(())
-    }
-
-    /// The lease may have run out while nobody looked: is the task still ours?
-    async fn make_sure(&self) -> Result<(), Gone> {
-        let tasks = &self.tasks;
-        let leases = std::slice::from_ref(&self.hold.lease);
-        let time = tasks.options.lease;
-        let asked = Instant::now();
-        let held = self.until_done(|| tasks.store.extend(leases, time)).await?;
-        if held.is_empty() {
-            return Err(Gone);
-        }
-        self.hold.extended(asked, time);
-        Ok(())
-    }
-
-    /// Ends the task with this error.
-    async fn end(&self, error: &RpcError) -> Result<(), Gone> {
-        let whose = (&self.hold.lease.task, &self.owner);
-        let commit = self.tasks.fail(whose, error);
-        self.commit(&commit).await.map(|_| ())
-    }
-
-    async fn commit(&self, commit: &Commit) -> Result<Committed, Gone> {
-        let tasks = &self.tasks;
-        let lease = &self.hold.lease;
-        let done = self.until_done(|| tasks.store.commit(lease, commit.clone()));
-        let committed = match done.await {
-            Ok(committed) => committed,
-            Err(Undone::Gone) => return Err(Gone),
-            // The store does not take what it was given. Somebody should hear of it.
-            Err(Undone::Refused) => {
-                let whose = (&lease.task, &self.owner);
-                let error = RpcError::internal("what the task came to could not be stored");
-                let commit = self.tasks.fail(whose, &error);
-                let failed = self.until_done(|| tasks.store.commit(lease, commit.clone()));
-                if failed.await.is_ok() {
-                    self.tasks.count(&commit.next);
-                }
-                return Err(Gone);
-            }
-        };
-        self.hold.wrote(committed.revision);
-        self.tasks.count(&commit.next);
-        Ok(committed)
-    }
-
-    /// Does something with the store, again and again while it cannot be reached, until the lease is lost.
-    async fn until_done<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Undone>
-    where
-        F: Future<Output = Result<T, StoreError>>,
-    {
-        let mut wait = Duration::from_millis(50);
-        let mut told = false;
-        loop {
-            let error = match work().await {
-                Ok(done) => return Ok(done),
-                Err(StoreError::Lost) => return Err(Undone::Gone),
-                Err(error) => error,
-            };
-            let task = &self.hold.lease.task;
-            if !told {
-                tracing::warn!(?task, %error, "the task store failed");
-                told = true;
-            }
-            if self.hold.is_lost() {
-                return Err(Undone::Gone);
-            }
-            if !matches!(error, StoreError::Unavailable(_)) {
-                return Err(Undone::Refused);
-            }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(Duration::from_secs(2));
-        }
-    }
-}
-
-/// Why something was not done with the store.
-enum Undone {
-    /// The task is no longer ours.
-    Gone,
-    /// The store does not take it.
-    Refused,
-}
-
-impl From<Undone> for Gone {
-    fn from(_: Undone) -> Self {
-        Self
     }
 }

@@ -160,7 +160,7 @@ impl Tasks {
         // A tool that is gone needs nothing any more.
         let tool = entries.tools.get(name);
         let needed = tool.map_or(&[][..], |tool| &tool.tool.scopes);
-        let allowed = self.access.allow(caller, needed);
+        let allowed = self.auth.allow(caller, needed);
         allowed.map_err(NotDone::Forbidden)?;
         Ok(task)
     }

@@ -1,4 +1,4 @@
-//! A task that was claimed is taken up again, or it is said why it cannot be.
+//! A claimed task becomes a flow again, or is put back or failed.
 
 use super::Tasks;
 use super::create::StoredCall;
@@ -7,91 +7,82 @@ use super::failures::{too_often, too_old};
 use super::sealing::Part;
 use crate::live::Subscribed;
 use crate::rounds::{FlowSpec, Target};
-use refrain_core::{Snapshot, Start};
-use refrain_store::{Claimed, Commit, Next, StoreError};
-use refrain_wire::parse_value;
+use refrain_core::{Principal, Snapshot, Start};
+use refrain_store::{Claimed, Commit, Next, StoreError, TaskId};
+use refrain_wire::{RpcError, parse_value};
 use serde_json::json;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Why a claimed task does not become a flow. Except for a task that is over, another instance may be able to run it.
+#[derive(Debug, thiserror::Error)]
+enum ResumeError {
+    #[error("{}", .0.message)]
+    Over(RpcError),
+    // Claims name the registered tools, so it was removed just now.
+    #[error("no instance has the tool")]
+    Tool,
+    #[error("what the task holds does not open; were the keys changed?")]
+    Sealed,
+    #[error("the call was kept in a form that is not known here")]
+    Call,
+    #[error("an answer does not open; were the keys changed?")]
+    Answer,
+    #[error("the arguments were kept in a form that is not known here")]
+    Arguments,
+}
+
 impl Tasks {
-    /// Takes up a task that was claimed, or says at once why it cannot go on.
+    /// Runs a claimed task, or commits why it does not run here.
     pub(super) async fn take_up(self: &Arc<Self>, claimed: Claimed, asked: Instant) {
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
-        match self.resume(claimed) {
-            Ok(running) => self.run_here(running, lease, revision, asked),
-            Err(commit) => {
-                match self.store.commit(&lease, (*commit).clone()).await {
-                    Ok(_) => self.count(&commit.next),
-                    Err(StoreError::Lost) => {}
-                    // Another worker takes it when the lease has run out.
-                    Err(error) => {
-                        tracing::warn!(task = ?lease.task, %error, "a task could not be written");
-                    }
+        let owner = claimed.owner.clone();
+        let commit = match self.resume(claimed) {
+            Ok(running) => return self.run_here(running, lease, revision, asked),
+            Err(ResumeError::Over(error)) => self.fail((&lease.task, &owner), &error),
+            Err(reason) => {
+                tracing::error!(task = ?lease.task, %reason, "a task cannot be taken up here");
+                Commit {
+                    next: Next::SetDown(Some(self.options.retry_at_most)),
+                    ..Commit::default()
                 }
+            }
+        };
+        match self.store.commit(&lease, commit.clone()).await {
+            Ok(_) => self.count(&commit.next),
+            Err(StoreError::Lost) => {}
+            // Another worker claims it when the lease has expired.
+            Err(error) => {
+                tracing::warn!(task = ?lease.task, %error, "a task could not be written");
             }
         }
     }
 
-    fn resume(&self, claimed: Claimed) -> Result<Running, Box<Commit>> {
-        let options = &self.options;
-        let id = &claimed.lease.task;
-        let last = claimed.last_error.as_deref();
-        let whose = (id, &claimed.owner);
+    fn resume(&self, claimed: Claimed) -> Result<Running, ResumeError> {
+        let whose = (&claimed.lease.task, &claimed.owner);
         let journal = self.open(whose, Part::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
+        let last = claimed.last_error.as_deref();
         if claimed.left.is_zero() {
-            let open = snapshot.iter().flat_map(Snapshot::asked);
-            let error = too_old(claimed.ttl, &open.collect::<Vec<_>>(), last);
-            return Err(Box::new(self.fail(whose, &error)));
+            let open: Vec<&str> = snapshot.iter().flat_map(Snapshot::asked).collect();
+            return Err(ResumeError::Over(too_old(claimed.ttl, &open, last)));
         }
-        if claimed.attempt > options.attempts {
-            return Err(Box::new(
-                self.fail(whose, &too_often(claimed.attempt - 1, last)),
-            ));
+        if claimed.attempt > self.options.attempts {
+            return Err(ResumeError::Over(too_often(claimed.attempt - 1, last)));
         }
-        // Another instance may be able to: this is no attempt.
-        let put_back = |reason: &str| {
-            tracing::error!(task = ?id, reason, "a task cannot be taken up here");
-            Box::new(Commit {
-                next: Next::SetDown(Some(options.retry_at_most)),
-                ..Commit::default()
-            })
-        };
-        // Nobody here knows the tool; claims ask only for those that are known, so it has just been removed.
         let name = self.namespace.tool_of(&claimed.tool).unwrap_or_default();
-        let Some(tool) = self.catalog.entries().tools.get(name).cloned() else {
-            return Err(put_back("no instance has the tool"));
-        };
+        let tool = self.catalog.entries().tools.get(name).cloned();
+        let tool = tool.ok_or(ResumeError::Tool)?;
         let call = self.open(whose, Part::Call, claimed.call);
         let (Some(snapshot), Some(call)) = (snapshot, call) else {
-            return Err(put_back(
-                "what the task holds does not open; were the keys changed?",
-            ));
+            return Err(ResumeError::Sealed);
         };
-        let Ok(call) = serde_json::from_slice::<StoredCall<'_>>(&call) else {
-            return Err(put_back(
-                "the call was kept in a form that is not known here",
-            ));
-        };
-        let mut answers = Vec::new();
-        for (key, stored) in claimed.answers {
-            let opened = self.open(whose, Part::Answer(&key), stored);
-            let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
-            let Some(answer) = answer else {
-                return Err(put_back("an answer does not open; were the keys changed?"));
-            };
-            answers.push((key, answer));
-        }
+        let call: StoredCall<'_> = serde_json::from_slice(&call).map_err(|_| ResumeError::Call)?;
+        let answers = self.open_answers(whose, claimed.answers)?;
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
-        let Ok(arguments) = arguments else {
-            return Err(put_back(
-                "the arguments were kept in a form that is not known here",
-            ));
-        };
         let mut start = Start::task(snapshot, &answers);
         let now = self.services.source.unix_seconds();
         start.live_until(now.saturating_add(claimed.left.as_secs()));
@@ -99,7 +90,7 @@ impl Tasks {
         let spec = FlowSpec {
             target: Target::Tool(tool.clone()),
             name: Cow::Borrowed(name),
-            arguments,
+            arguments: arguments.map_err(|_| ResumeError::Arguments)?,
             principal: claimed.owner.clone(),
             capabilities: call.capabilities.into(),
             extensions: call.extensions,
@@ -115,5 +106,18 @@ impl Tasks {
             ttl: claimed.ttl,
             _permit: None,
         })
+    }
+
+    fn open_answers(
+        &self,
+        whose: (&TaskId, &Principal),
+        stored: Vec<(String, Vec<u8>)>,
+    ) -> Result<Vec<(String, String)>, ResumeError> {
+        let open = |(key, stored): (String, Vec<u8>)| {
+            let opened = self.open(whose, Part::Answer(&key), stored);
+            let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
+            Ok((key, answer.ok_or(ResumeError::Answer)?))
+        };
+        stored.into_iter().map(open).collect()
     }
 }

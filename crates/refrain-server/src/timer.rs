@@ -1,4 +1,4 @@
-//! A clock for what waits for several times at once.
+//! A timer for several deadlines.
 
 use refrain_core::Source;
 use std::future::Future;
@@ -7,12 +7,12 @@ use std::task::Context;
 use std::time::SystemTime;
 use tokio::time::{Instant, Sleep};
 
-/// Wakes whoever waits. There is nothing of it until it is set.
+/// A lazily created timer.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
-    /// Has the task be woken at the first of these times.
+impl Timer {
+    /// Wakes the task at the first of these times.
     pub(crate) fn set<const N: usize>(
         &mut self,
         times: [Option<Instant>; N],
@@ -28,7 +28,7 @@ impl Alarm {
             sleep.as_mut().reset(first);
         }
         if sleep.as_mut().poll(cx).is_ready() {
-            // It was due at once: look again.
+            // Already due: the task checks its deadlines again.
             cx.waker().wake_by_ref();
         }
     }
