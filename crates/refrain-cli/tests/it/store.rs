@@ -65,7 +65,7 @@ async fn shared_keys_without_a_word_of_the_store_are_warned_of() {
     ] {
         let instance = serve.start().await;
         let log = &instance.log;
-        let said = log.count("have to share a store as well, for older clients and tasks");
+        let said = log.count("have to share a store as well, for tasks");
         assert_eq!(said, warnings, "{log:?}");
         assert_eq!(log.count("name it with --store"), warnings, "{log:?}");
     }
@@ -95,10 +95,10 @@ async fn end_of_a_session(serve: Serve) -> u16 {
 }
 
 #[tokio::test]
-async fn sessions_end_everywhere_only_where_others_can_read_of_it() {
+async fn legacy_session_is_deleted_whatever_the_store() {
     assert_eq!(end_of_a_session(Serve::new()).await, 204);
     let memory = Serve::new().env("REFRAIN_STORE", "memory:");
-    assert_eq!(end_of_a_session(memory).await, 405);
+    assert_eq!(end_of_a_session(memory).await, 204);
 }
 
 #[tokio::test]
