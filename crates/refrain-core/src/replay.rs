@@ -7,6 +7,7 @@ use crate::journal::{FlowId, Key, Kind};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -61,10 +62,23 @@ pub enum Recorded {
     Done(String),
 }
 
-/// The log could not be reached, or has no room.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the replay log failed: {0}")]
-pub struct LogError(pub String);
+/// Why an operation of the replay log failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The log cannot be reached or is overloaded. Repeating the operation may help.
+    #[error("replay log unavailable: {0}")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    /// The log has no room for another record.
+    #[error("replay log full: it holds {capacity} records")]
+    Full {
+        /// The number of records that it can hold.
+        capacity: usize,
+    },
+    /// The log rejected the operation. Repeating it does not help.
+    #[error("replay log failed: {0}")]
+    Failed(#[source] Box<dyn Error + Send + Sync>),
+}
 
 /// A future of the replay log.
 pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send + 'a>>;
@@ -172,7 +186,7 @@ impl MemoryReplayLog {
         }
         let capacity = self.capacity.unwrap_or(Self::CAPACITY);
         if records.by_key.len() >= capacity {
-            return Err(LogError(format!("it holds {capacity} records and is full")));
+            return Err(LogError::Full { capacity });
         }
         records.count += 1;
         let until = (keep.until, records.count);

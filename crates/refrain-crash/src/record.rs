@@ -177,7 +177,7 @@ impl RecordedStore {
             },
             Err(error) => Event::NotWritten {
                 hold,
-                lost: *error == StoreError::Lost,
+                lost: matches!(error, StoreError::Lost),
             },
         };
         self.record.write(&event);

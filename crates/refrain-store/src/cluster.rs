@@ -15,25 +15,58 @@
 
 mod programs;
 
+use parking_lot::Mutex;
 use programs::{Server, User};
 use refrain_core::{Source, SystemSource};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+use std::{fmt, io};
 
 /// The variable that names a Postgres to be used instead of one of its own.
 pub const VARIABLE: &str = "REFRAIN_TEST_POSTGRES";
 
-/// Why there is no Postgres.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no Postgres for tests: {0}")]
-pub struct ClusterError(String);
-
-impl From<sqlx::Error> for ClusterError {
-    fn from(error: sqlx::Error) -> Self {
-        Self(error.to_string())
-    }
+/// Why the Postgres server for tests cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The URL in the variable is malformed. The parser's error may repeat its password, so it is left out.
+    #[error("{VARIABLE} is not a Postgres URL")]
+    Url,
+    /// The programs of Postgres are missing.
+    #[error(
+        "Postgres is not installed: run scripts/tools, or set {VARIABLE} to the URL of a server"
+    )]
+    NotInstalled,
+    /// Postgres refuses to run as root.
+    #[error("Postgres cannot run as root, and there is no user `postgres`")]
+    NoUser,
+    /// An operation of the operating system failed.
+    #[error("could not {action}: {source}")]
+    Io {
+        /// What was to be done.
+        action: &'static str,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// `initdb` failed.
+    #[error("initdb failed: {stderr}")]
+    InitDb {
+        /// Its standard error.
+        stderr: String,
+    },
+    /// The server did not start.
+    #[error("Postgres did not start: {log}")]
+    NotStarted {
+        /// Its log.
+        log: String,
+    },
+    /// The server of the variable cannot be stopped.
+    #[error("the server of {VARIABLE} cannot be stopped")]
+    NotOwned,
+    /// The server rejected a connection or statement.
+    #[error("Postgres failed: {0}")]
+    Database(#[from] sqlx::Error),
 }
 
 /// A Postgres that is there until this is dropped.
@@ -51,11 +84,8 @@ impl Cluster {
     pub fn start() -> Result<Self, ClusterError> {
         let kind = match std::env::var(VARIABLE) {
             Ok(url) => {
-                let options = url.parse();
-                // What the parser says may repeat parts of the URL, and of its password.
-                Kind::Given(Box::new(options.map_err(|_| {
-                    ClusterError(format!("{VARIABLE} is not a URL of Postgres"))
-                })?))
+                let options = url.parse().map_err(|_| ClusterError::Url)?;
+                Kind::Given(Box::new(options))
             }
             Err(_) => Kind::Own(Mutex::new(Server::start(&password())?)),
         };
@@ -65,7 +95,7 @@ impl Cluster {
     /// One for all tests of this process that run at the same time.
     pub fn shared() -> Result<Arc<Self>, ClusterError> {
         static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         if let Some(cluster) = shared.upgrade() {
             return Ok(cluster);
         }
@@ -113,17 +143,15 @@ impl Cluster {
         work: impl FnOnce(&mut Server) -> Result<(), ClusterError>,
     ) -> Result<(), ClusterError> {
         match &self.kind {
-            Kind::Own(server) => work(&mut server.lock().unwrap_or_else(PoisonError::into_inner)),
-            Kind::Given(_) => Err(ClusterError(format!(
-                "the one of {VARIABLE} is not ours to stop"
-            ))),
+            Kind::Own(server) => work(&mut server.lock()),
+            Kind::Given(_) => Err(ClusterError::NotOwned),
         }
     }
 
     fn options(&self) -> PgConnectOptions {
         match &self.kind {
             Kind::Own(server) => {
-                let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+                let server = server.lock();
                 PgConnectOptions::new_without_pgpass()
                     .host("127.0.0.1")
                     .port(server.port)

@@ -28,7 +28,7 @@ mod task;
 mod time;
 
 pub use memory::MemoryStore;
-pub use open::{OpenError, open};
+pub use open::{OpenError, UrlError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::PgStore;
 pub use refrain_core::{Keep, LogError, LogFuture, LogKey, Recorded, ReplayLog};

@@ -11,13 +11,14 @@ use crate::task::{
 use crate::time::{micros, since_1970};
 use entry::Entry;
 use notes::Notes;
+use parking_lot::{Mutex, MutexGuard};
 use refrain_core::{
     FlowId, Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog, Source, SystemSource,
 };
 use std::collections::HashMap;
 use std::fmt;
 use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
@@ -74,9 +75,8 @@ impl MemoryStore {
         since_1970(self.source.now())
     }
 
-    /// Nothing in here runs foreign code, so a lock whose holder panicked still guards what is whole.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn hint(&self, task: &TaskId, due: bool, own: bool) {
@@ -93,7 +93,7 @@ impl MemoryStore {
         if let Some(entry) = inner.tasks.get(before) {
             return match entry.owner == new.owner {
                 true => Ok(Created::Before(entry.task())),
-                false => Err(StoreError::id_in_use()),
+                false => Err(StoreError::IdInUse),
             };
         }
         inner.made += 1;

@@ -2,28 +2,69 @@
 
 use crate::memory::MemoryStore;
 use crate::store::{Store, StoreError};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Why a store could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Its URL is none of a store. What it says never holds the URL, in which there may be a password.
-    #[error("the URL of the store cannot be used: {0}")]
-    Url(String),
-    /// A newer version of Refrain has made its tables.
+    /// The URL is invalid.
+    #[error("invalid store URL: {0}")]
+    Url(#[from] UrlError),
+    /// The file of a SQLite store could not be created.
+    #[error("could not create {}: {source}", path.display())]
+    Create {
+        /// The path of the file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// A newer version of Refrain has changed the tables.
     #[error(
-        "the tables of the store are of version {found}, and this version of Refrain knows them up to {known}: use the newer one"
+        "store has schema version {found}, this version of Refrain supports versions up to {known}: upgrade Refrain"
     )]
     Newer {
         /// The version of the tables.
         found: i64,
-        /// The latest version that is known here.
+        /// The latest version that this build supports.
         known: i64,
     },
-    /// It could not be reached, or failed.
+    /// The store could not be reached, or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Why a URL does not name a store. The messages never repeat the URL, which may contain a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// The scheme is not one of a store, or the build lacks its cargo feature.
+    #[error("{SCHEMES}")]
+    Scheme,
+    /// The path of the SQLite file is empty.
+    #[error("it names no file: write `sqlite:refrain.db`")]
+    NoFile,
+    /// The URL names SQLite's memory database.
+    #[error("a SQLite store is a file: for a store in memory write `memory:`")]
+    SqliteMemory,
+    /// The URL of a SQLite file has options.
+    #[error("SQLite options are not supported: remove the part after `?`")]
+    SqliteOptions,
+    /// The URL of a Postgres database is malformed.
+    #[error(
+        "expected `postgres://user:password@host:5432/database?sslmode=require`, with `%40` for an `@` in the \
+         password, `%2F` for `/`, `%3A` for `:`, `%3F` for `?` and `%23` for `#`"
+    )]
+    Postgres,
+}
+
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+impl From<sqlx::Error> for OpenError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
 }
 
 /// Opens the store of this URL, and makes its tables where they are missing.
@@ -78,29 +119,29 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
         }
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", _)) => Ok(Arc::new(crate::PgStore::open(url).await?)),
-        _ => Err(OpenError::Url(KINDS.to_owned())),
+        _ => Err(UrlError::Scheme.into()),
     }
 }
 
-/// The stores that this build has.
-const KINDS: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {
-    (true, true) => "it has to begin with `sqlite:`, `postgres:` or `memory:`",
-    (true, false) => "in this build it has to begin with `sqlite:` or `memory:`",
-    (false, true) => "in this build it has to begin with `postgres:` or `memory:`",
-    (false, false) => "in this build it has to be `memory:`",
+/// The schemes that this build supports.
+const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {
+    (true, true) => "it must begin with `sqlite:`, `postgres:` or `memory:`",
+    (true, false) => {
+        "it must begin with `sqlite:` or `memory:` (built without the feature `postgres`)"
+    }
+    (false, true) => {
+        "it must begin with `postgres:` or `memory:` (built without the feature `sqlite`)"
+    }
+    (false, false) => "it must be `memory:` (built without the features `sqlite` and `postgres`)",
 };
 
-/// The file of a SQLite URL, as it is written there.
+/// The path in a SQLite URL, unescaped.
 #[cfg(feature = "sqlite")]
-fn sqlite_path(rest: &str) -> Result<&str, OpenError> {
-    let path = rest.strip_prefix("//").unwrap_or(rest);
-    let wrong = |what: &str| Err(OpenError::Url(what.to_owned()));
-    match path {
-        "" => wrong("it names no file: write `sqlite:refrain.db`"),
-        ":memory:" => wrong("SQLite is for files here: a store in memory is `memory:`"),
-        _ if path.contains('?') => {
-            wrong("a SQLite file has no options here: leave out what follows the `?`")
-        }
-        _ => Ok(path),
+fn sqlite_path(rest: &str) -> Result<&str, UrlError> {
+    match rest.strip_prefix("//").unwrap_or(rest) {
+        "" => Err(UrlError::NoFile),
+        ":memory:" => Err(UrlError::SqliteMemory),
+        path if path.contains('?') => Err(UrlError::SqliteOptions),
+        path => Ok(path),
     }
 }

@@ -19,8 +19,8 @@ mod tasks;
 mod telling;
 mod text;
 
-use crate::open::OpenError;
-use crate::sql::{logged, within};
+use crate::open::{OpenError, UrlError};
+use crate::sql::{impl_store, within};
 use crate::store::{NewNote, SessionStore, StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
@@ -47,97 +47,24 @@ impl PgStore {
     /// The parameters of the URL are those of `psql`: with `sslmode=verify-full` the server has to have a certificate
     /// for its name, of an authority that browsers trust or that `sslrootcert` names.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
-        // What the parser says may repeat parts of the URL, and of its password.
-        let options: PgConnectOptions = url.parse().map_err(|_| OpenError::Url(FORM.to_owned()))?;
+        // The parser's error may repeat parts of the URL, and of its password.
+        let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
         let opened = tokio::time::timeout(OPENING, Database::open(options)).await;
-        let database = opened.map_err(|_| {
-            let seconds = OPENING.as_secs();
-            StoreError::Unavailable(format!("no answer for {seconds} seconds"))
-        })??;
+        let database = opened.map_err(|_| StoreError::timed_out(OPENING))??;
         Ok(Self { database })
+    }
+
+    fn subscribe(&self) -> broadcast::Receiver<Hint> {
+        self.database.hints.subscribe()
     }
 }
 
-const FORM: &str = "it is of the form `postgres://user:password@host:5432/database?sslmode=require`, \
-    with `%40` for an `@` in the password, `%2F` for `/`, `%3A` for `:`, `%3F` for `?` and `%23` for `#`";
-
-/// How long opening may take, with others that do so at the same time.
+/// The time limit of opening, which may have to wait for other instances that migrate the tables.
 const OPENING: Duration = Duration::from_secs(60);
 
 impl fmt::Debug for PgStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PgStore").finish_non_exhaustive()
-    }
-}
-
-impl TaskStore for PgStore {
-    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
-        Box::pin(within(self.create_task(new)))
-    }
-
-    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
-        Box::pin(within(self.get_task(id, owner)))
-    }
-
-    fn answer<'a>(
-        &'a self,
-        id: &'a TaskId,
-        owner: &'a Principal,
-        answers: Vec<(String, Vec<u8>)>,
-    ) -> StoreFuture<'a, bool> {
-        Box::pin(within(self.answer_task(id, owner, answers)))
-    }
-
-    fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
-        Box::pin(within(self.cancel_task(id, owner)))
-    }
-
-    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
-        Box::pin(within(self.claim_tasks(claim)))
-    }
-
-    fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
-        Box::pin(within(self.extend_leases(leases, lease)))
-    }
-
-    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
-        Box::pin(within(self.commit_task(lease, commit)))
-    }
-
-    fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        Box::pin(within(self.unread_answers(lease)))
-    }
-
-    fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
-        Box::pin(within(self.revisions_of(tasks)))
-    }
-
-    fn hints(&self) -> broadcast::Receiver<Hint> {
-        self.database.hints.subscribe()
-    }
-
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        Box::pin(within(self.spill_token(id, token, keep)))
-    }
-
-    fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        Box::pin(within(self.spilled_token(id)))
-    }
-
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
-        Box::pin(within(self.sweep_all(keep, most)))
-    }
-
-    fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
-        Box::pin(within(self.list_tasks(list)))
-    }
-
-    fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        Box::pin(within(self.find_task(id)))
-    }
-
-    fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        Box::pin(within(self.requeue_task(id)))
     }
 }
 
@@ -167,16 +94,4 @@ impl SessionStore for PgStore {
     }
 }
 
-impl ReplayLog for PgStore {
-    fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
-        Box::pin(logged(self.begin_record(key, keep)))
-    }
-
-    fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
-        Box::pin(logged(self.finish_record(key, value)))
-    }
-
-    fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
-        Box::pin(logged(self.forget_record(key)))
-    }
-}
+impl_store!(PgStore);

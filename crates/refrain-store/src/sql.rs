@@ -1,29 +1,28 @@
-//! What the stores with tables have in common.
+//! The common parts of the SQLite and Postgres stores: error mapping, statements, row mapping.
 
+mod delegate;
+mod rows;
+mod statements;
+
+use crate::open::OpenError;
 use crate::store::StoreError;
-use crate::task::{Claimed, Commit, Lease, NewTask, Next, Task, TaskId, TaskRow, TaskStatus};
-use crate::time::{length, micros, moment};
-use refrain_core::{FlowId, LogError, Principal};
-use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
-use std::collections::HashSet;
+pub(crate) use delegate::impl_store;
+pub(crate) use rows::*;
+pub(crate) use statements::*;
 use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// How long one operation may take in all. A connection that was cut is then an error and not a wait.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+/// The time limit of one operation, so that a dead connection becomes an error.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Does something within [`PATIENCE`].
-pub(crate) async fn within<T>(
+/// Runs an operation within [`TIMEOUT`].
+pub(crate) async fn within<T, E: From<StoreError>>(
     work: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let done = tokio::time::timeout(PATIENCE, work).await;
-    done.unwrap_or_else(|_| {
-        let seconds = PATIENCE.as_secs();
-        Err(StoreError::Unavailable(format!(
-            "no answer for {seconds} seconds"
-        )))
-    })
+) -> Result<T, E> {
+    let done = tokio::time::timeout(TIMEOUT, work).await;
+    let done = done.unwrap_or_else(|_| Err(StoreError::timed_out(TIMEOUT)));
+    Ok(done?)
 }
 
 /// Numbers the commits of this process. One that was given up while it was under way may reach the tables after the one
@@ -33,293 +32,54 @@ pub(crate) fn next_commit() -> i64 {
     COMMITS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A number of rows, as a limit of a statement.
-pub(crate) fn most(most: usize) -> i64 {
-    i64::try_from(most).unwrap_or(i64::MAX)
-}
-
-/// A number of rows or bytes, as a statement counts them.
-pub(crate) fn count(count: i64) -> usize {
-    usize::try_from(count).unwrap_or(0)
-}
-
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::Error;
-        let passing = match &error {
-            Error::Io(_) | Error::Tls(_) | Error::Protocol(_) => true,
-            Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => true,
-            Error::Database(error) => error.code().is_some_and(|code| is_passing(&code)),
-            _ => false,
+        let kind = match &error {
+            Error::Io(_) | Error::Tls(_) | Error::Protocol(_) => Self::Unavailable,
+            Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => Self::Unavailable,
+            Error::ColumnDecode { .. } | Error::Decode(_) => Self::Corrupt,
+            Error::Database(error) => error
+                .code()
+                .map_or(Self::Failed as Kind, |code| kind(&code)),
+            _ => Self::Failed,
         };
-        match passing {
-            true => Self::Unavailable(error.to_string()),
-            false => Self::Failed(error.to_string()),
-        }
+        kind(error.into())
     }
 }
 
-/// Is this code of a database one of something that passes?
-fn is_passing(code: &str) -> bool {
+/// A variant of [`StoreError`] that has a source.
+type Kind = fn(Box<dyn std::error::Error + Send + Sync>) -> StoreError;
+
+/// The kind of error that a database reports with this code.
+fn kind(code: &str) -> Kind {
     if code.len() == 5 {
-        // Postgres: connections, resources, shutting down, a standby after a failover, statements that lost a race or
-        // ran out of time.
-        return ["08", "53"].contains(&&code[..2])
-            || ["57P01", "57P02", "57P03", "57P05", "57014"].contains(&code)
-            || ["25006", "40001", "40P01", "55P03"].contains(&code);
-    }
-    // SQLite: busy, locked, no room on the disk. The lower byte is the kind.
-    let kind = code.parse::<u32>().map(|code| code & 0xff);
-    matches!(kind, Ok(5 | 6 | 13))
-}
-
-/// Does something for the log within [`PATIENCE`]. The log has one kind of error.
-pub(crate) async fn logged<T>(
-    work: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, LogError> {
-    within(work)
-        .await
-        .map_err(|error| LogError(error.to_string()))
-}
-
-/// The columns of [`TaskRecord`], of a task `t` and its open asks `a`.
-macro_rules! task_columns {
-    () => {
-        "t.id, t.tool, t.status, t.status_message, t.created, t.updated, t.expires, \
-         t.poll_interval, t.revision, t.outcome, t.owner, t.worker, t.due, t.attempts, \
-         t.last_error, a.key, a.ask"
-    };
-}
-
-/// The asks that a task has while it is not over.
-macro_rules! open_asks {
-    () => {
-        "LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'open' AND t.due IS NOT NULL"
-    };
-}
-
-/// The columns of [`ClaimRecord`] that are the task's.
-macro_rules! claim_columns {
-    () => {
-        "id, fence, owner, flow, tool, call, journal, attempts, last_error, ttl, revision, unread"
-    };
-}
-
-pub(crate) use {claim_columns, open_asks, task_columns};
-
-/// Makes text as a table has it into what it was.
-pub(crate) type Text = fn(String) -> String;
-
-/// A task with one of its open asks.
-pub(crate) struct TaskRecord {
-    status: String,
-    row: TaskRow,
-    ask: Option<(String, Vec<u8>)>,
-}
-
-impl<'r, R: Row> FromRow<'r, R> for TaskRecord
-where
-    usize: ColumnIndex<R>,
-    String: Decode<'r, R::Database> + Type<R::Database>,
-    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
-    i64: Decode<'r, R::Database> + Type<R::Database>,
-{
-    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
-        let created: i64 = row.try_get(4)?;
-        let expires: i64 = row.try_get(6)?;
-        let revision: i64 = row.try_get(8)?;
-        let id: String = row.try_get(0)?;
-        let task = Task {
-            id: task_id(&id),
-            tool: row.try_get(1)?,
-            status: TaskStatus::Working,
-            status_message: row.try_get(3)?,
-            created: moment(created),
-            updated: moment(row.try_get(5)?),
-            ttl: length(expires - created),
-            poll_interval: length(row.try_get(7)?),
-            revision: revision.unsigned_abs(),
-            asks: Vec::new(),
-            outcome: row.try_get(9)?,
+        // Postgres: connections, resources, shutdown, a standby after a failover, lost races, timeouts; corrupted data.
+        return match code {
+            "57P01" | "57P02" | "57P03" | "57P05" | "57014" => StoreError::Unavailable,
+            "25006" | "40001" | "40P01" | "55P03" => StoreError::Unavailable,
+            "XX001" | "XX002" => StoreError::Corrupt,
+            _ if code.starts_with("08") || code.starts_with("53") => StoreError::Unavailable,
+            _ => StoreError::Failed,
         };
-        let due: Option<i64> = row.try_get(12)?;
-        let key: Option<String> = row.try_get(15)?;
-        let ask: Option<Vec<u8>> = row.try_get(16)?;
-        Ok(Self {
-            status: row.try_get(2)?,
-            row: TaskRow {
-                task,
-                owner: principal(row.try_get(10)?),
-                worker: row.try_get(11)?,
-                due: due.map(moment),
-                attempts: attempts(row.try_get(13)?),
-                last_error: row.try_get(14)?,
-            },
-            ask: key.zip(ask),
-        })
+    }
+    // SQLite: busy, locked, disk full; corrupt, not a database. The lower byte is the primary code.
+    match code.parse::<u32>().map(|code| code & 0xff) {
+        Ok(5 | 6 | 13) => StoreError::Unavailable,
+        Ok(11 | 26) => StoreError::Corrupt,
+        _ => StoreError::Failed,
     }
 }
 
-/// The tasks of these records, which come with those of one task together.
-pub(crate) fn tasks(records: Vec<TaskRecord>, text: Text) -> Result<Vec<TaskRow>, StoreError> {
-    let mut rows: Vec<TaskRow> = Vec::new();
-    for TaskRecord {
-        status,
-        mut row,
-        ask,
-    } in records
-    {
-        let ask = ask.map(|(key, ask)| (text(key), ask));
-        if let Some(last) = rows.last_mut().filter(|last| last.task.id == row.task.id) {
-            last.task.asks.extend(ask);
-            continue;
-        }
-        row.task.status = TaskStatus::parse(&status).ok_or_else(|| {
-            let id = &row.task.id;
-            StoreError::Failed(format!("{id:?} has a status that is none: {status:?}"))
-        })?;
-        row.task.tool = text(row.task.tool);
-        row.task.status_message = row.task.status_message.map(text);
-        row.task.asks.extend(ask);
-        row.owner = principal(row.owner.id().map(|id| text(id.to_owned())));
-        row.worker = row.worker.map(text);
-        row.last_error = row.last_error.map(text);
-        rows.push(row);
+/// The migrations that tables of the version `found` lack, with their versions.
+pub(crate) fn pending_migrations(
+    found: i64,
+    versions: &'static [&'static str],
+) -> Result<impl Iterator<Item = (i64, &'static str)>, OpenError> {
+    let known = versions.len() as i64;
+    if found > known {
+        return Err(OpenError::Newer { found, known });
     }
-    Ok(rows)
-}
-
-/// A task that was claimed: its columns, and how long it has to live.
-pub(crate) type ClaimRecord = (
-    String,
-    i64,
-    Option<String>,
-    Vec<u8>,
-    String,
-    Vec<u8>,
-    Vec<u8>,
-    i64,
-    Option<String>,
-    i64,
-    i64,
-    i64,
-    i64,
-);
-
-/// The task of this record, and whether it has answers that no journal has.
-pub(crate) fn claimed(record: ClaimRecord, text: Text) -> Result<(Claimed, bool), StoreError> {
-    let (id, fence, owner, flow, tool, call, journal, attempt, last_error, ..) = record;
-    let (.., ttl, revision, unread, left) = record;
-    let flow: [u8; 16] = flow.try_into().map_err(|flow: Vec<u8>| {
-        let bytes = flow.len();
-        StoreError::Failed(format!("a flow id has {bytes} bytes instead of 16"))
-    })?;
-    let claimed = Claimed {
-        lease: Lease {
-            task: task_id(&id),
-            fence: fence.unsigned_abs(),
-        },
-        owner: principal(owner.map(text)),
-        flow: FlowId::from_bytes(flow),
-        tool: text(tool),
-        call,
-        journal,
-        answers: Vec::new(),
-        attempt: attempts(attempt),
-        last_error: last_error.map(text),
-        left: length(left),
-        ttl: length(ttl),
-        revision: revision.unsigned_abs(),
-    };
-    Ok((claimed, unread > 0))
-}
-
-/// An id that was one when it was written.
-pub(crate) fn task_id(id: &str) -> TaskId {
-    TaskId::stored(id)
-}
-
-fn principal(owner: Option<String>) -> Principal {
-    owner.map_or_else(Principal::anonymous, Principal::new)
-}
-
-fn attempts(attempts: i64) -> u32 {
-    u32::try_from(attempts).unwrap_or(u32::MAX)
-}
-
-/// A number that only grows, as a column has it.
-pub(crate) fn column(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// A task as it is when it was made at this time.
-pub(crate) fn made(new: NewTask, created: i64) -> Task {
-    Task {
-        id: new.id,
-        tool: new.tool,
-        status: TaskStatus::Working,
-        status_message: new.status_message,
-        created: moment(created),
-        updated: moment(created),
-        ttl: length(micros(new.ttl)),
-        poll_interval: length(micros(new.poll_interval)),
-        revision: 1,
-        asks: Vec::new(),
-        outcome: None,
-    }
-}
-
-/// The parts of [`Next`], as parameters of a statement.
-pub(crate) struct NextColumns {
-    pub(crate) kind: &'static str,
-    pub(crate) wait: i64,
-    pub(crate) error: Option<String>,
-    pub(crate) outcome: Option<Vec<u8>>,
-}
-
-impl From<Next> for NextColumns {
-    fn from(next: Next) -> Self {
-        let (kind, wait, error, outcome) = match next {
-            Next::Keep => ("keep", Duration::ZERO, None, None),
-            Next::SetDown(wait) => ("set_down", wait.unwrap_or(Duration::MAX), None, None),
-            Next::HandOn => ("hand_on", Duration::ZERO, None, None),
-            Next::Retry(wait, error) => ("retry", wait, Some(error), None),
-            Next::Complete(outcome) => ("complete", Duration::ZERO, None, Some(outcome)),
-            Next::Fail(outcome) => ("fail", Duration::ZERO, None, Some(outcome)),
-        };
-        Self {
-            kind,
-            wait: micros(wait),
-            error,
-            outcome,
-        }
-    }
-}
-
-/// The asks of a commit, each key in one place: of a key that was taken and withdrawn, or that comes twice, the first
-/// counts.
-pub(crate) struct AskColumns {
-    pub(crate) publish: Vec<(String, Vec<u8>)>,
-    pub(crate) taken: Vec<String>,
-    pub(crate) withdrawn: Vec<String>,
-}
-
-impl AskColumns {
-    /// Takes them out of a commit. `None`: it has none.
-    pub(crate) fn of(commit: &mut Commit) -> Option<Self> {
-        let asks = Self {
-            publish: first_of_each(std::mem::take(&mut commit.publish), |(key, _)| key),
-            taken: std::mem::take(&mut commit.taken),
-            withdrawn: std::mem::take(&mut commit.withdrawn),
-        };
-        let none = asks.publish.is_empty() && asks.taken.is_empty() && asks.withdrawn.is_empty();
-        (!none).then_some(asks)
-    }
-}
-
-/// Those with a key that none before has.
-pub(crate) fn first_of_each<T>(mut all: Vec<T>, key: impl Fn(&T) -> &String) -> Vec<T> {
-    let mut seen = HashSet::new();
-    all.retain(|one| seen.insert(key(one).clone()));
-    all
+    let all = (1..).zip(versions.iter().copied());
+    Ok(all.filter(move |(version, _)| *version > found))
 }

@@ -4,32 +4,59 @@ use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
     TaskId, TaskRow,
 };
-use refrain_core::Principal;
+use refrain_core::{LogError, Principal};
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
-/// Why a store did not do what it was asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a store operation failed.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It cannot be reached, or is too busy. It is worth trying again.
-    #[error("the store cannot be reached: {0}")]
-    Unavailable(String),
-    /// The lease is no longer held: another worker has the task, or it is over. Nothing was written.
-    #[error("the lease of the task was lost")]
+    /// The store cannot be reached or is overloaded. The operation may have been done; repeating it is safe.
+    #[error("store unavailable: {0}")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    /// The lease is no longer held: another worker has the task, or the task has ended. Nothing was written.
+    #[error("lease lost")]
     Lost,
-    /// It answered, but not with what it was asked for. Trying again will not help.
-    #[error("the store failed: {0}")]
-    Failed(String),
+    /// Another owner has a task with the id of the new one. Ids are random, so the random source is broken.
+    #[error("task id already in use")]
+    IdInUse,
+    /// A value is too long for an indexed column.
+    #[error("{what} has {bytes} bytes, more than the limit of {limit}")]
+    TooLong {
+        /// The value.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The longest value that the store accepts.
+        limit: usize,
+    },
+    /// The store contains data that Refrain did not write.
+    #[error("corrupt store: {0}")]
+    Corrupt(#[source] Box<dyn Error + Send + Sync>),
+    /// The store rejected the operation. Repeating it does not help.
+    #[error("store failed: {0}")]
+    Failed(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl StoreError {
-    /// Ids are random: two tasks of one id mean that their maker's randomness is none.
-    pub(crate) fn id_in_use() -> Self {
-        Self::Failed("the id of the new task is another task's".to_owned())
+    /// The store did not respond in time.
+    pub fn timed_out(after: Duration) -> Self {
+        Self::Unavailable(format!("no response within {after:?}").into())
+    }
+}
+
+/// The replay log of a store fails as the store does.
+impl From<StoreError> for LogError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(source) => Self::Unavailable(source),
+            error => Self::Failed(error.into()),
+        }
     }
 }
 

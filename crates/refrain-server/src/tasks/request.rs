@@ -116,9 +116,7 @@ impl Tasks {
 
 /// The store took longer than a request may.
 pub(super) fn slow(time: std::time::Duration) -> NotDone {
-    NotDone::Store(StoreError::Unavailable(format!(
-        "no answer within {time:?}"
-    )))
+    NotDone::Store(StoreError::timed_out(time))
 }
 
 impl Tasks {

@@ -2,6 +2,7 @@
 
 use super::ClusterError;
 use std::fs::{File, Permissions};
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -43,10 +44,10 @@ impl Server {
         let mut dir = tempfile::Builder::new();
         let dir = dir.prefix("refrain-postgres-");
         let dir = dir.permissions(Permissions::from_mode(0o700)).tempdir();
-        let dir = dir.map_err(|error| failed("make a directory", &error))?;
+        let dir = dir.map_err(failed("create a directory"))?;
         user.give(dir.path())?;
         let secret = dir.path().join("password");
-        std::fs::write(&secret, password).map_err(|error| failed("write", &error))?;
+        std::fs::write(&secret, password).map_err(failed("write the password file"))?;
         user.give(&secret)?;
         let mut server = Self {
             port: 0,
@@ -62,12 +63,12 @@ impl Server {
         initdb.args(["--username", User::NAME, "--auth", "password"]);
         initdb.arg("--pwfile").arg(&secret);
         initdb.args(["--encoding", "UTF8", "--no-locale", "--no-sync"]);
-        let made = initdb
-            .output()
-            .map_err(|error| failed("run initdb", &error))?;
+        let made = initdb.output().map_err(failed("run initdb"))?;
         if !made.status.success() {
             let said = String::from_utf8_lossy(&made.stderr);
-            return Err(ClusterError(format!("initdb failed: {said}")));
+            return Err(ClusterError::InitDb {
+                stderr: said.into_owned(),
+            });
         }
         server.run()?;
         Ok(server)
@@ -96,7 +97,7 @@ impl Server {
 
     fn run_on(&mut self, port: u16) -> Result<(), ClusterError> {
         let log = File::create(self.dir.path().join("log"));
-        let log = log.map_err(|error| failed("make the log", &error))?;
+        let log = log.map_err(failed("create the log"))?;
         let mut watch = Command::new("sh");
         self.user.run(&mut watch, self.dir.path());
         watch.args(["-c", WATCH, "sh"]);
@@ -114,22 +115,23 @@ impl Server {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log);
-        let mut child = watch.spawn().map_err(|error| failed("run it", &error))?;
+        let mut child = watch.spawn().map_err(failed("start Postgres"))?;
         let held = child.stdin.take();
-        let held = held.ok_or_else(|| ClusterError("it has no input".to_owned()))?;
+        let held =
+            held.ok_or_else(|| failed("open the input of Postgres")(ErrorKind::BrokenPipe.into()))?;
         let begun = Instant::now();
         loop {
             if self.is_ready(port)? {
                 self.running = Some((child, held));
                 return Ok(());
             }
-            let ended = child.try_wait().map_err(|error| failed("wait", &error))?;
+            let ended = child.try_wait().map_err(failed("wait for Postgres"))?;
             if ended.is_some() || begun.elapsed() > PATIENCE {
                 drop(held);
                 let _ = child.wait();
                 let log = std::fs::read_to_string(self.dir.path().join("log"));
                 let log = log.unwrap_or_default();
-                return Err(ClusterError(format!("it did not start: {log}")));
+                return Err(ClusterError::NotStarted { log });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -139,9 +141,7 @@ impl Server {
         let mut ask = self.command("pg_isready");
         ask.args(["--quiet", "--host", "127.0.0.1", "--dbname", "postgres"]);
         ask.arg("--port").arg(port.to_string());
-        let said = ask
-            .status()
-            .map_err(|error| failed("run pg_isready", &error))?;
+        let said = ask.status().map_err(failed("run pg_isready"))?;
         Ok(said.success())
     }
 
@@ -152,7 +152,7 @@ impl Server {
         };
         drop(held);
         let ended = child.wait();
-        ended.map_err(|error| failed("wait for its end", &error))?;
+        ended.map_err(failed("stop Postgres"))?;
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl User {
             return Ok(Self(None));
         }
         let users = std::fs::read_to_string("/etc/passwd");
-        let users = users.map_err(|error| failed("read the users", &error))?;
+        let users = users.map_err(failed("read /etc/passwd"))?;
         let find = |wanted: &str| {
             let user = users
                 .lines()
@@ -196,18 +196,15 @@ impl User {
             let user = user.next()?;
             Some((user[2].parse().ok()?, user[3].parse().ok()?))
         };
-        match find("postgres").or_else(|| find("nobody")) {
-            Some(user) => Ok(Self(Some(user))),
-            None => Err(ClusterError(
-                "root may not run it, and there is no user `postgres`".to_owned(),
-            )),
-        }
+        let user = find("postgres").or_else(|| find("nobody"));
+        Ok(Self(Some(user.ok_or(ClusterError::NoUser)?)))
     }
 
     fn give(&self, path: &Path) -> Result<(), ClusterError> {
         match self.0 {
-            Some((user, group)) => chown(path, Some(user), Some(group))
-                .map_err(|error| failed("give it its directory", &error)),
+            Some((user, group)) => {
+                chown(path, Some(user), Some(group)).map_err(failed("change the owner of a file"))
+            }
             None => Ok(()),
         }
     }
@@ -245,21 +242,17 @@ fn find_programs() -> Result<PathBuf, ClusterError> {
         let programs = ["initdb", "postgres", "pg_isready"];
         programs.iter().all(|program| bin.join(program).is_file())
     };
-    places.into_iter().find(complete).ok_or_else(|| {
-        let variable = super::VARIABLE;
-        ClusterError(format!(
-            "its programs are not installed: run scripts/tools, or name a running one in {variable}"
-        ))
-    })
+    let found = places.into_iter().find(complete);
+    found.ok_or(ClusterError::NotInstalled)
 }
 
 fn free_port() -> Result<u16, ClusterError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let port = listener.and_then(|listener| listener.local_addr());
-    let port = port.map_err(|error| failed("find a free port", &error))?;
+    let port = port.map_err(failed("find a free port"))?;
     Ok(port.port())
 }
 
-fn failed(what: &str, error: &std::io::Error) -> ClusterError {
-    ClusterError(format!("could not {what}: {error}"))
+fn failed(action: &'static str) -> impl FnOnce(io::Error) -> ClusterError {
+    move |source| ClusterError::Io { action, source }
 }

@@ -5,11 +5,11 @@
 //! used first, and only one that was idle for a while is asked.
 
 use crate::store::StoreError;
+use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor};
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -37,14 +37,28 @@ impl Connections {
         }
     }
 
+    /// Runs one operation. Its connection is used again if it succeeds, else closed: the state is unknown then.
+    pub(super) async fn run<T, E>(
+        &self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
+    ) -> Result<T, StoreError>
+    where
+        StoreError: From<E>,
+    {
+        let mut connection = self.borrow().await?;
+        let done = work(&mut connection).await?;
+        connection.done();
+        Ok(done)
+    }
+
     /// A connection for one operation.
     pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, StoreError> {
-        let busy = "all connections to the database are in use";
+        let busy = "all connections are in use";
         let place = soon(busy, async { Ok(self.places.acquire().await) }).await?;
-        let place = place.map_err(|_| StoreError::Unavailable("it was closed".to_owned()))?;
+        let place = place.map_err(|error| StoreError::Unavailable(error.into()))?;
         let connection = match self.take_idle().await {
             Some(connection) => connection,
-            None => soon("the database cannot be connected to", self.connect()).await?,
+            None => soon("timeout while connecting to the database", self.connect()).await?,
         };
         Ok(Borrowed {
             connection,
@@ -54,14 +68,17 @@ impl Connections {
     }
 
     async fn take_idle(&self) -> Option<PgConnection> {
-        let (mut connection, since) = self.lock().pop()?;
+        let (mut connection, since) = self.idle.lock().pop()?;
         if since.elapsed() < FRESH {
             return Some(connection);
         }
-        let alive = soon("it is silent", async { Ok(connection.ping().await?) }).await;
+        let alive = soon("no response to a ping", async {
+            Ok(connection.ping().await?)
+        })
+        .await;
         if alive.is_err() {
             // What ended this one has ended those that were idle for longer, too.
-            self.lock().clear();
+            self.idle.lock().clear();
             return None;
         }
         Some(connection)
@@ -75,14 +92,9 @@ impl Connections {
     }
 
     fn give_back(&self, connection: PgConnection) {
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         idle.retain(|(_, since)| since.elapsed() < STALE);
         idle.push((connection, Instant::now()));
-    }
-
-    /// Nothing that can panic is done under it.
-    fn lock(&self) -> MutexGuard<'_, Vec<(PgConnection, Instant)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,7 +104,7 @@ async fn soon<T>(
     work: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     let done = tokio::time::timeout(WAIT, work).await;
-    done.unwrap_or_else(|_| Err(StoreError::Unavailable(what.to_owned())))
+    done.unwrap_or_else(|_| Err(StoreError::Unavailable(what.into())))
 }
 
 /// A connection in use. One that is not said to be [`done`](Self::done) is in an unknown state, and closed.

@@ -4,11 +4,14 @@ use super::connections::{Borrowed, Connections, WAIT};
 use super::schema;
 use super::telling::{CHANNEL, Telling, Words};
 use crate::open::OpenError;
-use crate::sql::PATIENCE;
+use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, TIMEOUT, pending_migrations};
 use crate::store::StoreError;
 use crate::task::{Hint, TaskId};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Executor};
+use sqlx::postgres::{
+    PgArguments, PgConnectOptions, PgConnection, PgListener, PgPoolOptions, PgRow,
+};
+use sqlx::query::{Query, QueryAs};
+use sqlx::{ConnectOptions, Connection, Executor, FromRow, Postgres};
 use std::time::Duration;
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::AbortHandle;
@@ -17,7 +20,7 @@ use tokio::task::AbortHandle;
 const CONNECTIONS: usize = 10;
 /// How long a listener waits before it connects anew.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a listener hears nothing before it asks whether its connection still is one. It is shorter than [`PATIENCE`]: a
+/// How long a listener hears nothing before it asks whether its connection still is one. It is shorter than [`TIMEOUT`]: a
 /// runtime that has to wake for this anyway need not be told of the limit of each operation.
 const SILENCE: Duration = Duration::from_secs(10);
 /// What stands for this program among the advisory locks of a database.
@@ -43,9 +46,7 @@ impl Database {
             .application_name("refrain")
             .disable_statement_logging();
         let connections = Connections::new(options.clone(), CONNECTIONS);
-        let mut connection = connections.borrow().await?;
-        migrate(&mut connection).await?;
-        connection.done();
+        migrate(&mut *connections.borrow().await?).await?;
         let hints = broadcast::Sender::new(crate::HINTS);
         let noted = broadcast::Sender::new(crate::HINTS);
         let one = Connections::new(options.clone(), 1);
@@ -61,11 +62,41 @@ impl Database {
             listener,
             telling,
         };
-        let listens = listens.await.unwrap_or_else(|_| {
-            let ended = "the listener ended before it began".to_owned();
-            Err(StoreError::Failed(ended))
-        });
+        let listens = listens
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Failed("the listener ended".into())));
         listens.map(|()| database).map_err(OpenError::from)
+    }
+
+    /// Runs one operation on a connection of its own.
+    pub(super) async fn run<T, E>(
+        &self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
+    ) -> Result<T, StoreError>
+    where
+        StoreError: From<E>,
+    {
+        self.connections.run(work).await
+    }
+
+    pub(super) async fn execute(
+        &self,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<(), StoreError> {
+        self.run(async |connection| query.execute(connection).await)
+            .await?;
+        Ok(())
+    }
+
+    pub(super) async fn fetch_all<T>(
+        &self,
+        query: QueryAs<'_, Postgres, T, PgArguments>,
+    ) -> Result<Vec<T>, StoreError>
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        self.run(async |connection| query.fetch_all(connection).await)
+            .await
     }
 
     pub(super) async fn connection(&self) -> Result<Borrowed<'_>, StoreError> {
@@ -87,59 +118,29 @@ impl Database {
 /// Where to pass on what is heard: hints, and sessions of which something was noted.
 type Heard = (broadcast::Sender<Hint>, broadcast::Sender<String>);
 
-/// Brings the tables up to date. The lock lets one opener do it; whoever comes second finds it done.
+/// Brings the tables up to date, in one transaction. An advisory lock keeps other instances from doing so meanwhile.
 async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
-    async fn found(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
-        let there = "SELECT to_regclass('refrain_schema') IS NOT NULL";
-        let there: bool = sqlx::query_scalar(there)
-            .fetch_one(&mut *connection)
+    let mut tx = connection.begin().await?;
+    // Other instances or a large table may take long.
+    tx.execute("SET LOCAL statement_timeout = 0").await?;
+    let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION);
+    lock.execute(&mut *tx).await?;
+    let exists: bool = sqlx::query_scalar("SELECT to_regclass('refrain_schema') IS NOT NULL")
+        .fetch_one(&mut *tx)
+        .await?;
+    if !exists {
+        tx.execute("CREATE TABLE refrain_schema (version BIGINT NOT NULL PRIMARY KEY)")
             .await?;
-        match there {
-            true => {
-                sqlx::query_scalar("SELECT max(version) FROM refrain_schema")
-                    .fetch_one(connection)
-                    .await
-            }
-            false => Ok(None),
-        }
     }
-    let known = schema::VERSIONS.len() as i64;
-    let mut tx = connection.begin().await.map_err(StoreError::from)?;
-    // However long others take, or a table has become.
-    tx.execute("SET LOCAL statement_timeout = 0")
-        .await
-        .map_err(StoreError::from)?;
-    sqlx::query("SELECT pg_advisory_xact_lock($1)")
-        .bind(MIGRATION)
-        .execute(&mut *tx)
-        .await
-        .map_err(StoreError::from)?;
-    let version = found(&mut tx).await.map_err(StoreError::from)?;
-    match version {
-        Some(found) if found > known => return Err(OpenError::Newer { found, known }),
-        Some(found) if found == known => return Ok(()),
-        Some(_) => {}
-        None => {
-            let table = "CREATE TABLE refrain_schema (version BIGINT NOT NULL PRIMARY KEY)";
-            tx.execute(table).await.map_err(StoreError::from)?;
-        }
+    let found: Option<i64> = sqlx::query_scalar(SCHEMA_VERSION)
+        .fetch_one(&mut *tx)
+        .await?;
+    for (version, statements) in pending_migrations(found.unwrap_or(0), schema::VERSIONS)? {
+        sqlx::raw_sql(statements).execute(&mut *tx).await?;
+        let add = sqlx::query(ADD_SCHEMA_VERSION).bind(version);
+        add.execute(&mut *tx).await?;
     }
-    let done = version.unwrap_or(0);
-    for (version, statements) in (1i64..).zip(schema::VERSIONS) {
-        if version <= done {
-            continue;
-        }
-        sqlx::raw_sql(*statements)
-            .execute(&mut *tx)
-            .await
-            .map_err(StoreError::from)?;
-        sqlx::query("INSERT INTO refrain_schema (version) VALUES ($1)")
-            .bind(version)
-            .execute(&mut *tx)
-            .await
-            .map_err(StoreError::from)?;
-    }
-    tx.commit().await.map_err(StoreError::from)?;
+    tx.commit().await?;
     Ok(())
 }
 
@@ -201,7 +202,7 @@ async fn pass_on(listener: &mut PgListener, words: &Words, (hints, noted): &Hear
             Ok(Ok(None)) => {}
             Ok(Err(error)) => return error,
             Err(_) => {
-                let alive = tokio::time::timeout(PATIENCE, listener.execute("SELECT 1")).await;
+                let alive = tokio::time::timeout(TIMEOUT, listener.execute("SELECT 1")).await;
                 match alive {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => return error,

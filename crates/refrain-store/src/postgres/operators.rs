@@ -2,7 +2,7 @@
 
 use super::PgStore;
 use super::text::{read, written};
-use crate::sql::{TaskRecord, most, open_asks, task_columns, tasks};
+use crate::sql::{FIND, most, open_asks, task_columns, tasks};
 use crate::store::StoreError;
 use crate::task::{ListTasks, Swept, TaskId, TaskRow};
 use crate::time::micros;
@@ -19,14 +19,6 @@ const LIST: &str = concat!(
          ORDER BY created DESC, id LIMIT $3) t ",
     open_asks!(),
     " ORDER BY t.created DESC, t.id, a.ord"
-);
-
-const FIND: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
-    " WHERE t.id = $1 ORDER BY a.ord"
 );
 
 /// One that failed lives anew.
@@ -81,45 +73,27 @@ const SWEEP: &str = concat!(
 
 impl PgStore {
     pub(super) async fn list_tasks(&self, list: ListTasks) -> Result<Vec<TaskRow>> {
-        let mut connection = self.database.connection().await?;
-        let records: Vec<TaskRecord> = sqlx::query_as(LIST)
+        let list = sqlx::query_as(LIST)
             .bind(list.status.map(|status| status.as_str()))
             .bind(list.tool.as_deref().map(written))
-            .bind(most(list.most))
-            .fetch_all(&mut *connection)
-            .await?;
-        connection.done();
-        tasks(records, read)
+            .bind(most(list.most));
+        tasks(self.database.fetch_all(list).await?, read)
     }
 
     pub(super) async fn find_task(&self, id: &TaskId) -> Result<Option<TaskRow>> {
-        let mut connection = self.database.connection().await?;
-        let records: Vec<TaskRecord> = sqlx::query_as(FIND)
-            .bind(id.as_str())
-            .fetch_all(&mut *connection)
-            .await?;
-        connection.done();
-        Ok(tasks(records, read)?.pop())
+        let find = sqlx::query_as(FIND).bind(id.as_str());
+        Ok(tasks(self.database.fetch_all(find).await?, read)?.pop())
     }
 
     pub(super) async fn requeue_task(&self, id: &TaskId) -> Result<Option<TaskRow>> {
-        let mut connection = self.database.connection().await?;
-        sqlx::query(REQUEUE)
-            .bind(id.as_str())
-            .execute(&mut *connection)
-            .await?;
-        connection.done();
+        let requeue = sqlx::query(REQUEUE).bind(id.as_str());
+        self.database.execute(requeue).await?;
         self.find_task(id).await
     }
 
     pub(super) async fn sweep_all(&self, keep: Duration, limit: usize) -> Result<Swept> {
-        let mut connection = self.database.connection().await?;
-        let swept: Vec<(i64, i64, i64, i64)> = sqlx::query_as(SWEEP)
-            .bind(micros(keep))
-            .bind(most(limit))
-            .fetch_all(&mut *connection)
-            .await?;
-        connection.done();
+        let sweep = sqlx::query_as(SWEEP).bind(micros(keep)).bind(most(limit));
+        let swept: Vec<(i64, i64, i64, i64)> = self.database.fetch_all(sweep).await?;
         let (tasks, records, tokens, notes) = swept.first().copied().unwrap_or_default();
         Ok(Swept {
             tasks: tasks.unsigned_abs(),

@@ -4,7 +4,7 @@
 //! when it began, but a row it had to wait for as it is: what has to hold is therefore kept in the row of the task, as
 //! numbers of open and of unread asks, and never counted anew. Whoever changes asks locks the row of their task first.
 //!
-//! Of what was written all rows are read, even of one: the statement has ended, and may not fail any more, only then.
+//! After a write all returned rows are read, even if there is one: the statement has ended, and cannot fail, only then.
 //!
 //! A task that is not over has `due` set and `ended` not. Where a task is known by its id, `ended` is asked for: `due IS
 //! NOT NULL` would let the planner take the index of what is due instead of the primary key.
@@ -12,14 +12,14 @@
 use super::PgStore;
 use super::text::{indexed, read, written};
 use crate::sql::{
-    AskColumns, ClaimRecord, NextColumns, TaskRecord, claim_columns, claimed, column,
-    first_of_each, made, most, next_commit, open_asks, task_columns, task_id, tasks,
+    ANSWERS, AskColumns, ClaimRecord, GET, GET_EXISTING, NextColumns, answers, claim_columns,
+    claimed, column, committed, existing, first_lease, first_of_each, made, most, next_commit,
+    revisions, task_id, tasks,
 };
 use crate::store::StoreError;
 use crate::task::{Claim, Claimed, Commit, Committed, Created, Lease, NewTask, Task, TaskId};
 use crate::time::micros;
 use refrain_core::Principal;
-use sqlx::postgres::PgConnection;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -37,23 +37,6 @@ const CREATE: &str = concat!(
         RETURNING id, created, worker
     )
     SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+w' || id) IS NULL END FROM made"
-);
-
-const BEFORE: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
-    " WHERE t.owner IS NOT DISTINCT FROM $1 AND (t.id = $2 OR t.flow = $3)
-    ORDER BY t.flow = $3 DESC, t.id, a.ord"
-);
-
-const GET: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
-    " WHERE t.id = $1 AND t.owner IS NOT DISTINCT FROM $2 ORDER BY a.ord"
 );
 
 const ANSWER: &str = concat!(
@@ -239,12 +222,6 @@ const COMMIT_WITH_ASKS: &str = concat!(
     RETURNING t.revision, t.unread"
 );
 
-const ANSWERS: &str = "
-SELECT a.key, a.answer
-FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'
-WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL
-ORDER BY a.ord";
-
 const CLAIMED_ANSWERS: &str = "
 SELECT task, key, answer FROM refrain_asks WHERE task = ANY($1) AND state = 'answered' ORDER BY task, ord";
 
@@ -259,9 +236,7 @@ impl PgStore {
             Some((worker, lease)) => (Some(written(worker)), micros(*lease)),
             None => (None, 0),
         };
-        let is_claimed = worker.is_some();
-        let mut connection = self.database.connection().await?;
-        let mut created: Vec<(i64,)> = sqlx::query_as(CREATE)
+        let create = sqlx::query_as(CREATE)
             .bind(new.id.as_str())
             .bind(&new.flow.as_bytes()[..])
             .bind(&owner)
@@ -272,37 +247,24 @@ impl PgStore {
             .bind(micros(new.ttl))
             .bind(micros(new.poll_interval))
             .bind(lease)
-            .bind(worker)
-            .fetch_all(&mut *connection)
-            .await?;
-        let Some((created,)) = created.pop() else {
-            let records: Vec<TaskRecord> = sqlx::query_as(BEFORE)
+            .bind(worker);
+        let created: Vec<(i64,)> = self.database.fetch_all(create).await?;
+        let Some((created,)) = created.first() else {
+            let get = sqlx::query_as(GET_EXISTING)
                 .bind(&owner)
                 .bind(new.id.as_str())
-                .bind(&new.flow.as_bytes()[..])
-                .fetch_all(&mut *connection)
-                .await?;
-            connection.done();
-            let before = tasks(records, read)?.into_iter().next();
-            let before = before.ok_or_else(StoreError::id_in_use)?;
-            return Ok(Created::Before(before.task));
+                .bind(&new.flow.as_bytes()[..]);
+            return existing(self.database.fetch_all(get).await?, read);
         };
-        connection.done();
-        let lease = is_claimed.then(|| Lease {
-            task: new.id.clone(),
-            fence: 1,
-        });
-        Ok(Created::New(made(new, created), lease))
+        let lease = first_lease(&new);
+        Ok(Created::New(made(new, *created), lease))
     }
 
     pub(super) async fn get_task(&self, id: &TaskId, owner: &Principal) -> Result<Option<Task>> {
-        let mut connection = self.database.connection().await?;
-        let records: Vec<TaskRecord> = sqlx::query_as(GET)
+        let get = sqlx::query_as(GET)
             .bind(id.as_str())
-            .bind(owner.id().map(written))
-            .fetch_all(&mut *connection)
-            .await?;
-        connection.done();
+            .bind(owner.id().map(written));
+        let records = self.database.fetch_all(get).await?;
         Ok(tasks(records, read)?.pop().map(|row| row.task))
     }
 
@@ -313,16 +275,13 @@ impl PgStore {
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
         let (keys, answers) = columns(first_of_each(answers, |(key, _)| key));
-        let mut connection = self.database.connection().await?;
-        let mut answered: Vec<(bool, Option<bool>)> = sqlx::query_as(ANSWER)
+        let answer = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
             .bind(keys)
-            .bind(answers)
-            .fetch_all(&mut *connection)
-            .await?;
-        connection.done();
-        let (there, due) = answered.pop().unwrap_or_default();
+            .bind(answers);
+        let answered: Vec<(bool, Option<bool>)> = self.database.fetch_all(answer).await?;
+        let (there, due) = answered.first().copied().unwrap_or_default();
         if let Some(due) = due {
             self.database.hint(id, due, false);
         }
@@ -330,26 +289,20 @@ impl PgStore {
     }
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
-        let mut connection = self.database.connection().await?;
-        let there: Vec<(bool,)> = sqlx::query_as(CANCEL)
+        let cancel = sqlx::query_as(CANCEL)
             .bind(id.as_str())
-            .bind(owner.id().map(written))
-            .fetch_all(&mut *connection)
-            .await?;
-        connection.done();
+            .bind(owner.id().map(written));
+        let there: Vec<(bool,)> = self.database.fetch_all(cancel).await?;
         Ok(there == [(true,)])
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<Claimed>> {
-        let tools = texts(claim.tools);
-        let mut connection = self.database.connection().await?;
-        let records: Vec<ClaimRecord> = sqlx::query_as(CLAIM)
+        let take = sqlx::query_as(CLAIM)
             .bind(written(claim.worker))
-            .bind(tools)
+            .bind(texts(claim.tools))
             .bind(micros(claim.lease))
-            .bind(most(claim.most))
-            .fetch_all(&mut *connection)
-            .await?;
+            .bind(most(claim.most));
+        let records: Vec<ClaimRecord> = self.database.fetch_all(take).await?;
         let mut taken = Vec::with_capacity(records.len());
         let mut unread = Vec::new();
         for record in records {
@@ -360,10 +313,24 @@ impl PgStore {
             taken.push(task);
         }
         if !unread.is_empty() {
-            give_answers(&mut connection, &mut taken, unread).await?;
+            self.add_answers(&mut taken, unread).await?;
         }
-        connection.done();
         Ok(taken)
+    }
+
+    /// Adds their answers to tasks. They are read after the tasks were claimed, so none that was counted is missing.
+    async fn add_answers(&self, taken: &mut [Claimed], ids: Vec<String>) -> Result<()> {
+        let get = sqlx::query_as(CLAIMED_ANSWERS).bind(ids);
+        let records: Vec<(String, String, Vec<u8>)> = self.database.fetch_all(get).await?;
+        let mut answers: HashMap<String, Vec<(String, Vec<u8>)>> = HashMap::new();
+        for (task, key, answer) in records {
+            answers.entry(task).or_default().push((read(key), answer));
+        }
+        for task in taken {
+            let of_task = answers.remove(task.lease.task.as_str());
+            task.answers = of_task.unwrap_or_default();
+        }
+        Ok(())
     }
 
     pub(super) async fn extend_leases(
@@ -375,14 +342,11 @@ impl PgStore {
             .iter()
             .map(|lease| (lease.task.as_str(), column(lease.fence)))
             .unzip();
-        let mut connection = self.database.connection().await?;
-        let held: Vec<(String, i64)> = sqlx::query_as(EXTEND)
+        let extend = sqlx::query_as(EXTEND)
             .bind(ids)
             .bind(fences)
-            .bind(micros(lease))
-            .fetch_all(&mut *connection)
-            .await?;
-        connection.done();
+            .bind(micros(lease));
+        let held: Vec<(String, i64)> = self.database.fetch_all(extend).await?;
         let lease = |(id, fence): (String, i64)| Lease {
             task: task_id(&id),
             fence: fence.unsigned_abs(),
@@ -424,68 +388,27 @@ impl PgStore {
             query = query.bind(texts(&asks.taken));
             query = query.bind(texts(&asks.withdrawn));
         }
-        let mut connection = self.database.connection().await?;
-        let mut written: Vec<(i64, i64)> = query.fetch_all(&mut *connection).await?;
-        connection.done();
-        let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
-        let due = next.kind == "hand_on" || (next.kind == "set_down" && unread > 0);
+        let committed = committed(self.database.fetch_all(query).await?)?;
+        let due = next.kind == "hand_on" || (next.kind == "set_down" && committed.answers);
         if seen || due {
             self.database.hint(&lease.task, due, true);
         }
-        Ok(Committed {
-            revision: revision.unsigned_abs(),
-            answers: unread > 0,
-        })
+        Ok(committed)
     }
 
     pub(super) async fn unread_answers(&self, lease: &Lease) -> Result<Vec<(String, Vec<u8>)>> {
-        let mut connection = self.database.connection().await?;
-        let records: Vec<(Option<String>, Option<Vec<u8>>)> = sqlx::query_as(ANSWERS)
+        let get = sqlx::query_as(ANSWERS)
             .bind(lease.task.as_str())
-            .bind(column(lease.fence))
-            .fetch_all(&mut *connection)
-            .await?;
-        connection.done();
-        if records.is_empty() {
-            return Err(StoreError::Lost);
-        }
-        let answer = |(key, answer): (Option<String>, Option<Vec<u8>>)| key.map(read).zip(answer);
-        Ok(records.into_iter().filter_map(answer).collect())
+            .bind(column(lease.fence));
+        answers(self.database.fetch_all(get).await?, read)
     }
 
     pub(super) async fn revisions_of(&self, ids: &[TaskId]) -> Result<Vec<(TaskId, u64)>> {
         let ids: Vec<&str> = ids.iter().map(TaskId::as_str).collect();
-        let mut connection = self.database.connection().await?;
-        let records: Vec<(String, i64)> =
-            sqlx::query_as("SELECT id, revision FROM refrain_tasks WHERE id = ANY($1)")
-                .bind(ids)
-                .fetch_all(&mut *connection)
-                .await?;
-        connection.done();
-        let revision = |(id, revision): (String, i64)| (task_id(&id), revision.unsigned_abs());
-        Ok(records.into_iter().map(revision).collect())
+        let get = sqlx::query_as("SELECT id, revision FROM refrain_tasks WHERE id = ANY($1)");
+        let records = self.database.fetch_all(get.bind(ids)).await?;
+        Ok(revisions(records).collect())
     }
-}
-
-/// Gives each of these tasks its answers. They are read after the tasks were taken, so none that counted is missing.
-async fn give_answers(
-    connection: &mut PgConnection,
-    taken: &mut [Claimed],
-    ids: Vec<String>,
-) -> Result<()> {
-    let records: Vec<(String, String, Vec<u8>)> = sqlx::query_as(CLAIMED_ANSWERS)
-        .bind(ids)
-        .fetch_all(connection)
-        .await?;
-    let mut answers: HashMap<String, Vec<(String, Vec<u8>)>> = HashMap::new();
-    for (task, key, answer) in records {
-        answers.entry(task).or_default().push((read(key), answer));
-    }
-    for task in taken {
-        let of_task = answers.remove(task.lease.task.as_str());
-        task.answers = of_task.unwrap_or_default();
-    }
-    Ok(())
 }
 
 fn texts(texts: &[String]) -> Vec<String> {

@@ -69,23 +69,14 @@ impl Telling {
 async fn tell(connections: Connections, mut told: mpsc::Receiver<String>) {
     let mut hints = Vec::new();
     while told.recv_many(&mut hints, crate::HINTS).await > 0 {
-        if let Err(error) = within(tell_all(&connections, &hints)).await {
-            tracing::debug!(%error, "hints were not told");
+        let tell = sqlx::query(TELL).bind(CHANNEL).bind(&hints);
+        let told = connections.run(async |connection| tell.execute(connection).await);
+        if let Err(error) = within::<_, StoreError>(told).await {
+            tracing::debug!(%error, "failed to send hints");
         }
         hints.clear();
         tokio::time::sleep(GATHER).await;
     }
-}
-
-async fn tell_all(connections: &Connections, hints: &[String]) -> Result<(), StoreError> {
-    let mut connection = connections.borrow().await?;
-    sqlx::query(TELL)
-        .bind(CHANNEL)
-        .bind(hints)
-        .execute(&mut *connection)
-        .await?;
-    connection.done();
-    Ok(())
 }
 
 /// How hints are written: `+` for a task that is due or `-` for one that is not, `w` if its worker wrote it or `o` if

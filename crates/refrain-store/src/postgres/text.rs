@@ -27,13 +27,15 @@ pub(super) fn read(text: String) -> String {
 }
 
 /// What a table has for this text, in a column with an index.
-pub(super) fn indexed<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, StoreError> {
+pub(super) fn indexed<'a>(what: &'static str, text: &'a str) -> Result<Cow<'a, str>, StoreError> {
     let text = written(text);
     match text.len() {
         0..=LONGEST => Ok(text),
-        long => Err(StoreError::Failed(format!(
-            "{what} has {long} bytes: a Postgres store has room for {LONGEST}"
-        ))),
+        bytes => Err(StoreError::TooLong {
+            what,
+            bytes,
+            limit: LONGEST,
+        }),
     }
 }
 

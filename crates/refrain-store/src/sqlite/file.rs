@@ -2,11 +2,12 @@
 
 use super::schema;
 use crate::open::OpenError;
+use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, pending_migrations};
 use crate::store::StoreError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Sqlite, Transaction};
+use sqlx::{ConnectOptions, Connection, Executor, Sqlite, Transaction};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -28,9 +29,9 @@ pub(super) struct File {
 
 impl File {
     pub(super) async fn open(path: &Path) -> Result<Self, OpenError> {
-        create(path).map_err(|error| {
-            let path = path.display();
-            StoreError::Failed(format!("the file {path} cannot be made: {error}"))
+        create(path).map_err(|source| OpenError::Create {
+            path: path.to_owned(),
+            source,
         })?;
         let options = SqliteConnectOptions::new()
             .filename(path)
@@ -38,7 +39,7 @@ impl File {
             .busy_timeout(BUSY)
             .synchronous(SqliteSynchronous::Full)
             .disable_statement_logging();
-        let mut writer = options.connect().await.map_err(StoreError::from)?;
+        let mut writer = options.connect().await?;
         prepare(&mut writer).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
@@ -98,44 +99,29 @@ async fn prepare(writer: &mut SqliteConnection) -> Result<(), OpenError> {
 async fn try_to_prepare(writer: &mut SqliteConnection) -> Result<(), OpenError> {
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode = WAL")
         .fetch_one(&mut *writer)
-        .await
-        .map_err(StoreError::from)?;
+        .await?;
     if mode != "wal" {
-        let failed = format!("the file cannot be shared by readers and writers (WAL): {mode}");
-        return Err(StoreError::Failed(failed).into());
+        let failed = format!("the file system does not support WAL (journal mode {mode})");
+        return Err(StoreError::Failed(failed.into()).into());
     }
     migrate(writer).await
 }
 
-/// Brings the tables up to date. Whoever comes second finds it done.
+/// Brings the tables up to date, in one transaction.
 async fn migrate(writer: &mut SqliteConnection) -> Result<(), OpenError> {
-    let mut tx = begin(writer).await.map_err(StoreError::from)?;
-    let table =
-        "CREATE TABLE IF NOT EXISTS refrain_schema (version INTEGER NOT NULL PRIMARY KEY) STRICT";
-    sqlx::query(table)
-        .execute(&mut *tx)
-        .await
-        .map_err(StoreError::from)?;
-    let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM refrain_schema")
+    let mut tx = begin(writer).await?;
+    tx.execute(
+        "CREATE TABLE IF NOT EXISTS refrain_schema (version INTEGER NOT NULL PRIMARY KEY) STRICT",
+    )
+    .await?;
+    let found: Option<i64> = sqlx::query_scalar(SCHEMA_VERSION)
         .fetch_one(&mut *tx)
-        .await
-        .map_err(StoreError::from)?;
-    let found = found.unwrap_or(0);
-    let known = schema::VERSIONS.len() as i64;
-    if found > known {
-        return Err(OpenError::Newer { found, known });
+        .await?;
+    for (version, statements) in pending_migrations(found.unwrap_or(0), schema::VERSIONS)? {
+        sqlx::raw_sql(statements).execute(&mut *tx).await?;
+        let add = sqlx::query(ADD_SCHEMA_VERSION).bind(version);
+        add.execute(&mut *tx).await?;
     }
-    for (version, statements) in (1..).zip(schema::VERSIONS).skip(found as usize) {
-        sqlx::raw_sql(*statements)
-            .execute(&mut *tx)
-            .await
-            .map_err(StoreError::from)?;
-        sqlx::query("INSERT INTO refrain_schema (version) VALUES (?1)")
-            .bind(version)
-            .execute(&mut *tx)
-            .await
-            .map_err(StoreError::from)?;
-    }
-    tx.commit().await.map_err(StoreError::from)?;
+    tx.commit().await?;
     Ok(())
 }

@@ -1,18 +1,13 @@
 //! The replay log, and tokens that are too large to travel.
 
 use super::{SqliteStore, now};
-use crate::sql::column;
+use crate::sql::{BEGIN_RECORD, DELETE_RECORD, FINISH_RECORD, GET_RECORD, column};
 use crate::store::StoreError;
 use crate::time::micros;
 use refrain_core::{Keep, LogKey, Recorded};
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, StoreError>;
-
-/// A record whose time is over counts for nothing.
-const BEGIN: &str = "
-INSERT INTO refrain_log (flow, name, value, until) VALUES (?1, ?2, NULL, ?3)
-ON CONFLICT (flow, name) DO UPDATE SET value = NULL, until = excluded.until WHERE until < ?4";
 
 const SPILL: &str = "
 INSERT INTO refrain_tokens (id, bytes, until) VALUES (?1, ?2, ?3)
@@ -21,7 +16,7 @@ ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until";
 impl SqliteStore {
     pub(super) async fn begin_record(&self, key: &LogKey, keep: Keep) -> Result<Recorded> {
         let mut writer = self.file.writer().await?;
-        let begun = sqlx::query(BEGIN)
+        let begun = sqlx::query(BEGIN_RECORD)
             .bind(&key.flow().as_bytes()[..])
             .bind(key.name())
             .bind(column(keep.until))
@@ -32,18 +27,17 @@ impl SqliteStore {
             return Ok(Recorded::Fresh);
         }
         // If it was taken back just now, it had begun all the same.
-        let value: Option<Option<String>> =
-            sqlx::query_scalar("SELECT value FROM refrain_log WHERE flow = ?1 AND name = ?2")
-                .bind(&key.flow().as_bytes()[..])
-                .bind(key.name())
-                .fetch_optional(&mut *writer)
-                .await?;
+        let value: Option<Option<String>> = sqlx::query_scalar(GET_RECORD)
+            .bind(&key.flow().as_bytes()[..])
+            .bind(key.name())
+            .fetch_optional(&mut *writer)
+            .await?;
         Ok(value.flatten().map_or(Recorded::Begun, Recorded::Done))
     }
 
     pub(super) async fn finish_record(&self, key: &LogKey, value: &str) -> Result<()> {
         let mut writer = self.file.writer().await?;
-        sqlx::query("UPDATE refrain_log SET value = ?3 WHERE flow = ?1 AND name = ?2")
+        sqlx::query(FINISH_RECORD)
             .bind(&key.flow().as_bytes()[..])
             .bind(key.name())
             .bind(value)
@@ -54,7 +48,7 @@ impl SqliteStore {
 
     pub(super) async fn forget_record(&self, key: &LogKey) -> Result<()> {
         let mut writer = self.file.writer().await?;
-        sqlx::query("DELETE FROM refrain_log WHERE flow = ?1 AND name = ?2")
+        sqlx::query(DELETE_RECORD)
             .bind(&key.flow().as_bytes()[..])
             .bind(key.name())
             .execute(&mut *writer)

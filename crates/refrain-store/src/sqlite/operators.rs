@@ -3,7 +3,7 @@
 use super::file::begin;
 use super::notes::forget_notes;
 use super::{SqliteStore, now, text};
-use crate::sql::{TaskRecord, most, open_asks, task_columns, tasks};
+use crate::sql::{FIND, TaskRecord, most, open_asks, task_columns, tasks};
 use crate::store::StoreError;
 use crate::task::{ListTasks, Swept, TaskId, TaskRow};
 use crate::time::micros;
@@ -20,14 +20,6 @@ const LIST: &str = concat!(
          ORDER BY created DESC, rowid DESC LIMIT ?3) t ",
     open_asks!(),
     " ORDER BY t.created DESC, t.number DESC, a.ord"
-);
-
-const FIND: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
-    " WHERE t.id = ?1 ORDER BY a.ord"
 );
 
 /// One that failed lives anew. In `SET`, columns are what they were before.

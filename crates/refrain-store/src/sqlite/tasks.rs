@@ -1,10 +1,13 @@
-//! Tasks: what their owners and their workers do.
+//! Tasks: the operations of owners and workers.
+//!
+//! After a write all returned rows are read, even if there is one: the statement ends, and is on disk, only then.
 
 use super::file::begin;
 use super::{SqliteStore, now, text};
 use crate::sql::{
-    AskColumns, ClaimRecord, NextColumns, TaskRecord, claim_columns, claimed, column, made, most,
-    next_commit, open_asks, task_columns, task_id, tasks,
+    ANSWERS, AskColumns, ClaimRecord, GET, GET_EXISTING, NextColumns, TaskRecord, answers,
+    claim_columns, claimed, column, committed, existing, first_lease, made, most, next_commit,
+    revisions, tasks,
 };
 use crate::store::StoreError;
 use crate::task::{Claim, Claimed, Commit, Committed, Created, Lease, NewTask, Next, Task, TaskId};
@@ -27,22 +30,6 @@ VALUES
     (?1, ?2, ?3, ?4, ?5, ?6, 'working', ?7, ?8, ?8, ?9, ?10,
      ?8 + ?9, ?8 + ?11, ?12, ?12 IS NOT NULL, ?12 IS NOT NULL, 1, 0, 0, 0)
 ON CONFLICT DO NOTHING";
-
-const BEFORE: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
-    " WHERE t.owner IS ?1 AND (t.id = ?2 OR t.flow = ?3) ORDER BY t.flow = ?3 DESC, t.id, a.ord"
-);
-
-const GET: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
-    " WHERE t.id = ?1 AND t.owner IS ?2 ORDER BY a.ord"
-);
 
 const CANCEL: &str = "
 UPDATE refrain_tasks
@@ -110,12 +97,6 @@ RETURNING revision, unread";
 
 const HELD: &str = "SELECT 1 FROM refrain_tasks WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL";
 
-const ANSWERS: &str = "
-SELECT a.key, a.answer
-FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'
-WHERE t.id = ?1 AND t.fence = ?2 AND t.due IS NOT NULL
-ORDER BY a.ord";
-
 impl SqliteStore {
     pub(super) async fn create_task(&self, new: NewTask) -> Result<Created> {
         let (worker, lease) = match &new.claimed {
@@ -143,10 +124,7 @@ impl SqliteStore {
         if done.rows_affected() == 0 {
             return self.created_before(&new).await;
         }
-        let lease = worker.is_some().then(|| Lease {
-            task: new.id.clone(),
-            fence: 1,
-        });
+        let lease = first_lease(&new);
         if lease.is_none() {
             self.hint(&new.id, true, true);
         }
@@ -154,15 +132,13 @@ impl SqliteStore {
     }
 
     async fn created_before(&self, new: &NewTask) -> Result<Created> {
-        let records: Vec<TaskRecord> = sqlx::query_as(BEFORE)
+        let records: Vec<TaskRecord> = sqlx::query_as(GET_EXISTING)
             .bind(new.owner.id())
             .bind(new.id.as_str())
             .bind(&new.flow.as_bytes()[..])
             .fetch_all(&self.file.readers)
             .await?;
-        let before = tasks(records, text)?.into_iter().next();
-        let before = before.ok_or_else(StoreError::id_in_use)?;
-        Ok(Created::Before(before.task))
+        existing(records, text)
     }
 
     pub(super) async fn get_task(&self, id: &TaskId, owner: &Principal) -> Result<Option<Task>> {
@@ -349,8 +325,12 @@ impl SqliteStore {
     }
 
     pub(super) async fn unread_answers(&self, lease: &Lease) -> Result<Vec<(String, Vec<u8>)>> {
-        let mut reader = self.file.readers.acquire().await?;
-        unread_of(&mut reader, lease).await
+        let records = sqlx::query_as(ANSWERS)
+            .bind(lease.task.as_str())
+            .bind(column(lease.fence))
+            .fetch_all(&self.file.readers)
+            .await?;
+        answers(records, text)
     }
 
     pub(super) async fn revisions_of(&self, ids: &[TaskId]) -> Result<Vec<(TaskId, u64)>> {
@@ -363,10 +343,8 @@ impl SqliteStore {
                 list.push_bind(id.as_str());
             }
             look.push(")");
-            let records: Vec<(String, i64)> =
-                look.build_query_as().fetch_all(&self.file.readers).await?;
-            let revision = |(id, revision): (String, i64)| (task_id(&id), revision.unsigned_abs());
-            found.extend(records.into_iter().map(revision));
+            let records = look.build_query_as().fetch_all(&self.file.readers).await?;
+            found.extend(revisions(records));
         }
         Ok(found)
     }
@@ -387,19 +365,6 @@ fn push_due(query: &mut QueryBuilder<Sqlite>, claim: Claim<'_>, now: i64) {
     query.push_bind(most(claim.most).min(BATCH as i64));
 }
 
-async fn unread_of(conn: &mut SqliteConnection, lease: &Lease) -> Result<Vec<(String, Vec<u8>)>> {
-    let records: Vec<(Option<String>, Option<Vec<u8>>)> = sqlx::query_as(ANSWERS)
-        .bind(lease.task.as_str())
-        .bind(column(lease.fence))
-        .fetch_all(conn)
-        .await?;
-    if records.is_empty() {
-        return Err(StoreError::Lost);
-    }
-    let answer = |(key, answer): (Option<String>, Option<Vec<u8>>)| key.zip(answer);
-    Ok(records.into_iter().filter_map(answer).collect())
-}
-
 /// Writes a commit of a worker that keeps the task, without asks.
 async fn keep(
     conn: &mut SqliteConnection,
@@ -418,15 +383,6 @@ async fn keep(
         .fetch_all(conn)
         .await?;
     committed(written)
-}
-
-/// Of rows that were written all are read, even of one: the statement ends, and is on the disk, only then.
-fn committed(mut written: Vec<(i64, i64)>) -> Result<Committed> {
-    let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
-    Ok(Committed {
-        revision: revision.unsigned_abs(),
-        answers: unread > 0,
-    })
 }
 
 /// Writes a commit to the task itself. Its asks have changed the numbers of open and of unread ones by so much.

@@ -195,14 +195,17 @@ impl Shaky {
     }
 
     fn through<'a, T: Send + 'a>(&'a self, done: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
-        let fault = self.fault.lock().expect("no test panics here").clone();
         if self.stuck.load(Ordering::SeqCst) {
             return Box::pin(std::future::pending());
         }
-        match fault {
-            Some(fault) => Box::pin(std::future::ready(Err(fault))),
-            None => done,
-        }
+        let fault = match &*self.fault.lock().expect("no test panics here") {
+            Some(StoreError::Unavailable(source)) => {
+                StoreError::Unavailable(source.to_string().into())
+            }
+            Some(fault) => StoreError::Failed(fault.to_string().into()),
+            None => return done,
+        };
+        Box::pin(std::future::ready(Err(fault)))
     }
 }
 
