@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use refrain_server::BuildError;
 use refrain_store::OpenError;
 use refrain_store::cluster::ClusterError;
+use tokio::task::JoinError;
 
 use crate::load::{WireError, Workload};
 
@@ -90,9 +92,33 @@ pub(crate) enum Error {
     /// The store that was named is somebody's.
     #[error("the store holds {0} tasks: name a database of its own for the benchmark, without any")]
     InUse(i64),
-    /// Something was done otherwise than it should be.
-    #[error("{0}")]
-    Instance(String),
+    /// The server of the tasks could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A client ended abnormally.
+    #[error("a client failed: {0}")]
+    Client(#[from] JoinError),
+    /// A reply is not JSON.
+    #[error("malformed reply: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// A reply is not the expected one.
+    #[error("expected {expected}, got {reply}")]
+    Unexpected {
+        expected: &'static str,
+        reply: String,
+    },
+    /// Something took too long.
+    #[error("{what} took longer than {limit:?}")]
+    TimedOut { what: String, limit: Duration },
+    /// Tasks were not completed.
+    #[error("{completed} of {lives} tasks are completed")]
+    Incomplete { completed: u64, lives: u64 },
+    /// The worker of the floor failed.
+    #[error("the floor's worker failed")]
+    FloorWorker,
+    /// The idle instance failed.
+    #[error("the idle instance ended with {0}")]
+    IdleInstance(ExitStatus),
     /// The user or the system asked the run to end.
     #[error("interrupted")]
     Interrupted,
@@ -104,4 +130,13 @@ impl Error {
         let what = what.into();
         move |source| Self::System { what, source }
     }
+}
+
+/// Why an argument of the command line is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ArgumentError {
+    #[error("expected a number of seconds between 0.01 and 3600")]
+    Seconds,
+    #[error("expected `sqlite`, `postgres`, `sqlite:FILE` or `postgres://..`")]
+    Store,
 }

@@ -25,7 +25,6 @@ mod floor;
 mod load;
 mod machine;
 mod memory;
-mod progress;
 mod report;
 mod requests;
 mod run;
@@ -39,10 +38,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressFinish};
 use serde_json::Value;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::error::Error;
+use crate::error::{ArgumentError, Error};
 use crate::report::Settings;
 use crate::run::Plan;
 
@@ -132,19 +133,19 @@ struct TasksOptions {
     json: Option<PathBuf>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> Result<f64, ArgumentError> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a number of seconds between 0.01 and 3600".to_owned()),
+        _ => Err(ArgumentError::Seconds),
     }
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Floor { listen } => on_this_thread(floor::serve(listen)),
+        Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
         Command::Run(options) => measure(options),
         Command::Tasks(options) => measure_tasks(options),
-        Command::Instance => on_all_threads(tasks::instance()),
+        Command::Instance => run_on(Builder::new_multi_thread(), tasks::instance()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -155,22 +156,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a future, and whatever it spawns, on the one thread there is.
-fn on_this_thread<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::system("no runtime"))?
-        .block_on(work)
+/// Runs a future, and the tasks that it spawns, on a runtime of its own.
+fn run_on<T>(
+    mut builder: Builder,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let runtime = builder.enable_all().build();
+    let runtime = runtime.map_err(Error::system("could not start the runtime"))?;
+    runtime.block_on(work)
 }
 
-/// Runs a future as Refrain's server is run: on all cores.
-fn on_all_threads<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::system("no runtime"))?
-        .block_on(work)
+/// A line on stderr that says what is going on; hidden if stderr is not a terminal.
+fn spinner() -> ProgressBar {
+    ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear)
 }
 
 /// Does a measurement, unless it is told to stop. Dropping one ends its children.
@@ -203,7 +201,7 @@ fn measure(options: RunOptions) -> Result<(), Error> {
         counts: options.allocations,
         memory: options.memory,
     };
-    let report = on_this_thread(until_told(run::run(plan)))?;
+    let report = run_on(Builder::new_current_thread(), until_told(run::run(plan)))?;
     print(&table::render(&report), &report.json(), options.json)
 }
 
@@ -219,7 +217,8 @@ fn measure_tasks(options: TasksOptions) -> Result<(), Error> {
         stores if stores.is_empty() => tasks::Choice::OWN.into(),
         stores => stores,
     };
-    let report = on_all_threads(until_told(tasks::run(&stores, settings)))?;
+    let measured = until_told(tasks::run(&stores, settings));
+    let report = run_on(Builder::new_multi_thread(), measured)?;
     print(&report.render(), &report.json(), options.json)
 }
 

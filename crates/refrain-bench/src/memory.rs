@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::child::Server;
 use crate::error::Error;
 use crate::load::{Fleet, Workload};
-use crate::progress::Progress;
 
 const PARTS: u64 = 10;
 
@@ -31,12 +31,12 @@ pub(crate) async fn watch(
     server: &Server,
     dialogues: u64,
     connections: usize,
-    progress: &Progress,
+    progress: &ProgressBar,
 ) -> Result<Memory, Error> {
     let mut resident_kib = vec![server.resident_kib()?];
     let mut fleet = Fleet::open(server, Workload::Round1, connections).await?;
     for part in 0..PARTS {
-        progress.say(&format!("memory: {part}0 % of {dialogues} dialogues"));
+        progress.set_message(format!("memory: {part}0 % of {dialogues} dialogues"));
         let first = dialogues * part / PARTS;
         let count = dialogues * (part + 1) / PARTS - first;
         // A thousand a second is far below any server worth measuring.
@@ -45,7 +45,6 @@ pub(crate) async fn watch(
         resident_kib.push(server.resident_kib()?);
     }
     fleet.answer_the_first().await?;
-    progress.clear();
 
     let (early, last) = (resident_kib[1], resident_kib[PARTS as usize]);
     Ok(Memory {

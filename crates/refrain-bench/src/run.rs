@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use indicatif::ProgressBar;
+
 use crate::child::{Program, Server, Setting};
 use crate::counts;
 use crate::error::Error;
 use crate::load::{Workload, slice};
 use crate::machine::Machine;
 use crate::memory;
-use crate::progress::Progress;
 use crate::report::{Report, Row, Settings};
+use crate::spinner;
 
 /// How long a server may take to start and to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,7 +39,7 @@ struct Programs {
 
 /// Does the plan.
 pub(crate) async fn run(plan: Plan) -> Result<Report, Error> {
-    let progress = Progress::new();
+    let progress = spinner();
     let programs = Programs {
         floor: Program::floor()?,
         refrain: plan.refrain.map(Program::refrain).transpose()?,
@@ -84,10 +86,10 @@ async fn time(
     programs: &Programs,
     settings: &Settings,
     rows: &mut [Row],
-    progress: &Progress,
+    progress: &ProgressBar,
 ) -> Result<(), Error> {
     let setting = setting(settings);
-    progress.say("starting the servers");
+    progress.set_message("starting the servers");
     let floor = programs.floor.start(&setting).await?;
     let refrain = match &programs.refrain {
         Some(program) => Some(program.start(&setting).await?),
@@ -101,7 +103,7 @@ async fn time(
     let warm_up = Duration::from_secs_f64(settings.seconds_per_slice.min(WARM_UP));
     for workload in Workload::ALL {
         for server in &servers {
-            progress.say(&format!("warming up: {}, {workload}", server.name()));
+            progress.set_message(format!("warming up: {}, {workload}", server.name()));
             slice(server, workload, settings.connections, warm_up).await?;
         }
     }
@@ -117,7 +119,7 @@ async fn time(
             }
             for index in order {
                 let (server, workload) = (servers[index], row.workload);
-                progress.say(&format!(
+                progress.set_message(format!(
                     "slice {number} of {slices}: {}, {workload}",
                     server.name()
                 ));
@@ -129,7 +131,6 @@ async fn time(
             }
         }
     }
-    progress.clear();
     floor.stop().await?;
     if let Some(refrain) = refrain {
         refrain.stop().await?;
@@ -142,21 +143,20 @@ async fn count(
     programs: &Programs,
     settings: &Settings,
     rows: &mut [Row],
-    progress: &Progress,
+    progress: &ProgressBar,
 ) -> Result<Option<String>, Error> {
     if let Some(obstacle) = counts::obstacle() {
         return Ok(Some(obstacle));
     }
     for row in rows {
         let workload = row.workload;
-        progress.say(&format!("counting: floor, {workload}"));
+        progress.set_message(format!("counting: floor, {workload}"));
         let core = settings.server_core;
         row.floor.counts = Some(counts::count(&programs.floor, workload, core).await?);
         if let (Some(program), Some(refrain)) = (&programs.refrain, &mut row.refrain) {
-            progress.say(&format!("counting: Refrain, {workload}"));
+            progress.set_message(format!("counting: Refrain, {workload}"));
             refrain.counts = Some(counts::count(program, workload, core).await?);
         }
     }
-    progress.clear();
     Ok(None)
 }

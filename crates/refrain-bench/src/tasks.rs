@@ -26,15 +26,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use refrain_store::TaskId;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::child::cpu_seconds;
 use crate::error::Error;
 use crate::load::Sample;
 use crate::machine::Machine;
-use crate::progress::Progress;
+use crate::spinner;
 use counted::Counted;
 pub(crate) use idle::instance;
 use instance::Instance;
@@ -51,10 +52,10 @@ const COUNTED: u64 = 8;
 
 /// Measures on these stores.
 pub(crate) async fn run(choices: &[Choice], settings: Settings) -> Result<Report, Error> {
-    let progress = Progress::new();
+    let progress = spinner();
     let mut stores = Vec::new();
     for choice in choices {
-        progress.say("opening the database");
+        progress.set_message("opening the database");
         let place = choice.open()?;
         let url = place.url().await?;
         stores.push(match place.kind() {
@@ -62,7 +63,6 @@ pub(crate) async fn run(choices: &[Choice], settings: Settings) -> Result<Report
             Kind::Postgres => measure::<postgres::Postgres>(&url, &settings, &progress).await?,
         });
     }
-    progress.clear();
     Ok(Report {
         machine: Machine::look(),
         settings,
@@ -96,7 +96,7 @@ enum Work {
 async fn measure<P: Plain>(
     url: &str,
     settings: &Settings,
-    progress: &Progress,
+    progress: &ProgressBar,
 ) -> Result<OnStore, Error> {
     let store = Counted::new(refrain_store::open(url).await?);
     let plain = Arc::new(P::open(url).await?);
@@ -117,14 +117,14 @@ async fn measure<P: Plain>(
         database: plain.version().await?,
         ..OnStore::default()
     };
-    progress.say(&format!("{}: counting commits", found.database));
+    progress.set_message(format!("{}: counting commits", found.database));
     found.per_task = sides.count(settings.concurrent).await?;
     sides.time(settings, &mut found, progress).await?;
     // The instance of this process has no part in what follows.
     drop(sides);
     if settings.idle > 0 {
         for tasks in [1, settings.idle / 10, settings.idle] {
-            progress.say(&format!("{}: {tasks} tasks wait", found.database));
+            progress.set_message(format!("{}: {tasks} tasks wait", found.database));
             plain.copy(waiting.as_str(), tasks).await?;
             let time = Duration::from_secs_f64(settings.idle_seconds);
             found.idle.push(idle::watch(url, tasks, time).await?);
@@ -170,14 +170,14 @@ impl<P: Plain> Sides<P> {
         let joined = async {
             let mut done = 0;
             while let Some(client) = clients.join_next().await {
-                let ended = |ended: JoinError| Error::Instance(ended.to_string());
-                done += client.map_err(ended)??;
+                done += client??;
             }
             Ok(done)
         };
         let limit = length + GRACE;
-        let stuck = || Error::Instance(format!("{side:?}, {work:?}: no end within {limit:?}"));
-        timeout(limit, joined).await.map_err(|_| stuck())?
+        let what = format!("{work:?} of {side:?}");
+        let joined = timeout(limit, joined).await;
+        joined.map_err(|_| Error::TimedOut { what, limit })?
     }
 
     /// Has each side lead a number of lives, and counts what they take.
@@ -209,8 +209,7 @@ impl<P: Plain> Sides<P> {
         let (_, after) = self.plain.tasks().await?;
         let completed = after.abs_diff(before);
         if side == Side::Refrain && completed != lives {
-            let wrong = format!("{completed} of {lives} tasks are completed");
-            return Err(Error::Instance(wrong));
+            return Err(Error::Incomplete { completed, lives });
         }
         Ok(commits as f64 / lives as f64)
     }
@@ -220,11 +219,11 @@ impl<P: Plain> Sides<P> {
         self: &Arc<Self>,
         settings: &Settings,
         found: &mut OnStore,
-        progress: &Progress,
+        progress: &ProgressBar,
     ) -> Result<(), Error> {
         let slices = settings.slices;
         for number in 1..=slices {
-            progress.say(&format!("{}: slice {number} of {slices}", found.database));
+            progress.set_message(format!("{}: slice {number} of {slices}", found.database));
             // Whoever goes second may find the machine warmer: take turns.
             let order = match number % 2 {
                 0 => [Side::Refrain, Side::Floor],

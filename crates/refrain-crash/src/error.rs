@@ -1,23 +1,28 @@
 //! Why a run could not be finished. What a run finds at fault is no error: it is in the report.
 
+use refrain::store::cluster::ClusterError;
+use refrain::store::{OpenError, StoreError};
 use std::io;
 use std::process::ExitStatus;
 
 /// A run that could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The task store cannot be used.
-    #[error("the task store cannot be used: {reason}")]
-    Store { reason: String },
-    /// The ledger cannot be used.
-    #[error("the ledger could not {what}: {source}")]
-    Ledger {
-        what: &'static str,
-        source: sqlx::Error,
-    },
-    /// There is no Postgres to be had.
+    /// The task store could not be opened.
     #[error(transparent)]
-    Cluster(#[from] refrain::store::cluster::ClusterError),
+    Open(#[from] OpenError),
+    /// The task store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The task store contains the tasks of somebody else.
+    #[error("the task store has tasks or attempts already: name an empty one")]
+    NotEmpty,
+    /// The ledger failed.
+    #[error("ledger failed: {0}")]
+    Ledger(#[from] sqlx::Error),
+    /// Postgres could not be started.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// A worker ended, and nobody had ended it.
     #[error("the worker of run {run} ended by itself ({status}); its last lines:\n{tail}")]
     WorkerEnded {
@@ -48,23 +53,27 @@ pub(crate) enum Error {
     /// Something of the system could not be used.
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },
-    /// What a run has written down cannot be read.
-    #[error("the record of run {run} cannot be read: {reason}")]
-    Record { run: u32, reason: String },
+    /// A record is malformed.
+    #[error("malformed record of run {run}: {source}")]
+    Record { run: u32, source: serde_json::Error },
     /// The user or the system asked the run to end.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// Wraps an I/O error with what was being done.
+    /// Adds to an I/O error what was being done.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }
     }
+}
 
-    /// Wraps an error of a database with what was being done.
-    pub(crate) fn ledger(what: &'static str) -> impl FnOnce(sqlx::Error) -> Self {
-        move |source| Self::Ledger { what, source }
-    }
+/// Why an argument of the command line is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ArgumentError {
+    #[error("expected `sqlite`, `postgres`, or a URL that begins with `sqlite:` or `postgres:`")]
+    Store,
+    #[error("expected a time from `100ms` to `600s`")]
+    Time,
 }

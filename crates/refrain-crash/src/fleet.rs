@@ -5,6 +5,7 @@
 
 use crate::clock::micros;
 use crate::error::Error;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -12,7 +13,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -94,7 +94,7 @@ impl Fleet {
         };
         for _ in 0..count {
             let worker = fleet.start_one()?;
-            lock(&fleet.workers).push(worker);
+            fleet.workers.lock().push(worker);
         }
         Ok(fleet)
     }
@@ -132,7 +132,7 @@ impl Fleet {
 
     /// How many workers there are.
     pub(crate) fn len(&self) -> usize {
-        lock(&self.workers).len()
+        self.workers.lock().len()
     }
 
     /// How many processes there were in all.
@@ -142,7 +142,7 @@ impl Fleet {
 
     /// What was done to the workers so far.
     pub(crate) fn harm(&self) -> Harm {
-        lock(&self.harm).clone()
+        self.harm.lock().clone()
     }
 
     /// Sends a request to the next worker. `None`: it ended, or did not reply in time.
@@ -154,7 +154,7 @@ impl Fleet {
     ) -> Option<Value> {
         let (reply, replied) = oneshot::channel();
         {
-            let workers = lock(&self.workers);
+            let workers = self.workers.lock();
             let next = self.next.fetch_add(1, Ordering::Relaxed) as usize;
             let worker = workers.get(next % workers.len().max(1))?;
             worker.requests.send(Request { id, line, reply }).ok()?;
@@ -164,7 +164,7 @@ impl Fleet {
 
     /// Kills a worker with SIGKILL, which it cannot see coming, and starts another in its place.
     pub(crate) fn kill(&self, at: usize) -> Result<(), Error> {
-        let mut workers = lock(&self.workers);
+        let mut workers = self.workers.lock();
         let Some(worker) = workers.get_mut(at) else {
             return Ok(());
         };
@@ -175,7 +175,7 @@ impl Fleet {
         };
         let kill = worker.child.start_kill();
         kill.map_err(Error::system("a worker could not be killed"))?;
-        lock(&self.harm).kills.push(killed);
+        self.harm.lock().kills.push(killed);
         // The handle of the one that was killed waits for its end by itself.
         *worker = self.start_one()?;
         Ok(())
@@ -187,7 +187,7 @@ impl Fleet {
             return Ok(());
         };
         let from = micros();
-        lock(&self.harm).stops.push(Stop {
+        self.harm.lock().stops.push(Stop {
             run,
             from,
             to: u64::MAX,
@@ -201,7 +201,7 @@ impl Fleet {
             signal(pid, Signal::CONT)?;
         }
         let to = micros();
-        let mut harm = lock(&self.harm);
+        let mut harm = self.harm.lock();
         if let Some(stop) = harm.stops.iter_mut().rfind(|stop| stop.run == run) {
             stop.to = to;
         }
@@ -209,7 +209,7 @@ impl Fleet {
     }
 
     fn pid(&self, at: usize) -> Result<Option<(u32, Pid)>, Error> {
-        let mut workers = lock(&self.workers);
+        let mut workers = self.workers.lock();
         let Some(worker) = workers.get_mut(at) else {
             return Ok(None);
         };
@@ -221,7 +221,7 @@ impl Fleet {
 
     /// Have any workers ended by themselves?
     pub(crate) fn must_run(&self) -> Result<(), Error> {
-        let mut workers = lock(&self.workers);
+        let mut workers = self.workers.lock();
         workers
             .iter_mut()
             .try_for_each(|worker| worker.must_run(&self.setting.dir))
@@ -229,7 +229,7 @@ impl Fleet {
 
     /// Ends all workers.
     pub(crate) async fn end(&self) {
-        let workers = std::mem::take(&mut *lock(&self.workers));
+        let workers = std::mem::take(&mut *self.workers.lock());
         for mut worker in workers {
             // One that has ended meanwhile is as good.
             let _ = worker.child.kill().await;
@@ -297,9 +297,4 @@ fn tail(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
-}
-
-/// What is noted is whole after every statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

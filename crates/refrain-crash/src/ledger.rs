@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::plan::Effect;
+use refrain::store::{OpenError, UrlError};
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
@@ -85,9 +86,8 @@ impl Ledger {
         let postgres = store.starts_with("postgres:") || store.starts_with("postgresql:");
         let opened = if postgres {
             // What the parser says may repeat a part of the URL, and of its password.
-            let options: PgConnectOptions = store.parse().map_err(|_| Error::Store {
-                reason: "its URL is not one of Postgres".to_owned(),
-            })?;
+            let parsed: Result<PgConnectOptions, _> = store.parse();
+            let options = parsed.map_err(|_| OpenError::Url(UrlError::Postgres))?;
             let options = options.disable_statement_logging();
             let pool = PgPoolOptions::new().max_connections(4);
             Self::Postgres(pool.connect_lazy_with(options))
@@ -109,7 +109,7 @@ impl Ledger {
     pub(crate) async fn prepare(&self) -> Result<(), Error> {
         for table in TABLES {
             let made = on!(self, pool => sqlx::query(table).execute(pool).await.map(drop));
-            made.map_err(Error::ledger("make the tables"))?;
+            made?;
         }
         Ok(())
     }
@@ -237,7 +237,7 @@ where
         match work().await {
             Ok(done) => return Ok(done),
             Err(error) if begun.elapsed() > PATIENCE || is_mistake(&error) => {
-                return Err(Error::ledger("use it")(error));
+                return Err(error.into());
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }

@@ -23,7 +23,6 @@ mod fleet;
 mod history;
 mod ledger;
 mod plan;
-mod progress;
 mod random;
 mod record;
 mod report;
@@ -31,7 +30,7 @@ mod run;
 mod trouble;
 mod worker;
 
-use crate::error::Error;
+use crate::error::{ArgumentError, Error};
 use crate::report::Report;
 use crate::run::{Kind, Orders};
 use crate::worker::WorkerOptions;
@@ -90,23 +89,16 @@ struct RunOptions {
     json: bool,
 }
 
-fn kind(text: &str) -> Result<Kind, String> {
-    match text {
-        "sqlite" => Ok(Kind::Sqlite),
-        "postgres" => Ok(Kind::Postgres),
-        _ if ["sqlite:", "postgres:", "postgresql:"]
-            .iter()
-            .any(|scheme| text.starts_with(scheme)) =>
-        {
-            Ok(Kind::Url(text.to_owned()))
-        }
-        _ => Err(
-            "`sqlite`, `postgres`, or a URL that begins with `sqlite:` or `postgres:`".to_owned(),
-        ),
+fn kind(text: &str) -> Result<Kind, ArgumentError> {
+    match text.split_once(':') {
+        None if text == "sqlite" => Ok(Kind::Sqlite),
+        None if text == "postgres" => Ok(Kind::Postgres),
+        Some(("sqlite" | "postgres" | "postgresql", _)) => Ok(Kind::Url(text.to_owned())),
+        _ => Err(ArgumentError::Store),
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> Result<Duration, ArgumentError> {
     let number = |digits: &str| digits.parse::<u64>().ok();
     let millis = match text.strip_suffix("ms") {
         Some(digits) => number(digits),
@@ -117,14 +109,15 @@ fn time(text: &str) -> Result<Duration, String> {
     };
     match millis {
         Some(millis) if (100..=600_000).contains(&millis) => Ok(Duration::from_millis(millis)),
-        _ => Err("a time from `100ms` to `600s`".to_owned()),
+        _ => Err(ArgumentError::Time),
     }
 }
 
-fn main() -> ExitCode {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Worker(options) => on_this_thread(worker::work(options)).map(|()| true),
-        Command::Run(options) => run_all(options),
+        Command::Worker(options) => worker::work(options).await.map(|()| true),
+        Command::Run(options) => run_all(options).await,
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -136,17 +129,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a future, and whatever it spawns, on the one thread there is.
-fn on_this_thread<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::system("no runtime"))?
-        .block_on(work)
-}
-
-/// Does a run. `true`: everything holds.
-fn run_all(options: RunOptions) -> Result<bool, Error> {
+/// Runs the test. `true` if everything holds.
+async fn run_all(options: RunOptions) -> Result<bool, Error> {
     let json = options.json;
     let temporary = tempfile::Builder::new().prefix("refrain-crash-").tempdir();
     let temporary = temporary.map_err(Error::system("no directory for the run"))?;
@@ -168,16 +152,14 @@ fn run_all(options: RunOptions) -> Result<bool, Error> {
         at_once: options.at_once.into(),
     };
     let seed = orders.seed;
-    let report = on_this_thread(async {
-        let mut terminate =
-            signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
-        // Dropping the run ends its children.
-        tokio::select! {
-            report = run::run(orders, &dir) => report,
-            _ = terminate.recv() => Err(Error::Interrupted),
-            _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
-        }
-    });
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
+    // Dropping the run ends its children.
+    let report = tokio::select! {
+        report = run::run(orders, &dir) => report,
+        _ = terminate.recv() => Err(Error::Interrupted),
+        _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
+    };
     let holds = report.as_ref().is_ok_and(Report::holds);
     if !holds && options.dir.is_none() {
         let kept = temporary.keep();

@@ -110,10 +110,8 @@ pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<Event>, Error> {
     };
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let lines = whole.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().map_err(|error| {
-        let reason = error.to_string();
-        Error::Record { run, reason }
-    })
+    let events: Result<_, _> = lines.collect();
+    events.map_err(|source| Error::Record { run, source })
 }
 
 /// The record of a run, to be written.

@@ -7,19 +7,20 @@ use crate::error::Error;
 use crate::fleet::{Fleet, Setting};
 use crate::ledger::Ledger;
 use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::random::Random;
 use crate::record;
 use crate::report::Report;
 use crate::trouble::Trouble;
 use crate::worker;
+use indicatif::{ProgressBar, ProgressFinish};
+use parking_lot::Mutex;
 use refrain::Server;
 use refrain::store::cluster::Cluster;
 use refrain::store::{ListTasks, Store, StoreError, TaskId, TaskRow};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -97,10 +98,7 @@ pub(crate) async fn run(orders: Orders, dir: &Path) -> Result<Report, Error> {
     };
     let ledger = Ledger::open(&url, &dir.join(worker::LEDGER)).await?;
     ledger.prepare().await?;
-    let store = refrain::store::open(&url).await;
-    let store = store.map_err(|error| Error::Store {
-        reason: error.to_string(),
-    })?;
+    let store = refrain::store::open(&url).await?;
     must_be_empty(&ledger, &*store).await?;
     let setting = Setting {
         store: url,
@@ -139,19 +137,8 @@ pub(crate) async fn run(orders: Orders, dir: &Path) -> Result<Report, Error> {
     stage.fleet.end().await;
     let mut ended = ended?;
     stage.add_stuck(&mut ended).await;
-    let runs = 0..stage.fleet.runs();
-    let records: Result<Vec<_>, Error> = runs.map(|run| record::read(dir, run)).collect();
-    let stored = rows(&*stage.store, ended.len() * 2 + 10).await?;
-    let evidence = Evidence {
-        ended,
-        attempts: ledger.attempts().await?,
-        effects: ledger.effects().await?,
-        records: records?,
-        harm: stage.fleet.harm(),
-        restarts: lock(&trouble.restarts).clone(),
-        lease: length(stage.orders.lease),
-        stored: stored.len(),
-    };
+    let restarts = trouble.restarts.into_inner();
+    let evidence = stage.evidence(ended, restarts, &ledger, dir).await?;
     let findings = check(&evidence);
     let cuts = trouble.cuts.into_inner();
     Ok(Report::new(
@@ -173,12 +160,10 @@ async fn start_cluster() -> Result<Arc<Cluster>, Error> {
 /// What is there already would be taken for what this run has done.
 async fn must_be_empty(ledger: &Ledger, store: &dyn Store) -> Result<(), Error> {
     let tasks = rows(store, 1).await?;
-    if tasks.is_empty() && ledger.attempts().await?.is_empty() {
-        return Ok(());
+    match tasks.is_empty() && ledger.attempts().await?.is_empty() {
+        true => Ok(()),
+        false => Err(Error::NotEmpty),
     }
-    Err(Error::Store {
-        reason: "it has tasks or attempts already; name an empty one".to_owned(),
-    })
 }
 
 /// So many of the store's tasks, at most. Connections may just have been cut.
@@ -194,10 +179,7 @@ async fn rows(store: &dyn Store, most: usize) -> Result<Vec<TaskRow>, Error> {
             Err(StoreError::Unavailable(_)) if begun.elapsed() < STUCK => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            Err(error) => {
-                let reason = error.to_string();
-                return Err(Error::Store { reason });
-            }
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -205,7 +187,7 @@ async fn rows(store: &dyn Store, most: usize) -> Result<Vec<TaskRow>, Error> {
 impl Stage {
     /// Sees all tasks through, or as many as end before nothing does for too long.
     async fn all_tasks(self: &Arc<Self>) -> Result<Vec<Ended>, Error> {
-        let progress = Progress::new();
+        let progress = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
         let room = Arc::new(Semaphore::new(self.orders.at_once));
         let mut clients = JoinSet::new();
         for number in 0..self.orders.tasks {
@@ -231,7 +213,7 @@ impl Stage {
                 Err(_) => {}
             }
             let (over, kills) = (ended.len(), self.fleet.harm().kills.len());
-            progress.say(&format!(
+            progress.set_message(format!(
                 "{over} of {} tasks are over, {kills} kills",
                 self.orders.tasks
             ));
@@ -250,16 +232,39 @@ impl Stage {
             complaints: Vec::new(),
         };
         let made = |id: &str| {
-            lock(&self.under_way).insert(number, id.to_owned());
+            self.under_way.lock().insert(number, id.to_owned());
         };
         let ended = client.run(made).await;
-        lock(&self.under_way).remove(&number);
+        self.under_way.lock().remove(&number);
         ended
+    }
+
+    /// Everything that the check needs.
+    async fn evidence(
+        &self,
+        ended: Vec<Ended>,
+        restarts: Vec<(u64, u64)>,
+        ledger: &Ledger,
+        dir: &Path,
+    ) -> Result<Evidence, Error> {
+        let runs = 0..self.fleet.runs();
+        let records: Result<Vec<_>, Error> = runs.map(|run| record::read(dir, run)).collect();
+        let stored = rows(&*self.store, ended.len() * 2 + 10).await?;
+        Ok(Evidence {
+            ended,
+            attempts: ledger.attempts().await?,
+            effects: ledger.effects().await?,
+            records: records?,
+            harm: self.fleet.harm(),
+            restarts,
+            lease: length(self.orders.lease),
+            stored: stored.len(),
+        })
     }
 
     /// Adds the tasks that were under way and did not end, with what the store says of them.
     async fn add_stuck(&self, ended: &mut Vec<Ended>) {
-        let stuck = lock(&self.under_way).clone();
+        let stuck = self.under_way.lock().clone();
         for (number, id) in stuck {
             let row = match TaskId::parse(&id) {
                 Some(id) => self.store.find(&id).await,
@@ -276,8 +281,4 @@ impl Stage {
             });
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,9 +5,10 @@ use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::ledger::Ledger;
 use crate::random::Random;
+use parking_lot::Mutex;
 use refrain::store::cluster::Cluster;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The purpose that trouble draws its chance for.
@@ -103,9 +104,7 @@ impl Trouble {
         let restart = tokio::task::spawn_blocking(move || cluster.restart());
         let restarted = restart.await;
         restarted.map_err(|error| Error::system("a restart")(error.into()))??;
-        let restarts = self.restarts.lock();
-        let mut restarts = restarts.unwrap_or_else(PoisonError::into_inner);
-        restarts.push((from, micros()));
+        self.restarts.lock().push((from, micros()));
         Ok(())
     }
 }

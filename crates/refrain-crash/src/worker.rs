@@ -8,12 +8,13 @@ use crate::ledger::{AttemptRow, Ledger};
 use crate::plan::{Effect, Part, Plan};
 use crate::random::Random;
 use crate::record::{Event, Record, RecordedStore};
+use parking_lot::Mutex;
 use refrain::prelude::*;
 use refrain::store::{OpenError, Store, StoreError};
 use refrain::{TaskOptions, serve_stdio};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::BufReader;
 
@@ -113,10 +114,7 @@ async fn open(url: &str) -> Result<Arc<dyn Store>, RunError> {
             Err(OpenError::Store(StoreError::Unavailable(_))) if begun.elapsed() < OPEN_TIME => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            Err(error) => {
-                let reason = error.to_string();
-                return Err(RunError::Store { reason });
-            }
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -231,11 +229,7 @@ impl Desk {
     }
 
     async fn dawdle(&self) {
-        let time = {
-            let random = self.random.lock();
-            let mut random = random.unwrap_or_else(PoisonError::into_inner);
-            random.millis_below(DAWDLE)
-        };
+        let time = self.random.lock().millis_below(DAWDLE);
         tokio::time::sleep(time).await;
     }
 

@@ -1,9 +1,10 @@
 //! A store that counts what is asked of it, and the time that takes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_store::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Store,
@@ -35,8 +36,7 @@ impl Counted {
 
     /// What was asked so far.
     pub(crate) fn counts(&self) -> Counts {
-        let counts = self.counts.lock();
-        counts.unwrap_or_else(PoisonError::into_inner).clone()
+        self.counts.lock().clone()
     }
 
     fn counted<'a, T: Send + 'a>(
@@ -55,8 +55,7 @@ impl Counted {
     }
 
     fn update(&self, name: &'static str, change: impl FnOnce(&mut Calls)) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        change(counts.entry(name).or_default());
+        change(self.counts.lock().entry(name).or_default());
     }
 }
 

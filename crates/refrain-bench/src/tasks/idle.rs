@@ -1,7 +1,6 @@
 //! What an instance costs while tasks wait: a process of its own, with a worker that finds nothing to do.
 
-use std::io::BufRead as _;
-use std::io::Write as _;
+use std::io::{BufRead as _, ErrorKind, Write as _};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -99,7 +98,7 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .map_err(Error::system("could not start an instance"))?;
-        let gone = || Error::Instance("an instance ended at once".to_owned());
+        let gone = || Error::system("could not start an instance")(ErrorKind::BrokenPipe.into());
         let pid = child.id().ok_or_else(gone)?;
         let stdin = child.stdin.take().ok_or_else(gone)?;
         let stdout = child.stdout.take().ok_or_else(gone)?;
@@ -121,14 +120,16 @@ impl Process {
             self.lines.next_line().await
         };
         let said = timeout(PATIENCE, asked).await;
-        let said = said.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+        let said = said.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
         let said = said
             .map_err(Error::system("an instance"))?
             .unwrap_or_default();
         let (count, micros) = said.split_once(' ').unwrap_or_default();
         match (count.parse(), micros.parse()) {
             (Ok(count), Ok(micros)) => Ok((count, micros)),
-            _ => Err(Error::Instance("an instance did not start".to_owned())),
+            _ => Err(Error::system("could not start an instance")(
+                ErrorKind::InvalidData.into(),
+            )),
         }
     }
 
@@ -141,11 +142,11 @@ impl Process {
     async fn stop(mut self) -> Result<(), Error> {
         drop(self.stdin);
         let ended = timeout(PATIENCE, self.child.wait()).await;
-        let ended = ended.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+        let ended = ended.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
         let status = ended.map_err(Error::system("an instance did not end"))?;
         match status.success() {
             true => Ok(()),
-            false => Err(Error::Instance(format!("an instance ended with {status}"))),
+            false => Err(Error::IdleInstance(status)),
         }
     }
 }
@@ -180,7 +181,7 @@ fn cpu_of(threads: &Path) -> std::io::Result<Duration> {
         let stat = std::fs::read_to_string(thread?.path().join("schedstat"))?;
         let first = stat.split_ascii_whitespace().next();
         let first: Option<u64> = first.and_then(|first| first.parse().ok());
-        nanos += first.ok_or(std::io::ErrorKind::InvalidData)?;
+        nanos += first.ok_or(ErrorKind::InvalidData)?;
     }
     Ok(Duration::from_nanos(nanos))
 }

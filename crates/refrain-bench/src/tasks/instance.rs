@@ -4,9 +4,10 @@
 //! measured is the life of a task and not the impatience of its client.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use refrain_core::{Cx, Elicit, Field, Form, Principal, Result as Handled};
 use refrain_server::{Server, TaskOptions, Tool};
 use refrain_store::{Hint, TaskId, TaskStore};
@@ -63,11 +64,8 @@ async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
 /// A server with the tool and the store.
 pub(crate) fn server(store: Arc<dyn TaskStore>, options: TaskOptions) -> Result<Server, Error> {
     let tool = Tool::new("get_weather", get_weather).task_required();
-    let server = Server::builder("refrain-bench", "0.1.0")
-        .tool(tool)
-        .tasks(store, options)
-        .build();
-    server.map_err(|error| Error::Instance(error.to_string()))
+    let server = Server::builder("refrain-bench", "0.1.0").tool(tool);
+    Ok(server.tasks(store, options).build()?)
 }
 
 /// An instance with a worker, and what its clients know. It is gone with this value.
@@ -140,16 +138,15 @@ impl Instance {
                 return Ok(());
             }
         }
-        let waited = PATIENCE * LOOKS;
-        Err(Error::Instance(format!(
-            "a task was not {status} within {waited:?}"
-        )))
+        Err(Error::TimedOut {
+            what: format!("a task that should become {status}"),
+            limit: PATIENCE * LOOKS,
+        })
     }
 
     async fn request(&self, method: &str, params: &str) -> Result<Value, Error> {
         let reply = self.exchange(&message(method, params)).await?;
-        let reply: Value =
-            serde_json::from_slice(&reply).map_err(|error| Error::Instance(error.to_string()))?;
+        let reply: Value = serde_json::from_slice(&reply)?;
         match reply.get("result") {
             Some(_) => Ok(reply),
             None => Err(unexpected("a result", &reply)),
@@ -159,8 +156,8 @@ impl Instance {
     async fn exchange(&self, message: &str) -> Result<Vec<u8>, Error> {
         let caller = Principal::new("bench");
         let mut response = self.server.handle(message.as_bytes(), caller).await;
-        let none = || Error::Instance("a request had no reply".to_owned());
-        response.next().await.ok_or_else(none)
+        let reply = response.next().await;
+        reply.ok_or_else(|| unexpected("a reply", &Value::Null))
     }
 }
 
@@ -168,8 +165,11 @@ fn message(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params},{META}}}}}"#)
 }
 
-fn unexpected(what: &str, reply: &Value) -> Error {
-    Error::Instance(format!("expected {what}, got {reply}"))
+fn unexpected(expected: &'static str, reply: &Value) -> Error {
+    Error::Unexpected {
+        expected,
+        reply: reply.to_string(),
+    }
 }
 
 /// How often each task's worker has been heard of.
@@ -178,15 +178,11 @@ struct Heard(Mutex<HashMap<TaskId, watch::Sender<u32>>>);
 
 impl Heard {
     fn of(&self, id: &TaskId) -> watch::Sender<u32> {
-        self.lock().entry(id.clone()).or_default().clone()
+        self.0.lock().entry(id.clone()).or_default().clone()
     }
 
     fn forget(&self, id: &TaskId) {
-        self.lock().remove(id);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, watch::Sender<u32>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(id);
     }
 }
 

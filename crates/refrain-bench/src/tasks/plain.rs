@@ -12,8 +12,9 @@
 //! times to live and no hints; nothing is run and nothing replayed. Whoever waits is told within the process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use refrain_core::{Source as _, SystemSource};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 use tokio::sync::{Notify, oneshot};
@@ -25,6 +26,20 @@ use crate::error::Error;
 pub(crate) const BATCH: i64 = 16;
 /// How long a task is taken for, in microseconds.
 pub(crate) const LEASE: i64 = 30_000_000;
+
+// Statements that SQLite and Postgres both understand.
+pub(crate) const ASK: &str = "INSERT INTO floor_asks (task, key, ask) VALUES ($1, $2, $3)";
+pub(crate) const ANSWER: &str = "UPDATE floor_asks SET answer = $3 WHERE task = $1 AND key = $2";
+pub(crate) const SELECT: &str = "
+SELECT id, tool, status, status_message, created, updated, expires, poll_interval, revision, outcome
+FROM refrain_tasks WHERE id = $1";
+pub(crate) const CONTENT: &str = "
+SELECT owner, tool, call, journal, outcome, key, ask, answer
+FROM refrain_tasks t JOIN refrain_asks ON task = id WHERE t.status = 'completed' LIMIT 1";
+pub(crate) const TASKS: &str =
+    "SELECT count(*), count(*) FILTER (WHERE status = 'completed') FROM refrain_tasks";
+pub(crate) const WAITING: &str =
+    "SELECT count(*) FROM refrain_tasks WHERE status = 'input_required'";
 
 /// What a task holds, as Refrain has written it.
 #[derive(Clone, Debug, Default)]
@@ -132,19 +147,12 @@ impl<P: Plain> Floor<P> {
         plain.create(&id, content).await?;
         plain.ask(&id, content).await?;
         let (taken, is_taken) = oneshot::channel();
-        self.waiting.lock().insert(id.clone(), taken);
+        self.waiting.taken.lock().insert(id.clone(), taken);
         plain.answer(&id, content).await?;
         self.waiting.due.notify_one();
-        let gone = || Error::Instance("the floor's worker failed".to_owned());
-        is_taken.await.map_err(|_| gone())?;
+        is_taken.await.map_err(|_| Error::FloorWorker)?;
         plain.complete(&id, content).await?;
         Ok(())
-    }
-}
-
-impl Waiting {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, oneshot::Sender<()>>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,12 +162,12 @@ async fn work<P: Plain>(plain: Arc<P>, waiting: Arc<Waiting>) {
         waiting.due.notified().await;
         loop {
             let Ok(claimed) = plain.claim().await else {
-                waiting.lock().clear();
+                waiting.taken.lock().clear();
                 return;
             };
             let all = claimed.len() as i64 == BATCH;
             for id in claimed {
-                if let Some(taken) = waiting.lock().remove(&id) {
+                if let Some(taken) = waiting.taken.lock().remove(&id) {
                     let _ = taken.send(());
                 }
             }
@@ -177,13 +185,18 @@ fn new_id() -> String {
     refrain_store::TaskId::new(random).to_string()
 }
 
+/// The statements that copy the task `$1` and its asks, once for each row of the table `made`.
+pub(crate) fn copies(tasks: &[String], asks: &[String]) -> [String; 2] {
+    let task = [("id", "m.id"), ("flow", "m.flow")];
+    let ask = [("task", "m.id")];
+    [
+        copying("refrain_tasks", tasks, &task, "made m WHERE t.id = $1"),
+        copying("refrain_asks", asks, &ask, "made m WHERE t.task = $1"),
+    ]
+}
+
 /// The statement that copies one row of a table, with other values in some of its columns.
-pub(crate) fn copying(
-    table: &str,
-    columns: &[String],
-    other: &[(&str, &str)],
-    from: &str,
-) -> String {
+fn copying(table: &str, columns: &[String], other: &[(&str, &str)], from: &str) -> String {
     let value = |column: &String| {
         let other = other.iter().find(|(name, _)| name == column);
         other.map_or_else(|| format!("t.{column}"), |(_, value)| (*value).to_owned())

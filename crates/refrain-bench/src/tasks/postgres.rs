@@ -3,7 +3,9 @@
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _};
 
-use super::plain::{BATCH, Content, LEASE, Plain, copying};
+use super::plain::{
+    ANSWER, ASK, BATCH, CONTENT, Content, LEASE, Plain, SELECT, TASKS, WAITING, copies,
+};
 use crate::error::Error;
 
 type Done<T> = Result<T, sqlx::Error>;
@@ -39,10 +41,8 @@ CREATE TABLE floor_asks (
 const CREATE: &str = "
 INSERT INTO floor_tasks (id, owner, tool, call, journal, status, created, updated, worker, due)
 VALUES ($1, $2, $3, $4, '', 'working', now(), now(), 'worker', now() + $5 * interval '1 microsecond')";
-const ASK: &str = "INSERT INTO floor_asks (task, key, ask) VALUES ($1, $2, $3)";
 const SET_DOWN: &str = "
 UPDATE floor_tasks SET status = 'input_required', journal = $2, updated = now(), worker = NULL, due = NULL WHERE id = $1";
-const ANSWER: &str = "UPDATE floor_asks SET answer = $3 WHERE task = $1 AND key = $2";
 const ANSWERED: &str =
     "UPDATE floor_tasks SET status = 'working', updated = now(), due = now() WHERE id = $1";
 const CLAIM: &str = "
@@ -52,12 +52,6 @@ RETURNING id, call, journal";
 const ANSWERS: &str = "SELECT task, key, answer FROM floor_asks WHERE task = ANY($1)";
 const COMPLETE: &str = "
 UPDATE floor_tasks SET status = 'completed', outcome = $2, updated = now(), worker = NULL, due = NULL WHERE id = $1";
-const SELECT: &str = "
-SELECT id, tool, status, status_message, created, updated, expires, poll_interval, revision, outcome
-FROM refrain_tasks WHERE id = $1";
-const CONTENT: &str = "
-SELECT owner, tool, call, journal, outcome, key, ask, answer
-FROM refrain_tasks t JOIN refrain_asks ON task = id WHERE t.status = 'completed' LIMIT 1";
 
 /// Notes every transaction that writes a task or an ask, and no other: what tells a hint has a number, too, but nothing
 /// that has to be on the disk.
@@ -98,11 +92,7 @@ impl Plain for Postgres {
     }
 
     async fn tasks(&self) -> Done<(i64, i64)> {
-        sqlx::query_as(
-            "SELECT count(*), count(*) FILTER (WHERE status = 'completed') FROM refrain_tasks",
-        )
-        .fetch_one(&self.pool)
-        .await
+        sqlx::query_as(TASKS).fetch_one(&self.pool).await
     }
 
     async fn content(&self) -> Done<Content> {
@@ -190,8 +180,7 @@ impl Plain for Postgres {
         let tasks = columns("refrain_tasks").await?;
         let asks = columns("refrain_asks").await?;
         let mut tx = self.pool.begin().await?;
-        let there = "SELECT count(*) FROM refrain_tasks WHERE status = 'input_required'";
-        let there: i64 = sqlx::query_scalar(there).fetch_one(&mut *tx).await?;
+        let there: i64 = sqlx::query_scalar(WAITING).fetch_one(&mut *tx).await?;
         tx.execute("CREATE TEMP TABLE made (id TEXT, flow BYTEA) ON COMMIT DROP")
             .await?;
         let made = "
@@ -202,18 +191,10 @@ impl Plain for Postgres {
             .bind(waiting as i64 - there)
             .execute(&mut *tx)
             .await?;
-        let other = [("id", "m.id"), ("flow", "m.flow")];
-        let copy = copying("refrain_tasks", &tasks, &other, "made m WHERE t.id = $1");
-        sqlx::query(AssertSqlSafe(copy))
-            .bind(id)
-            .execute(&mut *tx)
-            .await?;
-        let other = [("task", "m.id")];
-        let copy = copying("refrain_asks", &asks, &other, "made m WHERE t.task = $1");
-        sqlx::query(AssertSqlSafe(copy))
-            .bind(id)
-            .execute(&mut *tx)
-            .await?;
+        for copy in copies(&tasks, &asks) {
+            let copy = sqlx::query(AssertSqlSafe(copy)).bind(id);
+            copy.execute(&mut *tx).await?;
+        }
         tx.commit().await
     }
 

@@ -10,7 +10,9 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
 use tokio::sync::Mutex;
 
-use super::plain::{BATCH, Content, LEASE, Plain, copying};
+use super::plain::{
+    ANSWER, ASK, BATCH, CONTENT, Content, LEASE, Plain, SELECT, TASKS, WAITING, copies,
+};
 use crate::error::Error;
 
 type Done<T> = Result<T, sqlx::Error>;
@@ -47,10 +49,8 @@ CREATE TABLE floor_asks (
 const CREATE: &str = "
 INSERT INTO floor_tasks (id, owner, tool, call, journal, status, created, updated, worker, due)
 VALUES (?1, ?2, ?3, ?4, x'', 'working', ?5, ?5, 'worker', ?6)";
-const ASK: &str = "INSERT INTO floor_asks (task, key, ask) VALUES (?1, ?2, ?3)";
 const SET_DOWN: &str = "
 UPDATE floor_tasks SET status = 'input_required', journal = ?2, updated = ?3, worker = NULL, due = NULL WHERE id = ?1";
-const ANSWER: &str = "UPDATE floor_asks SET answer = ?3 WHERE task = ?1 AND key = ?2";
 const ANSWERED: &str =
     "UPDATE floor_tasks SET status = 'working', updated = ?2, due = ?2 WHERE id = ?1";
 const CLAIM: &str = "
@@ -60,12 +60,6 @@ RETURNING id, call, journal";
 const ANSWERS: &str = "SELECT key, answer FROM floor_asks WHERE task = ?1";
 const COMPLETE: &str = "
 UPDATE floor_tasks SET status = 'completed', outcome = ?2, updated = ?3, worker = NULL, due = NULL WHERE id = ?1";
-const SELECT: &str = "
-SELECT id, tool, status, status_message, created, updated, expires, poll_interval, revision, outcome
-FROM refrain_tasks WHERE id = ?1";
-const CONTENT: &str = "
-SELECT owner, tool, call, journal, outcome, key, ask, answer
-FROM refrain_tasks t JOIN refrain_asks ON task = id WHERE t.status = 'completed' LIMIT 1";
 
 pub(crate) struct Sqlite {
     file: PathBuf,
@@ -116,11 +110,7 @@ impl Plain for Sqlite {
     }
 
     async fn tasks(&self) -> Done<(i64, i64)> {
-        sqlx::query_as(
-            "SELECT count(*), count(*) FILTER (WHERE status = 'completed') FROM refrain_tasks",
-        )
-        .fetch_one(&self.readers)
-        .await
+        sqlx::query_as(TASKS).fetch_one(&self.readers).await
     }
 
     async fn content(&self) -> Done<Content> {
@@ -226,8 +216,7 @@ impl Plain for Sqlite {
         asks.retain(|column| column != "ord");
         let mut writer = self.writer.lock().await;
         let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
-        let there = "SELECT count(*) FROM refrain_tasks WHERE status = 'input_required'";
-        let there: i64 = sqlx::query_scalar(there).fetch_one(&mut *tx).await?;
+        let there: i64 = sqlx::query_scalar(WAITING).fetch_one(&mut *tx).await?;
         tx.execute("CREATE TEMP TABLE made (id TEXT NOT NULL, flow BLOB NOT NULL)")
             .await?;
         let made = "
@@ -237,18 +226,10 @@ impl Plain for Sqlite {
             .bind(waiting as i64 - there)
             .execute(&mut *tx)
             .await?;
-        let other = [("id", "m.id"), ("flow", "m.flow")];
-        let copy = copying("refrain_tasks", &tasks, &other, "made m WHERE t.id = ?1");
-        sqlx::query(AssertSqlSafe(copy))
-            .bind(id)
-            .execute(&mut *tx)
-            .await?;
-        let other = [("task", "m.id")];
-        let copy = copying("refrain_asks", &asks, &other, "made m WHERE t.task = ?1");
-        sqlx::query(AssertSqlSafe(copy))
-            .bind(id)
-            .execute(&mut *tx)
-            .await?;
+        for copy in copies(&tasks, &asks) {
+            let copy = sqlx::query(AssertSqlSafe(copy)).bind(id);
+            copy.execute(&mut *tx).await?;
+        }
         tx.execute("DROP TABLE made").await?;
         tx.commit().await
     }

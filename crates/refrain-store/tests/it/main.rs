@@ -4,3 +4,4 @@ mod memory;
 mod open;
 mod postgres;
 mod sqlite;
+mod support;

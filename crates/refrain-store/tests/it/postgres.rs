@@ -1,10 +1,14 @@
 //! The store in a database keeps to the contract, alone and in a fleet, and outlives what happens to databases.
 
-use refrain_core::{FlowId, Principal};
+use super::support::{
+    HOUR, assert_failed, assert_late_failures_are_reported, assert_unavailable, create_leased,
+    new_task,
+};
+use refrain_core::Principal;
 use refrain_store::cluster::Cluster;
 use refrain_store::{
-    Claim, Commit, Created, Hint, Lease, NewNote, NewTask, Next, OpenError, PgStore, Room, Store,
-    StoreError, TaskId, TaskStatus, contract, open,
+    Claim, Commit, Created, Hint, NewNote, NewTask, Next, OpenError, PgStore, Room, TaskStatus,
+    contract, open,
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use std::sync::Arc;
@@ -14,7 +18,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast::Receiver;
 
-const HOUR: Duration = Duration::from_secs(3600);
 /// What a test waits for happens soon, or never.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -31,34 +34,6 @@ async fn schema(url: &str) -> String {
     created.expect("the schema is made");
     let join = if url.contains('?') { '&' } else { '?' };
     format!("{url}{join}options=-c%20search_path%3D{name}")
-}
-
-fn new_task(id: u8) -> NewTask {
-    NewTask {
-        id: TaskId::new([id; 24]),
-        flow: FlowId::from_bytes([id; 16]),
-        owner: Principal::anonymous(),
-        tool: "tool".to_owned(),
-        call: Vec::new(),
-        journal: Vec::new(),
-        status_message: None,
-        ttl: HOUR,
-        poll_interval: Duration::from_secs(1),
-        claimed: None,
-    }
-}
-
-/// A task that a worker has.
-async fn create_leased(store: &dyn Store, id: u8) -> Lease {
-    let claimed = Some(("maker".to_owned(), HOUR));
-    let new = NewTask {
-        claimed,
-        ..new_task(id)
-    };
-    match store.create(new).await {
-        Ok(Created::New(_, Some(lease))) => lease,
-        other => panic!("no lease was given: {other:?}"),
-    }
 }
 
 /// Tries until it is done.
@@ -309,11 +284,7 @@ async fn it_goes_on_after_the_server_was_restarted() {
     let store = open(&url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
     cluster.stop().unwrap();
-    let refused = store.create(new_task(2)).await;
-    assert!(
-        matches!(refused, Err(StoreError::Unavailable(_))),
-        "{refused:?}"
-    );
+    assert_unavailable(&store.create(new_task(2)).await);
     cluster.start_again().unwrap();
     let created = until(async || store.create(new_task(3)).await.ok()).await;
     assert!(matches!(created, Created::New(..)), "{created:?}");
@@ -411,16 +382,8 @@ async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
     assert_eq!(held_up.len(), 1, "the connection that will be cut");
     wire.cut.store(true, Ordering::SeqCst);
     let calls = async {
-        let refused = store.commit(&lease, journal("held up")).await;
-        assert!(
-            matches!(refused, Err(StoreError::Unavailable(_))),
-            "{refused:?}"
-        );
-        let refused = store.create(new_task(2)).await;
-        assert!(
-            matches!(refused, Err(StoreError::Unavailable(_))),
-            "{refused:?}"
-        );
+        assert_unavailable(&store.commit(&lease, journal("held up")).await);
+        assert_unavailable(&store.create(new_task(2)).await);
     };
     let ended = tokio::time::timeout(PATIENCE, calls).await;
     ended.expect("each call ends by itself");
@@ -517,27 +480,10 @@ async fn what_fails_at_its_very_end_is_not_taken_for_done() {
         .execute(&mut connect(&url).await)
         .await
         .unwrap();
-    for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
-        let commit = Commit {
-            next,
-            ..Commit::default()
-        };
-        let failed = store.commit(&lease, commit.clone()).await;
-        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
-        let asks = Commit {
-            publish: vec![("a".to_owned(), b"?".to_vec())],
-            ..commit
-        };
-        let failed = store.commit(&lease, asks).await;
-        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
-    }
-    let failed = store.create(new_task(2)).await;
-    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    assert_late_failures_are_reported(&*store, &lease).await;
     let owner = Principal::anonymous();
-    let failed = store.cancel(&lease.task, &owner).await;
-    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
-    let failed = store.extend(std::slice::from_ref(&lease), HOUR).await;
-    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    assert_failed(&store.cancel(&lease.task, &owner).await);
+    assert_failed(&store.extend(std::slice::from_ref(&lease), HOUR).await);
 }
 
 /// With 100,000 tasks that wait, a claim reads those that are due and no others.

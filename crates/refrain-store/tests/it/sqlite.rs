@@ -1,14 +1,13 @@
 //! The store in a file keeps to the contract, alone and shared with others.
 
-use refrain_core::Principal;
-use refrain_store::{
-    Commit, Created, NewTask, Next, OpenError, SqliteStore, Store, StoreError, TaskId, contract,
+use super::support::{
+    assert_late_failures_are_reported, assert_unavailable, create_leased, new_task,
 };
+use refrain_store::{Created, OpenError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 use tempfile::TempDir;
 
 async fn open(path: &Path) -> Arc<dyn Store> {
@@ -19,21 +18,6 @@ async fn open(path: &Path) -> Arc<dyn Store> {
 async fn connect(path: &Path) -> SqliteConnection {
     let url = format!("sqlite:{}", path.display());
     SqliteConnection::connect(&url).await.expect("it opens")
-}
-
-fn new_task(id: u8) -> NewTask {
-    NewTask {
-        id: TaskId::new([id; 24]),
-        flow: refrain_core::FlowId::from_bytes([id; 16]),
-        owner: Principal::anonymous(),
-        tool: "tool".to_owned(),
-        call: Vec::new(),
-        journal: Vec::new(),
-        status_message: None,
-        ttl: Duration::from_secs(60),
-        poll_interval: Duration::from_secs(1),
-        claimed: None,
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -151,11 +135,7 @@ async fn a_file_that_is_being_written_is_unavailable_and_not_a_hang() {
         .execute(&mut other)
         .await
         .unwrap();
-    let refused = store.create(new_task(1)).await;
-    assert!(
-        matches!(refused, Err(StoreError::Unavailable(_))),
-        "{refused:?}"
-    );
+    assert_unavailable(&store.create(new_task(1)).await);
     let read = store.find(&new_task(1).id).await;
     assert!(matches!(read, Ok(None)), "reading goes on: {read:?}");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
@@ -192,13 +172,7 @@ async fn what_fails_at_its_very_end_is_not_taken_for_done() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let store = open(&path).await;
-    let claimed = NewTask {
-        claimed: Some(("maker".to_owned(), Duration::from_secs(60))),
-        ..new_task(1)
-    };
-    let Ok(Created::New(_, Some(lease))) = store.create(claimed).await else {
-        panic!("no lease was given");
-    };
+    let lease = create_leased(&*store, 1).await;
     let refuse = "CREATE TABLE parent (id INTEGER PRIMARY KEY);
         CREATE TABLE child (id INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
         CREATE TRIGGER refuse AFTER UPDATE ON refrain_tasks BEGIN INSERT INTO child VALUES (1); END;
@@ -207,22 +181,7 @@ async fn what_fails_at_its_very_end_is_not_taken_for_done() {
         .execute(&mut connect(&path).await)
         .await
         .unwrap();
-    for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
-        let commit = Commit {
-            next,
-            ..Commit::default()
-        };
-        let failed = store.commit(&lease, commit.clone()).await;
-        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
-        let asks = Commit {
-            publish: vec![("a".to_owned(), b"?".to_vec())],
-            ..commit
-        };
-        let failed = store.commit(&lease, asks).await;
-        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
-    }
-    let failed = store.create(new_task(2)).await;
-    assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+    assert_late_failures_are_reported(&*store, &lease).await;
     let row = store.find(&lease.task).await.unwrap().unwrap();
     assert_eq!(row.task.revision, 1, "nothing was written");
     assert!(row.task.asks.is_empty());
