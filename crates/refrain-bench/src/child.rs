@@ -8,9 +8,10 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
@@ -244,20 +245,19 @@ async fn next_line_with<T>(
 ) -> Option<T> {
     let line = lines.next_line().await.ok().flatten()?;
     let seen = look(&line);
-    if let Ok(mut kept) = tail.lock() {
-        if kept.len() == TAIL {
-            kept.pop_front();
-        }
-        kept.push_back(line);
+    let mut kept = tail.lock();
+    if kept.len() == TAIL {
+        kept.pop_front();
     }
+    kept.push_back(line);
     Some(seen)
 }
 
 fn shown(tail: &Tail) -> String {
-    let lines = tail.lock().map(|kept| Vec::from(kept.clone()));
-    match lines {
-        Ok(lines) if !lines.is_empty() => lines.join("\n"),
-        _ => "(none)".to_owned(),
+    let lines = Vec::from(tail.lock().clone());
+    match lines.is_empty() {
+        true => "(none)".to_owned(),
+        false => lines.join("\n"),
     }
 }
 

@@ -1,0 +1,63 @@
+//! Tasks for the tests of the databases.
+
+use refrain_core::{FlowId, Principal};
+use refrain_store::{Commit, Created, Lease, NewTask, Next, Store, StoreError, TaskId};
+use std::fmt::Debug;
+use std::time::Duration;
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+pub(crate) fn new_task(id: u8) -> NewTask {
+    NewTask {
+        id: TaskId::new([id; 24]),
+        flow: FlowId::from_bytes([id; 16]),
+        owner: Principal::anonymous(),
+        tool: "tool".to_owned(),
+        call: Vec::new(),
+        journal: Vec::new(),
+        status_message: None,
+        ttl: HOUR,
+        poll_interval: Duration::from_secs(1),
+        claimed: None,
+    }
+}
+
+/// Creates a task together with a lease.
+pub(crate) async fn create_leased(store: &dyn Store, id: u8) -> Lease {
+    let claimed = Some(("maker".to_owned(), HOUR));
+    let new = NewTask {
+        claimed,
+        ..new_task(id)
+    };
+    match store.create(new).await {
+        Ok(Created::New(_, Some(lease))) => lease,
+        other => panic!("no lease was given: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn assert_failed<T: Debug>(done: &Result<T, StoreError>) {
+    assert!(matches!(done, Err(StoreError::Failed(_))), "{done:?}");
+}
+
+#[track_caller]
+pub(crate) fn assert_unavailable<T: Debug>(done: &Result<T, StoreError>) {
+    assert!(matches!(done, Err(StoreError::Unavailable(_))), "{done:?}");
+}
+
+/// Writes to a store whose transactions fail as they end, and checks that each write reports it.
+pub(crate) async fn assert_late_failures_are_reported(store: &dyn Store, lease: &Lease) {
+    for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
+        let commit = Commit {
+            next,
+            ..Commit::default()
+        };
+        assert_failed(&store.commit(lease, commit.clone()).await);
+        let asks = Commit {
+            publish: vec![("a".to_owned(), b"?".to_vec())],
+            ..commit
+        };
+        assert_failed(&store.commit(lease, asks).await);
+    }
+    assert_failed(&store.create(new_task(2)).await);
+}
