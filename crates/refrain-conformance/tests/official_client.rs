@@ -3,19 +3,19 @@
 //! These are all that the suite has for a revision, required or not. The suite and what it needs are installed
 //! first; where that is not possible the tests fail.
 
+use refrain_testkit::net::tools::{install, output, root};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
+use tokio::process::Command;
 
 const REVISION: &str = "2026-07-28";
 const OLDER: &str = "2025-11-25";
 /// The suite's own limit for the client, in milliseconds.
 const CLIENT_MS: &str = "120000";
 /// Time for one run of the suite, in seconds.
-const SUITE_SECONDS: u32 = 300;
-/// Time for the suite to be installed, in seconds.
-const INSTALL_SECONDS: u32 = 1200;
+const SUITE_SECONDS: &str = "300";
 /// The check that every exchange has, whatever is said in it.
 const WIRE_CHECK: &str = "wire-schema-valid";
 
@@ -134,20 +134,6 @@ struct Check {
     error_message: Option<String>,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn run_bounded(seconds: u32, program: &Path, arguments: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["--kill-after=5", &seconds.to_string()])
-        .arg(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout(1) could not be started")
-}
-
 fn shown(output: &Output) -> String {
     format!(
         "{}\n{}{}",
@@ -157,14 +143,11 @@ fn shown(output: &Output) -> String {
     )
 }
 
-fn suite(arguments: &[&str]) -> Output {
-    let installed = run_bounded(INSTALL_SECONDS, &root().join("scripts/tools"), &[]);
-    assert!(installed.status.success(), "{}", shown(&installed));
-    run_bounded(
-        SUITE_SECONDS,
-        &root().join(".tools/bin/conformance"),
-        arguments,
-    )
+async fn suite(arguments: &[&str]) -> Output {
+    install().await;
+    let mut command = Command::new(root().join(".tools/bin/conformance"));
+    command.args(arguments);
+    output(SUITE_SECONDS, &command).await
 }
 
 /// The folder in which the suite left the results of its only scenario, whose name may have a slash in it.
@@ -183,7 +166,7 @@ fn results_of_run(output_dir: &Path) -> PathBuf {
 /// version is given. The status is that of the judgement, in which a warning is a failure and so is, but for
 /// `http-invalid-tool-headers` and those in which it must give up, a client that failed; with `--expected-failures`
 /// it would not be.
-fn run_scenario(revision: &str, scenario: &str) {
+async fn run_scenario(revision: &str, scenario: &str) {
     let output_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
         "official-{revision}-{}",
         scenario.replace('/', "-")
@@ -206,7 +189,8 @@ fn run_scenario(revision: &str, scenario: &str) {
         CLIENT_MS,
         "--output-dir",
         output_dir.to_str().expect("the path is UTF-8"),
-    ]);
+    ])
+    .await;
     assert!(run.status.success(), "{scenario}: {}", shown(&run));
 
     let results = results_of_run(&output_dir);
@@ -253,8 +237,8 @@ fn judge(revision: &str, scenario: &str, checks: &[Check]) {
 }
 
 /// The suite's own list for a revision is the list here.
-fn every_scenario_is_run(revision: &str) {
-    let list = suite(&["list", "--requirements", revision]);
+async fn every_scenario_is_run(revision: &str) {
+    let list = suite(&["list", "--requirements", revision]).await;
     assert!(list.status.success(), "{}", shown(&list));
     let list = String::from_utf8(list.stdout).expect("the list is UTF-8");
     let required = list
@@ -289,9 +273,9 @@ macro_rules! scenarios {
             use super::*;
 
             $(
-                #[test]
-                fn $test() {
-                    run_scenario($revision, $scenario);
+                #[tokio::test]
+                async fn $test() {
+                    run_scenario($revision, $scenario).await;
                 }
             )*
 
@@ -303,9 +287,9 @@ macro_rules! scenarios {
                 assert_eq!(tested[..], listed);
             }
 
-            #[test]
-            fn every_scenario_is_run() {
-                super::every_scenario_is_run($revision);
+            #[tokio::test]
+            async fn every_scenario_is_run() {
+                super::every_scenario_is_run($revision).await;
             }
         }
     };

@@ -4,7 +4,7 @@
 //! resource.
 
 use crate::support::http::send;
-use crate::support::{Files, in_time};
+use crate::support::{Files, within};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -113,13 +113,13 @@ impl Process {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        in_time("the instance to listen", up).await;
+        within("the instance to listen", up).await;
         process
     }
 
     async fn kill(&mut self) {
         self.child.start_kill().expect("a signal");
-        in_time("its end", self.child.wait()).await.expect("an end");
+        within("its end", self.child.wait()).await.expect("an end");
     }
 
     async fn drain(&mut self) {
@@ -127,7 +127,7 @@ impl Process {
         let id = id.and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(id.expect("an id"), rustix::process::Signal::TERM)
             .expect("a signal");
-        in_time("its end", self.child.wait()).await.expect("an end");
+        within("its end", self.child.wait()).await.expect("an end");
     }
 }
 
@@ -189,7 +189,7 @@ impl Fleet {
         }
         let request = request.body(Full::<Bytes>::from(body.to_owned()));
         let sent = send(address, request.expect("a valid request"));
-        in_time("a response", sent).await.expect("a response")
+        within("a response", sent).await.expect("a response")
     }
 
     async fn post(&self, message: &Value) -> Response<Incoming> {
@@ -200,7 +200,7 @@ impl Fleet {
     async fn status(&self, message: &Value) -> (u16, String) {
         let response = self.post(message).await;
         let status = response.status().as_u16();
-        let body = in_time("a body", response.into_body().collect()).await;
+        let body = within("a body", response.into_body().collect()).await;
         let body = body.expect("a body").to_bytes();
         (status, String::from_utf8_lossy(&body).into_owned())
     }
@@ -300,7 +300,7 @@ impl Events {
                 }
                 continue;
             }
-            let frame = in_time("more of the stream", self.body.frame()).await?;
+            let frame = within("more of the stream", self.body.frame()).await?;
             let frame = frame.ok()?.into_data().unwrap_or_default();
             self.read.push_str(&String::from_utf8_lossy(&frame));
         }

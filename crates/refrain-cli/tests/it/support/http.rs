@@ -1,8 +1,9 @@
-//! One HTTP request and its response, over a connection of its own.
+//! HTTP pages, and requests whose responses are read piece by piece.
 
-use super::in_time;
+pub(crate) use refrain_testkit::net::http::{status_of, text_of};
+
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response};
@@ -46,33 +47,4 @@ pub(crate) async fn send(
     // What goes wrong with the connection is seen by whoever reads from it.
     tokio::spawn(async { drop(connection.await) });
     Ok(sender.send_request(request).await?)
-}
-
-/// Asks for one of the plain pages.
-async fn get(address: SocketAddr, path: &str) -> Result<Response<Incoming>, Fault> {
-    let request = Request::get(path)
-        .header("host", address.to_string())
-        .body(Full::default())
-        .expect("a plain request");
-    send(address, request).await
-}
-
-/// Asks for one of the plain pages and gives its status.
-pub(crate) async fn status_of(address: SocketAddr, path: &str) -> Result<u16, Fault> {
-    Ok(get(address, path).await?.status().as_u16())
-}
-
-/// Asks for one of the plain pages and gives its text.
-pub(crate) async fn text_of(address: SocketAddr, path: &str) -> String {
-    in_time("a page", page_of(address, path))
-        .await
-        .expect("a page")
-}
-
-/// The same, where there may be nobody to ask.
-pub(crate) async fn page_of(address: SocketAddr, path: &str) -> Result<String, Fault> {
-    let response = get(address, path).await?;
-    assert_eq!(response.status(), 200, "{path}");
-    let body = response.into_body().collect().await?;
-    Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }

@@ -385,7 +385,7 @@ async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
         if !begins.is_empty() {
             // It says something, and nothing more.
             assert_eq!(connection.head().await.status, 200);
-            assert_eq!(connection.piece().await.as_deref(), Some(":"));
+            assert_eq!(connection.block().await.as_deref(), Some(":"));
         }
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(91)).await;
@@ -395,7 +395,7 @@ async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
         } else {
             let data = loop {
                 // Whatever had begun is ended first.
-                let piece = connection.piece().await.expect("an event");
+                let piece = connection.block().await.expect("an event");
                 let mut lines = piece.lines();
                 if let Some(data) = lines.find_map(|line| line.strip_prefix("data: ")) {
                     break data.to_owned();
