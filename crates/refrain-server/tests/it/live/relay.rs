@@ -11,15 +11,15 @@ use refrain_wire::Draft;
 async fn unwrapped_and_live_each_mutation_is_made_once_over_two_instances() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
-    let balancer = Balancer::over(&instances).await;
+    let balancer = balancer(&instances).await;
     for _ in 0..4 {
-        let asks = balancer.send(&first("inline")).await;
+        let asks = send(&balancer, &first("inline")).await;
         let token = token(&asks);
         assert_eq!(asked(&asks), ["name"]);
-        let done = balancer.send(&second("inline", &token)).await;
+        let done = send(&balancer, &second("inline", &token)).await;
         assert_eq!(text(&done), "Done for Ada.");
         // The turn of the instance that has just answered.
-        balancer.send(&first("wrapped")).await;
+        send(&balancer, &first("wrapped")).await;
     }
     let lines = ledger.lines();
     let count = |what| lines.iter().filter(|line| *line == what).count();
