@@ -173,7 +173,8 @@ impl Connection {
         Ok(response)
     }
 
-    async fn try_block(&mut self) -> io::Result<Option<String>> {
+    /// The next block of an event stream, or an error if the stream is cut.
+    pub async fn try_block(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some(end) = self.events.find("\n\n") {
                 let block: String = self.events.drain(..end + 2).collect();

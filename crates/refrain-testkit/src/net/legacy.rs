@@ -62,10 +62,19 @@ impl Session {
         capabilities: &Value,
         headers: &[(&str, &str)],
     ) -> Self {
+        Self::open_at(instance.address, revision, capabilities, headers).await
+    }
+
+    pub async fn open_at(
+        address: SocketAddr,
+        revision: &str,
+        capabilities: &Value,
+        headers: &[(&str, &str)],
+    ) -> Self {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut session = Self {
             id: String::new(),
-            address: instance.address,
+            address,
             headers: headers.iter().map(owned).collect(),
         };
         let opened = session.post(&initialize(revision, capabilities)).await;

@@ -1,7 +1,6 @@
 //! What the tests share: instances as processes, a balancer in front of them, and a client that answers rounds.
 
 pub(crate) mod client;
-pub(crate) mod http;
 pub(crate) mod instance;
 pub(crate) mod ledger;
 pub(crate) mod tasks;
@@ -14,7 +13,7 @@ pub(crate) use refrain_testkit::net::issuer::{self, Signer};
 pub(crate) use refrain_testkit::net::process::{Output, Process};
 pub(crate) use refrain_testkit::net::tools::{root, run_tool, tool_fails};
 pub(crate) use refrain_testkit::net::{
-    Balancer, FakeServer, PATIENCE, Request, Respond, serve_forever, until, within,
+    Balancer, FakeServer, PATIENCE, Request, Respond, http, serve_forever, until, within,
 };
 
 use std::path::PathBuf;
