@@ -71,7 +71,7 @@ fn every_scenario_named_is_one_that_is_run() {
 
 #[test]
 fn every_scenario_for_clients_named_is_one_that_is_run() {
-    let listed = listed_scenarios(include_str!("official_client.rs"));
+    let listed = listed_scenarios(include_str!("it/official_client.rs"));
     let run: BTreeSet<String> = listed.into_iter().collect();
     assert_eq!(missing(CLIENT_SCENARIO, &run), [""; 0], "run: {run:?}");
 }

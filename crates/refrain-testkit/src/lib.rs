@@ -70,6 +70,9 @@ mod crash;
 mod dialogue;
 mod effects;
 mod fleet;
+#[cfg(feature = "net")]
+#[doc(hidden)]
+pub mod net;
 mod outcome;
 mod script;
 

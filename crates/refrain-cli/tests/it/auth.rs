@@ -1,11 +1,8 @@
 //! Who may call: access tokens, proxies, and configurations that make no sense.
 
-use crate::support::http::send;
-use crate::support::issuer::{ISSUER, RESOURCE, authority};
-use crate::support::{Call, Client, Files, Instance, Issuer, Reply, Serve, in_time, refrain};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response};
+use crate::support::issuer::{self, AUDIENCE as RESOURCE, Answer, ISSUER, KeyServer, authority};
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, Signer, refrain};
+use refrain_testkit::net::http;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -23,31 +20,19 @@ async fn challenge(instance: &Instance, bearer: Option<&str>) -> (u16, String) {
     let mut client = Client::new(instance.address);
     client.bearer = bearer.map(str::to_owned);
     let request = client.request(&Call::new("echo", json!({"text": "x"})));
-    let response = respond(instance, request).await;
-    let challenge = response.headers().get("www-authenticate");
-    let challenge = challenge.map_or("", |value| value.to_str().expect("text"));
-    (response.status().as_u16(), challenge.to_owned())
-}
-
-async fn respond(instance: &Instance, request: Request<Full<Bytes>>) -> Response<Bytes> {
-    let response = in_time("a reply", send(instance.address, request)).await;
-    let (parts, body) = response.expect("a response").into_parts();
-    let body = in_time("a body", body.collect()).await.expect("a body");
-    Response::from_parts(parts, body.to_bytes())
+    let response = http::send(instance.address, &request).await;
+    let challenge = response.header("www-authenticate").unwrap_or_default();
+    (response.status, challenge.to_owned())
 }
 
 async fn metadata(instance: &Instance) -> Value {
-    let request = Request::get("/.well-known/oauth-protected-resource/mcp")
-        .header("host", instance.address.to_string())
-        .body(Full::default())
-        .expect("a plain request");
-    let response = respond(instance, request).await;
-    assert_eq!(response.status(), 200);
-    serde_json::from_slice(response.body()).expect("JSON")
+    let page = "/.well-known/oauth-protected-resource/mcp";
+    let text = http::text_of(instance.address, page).await;
+    serde_json::from_str(&text).expect("JSON")
 }
 
 /// What an instance with access tokens does, wherever its keys are.
-async fn tokens_are_checked(instance: &Instance, issuer: &Issuer) {
+async fn tokens_are_checked(instance: &Instance, issuer: &Signer) {
     let known = "scope=\"tools\", resource_metadata=\
                  \"https://mcp.example.com/.well-known/oauth-protected-resource/mcp\"";
     let missing = challenge(instance, None).await;
@@ -55,7 +40,7 @@ async fn tokens_are_checked(instance: &Instance, issuer: &Issuer) {
     let (status, text) = challenge(instance, Some("nonsense")).await;
     assert_eq!(status, 401);
     assert!(text.starts_with("Bearer error=\"invalid_token\""), "{text}");
-    let (status, text) = challenge(instance, Some(&issuer.token("alice", "other"))).await;
+    let (status, text) = challenge(instance, Some(&issuer.token_for("alice", "other"))).await;
     assert_eq!(status, 403);
     assert!(
         text.starts_with("Bearer error=\"insufficient_scope\", scope=\"tools\""),
@@ -65,8 +50,8 @@ async fn tokens_are_checked(instance: &Instance, issuer: &Issuer) {
     let client = Client::new(instance.address);
     let alice = client
         .clone()
-        .with_bearer(&issuer.token("alice", "openid admin"));
-    let bob = client.with_bearer(&issuer.token("bob", "tools"));
+        .with_bearer(&issuer.token_for("alice", "openid admin"));
+    let bob = client.with_bearer(&issuer.token_for("bob", "tools"));
     let mut call = Call::weather("Oslo");
     assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
     call.answer("github_login", &json!({"name": "octocat"}));
@@ -89,8 +74,8 @@ async fn tokens_are_checked(instance: &Instance, issuer: &Issuer) {
 
 #[tokio::test]
 async fn access_tokens_with_keys_in_a_file() {
-    let (files, issuer) = (Files::new(), Issuer::new());
-    let jwks = files.write("jwks.json", &issuer.jwks());
+    let (files, issuer) = (Files::new(), Signer::ed25519("1"));
+    let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
     let config = files.write("config.toml", &jwt(jwks.display()));
     let instance = Serve::new().config(&config).start().await;
     tokens_are_checked(&instance, &issuer).await;
@@ -98,8 +83,9 @@ async fn access_tokens_with_keys_in_a_file() {
 
 #[tokio::test]
 async fn access_tokens_with_keys_over_tls() {
-    let (files, issuer) = (Files::new(), Issuer::new());
-    let url = format!("https://{}/jwks.json", issuer.serve().await);
+    let (files, issuer) = (Files::new(), Signer::ed25519("1"));
+    let keys = KeyServer::start_tls(Answer::Keys(issuer::jwks(&[&issuer]))).await;
+    let url = keys.url();
     let config = files.write("config.toml", &jwt(url));
     let trusting = Serve::new()
         .env("SSL_CERT_FILE", &authority("ca.pem"))
@@ -111,15 +97,15 @@ async fn access_tokens_with_keys_over_tls() {
         .env("SSL_CERT_FILE", &authority("other-ca.pem"))
         .config(&config);
     let wary = wary.start().await;
-    let token = issuer.token("alice", "tools");
+    let token = issuer.token_for("alice", "tools");
     assert_eq!(challenge(&wary, Some(&token)).await, (503, String::new()));
     wary.log.wait_for("UnknownIssuer", 1).await;
 }
 
 #[tokio::test]
 async fn flags_are_enough() {
-    let (files, issuer) = (Files::new(), Issuer::new());
-    let jwks = files.write("jwks.json", &issuer.jwks());
+    let (files, issuer) = (Files::new(), Signer::ed25519("1"));
+    let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
     let jwks = jwks.display().to_string();
     let flags = ["--issuer", ISSUER, "--jwks", &jwks, "--resource", RESOURCE];
     // They override what is of no use in the file.
@@ -128,7 +114,7 @@ async fn flags_are_enough() {
     for serve in [Serve::new(), Serve::new().config(&config)] {
         let instance = serve.args(flags).start().await;
         assert_eq!(challenge(&instance, None).await.0, 401);
-        let token = issuer.token("alice", "");
+        let token = issuer.token_for("alice", "");
         assert_eq!(challenge(&instance, Some(&token)).await.0, 200);
         assert_eq!(metadata(&instance).await["resource"], RESOURCE);
     }
@@ -148,11 +134,9 @@ async fn a_proxy_says_who_is_calling() {
         let client = Client::new(instance.address);
         let mut request = client.request(&Call::new("echo", json!({"text": "x"})));
         for (name, value) in headers {
-            request
-                .headers_mut()
-                .append(*name, value.parse().expect("a value"));
+            request = request.second_header(name, value);
         }
-        respond(&instance, request).await.status().as_u16()
+        http::send(instance.address, &request).await.status
     };
     let (gate, user) = (("x-gate", SECRET), ("remote-user", "alice"));
     let scopes = ("remote-scopes", "tools");
@@ -247,8 +231,8 @@ fn check_shows_what_is_set() {
 
 #[tokio::test]
 async fn a_mistake_is_told_with_its_key() {
-    let (files, issuer) = (Files::new(), Issuer::new());
-    let jwks = files.write("jwks.json", &issuer.jwks());
+    let (files, issuer) = (Files::new(), Signer::ed25519("1"));
+    let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
     let garbage = files.write("garbage.json", "{");
     let short = files.write("short", "short");
     let good = jwt(jwks.display());
@@ -320,16 +304,17 @@ async fn a_mistake_is_told_with_its_key() {
 
 #[tokio::test]
 async fn access_tokens_are_not_logged() {
-    let (files, issuer) = (Files::new(), Issuer::new());
-    let url = format!("https://{}/jwks.json", issuer.serve().await);
+    let (files, issuer) = (Files::new(), Signer::ed25519("1"));
+    let keys = KeyServer::start_tls(Answer::Keys(issuer::jwks(&[&issuer]))).await;
+    let url = keys.url();
     let config = files.write("config.toml", &jwt(url));
     let serve = Serve::new()
         .config(&config)
         .env("SSL_CERT_FILE", &authority("ca.pem"));
     let mut instance = serve.env("RUST_LOG", "trace").start().await;
-    let good = issuer.token("alice", "tools");
+    let good = issuer.token_for("alice", "tools");
     let expired = json!({"iss": ISSUER, "aud": RESOURCE, "sub": "alice", "exp": 5});
-    let expired = issuer.sign(&expired);
+    let expired = issuer.token(&expired);
     assert_eq!(challenge(&instance, Some(&good)).await.0, 200);
     for bad in [&expired, &format!("{good}A"), &good.replace('.', ".x")] {
         assert_eq!(challenge(&instance, Some(bad)).await.0, 401);

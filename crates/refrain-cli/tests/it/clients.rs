@@ -2,8 +2,8 @@
 //!
 //! `scripts/tools` installs them. Where it cannot, these tests fail: clients that did not run have shown nothing.
 
-use crate::support::issuer::{ISSUER, RESOURCE};
-use crate::support::{Balancer, Files, Issuer, Serve, run_tool, tool_fails};
+use crate::support::issuer::{self, AUDIENCE as RESOURCE, ISSUER};
+use crate::support::{Balancer, Files, Serve, Signer, run_tool, tool_fails};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
@@ -63,17 +63,17 @@ async fn over_stdio(client: [&str; 2]) {
 
 /// With an access token the stories are played; without one, or with a wrong one, the client says what is the matter.
 async fn with_an_access_token(client: [&str; 2]) {
-    let (files, issuer) = (Files::new(), Issuer::new());
-    let jwks = files.write("jwks.json", &issuer.jwks());
+    let (files, issuer) = (Files::new(), Signer::ed25519("1"));
+    let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
     let jwks = jwks.display().to_string();
     let flags = ["--issuer", ISSUER, "--jwks", &jwks, "--resource", RESOURCE];
     let instance = Serve::new().args(flags).start().await;
     let url = instance.url();
-    let token = issuer.token("alice", "");
+    let token = issuer.token_for("alice", "");
     check(client, &["--token".as_ref(), token.as_ref(), url.as_ref()]).await;
 
     let without = tool_fails(CLIENT_TIME, &client, &[url.as_ref()]).await;
-    let stranger = Issuer::new().token("alice", "");
+    let stranger = Signer::ed25519("1").token_for("alice", "");
     let with = ["--token".as_ref(), stranger.as_ref(), url.as_ref()];
     let wrong = tool_fails(CLIENT_TIME, &client, &with).await;
     let said = format!("{without}{wrong}");

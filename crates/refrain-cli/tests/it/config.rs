@@ -1,10 +1,8 @@
 //! What a configuration file and flags say.
 
-use crate::support::http::{send, status_of};
 use crate::support::terminal::Terminal;
-use crate::support::{
-    Call, Client, Files, Instance, Reply, Serve, in_time, program, refrain, root,
-};
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, program, refrain, root, within};
+use refrain_testkit::net::http::{self, status_of};
 use serde_json::{Value, json};
 
 /// The same words from `config check`, with places that editors understand, and from `serve`, which does not start.
@@ -122,9 +120,9 @@ async fn check_is_coloured_on_a_terminal() {
             .stderr(theirs)
             .spawn()
             .expect("the binary");
-        let said = in_time("what it says", terminal.read_until(part)).await;
+        let said = within("what it says", terminal.read_until(part)).await;
         assert!(said.contains("\u{1b}["), "{said:?}");
-        in_time("its end", child.wait())
+        within("its end", child.wait())
             .await
             .expect("a child can be waited for");
     }
@@ -283,10 +281,9 @@ async fn callers_are_known_by_their_tokens() {
 async fn hosts_to_answer_for() {
     let status = async |instance: &Instance, host: &str| {
         let client = Client::new(instance.address);
-        let mut request = client.request(&Call::new("echo", json!({"text": "hello"})));
-        request.headers_mut().insert("host", host.parse().unwrap());
-        let response = in_time("a reply", send(instance.address, request)).await;
-        response.expect("a response").status().as_u16()
+        let request = client.request(&Call::new("echo", json!({"text": "hello"})));
+        let request = request.header("Host", host);
+        http::send(instance.address, &request).await.status
     };
     let local = Serve::new().start().await;
     assert_eq!(status(&local, "localhost:8080").await, 200);

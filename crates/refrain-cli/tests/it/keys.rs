@@ -1,6 +1,6 @@
 //! `refrain keys`, and instances that read their keys again while they serve.
 
-use crate::support::instance::Said;
+use crate::support::Output;
 use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve, refrain};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -13,11 +13,11 @@ const READ_AGAIN: &str = "the keys were read again";
 const AS_THEY_ARE: &str = "the keys stay as they are";
 const REFUSED: &str = "a token was refused";
 
-fn keys(command: &str, file: &Path) -> Said {
+fn keys(command: &str, file: &Path) -> Output {
     refrain(["keys".as_ref(), command.as_ref(), file.as_os_str()])
 }
 
-fn keys_with_id(command: &str, file: &Path, id: &str) -> Said {
+fn keys_with_id(command: &str, file: &Path, id: &str) -> Output {
     refrain([
         "keys".as_ref(),
         command.as_ref(),
@@ -123,7 +123,7 @@ fn a_list_shows_ids_and_no_secret() {
 
 /// Checks that a command failed with this said, and left the file as it was.
 #[track_caller]
-fn fails(file: &Path, before: &str, said: &Said, parts: &[&str]) {
+fn fails(file: &Path, before: &str, said: &Output, parts: &[&str]) {
     assert!(!said.ok, "{said:?}");
     for part in parts {
         assert!(said.err.contains(part), "no {part:?} in {said:?}");

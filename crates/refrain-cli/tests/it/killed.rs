@@ -1,6 +1,6 @@
 //! An instance that is killed takes nothing with it but the round it was at, which the client sends again.
 
-use crate::support::{Balancer, Call, Client, Files, Instance, Ledger, Reply, Serve, in_time};
+use crate::support::{Balancer, Call, Client, Files, Instance, Ledger, Reply, Serve, within};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 use std::path::Path;
@@ -69,7 +69,7 @@ async fn killed_after_a_step_it_is_done_again_under_the_same_key() {
     order.answer("confirm_order", &json!({"confirm": true}));
 
     let lost = at_a.begin(&order);
-    let lost = in_time("a response", lost).await;
+    let lost = within("a response", lost).await;
     ledger.wait_for("charge", 1).await;
     a.kill().await;
     drop(lost);
@@ -112,7 +112,7 @@ async fn killed_in_the_middle_of_a_step_it_is_done_under_the_same_key() {
     let mut order = Call::order(&item);
 
     let mut reserved = String::new();
-    let (reply, read) = in_time("the first round", async {
+    let (reply, read) = within("the first round", async {
         tokio::join!(at_a.round(&mut order), reading.read_line(&mut reserved))
     })
     .await;
@@ -124,10 +124,10 @@ async fn killed_in_the_middle_of_a_step_it_is_done_under_the_same_key() {
     let cut_off = order.clone();
     let cut_off = tokio::spawn(async move { at_a.begin(&cut_off).await.map(drop) });
     let mut begun = [0; "charge ".len() + 32];
-    let read = in_time("the charge begins", reading.read_exact(&mut begun)).await;
+    let read = within("the charge begins", reading.read_exact(&mut begun)).await;
     assert_eq!(read.unwrap(), begun.len());
     a.kill().await;
-    let cut_off = in_time("the connection ends", cut_off).await.unwrap();
+    let cut_off = within("the connection ends", cut_off).await.unwrap();
     assert!(cut_off.is_err(), "the round was over: {cut_off:?}");
 
     let reply = at_b.round(&mut order).await;

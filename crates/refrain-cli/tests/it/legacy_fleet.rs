@@ -3,15 +3,11 @@
 //! The processes are this test binary, started again with [`PORT`] set: so they have tools that log, ask and change a
 //! resource.
 
-use crate::support::http::send;
-use crate::support::{Files, in_time};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::{Request, Response};
+use crate::support::{Files, within};
 use refrain::{
     AllowedHosts, Cx, Elicit, KeyRing, Resource, Result, Server, ServerLimits, State, Tool, serve,
 };
+use refrain_testkit::net::{Connection, Request, Response, http};
 use refrain_wire::LogLevel;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -113,13 +109,13 @@ impl Process {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        in_time("the instance to listen", up).await;
+        within("the instance to listen", up).await;
         process
     }
 
     async fn kill(&mut self) {
         self.child.start_kill().expect("a signal");
-        in_time("its end", self.child.wait()).await.expect("an end");
+        within("its end", self.child.wait()).await.expect("an end");
     }
 
     async fn drain(&mut self) {
@@ -127,7 +123,7 @@ impl Process {
         let id = id.and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(id.expect("an id"), rustix::process::Signal::TERM)
             .expect("a signal");
-        in_time("its end", self.child.wait()).await.expect("an end");
+        within("its end", self.child.wait()).await.expect("an end");
     }
 }
 
@@ -160,10 +156,10 @@ impl Fleet {
             "clientInfo": {"name": "legacy", "version": "1"},
         });
         let opened = fleet.post(&request(0, "initialize", &params)).await;
-        let session = opened.headers()["mcp-session-id"].to_str();
+        let session = opened.header("mcp-session-id");
         fleet.session = session.expect("a session").to_owned();
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        assert_eq!(fleet.post(&ready).await.status(), 202);
+        assert_eq!(fleet.post(&ready).await.status, 202);
         fleet
     }
 
@@ -173,12 +169,8 @@ impl Fleet {
         self.processes[turn % self.processes.len()].address
     }
 
-    async fn send(&self, method: &str, last: Option<&str>, body: &str) -> Response<Incoming> {
-        let address = self.next();
-        let mut request = Request::builder()
-            .method(method)
-            .uri("/mcp")
-            .header("host", address.to_string())
+    fn request(&self, verb: &'static str, last: Option<&str>, body: &str) -> Request {
+        let mut request = Request::plain(verb, "/mcp", body)
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream");
         if !self.session.is_empty() {
@@ -187,22 +179,34 @@ impl Fleet {
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }
-        let request = request.body(Full::<Bytes>::from(body.to_owned()));
-        let sent = send(address, request.expect("a valid request"));
-        in_time("a response", sent).await.expect("a response")
+        request
     }
 
-    async fn post(&self, message: &Value) -> Response<Incoming> {
-        self.send("POST", None, &message.to_string()).await
+    async fn send(&self, request: &Request) -> Response {
+        http::send(self.next(), request).await
+    }
+
+    async fn post(&self, message: &Value) -> Response {
+        self.send(&self.request("POST", None, &message.to_string()))
+            .await
+    }
+
+    /// The stream that a request is answered with.
+    async fn stream(&self, request: &Request) -> Events {
+        let begun = within("a response", http::try_begin(self.next(), request)).await;
+        let (connection, head) = begun.expect("a response");
+        assert_eq!(head.status, 200);
+        assert_eq!(head.header("content-type"), Some("text/event-stream"));
+        Events {
+            connection,
+            last: String::new(),
+        }
     }
 
     /// The status of a message, and the error that it is answered with.
     async fn status(&self, message: &Value) -> (u16, String) {
         let response = self.post(message).await;
-        let status = response.status().as_u16();
-        let body = in_time("a body", response.into_body().collect()).await;
-        let body = body.expect("a body").to_bytes();
-        (status, String::from_utf8_lossy(&body).into_owned())
+        (response.status, response.text())
     }
 
     /// The result of a request that is answered with one object.
@@ -216,11 +220,12 @@ impl Fleet {
     /// A call that is answered with a stream.
     async fn call(&self, id: u32, tool: &str) -> Events {
         let call = request(id, "tools/call", &json!({"name": tool, "arguments": {}}));
-        Events::of(self.post(&call).await)
+        let request = self.request("POST", None, &call.to_string());
+        self.stream(&request).await
     }
 
     async fn get(&self, last: Option<&str>) -> Events {
-        Events::of(self.send("GET", last, "").await)
+        self.stream(&self.request("GET", last, "")).await
     }
 
     /// A call that waits for its answer, and what it asked.
@@ -267,42 +272,25 @@ fn free_ports() -> [u16; 3] {
 
 /// A stream of events.
 struct Events {
-    body: Incoming,
-    read: String,
+    connection: Connection,
     /// The id of the last event.
     last: String,
 }
 
 impl Events {
-    fn of(response: Response<Incoming>) -> Self {
-        assert_eq!(response.status(), 200);
-        let content_type = response.headers()["content-type"].to_str();
-        assert_eq!(content_type.ok(), Some("text/event-stream"));
-        Self {
-            body: response.into_body(),
-            read: String::new(),
-            last: String::new(),
-        }
-    }
-
     /// The next message. `None`: the stream has ended.
     async fn next(&mut self) -> Option<Value> {
         loop {
-            if let Some((event, rest)) = self.read.split_once("\n\n") {
-                let line = |name| event.lines().find_map(|line| line.strip_prefix(name));
-                let message = line("data: ").and_then(|data| serde_json::from_str(data).ok());
-                if let Some(last) = line("id: ") {
-                    self.last = last.to_owned();
-                }
-                self.read = rest.to_owned();
-                if message.is_some() {
-                    return message;
-                }
-                continue;
+            let event = within("more of the stream", self.connection.try_block()).await;
+            let event = event.ok()??;
+            let line = |name| event.lines().find_map(|line| line.strip_prefix(name));
+            if let Some(last) = line("id: ") {
+                self.last = last.to_owned();
             }
-            let frame = in_time("more of the stream", self.body.frame()).await?;
-            let frame = frame.ok()?.into_data().unwrap_or_default();
-            self.read.push_str(&String::from_utf8_lossy(&frame));
+            let message = line("data: ").and_then(|data| serde_json::from_str(data).ok());
+            if message.is_some() {
+                return message;
+            }
         }
     }
 
@@ -365,7 +353,10 @@ async fn every_request_goes_to_another_instance() {
         assert_eq!(result["content"][0]["text"], "logged");
     }
     // It ends everywhere.
-    assert_eq!(fleet.send("DELETE", None, "").await.status(), 204);
+    assert_eq!(
+        fleet.send(&fleet.request("DELETE", None, "")).await.status,
+        204
+    );
     for _ in 0..3 {
         assert_eq!(fleet.status(&logs).await.0, 404);
     }

@@ -2,15 +2,11 @@
 
 use crate::support::http::status_of;
 use crate::support::tasks::in_the_middle;
-use crate::support::{Call, Client, Files, Instance, Ledger, Reply, Serve, in_time};
-use http_body_util::BodyExt;
-use hyper::Response;
-use hyper::body::Incoming;
+use crate::support::{Call, Client, Files, Instance, Ledger, Reply, Serve, within};
+use refrain_testkit::net::Connection;
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// An instance with these settings.
 async fn with(settings: &str) -> (Instance, Client) {
@@ -40,21 +36,13 @@ fn asked(key: &str) -> Reply {
 }
 
 /// A call of `sum` that is at work: its first event has come.
-async fn sum_at_work(client: &Client, call: &Call) -> Response<Incoming> {
+async fn sum_at_work(client: &Client, call: &Call) -> Connection {
     let client = client.clone().with_progress(true);
-    let response = in_time("a response", client.begin(call)).await;
-    let mut response = response.expect("a response");
-    let frame = in_time("an event", response.body_mut().frame()).await;
-    let event = frame.expect("an event").expect("an event");
-    let event = event.into_data().expect("an event");
-    let event = String::from_utf8_lossy(&event);
-    assert!(event.contains("notifications/progress"), "{event}");
-    response
-}
-
-async fn rest_of(response: Response<Incoming>) -> Result<String, hyper::Error> {
-    let rest = in_time("the stream ends", response.into_body().collect()).await;
-    Ok(String::from_utf8_lossy(&rest?.to_bytes()).into_owned())
+    let begun = within("a response", client.begin(call)).await;
+    let mut connection = begun.expect("a response");
+    let event = connection.event().await.expect("an event");
+    assert_eq!(event["method"], "notifications/progress", "{event}");
+    connection
 }
 
 #[tokio::test]
@@ -202,32 +190,24 @@ async fn sheds() {
 #[tokio::test]
 async fn discard_bytes() {
     let (instance, _) = with_limit("body_bytes = 1000\ndiscard_bytes = 2000").await;
-    let head = |length: usize| {
-        format!(
-            "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
-            instance.address
-        )
-    };
     // One is answered before its body, the other after it.
     for (length, body) in [(2001, 0), (2000, 2000)] {
-        let mut stream = TcpStream::connect(instance.address).await.unwrap();
-        stream.write_all(head(length).as_bytes()).await.unwrap();
-        stream.write_all(&vec![b'x'; body]).await.unwrap();
-        let mut start = [0; 12];
-        let read = in_time("an answer", stream.read_exact(&mut start)).await;
-        read.unwrap();
-        assert_eq!(&start, b"HTTP/1.1 413");
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
+            instance.address
+        );
+        let mut connection = Connection::open(instance.address).await;
+        connection.write(head.as_bytes()).await;
+        connection.write(&vec![b'x'; body]).await;
+        assert_eq!(connection.head().await.status, 413);
     }
 }
 
 #[tokio::test]
 async fn idle_seconds() {
     let (instance, _) = with_limit("idle_seconds = 1").await;
-    let mut silent = TcpStream::connect(instance.address).await.unwrap();
-    let mut all = Vec::new();
     // The default is a minute, for which nobody here waits.
-    let read = in_time("the end", silent.read_to_end(&mut all)).await;
-    assert_eq!(read.unwrap(), 0);
+    Connection::open(instance.address).await.closed().await;
 }
 
 /// While it drains an instance still answers; it is not ready, and after the grace it is gone.
@@ -264,9 +244,9 @@ async fn drain_grace_ms() {
 #[tokio::test]
 async fn drain_seconds_are_enough_for_a_checkpoint() {
     let (mut instance, client) = with_limit("drain_grace_ms = 0").await;
-    let running = sum_at_work(&client, &Call::sum(50, 300)).await;
+    let mut running = sum_at_work(&client, &Call::sum(50, 300)).await;
     instance.stop().await;
-    let rest = rest_of(running).await.unwrap();
+    let rest = within("the stream to end", running.rest()).await.unwrap();
     let last = rest.trim_end().lines().next_back().unwrap();
     assert!(last.contains("requestState"), "{rest}");
     assert_eq!(instance.log.count("dropped"), 0, "{:?}", instance.log);
@@ -276,9 +256,12 @@ async fn drain_seconds_are_enough_for_a_checkpoint() {
 #[tokio::test]
 async fn drain_seconds_are_a_limit() {
     let (mut instance, client) = with_limit("drain_grace_ms = 0\ndrain_seconds = 0").await;
-    let running = sum_at_work(&client, &Call::sum(50, 1000)).await;
+    let mut running = sum_at_work(&client, &Call::sum(50, 1000)).await;
     instance.stop().await;
-    assert!(rest_of(running).await.is_err(), "the stream was cut");
+    assert!(
+        within("the stream to end", running.rest()).await.is_err(),
+        "the stream was cut"
+    );
     instance.log.wait_for("running calls are dropped", 1).await;
 }
 

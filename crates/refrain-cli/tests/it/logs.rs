@@ -1,11 +1,10 @@
 //! What logs say, how they are written, and what they do not say.
 
 use crate::support::terminal::Terminal;
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, in_time};
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, within};
+use refrain_testkit::net::Connection;
 use serde_json::{Value, json};
 use std::path::Path;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 
 /// Does all that leaves traces in a log, and gives what was secret about it.
 async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
@@ -30,9 +29,9 @@ async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
     stranger.round(&mut call).await;
     secrets.push("carol-carol-carol".into());
     // Something that is no HTTP, whose end is logged too.
-    let mut garbage = TcpStream::connect(instance.address).await.expect("a port");
+    let mut garbage = Connection::open(instance.address).await;
     let bytes = b"POST mcp\r\nauthorization: Bearer alice-alice-alice\r\n\r\n";
-    garbage.write_all(bytes).await.expect("a connection");
+    garbage.write(bytes).await;
     instance.log.wait_for("a connection ended", 1).await;
     let mut sum = Call::sum(3, 0);
     assert_eq!(alice.round(&mut sum).await, Reply::HandedOn);
@@ -215,7 +214,7 @@ async fn colours_are_for_terminals_that_want_them() {
         let mut terminal = Terminal::open();
         let serve = Serve::new().env("TERM", "xterm").env(name, value);
         let mut child = serve.on(&mut terminal);
-        let said = in_time("a log line", terminal.read_until("no other instance has")).await;
+        let said = within("a log line", terminal.read_until("no other instance has")).await;
         child.kill().await.expect("it can be ended");
         assert_eq!(
             said.contains("\u{1b}["),

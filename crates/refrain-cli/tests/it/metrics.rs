@@ -1,12 +1,10 @@
 //! The port that tells how an instance is doing.
 
-use crate::support::http::{page_of, send, status_of, text_of};
 use crate::support::tasks::in_the_middle;
 use crate::support::{
-    Call, Client, Files, Instance, Reply, Serve, in_time, refrain, root, run_tool,
+    Call, Client, Files, Instance, Reply, Request, Serve, refrain, root, run_tool, within,
 };
-use http_body_util::Full;
-use hyper::Request;
+use refrain_testkit::net::http::{page_of, send, status_of, text_of};
 use rustix::process::Signal;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -77,11 +75,9 @@ async fn a_port_on_this_machine_answers_for_this_machine_only() {
         (String::new(), 403),
     ] {
         for path in ["/metrics", "/healthz"] {
-            let request = Request::get(path).header("host", &host);
-            let request = request.body(Full::default()).expect("a plain request");
-            let response = in_time("a page", send(metrics, request)).await;
-            let response = response.expect("a page");
-            assert_eq!(response.status(), status, "{path} of {host:?}");
+            let request = Request::get(path).header("Host", &host);
+            let response = send(metrics, &request).await;
+            assert_eq!(response.status, status, "{path} of {host:?}");
         }
     }
 }
@@ -215,7 +211,7 @@ async fn an_instance_on_stdio_has_metrics() {
     let address: SocketAddr = address.expect("an address").0.parse().expect("an address");
     assert_eq!(status_of(address, "/readyz").await.unwrap(), 200);
     drop(child.stdin.take());
-    let status = in_time("the end", child.wait())
+    let status = within("the end", child.wait())
         .await
         .expect("a child can be waited for");
     assert!(status.success(), "{status}");

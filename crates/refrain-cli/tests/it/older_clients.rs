@@ -3,7 +3,7 @@
 //! `scripts/tools` installs them. Where it cannot, these tests fail: clients that did not run have shown nothing.
 
 use crate::relay::free;
-use crate::support::{Balancer, Files, Serve, in_time, run_tool};
+use crate::support::{Balancer, Files, Serve, run_tool, within};
 use refrain::{
     AllowedHosts, Changes, Cx, KeyRing, Resource, Result, Server, State, SystemSource, Tool, serve,
 };
@@ -91,7 +91,7 @@ async fn somebody_listens(server: &Server) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    in_time("somebody listens", listens).await;
+    within("somebody listens", listens).await;
 }
 
 /// The server is stopped while the client listens, and another is in its place, with the same keys.

@@ -1,13 +1,12 @@
 //! Our own client as one of 2025-11-25, at our own server. What the tools ask there is in the table of all dialects; here
 //! is what goes on beside that: progress, log messages, and calls that nobody waits for any longer.
 
-use crate::support::{Files, Instance, Serve, in_time};
+use crate::support::{Files, Instance, Serve, until, within};
 use refrain_client::wire::Revision;
 use refrain_client::{Answer, Client, ClientBuilder, Progress};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::process::Command;
 
 /// A server, and where it logs.
@@ -30,7 +29,7 @@ impl Ours {
     async fn connect(&self, builder: ClientBuilder) -> Client {
         let builder = builder.dialect(Revision::V2025_11_25);
         let connected = match &self.instance {
-            Some(instance) => in_time("a connection", builder.connect(&instance.url())).await,
+            Some(instance) => within("a connection", builder.connect(&instance.url())).await,
             None => {
                 let mut command = Command::new("sh");
                 let line = r#"exec "$0" serve --stdio 2>"$LOG""#;
@@ -39,7 +38,7 @@ impl Ours {
                     .env("LOG", self.files.path("log"))
                     .env("RUST_LOG", "debug")
                     .env("REFRAIN_STORE", "memory:");
-                in_time("a connection", builder.spawn(command)).await
+                within("a connection", builder.spawn(command)).await
             }
         };
         let client = connected.expect("a connection");
@@ -59,15 +58,6 @@ impl Ours {
     }
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    in_time(what, async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn progress_is_heard_while_a_call_goes_on() {
     for ours in Ours::all().await {
@@ -78,7 +68,7 @@ async fn progress_is_heard_while_a_call_goes_on() {
         });
         let client = ours.connect(builder).await;
         let sum = client.call_tool("sum", json!({"to": 100, "pause_ms": 1}));
-        let result = json!(in_time("the sum", sum).await.expect("a result"));
+        let result = json!(within("the sum", sum).await.expect("a result"));
         assert!(result["content"][0]["text"].is_string(), "{result}");
         let heard = heard.lock().expect("no panic").clone();
         assert!(!heard.is_empty());
@@ -105,7 +95,7 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
             () = until("it has begun", || heard.load(Ordering::SeqCst) > 0) => {}
         }
         until("it is cancelled", || ours.says("cancelled") > 0).await;
-        let echo = in_time("the echo", client.call_tool("echo", json!({}))).await;
+        let echo = within("the echo", client.call_tool("echo", json!({}))).await;
         let echo: Value = json!(echo.expect("a result"));
         assert_eq!(echo["content"][0]["text"], "Echo: still there");
         client.close().await;

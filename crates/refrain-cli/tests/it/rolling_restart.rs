@@ -2,7 +2,7 @@
 
 use crate::support::tasks::in_the_middle;
 use crate::support::{
-    Balancer, Call, Client, Files, Finished, Instance, Ledger, Reply, Serve, in_time,
+    Balancer, Call, Client, Files, Finished, Instance, Ledger, Reply, Serve, within,
 };
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ impl Served {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        in_time(&format!("{name} serves a call"), served).await;
+        within(&format!("{name} serves a call"), served).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! `refrain serve --stdio`, started and spoken to by refrain-client.
 
-use crate::support::{Files, in_time};
+use crate::support::{Files, within};
 use refrain_client::wire::Filter;
 use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, Progress};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -32,7 +32,7 @@ impl Spawned {
             .env("LOG", self.files.path("log"))
             .env("RUST_LOG", "debug")
             .env("REFRAIN_STORE", "memory:");
-        in_time("the server is there", builder.spawn(command))
+        within("the server is there", builder.spawn(command))
             .await
             .expect("the server can be started")
     }
@@ -45,7 +45,7 @@ impl Spawned {
 
     async fn is_gone(&self) {
         let pid = self.pid();
-        in_time("the process ends", async {
+        within("the process ends", async {
             while test_kill_process(pid).is_ok() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -55,7 +55,7 @@ impl Spawned {
 }
 
 async fn says(file: &Path, what: &str) {
-    in_time("the log says so", async {
+    within("the log says so", async {
         while !std::fs::read_to_string(file).is_ok_and(|text| text.contains(what)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -89,7 +89,7 @@ async fn rounds_go_over_a_pipe_and_the_process_ends_with_the_client() {
         assert_eq!(result["content"][0]["text"], "Echo: two\nlines");
     }
 
-    in_time("the client closes", client.close()).await;
+    within("the client closes", client.close()).await;
     assert!(test_kill_process(spawned.pid()).is_err(), "it has ended");
 }
 
@@ -103,11 +103,11 @@ async fn tasks_and_subscriptions_go_over_a_pipe() {
         tools: true,
         ..Filter::default()
     };
-    let listening = in_time("it listens", client.listen(&filter)).await;
+    let listening = within("it listens", client.listen(&filter)).await;
     drop(listening.expect("it listens"));
     says(&spawned.files.path("log"), "cancelled").await;
 
-    let result = in_time("the task", client.call_tool("echo_task", json!({}))).await;
+    let result = within("the task", client.call_tool("echo_task", json!({}))).await;
     let result = json!(result.expect("a result"));
     assert_eq!(result["content"][0]["text"], "Echo: later");
 }
@@ -120,7 +120,7 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
     let long = json!({"to": 100_000, "pause_ms": 5});
     tokio::select! {
         ended = client.call_tool("sum", long) => panic!("not so fast: {ended:?}"),
-        () = in_time("it has begun", heard.notified()) => {}
+        () = within("it has begun", heard.notified()) => {}
     }
     says(&spawned.files.path("log"), "cancelled").await;
     let result = client.call_tool("echo", json!({"text": "still there"}));
@@ -136,11 +136,11 @@ async fn a_server_that_is_killed_ends_every_call() {
     let client = spawned.start(builder).await;
     let long = || client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5}));
     let kill = async {
-        in_time("it has begun", heard.notified()).await;
+        within("it has begun", heard.notified()).await;
         kill_process(spawned.pid(), Signal::KILL).expect("it runs");
     };
     let calls = futures_util::future::join(long(), long());
-    let ((one, other), ()) = in_time("they end", futures_util::future::join(calls, kill)).await;
+    let ((one, other), ()) = within("they end", futures_util::future::join(calls, kill)).await;
     for error in [one.expect_err("killed"), other.expect_err("killed")] {
         let ErrorKind::Exited { status, .. } = &error.kind else {
             panic!("{error}");

@@ -1,6 +1,6 @@
 //! `refrain serve --stdio` as a process: what is on its standard output, and when it ends.
 
-use crate::support::{in_time, program};
+use crate::support::{program, within};
 use refrain::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -65,7 +65,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
     ];
     let mut input = process.stdin.take().expect("a pipe");
     let lines = lines.join("\n") + "\n";
-    in_time("the lines are taken", input.write_all(lines.as_bytes()))
+    within("the lines are taken", input.write_all(lines.as_bytes()))
         .await
         .expect("the lines are taken");
     drop(input);
@@ -73,7 +73,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
     let (mut out, mut log) = (String::new(), String::new());
     let mut stdout = process.stdout.take().expect("a pipe");
     let mut stderr = process.stderr.take().expect("a pipe");
-    let ended = in_time("the end", async {
+    let ended = within("the end", async {
         // Both have to be UTF-8.
         tokio::try_join!(
             stdout.read_to_string(&mut out),
@@ -128,7 +128,7 @@ async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
     let slow = json!({"name": "sum", "arguments": {"to": 1000, "pause_ms": 50}});
     let call = request(1, "tools/call", slow) + "\n";
     input.write_all(call.as_bytes()).await.expect("taken");
-    let begun = in_time("progress", lines.next_line()).await.expect("text");
+    let begun = within("progress", lines.next_line()).await.expect("text");
     assert!(begun.expect("progress").contains("notifications/progress"));
     let params = json!({"requestId": 1, "reason": "the user has had enough"});
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
@@ -143,15 +143,15 @@ async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
         .expect("taken");
     drop(input);
     let mut rest = Vec::new();
-    while let Some(line) = in_time("the end", lines.next_line()).await.expect("text") {
+    while let Some(line) = within("the end", lines.next_line()).await.expect("text") {
         let message: Value = serde_json::from_str(&line).expect("JSON");
         rest.extend(message.get("id").cloned());
     }
     assert_eq!(rest, [2], "the cancelled call has no response");
-    let log = in_time("the log", log).await.expect("no panic");
+    let log = within("the log", log).await.expect("no panic");
     assert!(log.contains("the user has had enough"), "{log}");
     assert!(
-        in_time("the end", process.wait())
+        within("the end", process.wait())
             .await
             .expect("it ends")
             .success()
@@ -173,11 +173,11 @@ async fn a_client_that_reads_no_more_is_a_good_end() {
     let slow = json!({"name": "sum", "arguments": {"to": 1000, "pause_ms": 5}});
     let call = request(1, "tools/call", slow) + "\n";
     input.write_all(call.as_bytes()).await.expect("taken");
-    let begun = in_time("progress", lines.next_line()).await.expect("text");
+    let begun = within("progress", lines.next_line()).await.expect("text");
     assert!(begun.expect("progress").contains("notifications/progress"));
     drop(lines);
-    let ended = in_time("the end", process.wait()).await.expect("it ends");
-    let log = in_time("the log", log).await.expect("no panic");
+    let ended = within("the end", process.wait()).await.expect("it ends");
+    let log = within("the log", log).await.expect("no panic");
     assert!(ended.success(), "{log}");
     assert!(log.contains("the client is gone"), "{log}");
     drop(input);

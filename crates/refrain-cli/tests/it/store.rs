@@ -1,10 +1,8 @@
 //! Which store an instance uses, and what it says where it cannot.
 
-use crate::support::http::send;
 use crate::support::terminal::Terminal;
 use crate::support::{Call, Client, Files, Serve, program, refrain, sqlite};
-use http_body_util::Full;
-use hyper::Request;
+use refrain_testkit::net::legacy::Session;
 use serde_json::{Value, json};
 
 async fn makes_a_task(serve: Serve) {
@@ -74,24 +72,8 @@ async fn shared_keys_without_a_word_of_the_store_are_warned_of() {
 /// What is said when a session of an older client is ended.
 async fn end_of_a_session(serve: Serve) -> u16 {
     let instance = serve.start().await;
-    let request = |method: &str| {
-        Request::builder()
-            .method(method)
-            .uri("/mcp")
-            .header("host", instance.address.to_string())
-            .header("accept", "application/json, text/event-stream")
-            .header("content-type", "application/json")
-    };
-    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
-    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
-    let opens = request("POST").body(Full::new(initialize.to_string().into()));
-    let opened = send(instance.address, opens.expect("a request")).await;
-    let opened = opened.expect("a response");
-    let session = &opened.headers()["mcp-session-id"];
-    let ends = request("DELETE").header("mcp-session-id", session);
-    let ends = ends.body(Full::default()).expect("a request");
-    let ended = send(instance.address, ends).await;
-    ended.expect("a response").status().as_u16()
+    let session = Session::open_at(instance.address, "2025-11-25", &json!({}), &[]).await;
+    session.delete().await.status
 }
 
 #[tokio::test]

@@ -146,7 +146,7 @@ async fn a_paused_worker_cannot_write() {
     .await;
 }
 
-/// Told to stop, an instance hands on what it works on once the step is done, and the other one goes on from there.
+/// FakeServer to stop, an instance hands on what it works on once the step is done, and the other one goes on from there.
 #[tokio::test]
 async fn what_a_drained_instance_worked_on_another_one_finishes() {
     in_the_middle(async |pause_ms| {

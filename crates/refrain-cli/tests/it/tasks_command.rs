@@ -3,7 +3,7 @@
 use crate::support::tasks::{eager, in_the_middle, shared, shown};
 use crate::support::terminal::Terminal;
 use crate::support::{
-    Call, Client, Files, Instance, Ledger, Serve, in_time, program, refrain, sqlite,
+    Call, Client, Files, Instance, Ledger, Serve, program, refrain, sqlite, within,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl Tasks {
         }
     }
 
-    fn command(&self, args: &[&str]) -> crate::support::instance::Said {
+    fn command(&self, args: &[&str]) -> crate::support::Output {
         let store = sqlite(&self.store);
         let args = ["tasks"].iter().chain(args).copied();
         refrain(args.chain(["--store", &store]))
@@ -308,10 +308,10 @@ async fn on_a_terminal_there_are_colours() {
             .args(["--store", &sqlite(&tasks.store)]);
         let command = command.env("TERM", "xterm").stdout(terminal.theirs());
         let mut child = command.spawn().expect("the binary can be started");
-        let said = in_time("colours", terminal.read_until(coloured)).await;
+        let said = within("colours", terminal.read_until(coloured)).await;
         assert!(said.contains(coloured), "{said}");
         assert!(
-            in_time("the end", child.wait())
+            within("the end", child.wait())
                 .await
                 .expect("it ends")
                 .success()

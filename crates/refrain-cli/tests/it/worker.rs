@@ -31,7 +31,7 @@ async fn a_worker_finishes_what_an_instance_took_in() {
         ledger.wait_for("done", 1).await;
         assert_eq!(ledger.attempts("echo"), [killed, worker.id()]);
         assert_eq!(ledger.done(), ["echo chair"]);
-        // Told to stop right after its step, it would hand the task on.
+        // FakeServer to stop right after its step, it would hand the task on.
         completed(&store, &works).await;
         worker.stop().await;
         assert_eq!(shown(&store, &waits)["status"], "input_required");

@@ -1,20 +1,20 @@
 //! What is answered, and what is not.
 
-use crate::support::{Told, asks, done, form};
+use crate::support::{FakeServer, Respond, form};
 use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
 use refrain_client::{Answer, AnswerError, Ask, Call, Client, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
 /// Asks this once, and is done whatever the answers are.
-async fn asking(what: Value) -> Told {
-    Told::start(move |request| match request["params"].get("requestState") {
-        None => asks(what.clone(), Some("s")),
-        Some(_) => done("done"),
+async fn asking(what: Value) -> FakeServer {
+    FakeServer::start(move |request| match request["params"].get("requestState") {
+        None => Respond::asks(what.clone(), Some("s")),
+        Some(_) => Respond::text("done"),
     })
     .await
 }
 
-fn answers(server: &Told) -> Value {
+fn answers(server: &FakeServer) -> Value {
     server.requests("tools/call").last().expect("a round")["params"]["inputResponses"].clone()
 }
 

@@ -1,6 +1,6 @@
 //! Lists, what may be kept of them, and what tools want in headers.
 
-use crate::support::{Say, Told, done, start};
+use crate::support::{FakeServer, Received, Respond, serve_forever};
 use refrain::prelude::*;
 use refrain::{Changes, Listing};
 use refrain_client::wire::{Cache, Filter};
@@ -8,7 +8,7 @@ use refrain_client::{Change, Client, ErrorKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-fn page(names: &[&str], next: Option<&str>, ttl: Value) -> Say {
+fn page(names: &[&str], next: Option<&str>, ttl: Value) -> Respond {
     let tool = |name| json!({"name": name, "inputSchema": {"type": "object"}});
     let tools: Vec<Value> = names.iter().map(tool).collect();
     let mut page = json!({"resultType": "complete", "tools": tools, "cacheScope": "private"});
@@ -16,7 +16,7 @@ fn page(names: &[&str], next: Option<&str>, ttl: Value) -> Say {
     if let Some(next) = next {
         page["nextCursor"] = next.into();
     }
-    Say::Result(page)
+    Respond::Result(page)
 }
 
 async fn names(client: &Client) -> Vec<String> {
@@ -26,7 +26,7 @@ async fn names(client: &Client) -> Vec<String> {
 
 #[tokio::test]
 async fn all_pages_are_read_in_order_and_kept_while_they_are_fresh() {
-    let server = Told::start(|request| match request["params"]["cursor"].as_str() {
+    let server = FakeServer::start(|request| match request["params"]["cursor"].as_str() {
         None => page(&["a", "b"], Some("2"), json!(60_000)),
         Some(_) => page(&["c"], None, json!(60_000)),
     })
@@ -41,7 +41,7 @@ async fn all_pages_are_read_in_order_and_kept_while_they_are_fresh() {
 #[tokio::test]
 async fn a_list_without_a_time_is_asked_for_each_time() {
     for ttl in [json!(0), json!(-5), json!("long"), Value::Null] {
-        let server = Told::start(move |_| page(&["a"], None, ttl.clone())).await;
+        let server = FakeServer::start(move |_| page(&["a"], None, ttl.clone())).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         names(&client).await;
         names(&client).await;
@@ -51,7 +51,7 @@ async fn a_list_without_a_time_is_asked_for_each_time() {
 
 #[tokio::test]
 async fn a_list_without_end_is_given_up() {
-    let server = Told::start(|_| page(&["a"], Some("more"), json!(0))).await;
+    let server = FakeServer::start(|_| page(&["a"], Some("more"), json!(0))).await;
     let limits = refrain_client::Limits {
         pages: 5,
         ..Default::default()
@@ -70,22 +70,12 @@ async fn a_change_makes_what_was_kept_stale() {
     async fn nothing(_cx: Cx) -> Result<String> {
         Ok(String::new())
     }
-    let server = Server::builder("changing", "1")
+    let builder = Server::builder("changing", "1")
         .tool(Tool::new("first", nothing))
-        .cache(Listing::Tools, Cache::public(Duration::from_secs(600)))
-        .build()
-        .unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    let never = std::future::pending();
-    tokio::spawn(refrain::serve(
-        listener,
-        server.clone(),
-        refrain::AllowedHosts::local(),
-        never,
-    ));
+        .cache(Listing::Tools, Cache::public(Duration::from_secs(600)));
+    let instance = refrain_testkit::net::start(builder).await;
 
-    let client = Client::builder().connect(&url).await.unwrap();
+    let client = Client::builder().connect(&instance.url()).await.unwrap();
     assert_eq!(names(&client).await, ["first"]);
     let wanted = Filter {
         tools: true,
@@ -94,7 +84,7 @@ async fn a_change_makes_what_was_kept_stale() {
     let mut listening = client.listen(&wanted).await.unwrap();
     assert!(listening.granted().tools);
     let changes = Changes::new().tool(Tool::new("second", nothing));
-    server.change(changes).unwrap();
+    instance.server.change(changes).unwrap();
     let change = crate::support::within("the change", listening.next())
         .await
         .unwrap();
@@ -112,7 +102,8 @@ async fn what_a_tool_wants_in_headers_is_learnt_when_it_is_missed() {
     async fn deploy(_cx: Cx, args: Region) -> Result<String> {
         Ok(format!("deployed to {}", args.region))
     }
-    let url = start(Server::builder("headers", "1").tool(Tool::new("deploy", deploy))).await;
+    let url =
+        serve_forever(Server::builder("headers", "1").tool(Tool::new("deploy", deploy))).await;
     let client = Client::builder().connect(&url).await.unwrap();
     // Not listed before: the server misses a header, and the client finds out which.
     let result = client
@@ -124,15 +115,15 @@ async fn what_a_tool_wants_in_headers_is_learnt_when_it_is_missed() {
 
 #[tokio::test]
 async fn a_tool_with_forbidden_annotations_is_neither_listed_nor_called() {
-    let server = Told::start(|request| match request["method"].as_str() {
+    let server = FakeServer::start(|request| match request["method"].as_str() {
         Some("tools/list") => {
             let bad = json!({"type": "object", "properties": {"x": {"type": "string", "x-mcp-header": "no spaces"}}});
-            Say::Result(json!({
+            Respond::Result(json!({
                 "resultType": "complete",
                 "tools": [{"name": "bad", "inputSchema": bad}, {"name": "good", "inputSchema": {"type": "object"}}],
             }))
         }
-        _ => done("done"),
+        _ => Respond::text("done"),
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -146,14 +137,17 @@ async fn a_tool_with_forbidden_annotations_is_neither_listed_nor_called() {
 }
 
 /// A tool that promises a number of degrees, and keeps to nothing.
-fn promising(schema: &Value, content: &Value) -> impl Fn(&Value) -> Say + Send + Sync + 'static {
+fn promising(
+    schema: &Value,
+    content: &Value,
+) -> impl Fn(&Received) -> Respond + Send + Sync + 'static {
     let tool =
         json!({"name": "weather", "inputSchema": {"type": "object"}, "outputSchema": schema});
     let list = json!({"resultType": "complete", "tools": [tool], "ttlMs": 60_000, "cacheScope": "private"});
     let result = json!({"resultType": "complete", "content": [], "structuredContent": content});
     move |request| match request["method"].as_str() {
-        Some("tools/list") => Say::Result(list.clone()),
-        _ => Say::Result(result.clone()),
+        Some("tools/list") => Respond::Result(list.clone()),
+        _ => Respond::Result(result.clone()),
     }
 }
 
@@ -161,7 +155,7 @@ fn promising(schema: &Value, content: &Value) -> impl Fn(&Value) -> Say + Send +
 async fn a_result_that_is_not_as_promised_is_told_and_not_lost() {
     let schema = json!({"type": "object", "properties": {"degrees": {"type": "number"}}});
     let content = json!({"degrees": "many"});
-    let server = Told::start(promising(&schema, &content)).await;
+    let server = FakeServer::start(promising(&schema, &content)).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     // Nothing is promised yet.
     client
@@ -190,7 +184,7 @@ async fn a_tool_that_has_changed_is_held_to_what_it_promises_now() {
     let before = promising(&json!({"type": "object"}), &content);
     let now = promising(&json!({"type": "array"}), &content);
     let listed = std::sync::atomic::AtomicBool::new(false);
-    let server = Told::start(move |request| {
+    let server = FakeServer::start(move |request| {
         let is_list = request["method"] == "tools/list";
         if is_list && !listed.swap(true, std::sync::atomic::Ordering::SeqCst) {
             return before(request);
@@ -215,7 +209,7 @@ async fn nothing_that_an_output_schema_refers_to_is_fetched() {
     elsewhere.set_nonblocking(true).expect("a listener");
     let address = elsewhere.local_addr().expect("an address");
     let schema = json!({"$ref": format!("http://{address}/schema.json")});
-    let server = Told::start(promising(&schema, &json!({}))).await;
+    let server = FakeServer::start(promising(&schema, &json!({}))).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     client.tools().await.expect("tools");
     let error = client.call_tool("weather", json!({})).await;

@@ -1,6 +1,9 @@
-//! The client against real servers over real connections: Refrain's own, and one that answers as it is told.
+//! The client against servers over real connections: Refrain's own, and fake ones.
 
 mod answers;
+mod auth;
+mod faults;
+mod legacy;
 mod lists;
 mod odd;
 mod pending;

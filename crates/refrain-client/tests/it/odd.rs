@@ -1,6 +1,6 @@
 //! Servers that do what they should not.
 
-use crate::support::{Say, Told, asks, done, form};
+use crate::support::{FakeServer, Respond, form};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 use refrain_client::wire::AskKind;
@@ -9,23 +9,24 @@ use serde_json::json;
 use std::time::Duration;
 use url::Url;
 
-async fn connect(server: &Told) -> Client {
+async fn connect(server: &FakeServer) -> Client {
     let client = Client::builder().by_hand([AskKind::Form]);
     client.connect(&server.url).await.expect("a server")
 }
 
-async fn call(server: &Told) -> Result<(), Error> {
+async fn call(server: &FakeServer) -> Result<(), Error> {
     let called = connect(server).await.call_tool("t", json!({})).await;
     called.map(|_| ())
 }
 
 #[tokio::test]
 async fn a_result_without_a_type_is_complete_and_one_of_another_type_is_refused() {
-    let server = Told::start(|_| Say::Result(json!({"content": []}))).await;
+    let server = FakeServer::start(|_| Respond::Result(json!({"content": []}))).await;
     call(&server).await.unwrap();
     for kind in [json!("dance"), json!(null), json!(7)] {
         let server =
-            Told::start(move |_| Say::Result(json!({"resultType": kind, "content": []}))).await;
+            FakeServer::start(move |_| Respond::Result(json!({"resultType": kind, "content": []})))
+                .await;
         let error = call(&server).await.unwrap_err();
         assert!(
             matches!(error.kind, ErrorKind::UnknownResultType(_)),
@@ -37,9 +38,9 @@ async fn a_result_without_a_type_is_complete_and_one_of_another_type_is_refused(
 #[tokio::test]
 async fn a_state_that_is_too_large_is_refused_and_the_round_before_is_kept() {
     let huge = "x".repeat(10 * 1024 * 1024);
-    let server = Told::start(move |request| match request["params"].get("requestState") {
-        None => asks(json!({"go": form("Go?", json!({}))}), Some("small")),
-        Some(_) => asks(json!({}), Some(&huge)),
+    let server = FakeServer::start(move |request| match request["params"].get("requestState") {
+        None => Respond::asks(json!({"go": form("Go?", json!({}))}), Some("small")),
+        Some(_) => Respond::asks(json!({}), Some(&huge)),
     })
     .await;
     let client = connect(&server).await;
@@ -58,7 +59,7 @@ async fn a_state_that_is_too_large_is_refused_and_the_round_before_is_kept() {
 
 #[tokio::test]
 async fn a_message_that_is_too_large_is_not_read_to_its_end() {
-    let server = Told::start(|_| done(&"x".repeat(3_000_000))).await;
+    let server = FakeServer::start(|_| Respond::text(&"x".repeat(3_000_000))).await;
     let limits = Limits {
         message: 1_000_000,
         ..Limits::default()
@@ -83,9 +84,9 @@ async fn a_message_that_is_too_large_is_not_read_to_its_end() {
 
 #[tokio::test]
 async fn too_many_asks_are_refused() {
-    let server = Told::start(|_| {
+    let server = FakeServer::start(|_| {
         let many = (0..101).map(|n| (n.to_string(), json!({"method": "roots/list"})));
-        asks(many.collect::<serde_json::Map<_, _>>().into(), None)
+        Respond::asks(many.collect::<serde_json::Map<_, _>>().into(), None)
     })
     .await;
     let error = call(&server).await.unwrap_err();
@@ -111,7 +112,9 @@ async fn answers_that_make_no_sense_are_shown() {
             "another request",
         ),
     ] {
-        let server = Told::start(move |_| Say::Raw(200, "application/json", body.to_owned())).await;
+        let server =
+            FakeServer::start(move |_| Respond::Raw(200, "application/json", body.to_owned()))
+                .await;
         let error = call(&server).await.unwrap_err();
         assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
         assert!(error.to_string().contains(word), "{error}");
@@ -120,8 +123,10 @@ async fn answers_that_make_no_sense_are_shown() {
 
 #[tokio::test]
 async fn a_page_for_people_is_no_mcp_server() {
-    let server =
-        Told::start_raw(|_| Say::Raw(200, "text/html", "<html>Welcome</html>".to_owned())).await;
+    let server = FakeServer::start_raw(|_| {
+        Respond::Raw(200, "text/html", "<html>Welcome</html>".to_owned())
+    })
+    .await;
     let error = Client::builder().connect(&server.url).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
     assert!(error.to_string().contains("Welcome"), "{error}");
@@ -152,11 +157,11 @@ async fn a_server_that_is_not_there_is_said_to_be_so() {
 async fn a_busy_server_is_asked_again() {
     let times = std::sync::atomic::AtomicUsize::new(0);
     let server =
-        Told::start(
+        FakeServer::start(
             move |_| match times.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
-                0 => Say::Later(503, "0"),
-                1 => Say::Raw(429, "text/plain", "slower".to_owned()),
-                _ => done("done"),
+                0 => Respond::RetryAfter(503, "0"),
+                1 => Respond::Raw(429, "text/plain", "slower".to_owned()),
+                _ => Respond::text("done"),
             },
         )
         .await;
@@ -166,7 +171,7 @@ async fn a_busy_server_is_asked_again() {
 
 #[tokio::test]
 async fn a_server_that_is_busy_for_long_is_given_up() {
-    let server = Told::start(|_| Say::Later(429, "3600")).await;
+    let server = FakeServer::start(|_| Respond::RetryAfter(429, "3600")).await;
     let error = call(&server).await.unwrap_err();
     assert!(
         matches!(error.kind, ErrorKind::Status { status: 429, .. }),
@@ -177,11 +182,11 @@ async fn a_server_that_is_busy_for_long_is_given_up() {
 
 #[tokio::test]
 async fn an_event_of_another_type_is_no_message() {
-    let server = Told::start(|request| {
+    let server = FakeServer::start(|request| {
         let result = json!({"resultType": "complete", "content": []});
         let last = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
         let body = format!("event: ping\ndata: 12:00\n\nevent: message\ndata: {last}\n\n");
-        Say::Raw(200, "Text/Event-Stream; charset=utf-8", body)
+        Respond::Raw(200, "Text/Event-Stream; charset=utf-8", body)
     })
     .await;
     call(&server).await.unwrap();
@@ -212,7 +217,7 @@ impl Authorize for Slow {
 
 #[tokio::test]
 async fn the_server_is_not_late_because_somebody_takes_time_to_log_in() {
-    let server = Told::start(|_| done("done")).await;
+    let server = FakeServer::start(|_| Respond::text("done")).await;
     let limits = Limits {
         silence: SILENCE,
         ..Limits::default()
@@ -226,7 +231,8 @@ async fn a_lost_response_is_not_asked_for_again_where_the_work_might_be_done_twi
     // This server says nothing of call ids.
     for status in [502, 503, 504] {
         let server =
-            Told::start(move |_| Say::Raw(status, "text/plain", "gateway".to_owned())).await;
+            FakeServer::start(move |_| Respond::Raw(status, "text/plain", "gateway".to_owned()))
+                .await;
         let error = call(&server).await.unwrap_err();
         assert_eq!(server.requests("tools/call").len(), 1, "{status}");
         let pending = error
@@ -241,7 +247,7 @@ async fn a_result_that_does_not_fit_is_not_lost() {
     let content = json!([{"type": "hologram", "beams": 7}]);
     let sent = json!({"resultType": "complete", "content": content});
     let answer = sent.clone();
-    let server = Told::start(move |_| Say::Result(answer.clone())).await;
+    let server = FakeServer::start(move |_| Respond::Result(answer.clone())).await;
     let error = call(&server).await.unwrap_err();
     let ErrorKind::BadResult { result, .. } = error.kind else {
         panic!("{error}")
@@ -253,7 +259,8 @@ async fn a_result_that_does_not_fit_is_not_lost() {
 async fn a_status_is_not_lost_because_it_comes_with_a_stream() {
     for body in ["", ": nothing\n\n", "data: oops\n\n"] {
         let server =
-            Told::start(move |_| Say::Raw(500, "text/event-stream", body.to_owned())).await;
+            FakeServer::start(move |_| Respond::Raw(500, "text/event-stream", body.to_owned()))
+                .await;
         let error = call(&server).await.unwrap_err();
         assert!(
             matches!(error.kind, ErrorKind::Status { status: 500, .. }),

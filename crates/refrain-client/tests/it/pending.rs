@@ -1,6 +1,6 @@
 //! A call that waits is a value.
 
-use crate::support::start;
+use crate::support::serve_forever;
 use refrain::prelude::*;
 use refrain::{KeyRing, SystemSource};
 use refrain_client::wire::AskKind;
@@ -39,10 +39,10 @@ async fn pend(url: &str) -> PendingCall {
 #[tokio::test]
 async fn it_is_taken_up_elsewhere_after_the_server_has_moved() {
     let keys = KeyRing::generate(&SystemSource::new());
-    let here = start(server(&keys)).await;
+    let here = serve_forever(server(&keys)).await;
     let text = serde_json::to_string(&pend(&here).await).unwrap();
 
-    let there = start(server(&keys)).await;
+    let there = serve_forever(server(&keys)).await;
     assert_ne!(here, there);
     let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
     let asks = pending.unanswered();
@@ -62,7 +62,7 @@ async fn it_is_taken_up_elsewhere_after_the_server_has_moved() {
 
 #[tokio::test]
 async fn it_survives_being_written_and_read_at_every_point() {
-    let url = start(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let url = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
     let mut pending = pend(&url).await;
     let again = |pending: &PendingCall| {
         let text = serde_json::to_string(pending).unwrap();
@@ -79,7 +79,7 @@ async fn it_survives_being_written_and_read_at_every_point() {
 
 #[tokio::test]
 async fn its_secrets_do_not_show() {
-    let url = start(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let url = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
     let mut pending = pend(&url).await;
     pending
         .answer("confirm", Answer::accept(json!({"sure": true})).unwrap())
@@ -130,7 +130,7 @@ async fn remove_two(cx: Cx) -> Result<String> {
 #[tokio::test]
 async fn it_is_seen_each_time_that_it_waits_anew() {
     let tool = Tool::new("remove_two", remove_two);
-    let url = start(Server::builder("files", "1").tool(tool)).await;
+    let url = serve_forever(Server::builder("files", "1").tool(tool)).await;
     let (seen, mut told) = tokio::sync::mpsc::unbounded_channel();
     let client = Client::builder()
         .on_form(|ask| async move {
@@ -163,8 +163,8 @@ async fn it_is_seen_each_time_that_it_waits_anew() {
 
 #[tokio::test]
 async fn a_server_that_does_not_go_on_with_it_does_not_become_its_own() {
-    let here = start(server(&KeyRing::generate(&SystemSource::new()))).await;
-    let other = start(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let here = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let other = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
     let mut pending = pend(&here).await;
     pending.answer("confirm", Answer::Decline).unwrap();
     let error = by_hand(&other).await.finish(pending).await.unwrap_err();

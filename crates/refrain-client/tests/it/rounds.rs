@@ -1,6 +1,6 @@
 //! The loop that answers.
 
-use crate::support::{Say, Told, asks, done, form, start, until, within};
+use crate::support::{FakeServer, Respond, form, serve_forever, until, within};
 use refrain::prelude::*;
 use refrain_client::{Answer, Call, Client, ErrorKind, Limits, Outcome};
 use serde_json::{Value, json};
@@ -26,7 +26,8 @@ async fn introduce(cx: Cx) -> Result<String> {
 
 #[tokio::test]
 async fn a_call_goes_on_until_it_is_done() {
-    let url = start(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
+    let url =
+        serve_forever(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
     let client = Client::builder()
         .on_form(|ask| async move {
             assert_eq!(ask.asker.server.as_deref(), Some("talk"));
@@ -42,7 +43,8 @@ async fn a_call_goes_on_until_it_is_done() {
 
 #[tokio::test]
 async fn the_asks_of_a_round_are_answered_at_the_same_time() {
-    let url = start(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
+    let url =
+        serve_forever(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
     // Nobody gets past it alone.
     let both = Arc::new(Barrier::new(2));
     let client = Client::builder()
@@ -63,15 +65,15 @@ async fn the_asks_of_a_round_are_answered_at_the_same_time() {
 }
 
 /// A call with two rounds before it is done, whose states are hard to keep as they are.
-async fn two_rounds() -> Told {
-    Told::start(|request| {
+async fn two_rounds() -> FakeServer {
+    FakeServer::start(|request| {
         let params = &request["params"];
         match params["requestState"].as_str() {
-            None => asks(
+            None => Respond::asks(
                 json!({"a": form("A?", json!({"x": {"type": "string"}}))}),
                 Some(STATE),
             ),
-            Some(STATE) => asks(json!({"b": form("B?", json!({}))}), None),
+            Some(STATE) => Respond::asks(json!({"b": form("B?", json!({}))}), None),
             Some(other) => panic!("a state nobody gave: {other:?}"),
         }
     })
@@ -83,17 +85,17 @@ const STATE: &str = " {\"b\":1, \"a\":\"é\\n\\u0000\u{0}\u{1F3B5}\"} ";
 
 #[tokio::test]
 async fn nothing_of_one_round_is_left_over_in_the_next() {
-    let server = Told::start(|request| {
+    let server = FakeServer::start(|request| {
         let params = &request["params"];
         let (state, answers) = (&params["requestState"], &params["inputResponses"]);
         if answers.get("b").is_some() {
             assert!(state.is_null());
-            return done("done");
+            return Respond::text("done");
         }
         if state == STATE {
-            return asks(json!({"b": form("B?", json!({}))}), None);
+            return Respond::asks(json!({"b": form("B?", json!({}))}), None);
         }
-        asks(
+        Respond::asks(
             json!({"a": form("A?", json!({"x": {"type": "string"}}))}),
             Some(STATE),
         )
@@ -135,16 +137,16 @@ async fn nothing_of_one_round_is_left_over_in_the_next() {
 #[tokio::test]
 async fn the_state_of_one_call_is_never_in_another() {
     // Each call has states of its own, and the server takes no others.
-    let server = Told::start(|request| {
+    let server = FakeServer::start(|request| {
         let params = &request["params"];
         let n = params["arguments"]["n"].as_u64().expect("a number");
         let expected = |round: u32| format!("{n}/{round}");
         match params["requestState"].as_str() {
-            None => asks(json!({"a": form("A?", json!({}))}), Some(&expected(1))),
+            None => Respond::asks(json!({"a": form("A?", json!({}))}), Some(&expected(1))),
             Some(state) if state == expected(1) => {
-                asks(json!({"b": form("B?", json!({}))}), Some(&expected(2)))
+                Respond::asks(json!({"b": form("B?", json!({}))}), Some(&expected(2)))
             }
-            Some(state) if state == expected(2) => done(state),
+            Some(state) if state == expected(2) => Respond::text(state),
             Some(other) => panic!("the state of another call: {other:?}"),
         }
     })
@@ -189,11 +191,11 @@ async fn the_state_of_one_call_is_never_in_another() {
 async fn a_round_without_asks_brings_the_state_back_after_a_pause() {
     let rounds = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&rounds);
-    let server = Told::start(move |_| match counted.fetch_add(1, Ordering::SeqCst) {
+    let server = FakeServer::start(move |_| match counted.fetch_add(1, Ordering::SeqCst) {
         n if n < 3 => {
-            Say::Result(json!({"resultType": "input_required", "requestState": format!("{n}")}))
+            Respond::Result(json!({"resultType": "input_required", "requestState": format!("{n}")}))
         }
-        _ => done("done"),
+        _ => Respond::text("done"),
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -211,8 +213,10 @@ async fn a_round_without_asks_brings_the_state_back_after_a_pause() {
 
 #[tokio::test]
 async fn a_server_that_asks_without_end_is_given_up() {
-    let server =
-        Told::start(|_| asks(json!({"again": form("Again?", json!({}))}), Some("s"))).await;
+    let server = FakeServer::start(|_| {
+        Respond::asks(json!({"again": form("Again?", json!({}))}), Some("s"))
+    })
+    .await;
     let client = Client::builder()
         .on_form(|_| async { Ok(Answer::accept(json!({}))?) })
         .limits(Limits {
@@ -231,9 +235,9 @@ async fn a_server_that_asks_without_end_is_given_up() {
 
 #[tokio::test]
 async fn the_whole_call_has_a_deadline_and_is_not_lost_by_it() {
-    let server = Told::start(|_| {
+    let server = FakeServer::start(|_| {
         let each = json!({"quick": form("?", json!({})), "slow": form("?", json!({}))});
-        asks(each, Some("s"))
+        Respond::asks(each, Some("s"))
     })
     .await;
     let client = Client::builder()
@@ -298,7 +302,7 @@ async fn dropping_a_call_ends_it_at_the_server() {
 
     let seen = Seen::default();
     let builder = Server::builder("slow", "1").state(seen.clone());
-    let url = start(builder.tool(Tool::new("slow", slow))).await;
+    let url = serve_forever(builder.tool(Tool::new("slow", slow))).await;
     let client = Client::builder().connect(&url).await.unwrap();
     let has = |what| seen.0.lock().unwrap().contains(&what);
     tokio::select! {

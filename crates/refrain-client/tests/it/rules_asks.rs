@@ -1,6 +1,6 @@
 //! What is declared is answered, and nothing else.
 
-use crate::support::{Say, Told, asks, done};
+use crate::support::{FakeServer, Respond};
 use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
 use refrain_client::{Answer, Client, ErrorKind};
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use std::io::ErrorKind::WouldBlock;
 use std::net::TcpListener;
 
 /// Asks this until there is a state, and is done then.
-async fn asking(what: Value) -> Told {
-    Told::start(move |request| match request["params"].get("requestState") {
-        None => asks(json!({"it": what}), Some("s")),
-        Some(_) => done("done"),
+async fn asking(what: Value) -> FakeServer {
+    FakeServer::start(move |request| match request["params"].get("requestState") {
+        None => Respond::asks(json!({"it": what}), Some("s")),
+        Some(_) => Respond::text("done"),
     })
     .await
 }
@@ -27,7 +27,7 @@ async fn why(client: &Client) -> String {
     }
 }
 
-fn declared(server: &Told) -> Value {
+fn declared(server: &FakeServer) -> Value {
     let requests = server.requests("tools/call");
     requests[0]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].clone()
 }
@@ -61,7 +61,7 @@ async fn what_was_not_declared_is_not_answered() {
 
 #[tokio::test]
 async fn one_mode_of_elicitation_may_be_declared_alone() {
-    let server = Told::start(|_| done("done")).await;
+    let server = FakeServer::start(|_| Respond::text("done")).await;
     let client = Client::builder().by_hand([AskKind::Url]);
     let client = client.connect(&server.url).await.unwrap();
     client.call_tool("t", json!({})).await.unwrap();
@@ -128,7 +128,7 @@ async fn what_is_wished_of_a_model_reaches_whoever_asks_it() {
             assert_eq!(asked["systemPrompt"], "Be brief.");
             assert_eq!(asked["maxTokens"], 7);
             assert_eq!(asked["metadata"], json!({"seed": 1}));
-            assert_eq!(ask.asker.server.as_deref(), Some("told"));
+            assert_eq!(ask.asker.server.as_deref(), Some("fake"));
             Ok(SamplingAnswer {
                 role: Role::Assistant,
                 content: vec![Content::text("Paris").into()],
@@ -192,7 +192,7 @@ async fn a_url_is_handed_on_whole_and_not_looked_at() {
         .on_url(move |ask| {
             assert_eq!(ask.url.as_str(), asked);
             assert_eq!(ask.message, "Sign in");
-            assert_eq!(ask.asker.server.as_deref(), Some("told"));
+            assert_eq!(ask.asker.server.as_deref(), Some("fake"));
             assert_eq!(ask.asker.target, "t");
             async { Ok(Answer::visited()) }
         })
@@ -208,7 +208,7 @@ async fn a_url_is_handed_on_whole_and_not_looked_at() {
 async fn what_is_private_does_not_show() {
     let secret = Answer::accept(json!({"name": "Ada"})).unwrap();
     assert!(!format!("{secret:?}").contains("Ada"));
-    let server = Told::start(|_| Say::Error(-32603, "no")).await;
+    let server = FakeServer::start(|_| Respond::Error(-32603, "no")).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = client.call_tool("t", json!({"name": "Ada"})).await;
     assert!(!format!("{:?}", error.unwrap_err()).contains("Ada"));

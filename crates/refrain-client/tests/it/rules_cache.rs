@@ -1,6 +1,6 @@
 //! What may be kept, for how long, and where a list begins anew.
 
-use crate::support::{Say, Told, within};
+use crate::support::{FakeServer, Respond, within};
 use futures_util::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};
@@ -12,22 +12,22 @@ use url::Url;
 
 const LONG: u64 = 600_000;
 
-async fn connect(server: &Told) -> Client {
+async fn connect(server: &FakeServer) -> Client {
     let client = Client::builder().connect(&server.url).await;
     client.expect("a server")
 }
 
-fn read(text: &str, ttl: u64) -> Say {
+fn read(text: &str, ttl: u64) -> Respond {
     let contents = json!([{"uri": "file:///x", "text": text}]);
-    Say::Result(json!({"contents": contents, "ttlMs": ttl, "cacheScope": "private"}))
+    Respond::Result(json!({"contents": contents, "ttlMs": ttl, "cacheScope": "private"}))
 }
 
-fn page(name: &str, next: Option<&str>, ttl: u64) -> Say {
+fn page(name: &str, next: Option<&str>, ttl: u64) -> Respond {
     let mut page = json!({"prompts": [{"name": name}], "ttlMs": ttl, "cacheScope": "public"});
     if let Some(next) = next {
         page["nextCursor"] = next.into();
     }
-    Say::Result(page)
+    Respond::Result(page)
 }
 
 async fn prompts(client: &Client) -> Vec<String> {
@@ -35,7 +35,7 @@ async fn prompts(client: &Client) -> Vec<String> {
     prompts.into_iter().map(|prompt| prompt.name).collect()
 }
 
-fn cursors(server: &Told) -> Vec<Value> {
+fn cursors(server: &FakeServer) -> Vec<Value> {
     let requests = server.requests("prompts/list").into_iter();
     requests
         .map(|request| request["params"]["cursor"].clone())
@@ -45,7 +45,7 @@ fn cursors(server: &Told) -> Vec<Value> {
 #[tokio::test]
 async fn a_resource_is_kept_under_its_own_uri() {
     let server =
-        Told::start(|request| read(request["params"]["uri"].as_str().unwrap(), LONG)).await;
+        FakeServer::start(|request| read(request["params"]["uri"].as_str().unwrap(), LONG)).await;
     let client = connect(&server).await;
     for uri in ["file:///a", "file:///b", "file:///a", "file:///b"] {
         let result = client.read_resource(uri).await.unwrap();
@@ -56,8 +56,8 @@ async fn a_resource_is_kept_under_its_own_uri() {
 
 #[tokio::test]
 async fn what_took_more_than_one_round_is_not_kept() {
-    let server = Told::start(|request| match request["params"].get("requestState") {
-        None => Say::Result(json!({"resultType": "input_required", "requestState": "s"})),
+    let server = FakeServer::start(|request| match request["params"].get("requestState") {
+        None => Respond::Result(json!({"resultType": "input_required", "requestState": "s"})),
         Some(_) => read("secret", LONG),
     })
     .await;
@@ -70,7 +70,7 @@ async fn what_took_more_than_one_round_is_not_kept() {
 
 #[tokio::test]
 async fn what_one_client_keeps_another_does_not_get() {
-    let server = Told::start(|_| read("mine", LONG)).await;
+    let server = FakeServer::start(|_| read("mine", LONG)).await;
     for clients in 1..=2 {
         let client = connect(&server).await;
         for _ in 0..2 {
@@ -101,7 +101,7 @@ impl Authorize for Turning {
 
 #[tokio::test]
 async fn what_was_kept_under_one_token_is_not_given_under_another() {
-    let server = Told::start(|_| read("mine", LONG)).await;
+    let server = FakeServer::start(|_| read("mine", LONG)).await;
     let token = Arc::new(AtomicU64::new(1));
     let client = Client::builder()
         .authorize(Turning(Arc::clone(&token)))
@@ -128,7 +128,7 @@ async fn what_was_kept_under_one_token_is_not_given_under_another() {
 
 #[tokio::test]
 async fn what_is_stale_is_asked_for_anew_when_it_is_needed() {
-    let server = Told::start(|_| read("new", 30)).await;
+    let server = FakeServer::start(|_| read("new", 30)).await;
     let client = connect(&server).await;
     within("the end of its time", async {
         while server.requests("resources/read").len() < 3 {
@@ -140,7 +140,7 @@ async fn what_is_stale_is_asked_for_anew_when_it_is_needed() {
 
 #[tokio::test]
 async fn a_page_that_is_stale_is_asked_for_alone() {
-    let server = Told::start(|request| match request["params"]["cursor"].as_str() {
+    let server = FakeServer::start(|request| match request["params"]["cursor"].as_str() {
         None => page("a", Some("2"), LONG),
         Some(_) => page("b", None, 0),
     })
@@ -156,14 +156,14 @@ async fn a_page_that_is_stale_is_asked_for_alone() {
 async fn a_cursor_that_is_known_no_more_begins_the_list_anew() {
     let changed = Arc::new(AtomicBool::new(false));
     let has_changed = Arc::clone(&changed);
-    let server = Told::start(move |request| {
+    let server = FakeServer::start(move |request| {
         let new = has_changed.load(Ordering::SeqCst);
         match request["params"]["cursor"].as_str() {
             None if new => page("a", Some("new"), LONG),
             None => page("a", Some("old"), LONG),
             Some("new") => page("c", None, 0),
             Some("old") if !new => page("b", None, 0),
-            Some(_) => Say::Error(-32602, "no such page"),
+            Some(_) => Respond::Error(-32602, "no such page"),
         }
     })
     .await;
@@ -179,9 +179,9 @@ async fn a_cursor_that_is_known_no_more_begins_the_list_anew() {
 
 #[tokio::test]
 async fn a_server_that_knows_none_of_its_cursors_is_not_asked_for_ever() {
-    let server = Told::start(|request| match request["params"].get("cursor") {
+    let server = FakeServer::start(|request| match request["params"].get("cursor") {
         None => page("a", Some("2"), 0),
-        Some(_) => Say::Error(-32602, "no such page"),
+        Some(_) => Respond::Error(-32602, "no such page"),
     })
     .await;
     let error = connect(&server).await.prompts().await.unwrap_err();
@@ -191,7 +191,7 @@ async fn a_server_that_knows_none_of_its_cursors_is_not_asked_for_ever() {
 
 #[tokio::test]
 async fn an_empty_cursor_is_one_like_any_other() {
-    let server = Told::start(|request| match request["params"].get("cursor") {
+    let server = FakeServer::start(|request| match request["params"].get("cursor") {
         None => page("a", Some(""), 0),
         Some(cursor) if cursor == "" => page("b", Some(" {\"page\": 3} "), 0),
         Some(_) => page("c", None, 0),

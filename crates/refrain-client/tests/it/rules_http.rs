@@ -1,7 +1,6 @@
 //! What every request says, and how it is answered.
 
-use crate::support::{Say, Told, done, stream};
-use hyper::http::request::Parts;
+use crate::support::{FakeServer, Respond};
 use refrain_client::wire::{Filter, LogLevel};
 use refrain_client::{Client, ErrorKind};
 use serde_json::{Value, json};
@@ -11,20 +10,20 @@ use std::sync::{Arc, Mutex};
 const TASK: &str = "t/1";
 
 /// Has something to answer to every request there is.
-fn anything(request: &Value) -> Say {
+fn anything(request: &Value) -> Respond {
     match request["method"].as_str() {
-        Some("tools/list") => Say::Result(json!({"tools": []})),
-        Some("prompts/get") => Say::Result(json!({"messages": []})),
-        Some("resources/read") => Say::Result(json!({"contents": []})),
+        Some("tools/list") => Respond::Result(json!({"tools": []})),
+        Some("prompts/get") => Respond::Result(json!({"messages": []})),
+        Some("resources/read") => Respond::Result(json!({"contents": []})),
         Some("subscriptions/listen") => {
             let method = "notifications/subscriptions/acknowledged";
             let acknowledged = json!({"method": method, "params": {"notifications": {}}});
-            stream(request, &[acknowledged])
+            Respond::stream(request, &[acknowledged])
         }
         Some("tasks/get") => {
-            Say::Result(json!({"taskId": TASK, "status": "working", "ttlMs": null}))
+            Respond::Result(json!({"taskId": TASK, "status": "working", "ttlMs": null}))
         }
-        _ => done("done"),
+        _ => Respond::text("done"),
     }
 }
 
@@ -48,35 +47,29 @@ async fn everything(client: &Client) {
     client.cancel_task(TASK).await.expect("an answer");
 }
 
-fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
-    head.headers
-        .get(name)
-        .map(|value| value.to_str().expect("an answer"))
-}
-
 #[tokio::test]
 async fn every_request_is_a_post_whose_headers_say_what_it_is() {
-    let server = Told::start(anything).await;
+    let server = FakeServer::start(|request| anything(request)).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     everything(&client).await;
-    let messages = server.messages();
-    for (head, request) in &messages {
-        assert_eq!(head.method, "POST");
-        assert_eq!(header(head, "content-type"), Some("application/json"));
-        let accepted = header(head, "accept").unwrap();
+    let messages = server.all();
+    for request in &messages {
+        assert_eq!(request.verb, "POST");
+        assert_eq!(request.header("content-type"), Some("application/json"));
+        let accepted = request.header("accept").unwrap();
         for kind in ["application/json", "text/event-stream"] {
             assert!(accepted.contains(kind), "{accepted}");
         }
-        assert_eq!(header(head, "mcp-method"), request["method"].as_str());
+        assert_eq!(request.header("mcp-method"), request["method"].as_str());
         let version = &request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
-        assert_eq!(header(head, "mcp-protocol-version"), version.as_str());
+        assert_eq!(request.header("mcp-protocol-version"), version.as_str());
     }
     let names: Vec<_> = messages
         .iter()
-        .map(|(head, request)| {
+        .map(|request| {
             (
                 request["method"].as_str().unwrap(),
-                header(head, "mcp-name"),
+                request.header("mcp-name"),
             )
         })
         .collect();
@@ -97,7 +90,7 @@ async fn every_request_is_a_post_whose_headers_say_what_it_is() {
 
 #[tokio::test]
 async fn every_request_says_who_asks_and_what_it_can_do_under_an_id_of_its_own() {
-    let server = Told::start(anything).await;
+    let server = FakeServer::start(|request| anything(request)).await;
     let client = Client::builder()
         .on_roots(|_| async { Ok(Vec::new()) })
         .on_progress(|_| {})
@@ -106,7 +99,7 @@ async fn every_request_says_who_asks_and_what_it_can_do_under_an_id_of_its_own()
         .unwrap();
     everything(&client).await;
     let (mut ids, mut tokens) = (HashSet::new(), HashSet::new());
-    for (_, request) in server.messages() {
+    for request in server.all() {
         let meta = &request["params"]["_meta"];
         assert_eq!(request["jsonrpc"], "2.0");
         assert_eq!(
@@ -131,10 +124,10 @@ async fn every_request_says_who_asks_and_what_it_can_do_under_an_id_of_its_own()
 
 #[tokio::test]
 async fn an_answer_may_be_a_stream_of_which_requests_are_passed_over() {
-    let server = Told::start(|request| {
+    let server = FakeServer::start(|request| {
         let token = &request["params"]["_meta"]["progressToken"];
         let progress = json!({"progressToken": token, "progress": 0.5, "total": 1.0});
-        stream(
+        Respond::stream(
             request,
             &[
                 json!({"method": "notifications/progress", "params": progress}),
@@ -164,16 +157,16 @@ async fn an_answer_may_be_a_stream_of_which_requests_are_passed_over() {
     let result = client.call_tool("t", json!({})).await.unwrap();
     assert_eq!(result.content[0].as_text(), Some("done"));
     assert_eq!(*heard.lock().unwrap(), ["0.5", "\"so far\""]);
-    let sent = server.messages();
+    let sent = server.all();
     assert_eq!(sent.len(), 2, "nothing was answered: {sent:?}");
-    let meta = &sent[1].1["params"]["_meta"];
+    let meta = &sent[1]["params"]["_meta"];
     assert_eq!(meta["io.modelcontextprotocol/logLevel"], "info");
 }
 
 #[tokio::test]
 async fn a_read_whose_response_was_lost_is_a_new_request() {
-    let server = Told::start(|request| match request["id"].as_u64() {
-        Some(2) => Say::Raw(200, "text/event-stream", ": cut off\n".to_owned()),
+    let server = FakeServer::start(|request| match request["id"].as_u64() {
+        Some(2) => Respond::Raw(200, "text/event-stream", ": cut off\n".to_owned()),
         _ => anything(request),
     })
     .await;
@@ -186,30 +179,30 @@ async fn a_read_whose_response_was_lost_is_a_new_request() {
 
 #[tokio::test]
 async fn what_is_sent_does_not_go_on_to_another_server() {
-    let other = Told::start(anything).await;
+    let other = FakeServer::start(|request| anything(request)).await;
     for status in [301, 302, 303, 307, 308] {
         let url = other.url.clone();
-        let server = Told::start(move |_| Say::Elsewhere(status, url.clone())).await;
+        let server = FakeServer::start(move |_| Respond::Redirect(status, url.clone())).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = client.call_tool("t", json!({})).await.unwrap_err();
         assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
         assert!(error.to_string().contains(&other.url), "{error}");
     }
-    assert!(other.messages().is_empty());
+    assert!(other.all().is_empty());
 }
 
 #[tokio::test]
 async fn within_a_server_a_message_is_sent_on_whole_or_not_at_all() {
     for status in [301, 302, 303, 307, 308] {
-        let server = Told::start(move |request| match request["params"]["name"].as_str() {
-            Some("moved") => Say::Elsewhere(status, "/elsewhere".to_owned()),
+        let server = FakeServer::start(move |request| match request["params"]["name"].as_str() {
+            Some("moved") => Respond::Redirect(status, "/elsewhere".to_owned()),
             _ => anything(request),
         })
         .await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         let called = client.call_tool("moved", json!({})).await;
-        let seen: Vec<_> = server.messages();
-        let paths: Vec<_> = seen.iter().map(|(head, _)| head.uri.path()).collect();
+        let seen: Vec<_> = server.all();
+        let paths: Vec<_> = seen.iter().map(|request| request.path.as_str()).collect();
         if status < 307 {
             assert!(matches!(called.unwrap_err().kind, ErrorKind::NotMcp { .. }));
             assert_eq!(paths, ["/mcp", "/mcp"]);
@@ -217,8 +210,8 @@ async fn within_a_server_a_message_is_sent_on_whole_or_not_at_all() {
             assert!(called.is_err(), "it is sent on for ever");
             assert_eq!(paths[..3], ["/mcp", "/mcp", "/elsewhere"]);
             assert!(paths.len() < 10, "not for ever: {paths:?}");
-            assert_eq!(seen[1].1, seen[2].1);
-            assert_eq!(header(&seen[2].0, "mcp-name"), Some("moved"));
+            assert_eq!(seen[1].message, seen[2].message);
+            assert_eq!(seen[2].header("mcp-name"), Some("moved"));
         }
     }
 }
@@ -226,7 +219,7 @@ async fn within_a_server_a_message_is_sent_on_whole_or_not_at_all() {
 #[tokio::test]
 async fn errors_are_told_as_they_came_whatever_their_number() {
     for code in [-32002, -32000, -32042, -32602, -32099, 7] {
-        let server = Told::start(move |_| Say::Error(code, "no such thing")).await;
+        let server = FakeServer::start(move |_| Respond::Error(code, "no such thing")).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = client.read_resource("file:///x").await.unwrap_err();
         let ErrorKind::Refused(refusal) = &error.kind else {
@@ -248,11 +241,11 @@ async fn what_makes_no_sense_under_reserved_names_is_passed_over() {
         "progressToken": {},
         "traceparent": 0,
     });
-    let server = Told::start_raw(move |request| match request["method"].as_str() {
+    let server = FakeServer::start_raw(move |request| match request["method"].as_str() {
         Some("server/discover") => {
-            Say::Result(json!({"supportedVersions": ["2026-07-28"], "_meta": odd}))
+            Respond::Result(json!({"supportedVersions": ["2026-07-28"], "_meta": odd}))
         }
-        _ => Say::Result(json!({"content": [], "_meta": odd})),
+        _ => Respond::Result(json!({"content": [], "_meta": odd})),
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -263,8 +256,8 @@ async fn what_makes_no_sense_under_reserved_names_is_passed_over() {
 
 #[tokio::test]
 async fn what_a_server_says_of_itself_must_be_a_result_that_is_known() {
-    let server = Told::start_raw(|_| {
-        Say::Result(json!({"resultType": "dance", "supportedVersions": ["2026-07-28"]}))
+    let server = FakeServer::start_raw(|_| {
+        Respond::Result(json!({"resultType": "dance", "supportedVersions": ["2026-07-28"]}))
     })
     .await;
     let error = Client::builder().connect(&server.url).await.unwrap_err();

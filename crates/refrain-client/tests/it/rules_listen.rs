@@ -1,19 +1,19 @@
 //! Subscriptions: what the server grants, tells and ends.
 
-use crate::support::{Say, Told, stream};
+use crate::support::{FakeServer, Respond};
 use refrain_client::wire::Filter;
 use refrain_client::{Change, Client, ErrorKind, Listening};
 use serde_json::{Value, json};
 
 /// Grants the tools, tells these, and closes the stream.
-async fn telling(messages: Vec<Value>) -> (Told, Listening) {
-    let server = Told::start(move |request| {
+async fn telling(messages: Vec<Value>) -> (FakeServer, Listening) {
+    let server = FakeServer::start(move |request| {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": request["id"]});
         let granted = json!({"_meta": meta, "notifications": {"toolsListChanged": true}});
         let method = "notifications/subscriptions/acknowledged";
         let mut all = vec![json!({"method": method, "params": granted})];
         all.extend(messages.iter().cloned());
-        stream(request, &all)
+        Respond::stream(request, &all)
     })
     .await;
     let wanted = Filter {
@@ -50,7 +50,7 @@ async fn what_is_not_granted_is_known_and_what_is_unknown_is_passed_over() {
     let change = listening.next().await.unwrap();
     assert_eq!(change, Some(Change::Resource("file:///x".to_owned())));
     assert_eq!(listening.next().await.unwrap(), None);
-    assert_eq!(server.messages().len(), 2, "nothing was answered");
+    assert_eq!(server.all().len(), 2, "nothing was answered");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn an_end_is_told_from_a_stream_that_broke() {
 
 #[tokio::test]
 async fn a_subscription_may_be_refused() {
-    let server = Told::start(|_| Say::Error(-32601, "no such method")).await;
+    let server = FakeServer::start(|_| Respond::Error(-32601, "no such method")).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = client.listen(&Filter::default()).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");

@@ -1,19 +1,21 @@
 //! What may become a task, and what is said of one.
 
-use crate::support::{Say, Told, until};
+use crate::support::{FakeServer, Respond, until};
 use refrain_client::{Client, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A call becomes a task, of which this is said.
-async fn told(say: impl Fn(&str) -> Value + Send + Sync + 'static) -> Told {
-    Told::start(move |request| {
+async fn told(say: impl Fn(&str) -> Value + Send + Sync + 'static) -> FakeServer {
+    FakeServer::start(move |request| {
         let method = request["method"].as_str().expect("a method");
         match method {
-            "subscriptions/listen" => Say::Error(-32601, "no such method"),
-            "tasks/get" | "tasks/update" | "tasks/cancel" => Say::Result(say(method)),
-            _ => Say::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"})),
+            "subscriptions/listen" => Respond::Error(-32601, "no such method"),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => Respond::Result(say(method)),
+            _ => {
+                Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"}))
+            }
         }
     })
     .await
@@ -117,18 +119,18 @@ async fn a_result_is_not_lost_for_a_time_that_makes_no_sense() {
 #[tokio::test]
 async fn a_look_at_a_task_that_fails_is_taken_again() {
     let looks = AtomicUsize::new(0);
-    let server = Told::start(move |request| match request["method"].as_str() {
-        Some("tools/call") => Say::Result(json!({"resultType": "task", "taskId": "t1"})),
+    let server = FakeServer::start(move |request| match request["method"].as_str() {
+        Some("tools/call") => Respond::Result(json!({"resultType": "task", "taskId": "t1"})),
         Some("tasks/get") => match looks.fetch_add(1, Ordering::SeqCst) {
-            0 => Say::Result(working()),
-            1 | 2 => Say::Raw(500, "text/plain", "oops".to_owned()),
+            0 => Respond::Result(working()),
+            1 | 2 => Respond::Raw(500, "text/plain", "oops".to_owned()),
             _ => {
                 let result = json!({"content": []});
-                Say::Result(json!({"taskId": "t1", "status": "completed", "result": result}))
+                Respond::Result(json!({"taskId": "t1", "status": "completed", "result": result}))
             }
         },
-        Some("tools/list") => Say::Raw(501, "text/plain", "never".to_owned()),
-        _ => Say::Error(-32601, "no such method"),
+        Some("tools/list") => Respond::Raw(501, "text/plain", "never".to_owned()),
+        _ => Respond::Error(-32601, "no such method"),
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();

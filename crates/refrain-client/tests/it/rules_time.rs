@@ -1,36 +1,15 @@
 //! What a server may take, and that it hears when nobody waits any longer.
 
-use crate::support::{until, within};
-use bytes::Bytes;
-use futures_util::stream::unfold;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use crate::support::{FakeServer, until, within};
 use refrain_client::{Client, ErrorKind, Limits};
+use refrain_testkit::net::Events;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
 
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(2);
-
-/// Counts the streams that somebody closed.
-struct Open(Arc<AtomicUsize>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// What the server says to all requests but one.
 #[derive(Clone, Copy)]
@@ -42,70 +21,41 @@ enum Says {
     Comments,
 }
 
-/// Answers one request at once, and the others so.
+/// A server whose streams do not end, and the number of streams that the client closed.
 async fn endless(says: Says) -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
     let closed = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&closed);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let count = Arc::clone(&count);
-            let service = service_fn(move |request: Request<Incoming>| {
-                let open = Arc::clone(&count);
-                async move {
-                    let body = request
-                        .into_body()
-                        .collect()
-                        .await
-                        .expect("a body")
-                        .to_bytes();
-                    let request: Value = serde_json::from_slice(&body).expect("a message");
-                    Ok::<_, Infallible>(answer(&request, says, open))
-                }
-            });
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-        }
-    });
-    (url, closed)
+    let server = FakeServer::start(move |request| {
+        let result = json!({"resultType": "complete", "content": [], "tools": []});
+        let (response, count) = (request.result(&result), Arc::clone(&count));
+        let (events, stream) = Events::new();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = write(says, &events, &response) => {}
+                () = events.closed() => { count.fetch_add(1, Ordering::SeqCst); }
+            }
+        });
+        stream
+    })
+    .await;
+    (server.url, closed)
 }
 
-fn answer(request: &Value, says: Says, closed: Arc<AtomicUsize>) -> Response<Body> {
-    if request["method"] == "server/discover" {
-        let result = json!({"supportedVersions": ["2026-07-28"], "capabilities": {}});
-        let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string();
-        let response = Response::builder().header("content-type", "application/json");
-        return response
-            .body(Full::from(body).boxed_unsync())
-            .expect("a response");
-    }
-    let (id, begun) = (request["id"].clone(), Instant::now());
-    let events = unfold(Open(closed), move |open| {
-        let id = id.clone();
-        async move {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            let event = match says {
-                Says::Nothing => std::future::pending().await,
-                Says::Progress => {
-                    let params = json!({"progress": 1});
-                    let method = "notifications/progress";
-                    let note = json!({"jsonrpc": "2.0", "method": method, "params": params});
-                    format!("data: {note}\n\n")
-                }
-                Says::Comments if begun.elapsed() < 2 * SHORT => ": still here\n\n".to_owned(),
-                Says::Comments => {
-                    let result = json!({"resultType": "complete", "content": [], "tools": []});
-                    let response = json!({"jsonrpc": "2.0", "id": id, "result": result});
-                    format!("data: {response}\n\n")
-                }
-            };
-            Some((Ok(Frame::data(Bytes::from(event))), open))
+async fn write(says: Says, events: &Events, response: &Value) {
+    let begun = Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        match says {
+            Says::Nothing => std::future::pending().await,
+            Says::Progress => {
+                let method = "notifications/progress";
+                let params = json!({"progress": 1});
+                events.message(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+            }
+            Says::Comments if begun.elapsed() < 2 * SHORT => events.event(": still here"),
+            Says::Comments => events.message(response),
         }
-    });
-    let response = Response::builder().header("content-type", "text/event-stream");
-    response
-        .body(StreamBody::new(events).boxed_unsync())
-        .expect("a response")
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Calls that become tasks.
 
-use crate::support::{Say, Told, form, start, until, within};
+use crate::support::{FakeServer, Respond, form, serve_forever, until, within};
 use refrain::TaskOptions;
 use refrain::prelude::*;
 use refrain::store::MemoryStore;
@@ -46,7 +46,7 @@ async fn fleet() -> String {
         )
         .tool(Tool::new("model", model).task())
         .tasks(store, options);
-    start(builder).await
+    serve_forever(builder).await
 }
 
 #[tokio::test]
@@ -181,12 +181,12 @@ async fn dropping_a_call_calls_its_task_off_and_stopping_does_not() {
 }
 
 /// A server whose task goes through these states, one for each look; the last one stays.
-async fn told(states: Vec<Value>) -> (Told, Arc<Mutex<Vec<std::time::Instant>>>) {
+async fn told(states: Vec<Value>) -> (FakeServer, Arc<Mutex<Vec<std::time::Instant>>>) {
     let looks = Arc::new(AtomicUsize::new(0));
     let times: Arc<Mutex<Vec<std::time::Instant>>> = Arc::default();
     let seen = Arc::clone(&times);
-    let server = Told::start(move |request| match request["method"].as_str() {
-        Some("tools/call") => Say::Result(json!({
+    let server = FakeServer::start(move |request| match request["method"].as_str() {
+        Some("tools/call") => Respond::Result(json!({
             "resultType": "task", "taskId": "t1", "status": "working",
             "createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z", "ttlMs": null,
         })),
@@ -200,10 +200,10 @@ async fn told(states: Vec<Value>) -> (Told, Arc<Mutex<Vec<std::time::Instant>>>)
             for (name, value) in states[look].as_object().expect("members") {
                 task[name] = value.clone();
             }
-            Say::Result(task)
+            Respond::Result(task)
         }
-        Some("subscriptions/listen") => Say::Error(-32601, "method not found"),
-        _ => Say::Result(json!({"resultType": "complete"})),
+        Some("subscriptions/listen") => Respond::Error(-32601, "method not found"),
+        _ => Respond::Result(json!({"resultType": "complete"})),
     })
     .await;
     (server, times)
@@ -300,7 +300,7 @@ async fn the_server_says_how_often_to_look() {
 #[tokio::test]
 async fn what_the_server_tells_of_a_task_is_heard_at_once() {
     let looks = AtomicUsize::new(0);
-    let server = Told::start(move |request| {
+    let server = FakeServer::start(move |request| {
         let id = &request["id"];
         // Whoever only looks now and then would wait for an hour.
         let task = |status: &str| {
@@ -313,7 +313,7 @@ async fn what_the_server_tells_of_a_task_is_heard_at_once() {
             Some("tools/call") => {
                 let mut created = task("working");
                 created["resultType"] = "task".into();
-                Say::Result(created)
+                Respond::Result(created)
             }
             Some("subscriptions/listen") => {
                 let told = json!({"io.modelcontextprotocol/subscriptionId": id});
@@ -326,7 +326,7 @@ async fn what_the_server_tells_of_a_task_is_heard_at_once() {
                 let granted = json!({"notifications": wanted});
                 let first = notification("notifications/subscriptions/acknowledged", granted);
                 let then = notification("notifications/tasks", task("working"));
-                Say::Raw(200, "text/event-stream", first + &then)
+                Respond::Raw(200, "text/event-stream", first + &then)
             }
             Some("tasks/get") => {
                 let mut task = match looks.fetch_add(1, Ordering::SeqCst) {
@@ -338,7 +338,7 @@ async fn what_the_server_tells_of_a_task_is_heard_at_once() {
                 if task["status"] == "completed" {
                     task["result"] = json!({"content": []});
                 }
-                Say::Result(task)
+                Respond::Result(task)
             }
             other => panic!("not expected: {other:?}"),
         }

@@ -1,6 +1,6 @@
 //! Calls of which nobody knows whether the server has taken them.
 
-use crate::support::{Say, Told, done};
+use crate::support::{FakeServer, Respond};
 use refrain_client::{Call, Client, ErrorKind, PendingCall};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Answers one round after the other like this, and says whether it knows call ids.
 async fn answering(
     knows_call_ids: bool,
-    round: impl Fn(usize) -> Say + Send + Sync + 'static,
-) -> Told {
+    round: impl Fn(usize) -> Respond + Send + Sync + 'static,
+) -> FakeServer {
     let rounds = AtomicUsize::new(0);
-    Told::start_raw(move |request| match request["method"].as_str() {
+    FakeServer::start_raw(move |request| match request["method"].as_str() {
         Some("server/discover") => {
             let extensions = if knows_call_ids {
                 json!({"refrain/callId": {}})
@@ -19,7 +19,7 @@ async fn answering(
                 json!({})
             };
             let capabilities = json!({"tools": {}, "extensions": extensions});
-            Say::Result(json!({
+            Respond::Result(json!({
                 "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities,
                 "ttlMs": 0, "cacheScope": "private",
             }))
@@ -29,14 +29,14 @@ async fn answering(
     .await
 }
 
-async fn connect(server: &Told) -> Client {
+async fn connect(server: &FakeServer) -> Client {
     let client = Client::builder().connect(&server.url);
     client.await.expect("a server")
 }
 
 /// The gateway has lost the server that was at work.
-fn lost() -> Say {
-    Say::Raw(502, "text/plain", "gateway".to_owned())
+fn lost() -> Respond {
+    Respond::Raw(502, "text/plain", "gateway".to_owned())
 }
 
 fn stored(pending: &PendingCall) -> PendingCall {
@@ -44,7 +44,7 @@ fn stored(pending: &PendingCall) -> PendingCall {
     serde_json::from_str(&text).expect("a pending call")
 }
 
-fn call_ids(server: &Told) -> Vec<Value> {
+fn call_ids(server: &FakeServer) -> Vec<Value> {
     let requests = server.requests("tools/call").into_iter();
     let id = |request: Value| request["params"]["_meta"]["refrain/callId"].clone();
     requests.map(id).collect()
@@ -54,8 +54,8 @@ fn call_ids(server: &Told) -> Vec<Value> {
 async fn a_call_whose_response_was_lost_is_not_lost_when_it_is_then_refused() {
     let server = answering(true, |round| match round {
         1 => lost(),
-        2 | 3 => Say::Error(-32603, "the store is down"),
-        _ => done("once"),
+        2 | 3 => Respond::Error(-32603, "the store is down"),
+        _ => Respond::text("once"),
     })
     .await;
     let client = connect(&server).await;
@@ -80,8 +80,8 @@ async fn a_call_whose_response_was_lost_is_not_lost_when_it_is_then_refused() {
 #[tokio::test]
 async fn a_call_that_was_only_refused_is_over() {
     let server = answering(true, |round| match round {
-        1 => Say::Later(503, "0"),
-        _ => Say::Error(-32602, "no such tool"),
+        1 => Respond::RetryAfter(503, "0"),
+        _ => Respond::Error(-32602, "no such tool"),
     })
     .await;
     let client = connect(&server).await;

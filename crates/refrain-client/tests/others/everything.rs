@@ -1,9 +1,10 @@
 //! `@modelcontextprotocol/server-everything` as it is, of the revision 2025-11-25, over standard input and output.
 
-use crate::server::{EVERYTHING, Target, install};
+use crate::server::{EVERYTHING, Target};
 use crate::user::{SAID, User};
 use refrain_client::wire::{ResourceContents, ToolResult};
 use refrain_client::{Answer, Client};
+use refrain_testkit::net::tools::install;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

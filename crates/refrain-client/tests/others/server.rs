@@ -1,20 +1,12 @@
 //! The servers, each as a process of its own.
 
 use refrain_client::{Client, ClientBuilder, Error};
+use refrain_testkit::net::process::Process;
+use refrain_testkit::net::tools::{install, listening_on_stdout, root, run};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
 
-/// The line that tells where a server is, up to the URL.
-const LISTENING: &str = "listening on ";
-/// Time for a server to print that line.
-const START_TIME: Duration = Duration::from_secs(120);
-/// Time for everything to be installed, in seconds, which is done once.
-const TOOLS_TIME: &str = "1500";
 /// Time for the example to be built, in seconds, if that was not done before.
 const BUILD_TIME: &str = "1500";
 
@@ -56,10 +48,10 @@ impl Target {
     }
 }
 
-/// A server on a port of its own, which is killed when the test is over, however it ends.
+/// A server on a port of its own. Dropping it kills it.
 pub(crate) struct Listening {
     url: String,
-    _process: Child,
+    _process: Process,
 }
 
 impl Listening {
@@ -90,53 +82,12 @@ impl Program {
 
     /// Starts it on a port of its own.
     pub(crate) async fn listen(self) -> Listening {
-        let mut process = self
-            .command("--http")
-            .await
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the server could not be started");
-        let stdout = process.stdout.take().expect("stdout is a pipe");
-        let mut lines = BufReader::new(stdout).lines();
-        let url = async {
-            while let Some(line) = lines.next_line().await.expect("stdout can be read") {
-                if let Some(url) = line.strip_prefix(LISTENING) {
-                    return url.to_owned();
-                }
-            }
-            panic!("the server ended without saying where it listens");
-        };
-        let url = timeout(START_TIME, url)
-            .await
-            .expect("the server did not say where it listens");
-        // Reads on until the server has ended, so that it can always write.
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                eprintln!("server: {line}");
-            }
-        });
+        let (process, url) = listening_on_stdout(self.command("--http").await).await;
         Listening {
             url,
             _process: process,
         }
     }
-}
-
-/// The root of the workspace.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Sees to it that the SDKs are installed.
-pub(crate) async fn install() {
-    static TOOLS: OnceCell<()> = OnceCell::const_new();
-    TOOLS
-        .get_or_init(async || {
-            run(TOOLS_TIME, &mut Command::new(root().join("scripts/tools"))).await;
-        })
-        .await;
 }
 
 /// An example of this crate, newer than its source. `cargo test` has built it, unless it was asked for one target only.
@@ -160,26 +111,4 @@ async fn example(name: &str) -> PathBuf {
         })
         .await;
     program
-}
-
-/// Runs a command for so many seconds at most. It must end well.
-async fn run(seconds: &str, command: &mut Command) {
-    let command = command.as_std();
-    let output = Command::new("timeout")
-        .args(["--kill-after=5", seconds])
-        .arg(command.get_program())
-        .args(command.get_args())
-        .current_dir(root())
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("timeout(1) can be started");
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
 }

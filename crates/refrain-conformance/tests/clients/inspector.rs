@@ -6,11 +6,11 @@ mod mcpdo;
 mod rounds;
 
 use crate::names::CHECKS;
-use crate::scripts::install;
 use crate::server::{HttpServer, PROGRAM, STDIO};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use mcpdo::Mcpdo;
+use refrain_testkit::net::tools::install;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::pin::Pin;

@@ -242,7 +242,7 @@ async fn stream_of_a_lost_call_ends_with_an_error() {
     let lost = async {
         loop {
             // An event that had begun is ended first.
-            let piece = relayed.0.piece().await.expect("an event");
+            let piece = relayed.0.block().await.expect("an event");
             if piece.contains("data: ") {
                 return piece;
             }

@@ -2,18 +2,14 @@
 
 use crate::support::legacy::{call, filled_in, initialize, request};
 use crate::support::{
-    Clock, Guard, Login, Request, Signals, echo, greet, names, signals, text, within,
+    Clock, Guard, Login, Request, Signals, StdioClient, echo, greet, names, signals, text, within,
 };
 use refrain_core::{Cx, Result};
-use refrain_server::{Changes, Resource, Server, ServerBuilder, State, Tool, serve_stdio};
+use refrain_server::{Changes, Resource, Server, ServerBuilder, State, Tool};
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{
-    AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf, duplex,
-    split,
-};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -32,9 +28,7 @@ async fn note(_: Cx) -> Result<String> {
 }
 
 struct Client {
-    input: WriteHalf<DuplexStream>,
-    output: Lines<BufReader<ReadHalf<DuplexStream>>>,
-    server: Server,
+    pipe: StdioClient,
     heard: UnboundedReceiver<&'static str>,
 }
 
@@ -54,38 +48,18 @@ fn client_of(builder: ServerBuilder) -> Client {
         .tool(Tool::new("logs", logs))
         .tool(Tool::new("greet", greet))
         .tool(Tool::new("guarded", guarded))
-        .resource(Resource::new("notes://today", "today", note))
-        .build()
-        .expect("a usable server");
-    let (ours, theirs) = duplex(4096);
-    let (input, output) = split(theirs);
-    let never = std::future::pending();
-    tokio::spawn(serve_stdio(
-        server.clone(),
-        BufReader::new(input),
-        output,
-        never,
-    ));
-    let (read, write) = split(ours);
-    Client {
-        input: write,
-        output: BufReader::new(read).lines(),
-        server,
-        heard,
-    }
+        .resource(Resource::new("notes://today", "today", note));
+    let pipe = StdioClient::start(server);
+    Client { pipe, heard }
 }
 
 impl Client {
     async fn send(&mut self, message: &Value) {
-        let line = format!("{message}\n");
-        let written = within("a line to be taken", self.input.write_all(line.as_bytes())).await;
-        written.expect("a line is taken");
+        self.pipe.message(message).await;
     }
 
     async fn read(&mut self) -> Value {
-        let line = within("a line", self.output.next_line()).await;
-        let line = line.expect("a line").expect("a line before the end");
-        serde_json::from_str(&line).expect("JSON")
+        self.pipe.read().await
     }
 
     async fn ask(&mut self, message: &Value) -> Value {
@@ -95,17 +69,16 @@ impl Client {
 
     /// What is said once this resource has changed, and the server knows that it is to say so.
     async fn updated(&mut self, uri: &str) -> Value {
-        let told = async {
+        let news = async {
             loop {
-                self.server.resource_updated(uri);
+                self.pipe.server.resource_updated(uri);
                 tokio::select! {
-                    line = self.output.next_line() => return line,
+                    news = self.pipe.next() => return news,
                     () = tokio::time::sleep(Duration::from_millis(20)) => {}
                 }
             }
         };
-        let line = within("the news", told).await.expect("a line");
-        serde_json::from_str(&line.expect("news")).expect("JSON")
+        within("the news", news).await.expect("news")
     }
 
     async fn open(&mut self, revision: &str) {
@@ -263,18 +236,18 @@ async fn a_client_that_is_ready_twice_is_told_once() {
     client.send(&ready).await;
     assert_eq!(client.ask(&request(1, "ping", json!({}))).await["id"], 1);
     let listening = async {
-        while client.server.subscriptions() == 0 {
+        while client.pipe.server.subscriptions() == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
     within("somebody to listen", listening).await;
     let gone = Changes::new().remove_tool("greet");
-    client.server.change(gone).expect("a change");
+    client.pipe.server.change(gone).expect("a change");
     let told = client.read().await;
     assert_eq!(told["method"], "notifications/tools/list_changed");
     // Nothing more is said of it.
     assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);
-    assert_eq!(client.server.subscriptions(), 1);
+    assert_eq!(client.pipe.server.subscriptions(), 1);
 }
 
 #[tokio::test]
@@ -286,7 +259,7 @@ async fn a_session_is_told_of_changes() {
     let told = client.updated("notes://today").await;
     assert_eq!(told["params"], json!({"uri": "notes://today"}));
     let gone = Changes::new().remove_tool("greet");
-    client.server.change(gone).expect("a change");
+    client.pipe.server.change(gone).expect("a change");
     let told = async {
         loop {
             let told = client.read().await;

@@ -1,15 +1,15 @@
 //! Clients that listen: what they are told, in which order, and how it ends.
 
-use crate::support::{Connection, Instance, LOG_LEVEL, Request, names, start, text, within};
+use crate::support::{
+    Connection, Instance, LOG_LEVEL, Request, StdioClient, names, start, text, within,
+};
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
     Caller, Changes, Prompt, Resource, Scopes, Server, ServerBuilder, ServerLimits, Tool,
-    serve_stdio,
 };
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, duplex, split};
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -289,12 +289,12 @@ async fn a_quiet_stream_says_that_it_is_still_there() {
     connection.head().await;
     connection.event().await.expect("an acknowledgement");
     for _ in 0..3 {
-        assert_eq!(connection.comment().await, ":");
+        assert_eq!(connection.block().await.as_deref(), Some(":"));
     }
     instance.server.change(add("b")).expect("a change");
     loop {
         // Signs of life may come first.
-        if connection.comment().await != ":" {
+        if connection.block().await.as_deref() != Some(":") {
             break;
         }
     }
@@ -349,31 +349,16 @@ async fn what_is_wrong_with_a_filter_is_named() {
 
 #[tokio::test]
 async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
-    let server = builder().build().expect("a usable server");
-    let (ours, theirs) = duplex(4096);
-    let (input, output) = split(theirs);
-    let never = std::future::pending();
-    let serving = serve_stdio(server.clone(), BufReader::new(input), output, never);
-    let serving = tokio::spawn(serving);
-    let (read, mut write) = split(ours);
-    let mut lines = BufReader::new(read).lines();
-    let mut next = async || {
-        let line = within("a line", lines.next_line()).await.expect("a line");
-        line.map(|line| serde_json::from_str::<Value>(&line).expect("JSON"))
-    };
+    let mut client = StdioClient::start(builder());
+    let server = client.server.clone();
     for id in [1, 2] {
         let request = listen(json!(id), json!({"toolsListChanged": true}));
-        write.write_all(&request.message()).await.expect("taken");
-        write.write_all(b"\n").await.expect("taken");
-        let first = next().await.expect("an acknowledgement");
+        let first = client.call(&request).await;
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
         assert_eq!(first["params"]["_meta"][ID], id);
     }
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "reason": "enough"}});
-    write
-        .write_all(format!("{cancel}\n").as_bytes())
-        .await
-        .expect("taken");
+    client.message(&cancel).await;
     let one_left = async {
         while server.subscriptions() > 1 {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -381,18 +366,14 @@ async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
     };
     within("the subscription to end", one_left).await;
     server.change(add("b")).expect("a change");
-    assert_eq!(next().await.expect("news")["params"]["_meta"][ID], 2);
+    assert_eq!(client.read().await["params"]["_meta"][ID], 2);
     // The input ends: so do subscriptions, with a last word, and the process without delay.
-    write.shutdown().await.expect("closed");
-    assert_eq!(next().await.expect("a response")["id"], 2);
-    let cancelled = next().await.expect("a last notification");
+    client.close().await;
+    assert_eq!(client.read().await["id"], 2);
+    let cancelled = client.read().await;
     assert_eq!(cancelled["method"], "notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"], 2);
-    assert_eq!(next().await, None);
-    within("the end", serving)
-        .await
-        .expect("no panic")
-        .expect("no I/O error");
+    assert_eq!(client.rest().await, [Value::Null; 0]);
 }
 
 #[tokio::test]

@@ -18,9 +18,9 @@ use refrain_server::{
     AllowedHosts, BearerTokens, BuildError, Reply, Server, ServerBuilder, ServerLimits, State,
     Tool, TrustedProxy,
 };
+use refrain_testkit::net::{Balancer, http};
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -205,37 +205,11 @@ async fn fleet(count: usize, build: impl Fn() -> ServerBuilder, advertise: bool)
     instances
 }
 
-/// Hands each connection to the next instance.
-struct Balancer {
-    address: SocketAddr,
-    _accepting: JoinSet<()>,
+/// Sends requests to these instances in turn.
+async fn balancer(instances: &[Instance]) -> Balancer {
+    Balancer::start(instances.iter().map(|instance| instance.address)).await
 }
 
-impl Balancer {
-    async fn over(instances: &[Instance]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let targets: Vec<_> = instances.iter().map(|instance| instance.address).collect();
-        let mut accepting = JoinSet::new();
-        accepting.spawn(async move {
-            let next = AtomicUsize::new(0);
-            let mut open = JoinSet::new();
-            while let Ok((mut client, _)) = listener.accept().await {
-                let target = targets[next.fetch_add(1, Ordering::SeqCst) % targets.len()];
-                open.spawn(async move {
-                    let mut server = TcpStream::connect(target).await.expect("an instance");
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-                });
-            }
-        });
-        Self {
-            address,
-            _accepting: accepting,
-        }
-    }
-
-    async fn send(&self, request: &Request) -> Value {
-        let mut connection = Connection::open(self.address).await;
-        connection.exchange(request).await.reply()
-    }
+async fn send(balancer: &Balancer, request: &Request) -> Value {
+    http::send(balancer.address, request).await.reply()
 }

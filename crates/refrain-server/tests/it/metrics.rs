@@ -409,7 +409,7 @@ async fn over_stdio() {
     within("the end of the input", serving)
         .await
         .expect("no I/O error");
-    let scrape = Scrape::read(&server.metrics_text());
+    let scrape = Scrape::parse(&server.metrics_text());
     assert_rounds(&scrape, "tools/call", &[("echo complete", 1.0)]);
     assert_eq!(
         scrape.all("refrain_requests_refused_total"),

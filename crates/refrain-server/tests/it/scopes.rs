@@ -1,16 +1,15 @@
 //! What callers may do: scopes of the server, of tools, prompts and resources.
 
 use crate::support::{
-    Instance, Request, Signals, greet, result, signals, start, text, token, within,
+    Instance, Request, Signals, StdioClient, greet, result, signals, start, text, token,
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
     BearerTokens, BuildError, Caller, Prompt, Resource, ResourceMetadata, ResourceTemplate, Scopes,
-    Server, ServerBuilder, State, Tool, serve_stdio,
+    Server, ServerBuilder, State, Tool,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 const ALICE: &str = "alice-0123456789abcdef";
 const BOB: &str = "bob-0123456789abcdef";
@@ -279,26 +278,9 @@ async fn without_an_authenticator_nobody_has_scopes_and_over_stdio_everybody() {
         "{challenge}"
     );
 
-    let server = build().build().expect("a usable server");
-    let (mut ours, theirs) = tokio::io::duplex(64 * 1024);
-    let (input, output) = tokio::io::split(theirs);
-    let never = std::future::pending();
-    let served = serve_stdio(server, BufReader::new(input), output, never);
-    let serving = tokio::spawn(served);
-    let mut line = request.message();
-    line.push(b'\n');
-    ours.write_all(&line).await.expect("the line is taken");
-    let mut reply = String::new();
-    let mut lines = BufReader::new(&mut ours);
-    within("a reply", lines.read_line(&mut reply))
-        .await
-        .expect("a line");
-    token(&serde_json::from_str(&reply).expect("a reply is JSON"));
-    drop(ours);
-    within("the end", serving)
-        .await
-        .expect("serving does not panic")
-        .expect("no I/O error");
+    let mut client = StdioClient::start(build());
+    token(&client.call(&request).await);
+    client.leave().await;
 }
 
 #[test]

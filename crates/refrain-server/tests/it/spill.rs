@@ -1,6 +1,6 @@
 //! Tokens that are too large to travel wait in the store.
 
-use crate::support::tasks::{Shaky, eager};
+use crate::support::tasks::{FaultyStore, eager};
 use crate::support::{Instance, Login, Request, asked, names, result, start, text, token, within};
 use refrain_core::{Cx, KeyRing, Principal, Result, SystemSource, ok};
 use refrain_server::{BearerTokens, Server, ServerBuilder, TaskOptions, Tool};
@@ -109,7 +109,7 @@ async fn what_is_too_large_for_the_store_or_has_none_is_an_error_that_names_the_
 #[tokio::test]
 async fn a_store_that_is_away_is_told_and_the_token_stays_good() {
     let (store, keys) = (MemoryStore::new(), keys());
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let instance = start(builder(&keys).tasks(shaky.clone(), eager())).await;
     let name = first(&instance).await;
     let again = Request::tool("work", json!({})).again(&name, answers());

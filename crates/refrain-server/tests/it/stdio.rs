@@ -1,22 +1,18 @@
 //! The server on a pair of streams: one message a line.
 
 use crate::support::{
-    CAPABILITIES, Guard, LOG_LEVEL, Request, Signals, asked, echo, greet, signals, text, token,
-    within,
+    CAPABILITIES, Guard, LOG_LEVEL, Request, Signals, StdioClient, asked, echo, greet, signals,
+    text, token, within,
 };
 use refrain_core::{Cx, Result};
-use refrain_server::{BearerTokens, Server, ServerLimits, State, Tool, serve_stdio};
+use refrain_server::{BearerTokens, Server, ServerLimits, State, Tool};
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{
-    AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf, duplex,
-    split,
-};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 /// The longest line.
 const LINE: usize = 2000;
@@ -52,12 +48,9 @@ async fn talk(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 }
 
 struct Client {
-    input: Option<WriteHalf<DuplexStream>>,
-    output: Lines<BufReader<ReadHalf<DuplexStream>>>,
-    serving: JoinHandle<std::io::Result<()>>,
+    pipe: StdioClient,
     signals: Arc<Signals>,
     heard: UnboundedReceiver<&'static str>,
-    stop: Option<oneshot::Sender<()>>,
 }
 
 fn client(grace: Duration) -> Client {
@@ -81,77 +74,33 @@ fn client_with(limits: ServerLimits) -> Client {
         .limits(ServerLimits {
             body: LINE,
             ..limits
-        })
-        .build()
-        .expect("a usable server");
-    let (ours, theirs) = duplex(1024);
-    let (input, output) = split(theirs);
-    let (stop, stopped) = oneshot::channel();
-    let shutdown = async move {
-        // Dropped with the client: then nobody tells it to stop.
-        if stopped.await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    let serving = serve_stdio(server, BufReader::new(input), output, shutdown);
-    let serving = tokio::spawn(serving);
-    let (read, write) = split(ours);
+        });
     Client {
-        input: Some(write),
-        output: BufReader::new(read).lines(),
-        serving,
+        pipe: StdioClient::start(server),
         signals,
         heard,
-        stop: Some(stop),
     }
 }
 
 const GRACE: Duration = Duration::from_secs(3600);
 
 impl Client {
-    async fn write(&mut self, bytes: &[u8]) {
-        let input = self.input.as_mut().expect("the input is open");
-        within("a line to be taken", input.write_all(bytes))
-            .await
-            .expect("a line is taken");
-    }
-
-    async fn line(&mut self, line: impl AsRef<[u8]>) {
-        self.write(line.as_ref()).await;
-        self.write(b"\n").await;
-    }
-
-    async fn send(&mut self, request: &Request) {
-        self.line(request.message()).await;
-    }
-
-    async fn read(&mut self) -> Value {
-        let line = within("a reply", self.output.next_line())
-            .await
-            .expect("a reply");
-        serde_json::from_str(&line.expect("a reply before the end")).expect("JSON")
-    }
-
     async fn hears(&mut self, what: &'static str) {
         assert_eq!(within(what, self.heard.recv()).await, Some(what));
     }
+}
 
-    /// Ends the input and waits for the end of the output.
-    async fn end(mut self) -> Vec<Value> {
-        let mut input = self.input.take().expect("the input is open");
-        input.shutdown().await.expect("the input ends");
-        let mut rest = Vec::new();
-        while let Some(line) = within("the end", self.output.next_line())
-            .await
-            .expect("lines")
-        {
-            rest.push(serde_json::from_str(&line).expect("JSON"));
-        }
-        within("the server to end", self.serving)
-            .await
-            .expect("no panic")
-            .expect("no error");
-        rest
+impl Deref for Client {
+    type Target = StdioClient;
+
+    fn deref(&self) -> &StdioClient {
+        &self.pipe
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut StdioClient {
+        &mut self.pipe
     }
 }
 
@@ -181,7 +130,7 @@ async fn requests_are_answered_line_by_line() {
             .map(Vec::len),
         Some(5)
     );
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
@@ -216,7 +165,7 @@ async fn lines_without_a_request_are_dealt_with() {
     message.push(b'\r');
     client.line(message).await;
     assert_eq!(text(&client.read().await), "Echo: x");
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
@@ -237,7 +186,7 @@ async fn calls_run_side_by_side_and_notes_come_before_the_reply() {
         (&reply["id"], text(&reply)),
         (&json!("slow"), "let through")
     );
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
@@ -262,7 +211,7 @@ async fn a_call_can_be_cancelled() {
         client.send(&word(2)).await;
         assert_eq!(client.read().await["id"], 2);
     }
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 /// The id is the text or the number, not the way it is written.
@@ -280,7 +229,7 @@ async fn a_call_is_cancelled_by_its_id_however_that_is_escaped() {
         client.line(cancel.replace("ID", named)).await;
         client.hears("dropped").await;
     }
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
@@ -309,7 +258,7 @@ async fn a_cancellation_that_is_late_or_makes_no_sense_does_no_harm() {
     assert!(client.heard.try_recv().is_err(), "nothing was cancelled");
     client.signals.open();
     assert_eq!(text(&client.read().await), "let through");
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
@@ -323,7 +272,7 @@ async fn a_call_that_is_over_reports_nothing_more() {
     client.hears("reported").await;
     client.send(&word(2)).await;
     assert_eq!(client.read().await["id"], 2);
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
@@ -339,7 +288,7 @@ async fn a_line_says_all_there_is_to_know() {
         client.send(&silent).await;
         assert_eq!(client.read().await["error"]["code"], -32602);
     }
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
@@ -362,7 +311,7 @@ async fn a_line_that_is_too_long_is_refused_and_passed_over() {
     assert_eq!(client.read().await["id"], 5);
     // The same at the end of the input, where no line ends.
     client.write(&of_length(3 * LINE).message()).await;
-    let rest = client.end().await;
+    let rest = client.pipe.end().await;
     assert_eq!(
         (rest.len(), &rest[0]["error"]["code"]),
         (1, &json!(-32600)),
@@ -384,7 +333,7 @@ async fn at_the_end_of_the_input_what_runs_is_given_time() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         signals.open();
     });
-    let rest = client.end().await;
+    let rest = client.pipe.end().await;
     opened.await.expect("no panic");
     assert_eq!(
         (rest.len(), text(&rest[0]), text(&rest[1])),
@@ -398,7 +347,7 @@ async fn at_the_end_of_the_input_what_does_not_end_is_cancelled() {
     client.send(&Request::tool("held", json!({}))).await;
     client.hears("begun").await;
     let mut heard = std::mem::replace(&mut client.heard, signals().1);
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
     assert_eq!(
         within("the handler to be dropped", heard.recv()).await,
         Some("dropped")
@@ -432,7 +381,7 @@ async fn what_is_queued_for_a_cancelled_call_is_not_sent() {
         said.push(message);
     }
     assert!(said.len() < 50, "{} of 50 lines were sent", said.len());
-    assert!(client.end().await.is_empty());
+    assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
@@ -447,8 +396,7 @@ async fn told_to_stop_it_ends_subscriptions_and_waits_for_what_runs() {
     client.send(&listen.id(json!("listen"))).await;
     let first = client.read().await;
     assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
-    let stop = client.stop.take().expect("it was not told before");
-    stop.send(()).expect("it is still there");
+    client.stop();
     let mut ended = false;
     while !ended {
         ended = client.read().await["id"] == "listen";
@@ -461,8 +409,7 @@ async fn told_to_stop_it_ends_subscriptions_and_waits_for_what_runs() {
             break;
         }
     }
-    let end = within("the server to end", client.serving).await;
-    end.expect("no panic").expect("no error");
+    client.stopped().await;
 }
 
 /// Lets all tasks of this thread go on until they wait for each other.
@@ -481,14 +428,12 @@ async fn told_to_stop_it_ends_though_nobody_reads() {
             ..ServerLimits::default()
         });
         // More errors than are queued and the stream holds. What the server does not take is not waited for.
-        let mut input = client.input.take().expect("the input is open");
+        let mut input = client.take_input();
         let lines = format!("{line}\n").repeat(200);
         let writing = tokio::spawn(async move { input.write_all(lines.as_bytes()).await });
         settle().await;
-        let stop = client.stop.take().expect("it was not told before");
-        stop.send(()).expect("it is still there");
-        let end = within("the server to end", client.serving).await;
-        end.expect("no panic").expect("no error");
+        client.stop();
+        client.stopped().await;
         writing.abort();
     }
 }
@@ -500,7 +445,5 @@ async fn a_client_that_leaves_while_it_is_written_to_is_no_error() {
     client.send(&talk.id(json!("talk"))).await;
     client.read().await;
     settle().await;
-    drop((client.input, client.output));
-    let end = within("the server to end", client.serving).await;
-    end.expect("no panic").expect("no error");
+    client.pipe.leave().await;
 }

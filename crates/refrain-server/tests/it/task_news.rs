@@ -1,7 +1,7 @@
 //! Clients that listen for what becomes of their tasks.
 
 use crate::support::tasks::{
-    LONG, Shaky, TASKS, Work, about, create, declared, eager, form, stored, update,
+    FaultyStore, LONG, TASKS, Work, about, create, declared, eager, form, stored, update,
 };
 use crate::support::{
     CAPABILITIES, Clock, Connection, Instance, LOG_LEVEL, Request, Signals, names, signals, start,
@@ -177,7 +177,7 @@ async fn nothing_but_how_it_stands_is_told_of_a_task_at_work() {
 #[tokio::test]
 async fn a_change_on_another_instance_is_told_without_a_hint() {
     let store = MemoryStore::new();
-    let deaf = Shaky::new(&store);
+    let deaf = FaultyStore::new(&store);
     let here = start(builder(deaf, eager())).await;
     let there = start(builder(Arc::new(store.clone()), eager())).await;
     let (first, second) = (anyones(&store).await, anyones(&store).await);
@@ -323,7 +323,7 @@ async fn a_slow_listener_is_told_the_latest_of_each_task() {
 #[tokio::test]
 async fn what_nobody_can_see_is_not_told() {
     let store = MemoryStore::new();
-    let server = builder(Shaky::new(&store), eager());
+    let server = builder(FaultyStore::new(&store), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
@@ -361,20 +361,20 @@ async fn what_nobody_can_see_is_not_told() {
 #[tokio::test]
 async fn a_task_that_is_over_is_watched_no_more() {
     let store = MemoryStore::new();
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let server = builder(shaky.clone(), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
-    shaky.heard_by(1).await;
+    shaky.has_watchers(1).await;
     news(&next(&mut stream).await);
     let error = json!({"code": -32603, "message": "no"});
     work.next(Next::Fail(stored(&error))).await;
     let failed = news(&next(&mut stream).await);
     assert_eq!(failed["error"], error);
     // With it the watcher has gone, though the client still listens.
-    shaky.heard_by(0).await;
+    shaky.has_watchers(0).await;
     assert_eq!(server.subscriptions(), 1);
     store.requeue(&work.lease.task).await.expect("a store");
     server.start_draining();
@@ -385,14 +385,14 @@ async fn a_task_that_is_over_is_watched_no_more() {
 async fn nothing_is_said_of_a_task_that_was_thrown_away() {
     let clock = Clock::new();
     let store = MemoryStore::with_source(clock.clone());
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let server = builder(shaky.clone(), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
     news(&next(&mut stream).await);
-    shaky.heard_by(1).await;
+    shaky.has_watchers(1).await;
     // It ends and is gone before anybody looks.
     shaky.fail(Some(StoreError::Unavailable("for a moment".into())));
     work.complete(&json!({"content": []})).await;
@@ -401,7 +401,7 @@ async fn nothing_is_said_of_a_task_that_was_thrown_away() {
     assert_eq!(swept.tasks, 1);
     shaky.fail(None);
     let gone = async {
-        shaky.heard_by(0).await;
+        shaky.has_watchers(0).await;
         server.start_draining();
     };
     let (methods, ()) = tokio::join!(rest(&mut stream), gone);
@@ -411,7 +411,7 @@ async fn nothing_is_said_of_a_task_that_was_thrown_away() {
 #[tokio::test]
 async fn a_listener_outlasts_a_store_that_cannot_be_reached() {
     let store = MemoryStore::new();
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let server = builder(shaky.clone(), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
@@ -438,7 +438,7 @@ async fn a_listener_outlasts_a_store_that_cannot_be_reached() {
 #[tokio::test]
 async fn a_subscription_cannot_begin_without_the_store() {
     let store = MemoryStore::new();
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let limits = ServerLimits {
         round_time: Duration::from_millis(50),
         ..ServerLimits::default()
@@ -455,7 +455,7 @@ async fn a_subscription_cannot_begin_without_the_store() {
         (None, "the task store cannot be reached; try again"),
     ] {
         if fault.is_none() {
-            shaky.get_stuck();
+            shaky.hang();
         }
         shaky.fail(fault);
         let events = instance.send(&listen(&[work.id()])).await.events();
@@ -469,14 +469,14 @@ async fn a_subscription_cannot_begin_without_the_store() {
 #[tokio::test]
 async fn a_server_that_stops_does_not_wait_for_the_store() {
     let store = MemoryStore::new();
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let server = builder(shaky.clone(), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
     let request = listen(&[work.id()]);
     let mut told = stream(&server, &request, Principal::anonymous()).await;
     next(&mut told).await;
-    shaky.get_stuck();
+    shaky.hang();
     let mut opening = stream(&server, &request, Principal::anonymous()).await;
     let stop = async {
         tokio::task::yield_now().await;
@@ -513,7 +513,7 @@ async fn a_listener_whose_token_expires_is_told_nothing_more() {
 #[tokio::test]
 async fn one_watcher_serves_all_who_listen_and_goes_with_the_last() {
     let store = MemoryStore::new();
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let server = builder(shaky.clone(), eager());
     let server = server.build().expect("a usable server");
     let work = anyones(&store).await;
@@ -524,7 +524,7 @@ async fn one_watcher_serves_all_who_listen_and_goes_with_the_last() {
         next(stream).await;
         news(&next(stream).await);
     }
-    shaky.heard_by(1).await;
+    shaky.has_watchers(1).await;
     work.say("on").await;
     for stream in [&mut first, &mut second] {
         assert_eq!(news(&next(stream).await)["statusMessage"], "on");
@@ -533,14 +533,14 @@ async fn one_watcher_serves_all_who_listen_and_goes_with_the_last() {
     work.say("on still").await;
     assert_eq!(news(&next(&mut second).await)["statusMessage"], "on still");
     drop(second);
-    shaky.heard_by(0).await;
+    shaky.has_watchers(0).await;
     // And comes again with the next.
     let mut third = stream(&server, &request, Principal::anonymous()).await;
     next(&mut third).await;
-    shaky.heard_by(1).await;
+    shaky.has_watchers(1).await;
     // It does not keep the server alive either.
     drop((third, server));
-    shaky.heard_by(0).await;
+    shaky.has_watchers(0).await;
     let alone = async {
         while Arc::strong_count(&shaky) > 1 {
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -1,7 +1,7 @@
 //! What clients ask about their tasks: how one stands, to take in answers, to call it off.
 
 use crate::support::tasks::{
-    Shaky, TASKS, Work, about, create, declared, eager, form, stored, update,
+    FaultyStore, TASKS, Work, about, create, declared, eager, form, stored, update,
 };
 use crate::support::watch::watch;
 use crate::support::{
@@ -463,7 +463,7 @@ async fn a_caller_needs_the_scopes_of_the_tool() {
 #[tokio::test]
 async fn a_store_that_is_not_there_is_the_servers_fault() {
     let store = MemoryStore::new();
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let limits = ServerLimits {
         round_time: Duration::from_millis(50),
         ..ServerLimits::default()
@@ -494,7 +494,7 @@ async fn a_store_that_is_not_there_is_the_servers_fault() {
     }
     shaky.fail(None);
     assert_eq!(get(&instance, work.id()).await["status"], "working");
-    shaky.get_stuck();
+    shaky.hang();
     for method in METHODS {
         let response = instance.send(&whole(method, work.id())).await;
         names(&response.error(200, -32603), &["try again"]);

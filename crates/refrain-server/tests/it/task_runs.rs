@@ -1,6 +1,6 @@
 //! Flows that become tasks, and the workers that carry them on.
 
-use crate::support::tasks::{Shaky, TASKS, about, eager, update};
+use crate::support::tasks::{FaultyStore, TASKS, about, eager, update};
 use crate::support::{
     CAPABILITIES, Guard, Instance, Login, Request, Signals, asked, names, result, signals, start,
     text, token, within,
@@ -324,7 +324,7 @@ async fn cancelling_reaches_a_handler_that_runs_on_another_instance() {
     let id = task(&one, &call("work")).await;
     heard(&mut said, "working").await;
     // By another way to the store, over which no hints come.
-    let other = Server::builder("tasks", "1").tasks(Shaky::new(&store), eager());
+    let other = Server::builder("tasks", "1").tasks(FaultyStore::new(&store), eager());
     let two = start(other).await;
     let cancelled = two.send(&about("tasks/cancel", &id)).await.reply();
     assert_eq!(result(&cancelled)["resultType"], "complete");
@@ -609,7 +609,7 @@ async fn what_was_said_on_the_way_is_not_said_of_the_end() {
 #[tokio::test]
 async fn a_call_whose_task_cannot_be_made_says_so_or_goes_on_inline() {
     let store = MemoryStore::new();
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let (signals, _said) = signals();
     let detaches = |cx: Cx| async move {
         cx.detach().await?;
@@ -647,7 +647,7 @@ async fn a_task_waits_for_a_store_that_is_away_and_loses_nothing() {
         Ok("both".into())
     }
     let store = MemoryStore::new();
-    let shaky = Shaky::new(&store);
+    let shaky = FaultyStore::new(&store);
     let (signals, mut said) = signals();
     let server = Server::builder("tasks", "1")
         .state(signals.clone())
@@ -885,7 +885,7 @@ async fn an_answer_is_heard_of_by_whatever_is_written_next() {
         ..TaskOptions::default()
     };
     let server = Server::builder("tasks", "1")
-        .tasks(Shaky::new(&store), deaf)
+        .tasks(FaultyStore::new(&store), deaf)
         .tool(Tool::new("work", talks).task());
     let instance = start(server).await;
     let id = task(&instance, &call("work")).await;

@@ -1,7 +1,7 @@
 //! Calls, and the answers that are given with them.
 
 use super::{assert_says, json, with_env};
-use crate::support::{Files, Serve, in_time, program, run};
+use crate::support::{Files, Serve, program, run, within};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
@@ -57,7 +57,7 @@ async fn arguments_are_pairs_an_object_or_on_standard_input() {
         .await
         .expect("it reads");
     drop(input);
-    let output = in_time("the end", child.wait_with_output()).await;
+    let output = within("the end", child.wait_with_output()).await;
     let output = output.expect("it ends");
     assert_eq!(output.stdout, b"Echo: in\n");
 

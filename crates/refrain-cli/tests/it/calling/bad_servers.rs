@@ -1,7 +1,7 @@
 //! Servers that are not as they should be: each ends in a sentence and an exit code, and no call is lost.
 
 use super::assert_says;
-use crate::support::{Files, Say, Told, in_time, program, run};
+use crate::support::{FakeServer, Files, Respond, program, run, within};
 use refrain_client::PendingCall;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A result that asks.
-fn asks(asks: &Value, state: &str) -> Say {
-    Say::Result(
+fn asks(asks: &Value, state: &str) -> Respond {
+    Respond::Result(
         json!({"resultType": "input_required", "inputRequests": asks, "requestState": state}),
     )
 }
@@ -23,7 +23,7 @@ fn form(properties: &Value) -> Value {
 }
 
 /// Calls a tool of a server, and keeps the call.
-async fn call(server: &Told, file: &Path, flags: &[&str]) -> crate::support::Said {
+async fn call(server: &FakeServer, file: &Path, flags: &[&str]) -> crate::support::Output {
     let (url, file) = (server.url(), file.display().to_string());
     run([&["call", &url, "tool", "--save", &file], flags].concat()).await
 }
@@ -55,8 +55,8 @@ async fn nobody_there() {
 
 #[tokio::test]
 async fn something_that_is_no_mcp_server() {
-    let page = || Say::Raw(200, "text/html", "<html>Welcome!</html>".into());
-    let server = Told::start_raw(move |_| page()).await;
+    let page = || Respond::Raw(200, "text/html", "<html>Welcome!</html>".into());
+    let server = FakeServer::start_raw(move |_| page()).await;
     let said = run(["tools", &server.url()]).await;
     assert_says(
         &said,
@@ -64,7 +64,7 @@ async fn something_that_is_no_mcp_server() {
         &["does not answer as an MCP server", "Welcome!", "path"],
     );
 
-    let server = Told::start_raw(|_| Say::Raw(404, "text/html", "Not here".into())).await;
+    let server = FakeServer::start_raw(|_| Respond::Raw(404, "text/html", "Not here".into())).await;
     let said = run(["tools", &server.url()]).await;
     assert_says(
         &said,
@@ -73,7 +73,8 @@ async fn something_that_is_no_mcp_server() {
     );
 
     let hostile = "<title>\u{1b}[2J\u{1b}]0;owned\u{7}</title>";
-    let server = Told::start_raw(move |_| Say::Raw(500, "text/html", hostile.into())).await;
+    let server =
+        FakeServer::start_raw(move |_| Respond::Raw(500, "text/html", hostile.into())).await;
     let said = run(["tools", &server.url()]).await;
     assert_says(&said, 4, &["500"]);
     assert!(!said.err.contains('\u{1b}'), "{said:?}");
@@ -82,7 +83,7 @@ async fn something_that_is_no_mcp_server() {
 #[tokio::test]
 async fn answers_that_are_not_json() {
     let files = Files::new();
-    let server = Told::start(|_| Say::Raw(200, "application/json", "{oops".into())).await;
+    let server = FakeServer::start(|_| Respond::Raw(200, "application/json", "{oops".into())).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &[]).await;
     assert_says(&said, 4, &["cannot be read", "refrain resume"]);
@@ -95,7 +96,7 @@ async fn a_stream_that_breaks_in_the_middle() {
     let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
         "params": {"progressToken": 1, "progress": 1}});
     let start = format!("data: {progress}\n\ndata: {{\"jsonrpc\": \"2.0\", ");
-    let server = Told::start(move |_| Say::Cut(start.clone())).await;
+    let server = FakeServer::start(move |_| Respond::cut(&start)).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &[]).await;
     assert_says(&said, 4, &["the connection broke", "refrain resume"]);
@@ -109,16 +110,16 @@ async fn what_was_answered_outlives_a_break_though_nobody_asked_for_a_file() {
     let files = Files::new();
     let broken = Arc::new(AtomicBool::new(true));
     let breaks = Arc::clone(&broken);
-    let server = Told::start(
+    let server = FakeServer::start(
         move |request| match request["params"].get("inputResponses") {
             None => asks(
                 &json!({"who": form(&json!({"name": {"type": "string"}}))}),
                 "state",
             ),
-            Some(_) if breaks.load(Ordering::Relaxed) => Say::Cut("data: {".into()),
+            Some(_) if breaks.load(Ordering::Relaxed) => Respond::cut("data: {"),
             Some(answers) => {
                 let content = json!([{"type": "text", "text": answers["who"]["content"]["name"]}]);
-                Say::Result(json!({"resultType": "complete", "content": content}))
+                Respond::Result(json!({"resultType": "complete", "content": content}))
             }
         },
     )
@@ -134,7 +135,7 @@ async fn what_was_answered_outlives_a_break_though_nobody_asked_for_a_file() {
         ])
         .current_dir(files.path(""))
         .stdin(Stdio::null());
-    let said = in_time("it ends", command.output()).await.expect("it ends");
+    let said = within("it ends", command.output()).await.expect("it ends");
     let told = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(4), "{told}");
     let name = told
@@ -157,8 +158,8 @@ async fn what_was_answered_outlives_a_break_though_nobody_asked_for_a_file() {
 #[tokio::test]
 async fn a_number_that_would_not_arrive_as_it_is() {
     let large = "123456789012345678901234567890";
-    let server = Told::start(|_| {
-        Say::Result(
+    let server = FakeServer::start(|_| {
+        Respond::Result(
             json!({"resultType": "complete", "tools": [], "ttlMs": 0, "cacheScope": "private"}),
         )
     })
@@ -178,7 +179,7 @@ async fn a_number_that_would_not_arrive_as_it_is() {
 
 #[tokio::test]
 async fn an_error_that_looks_like_a_line_of_ours() {
-    let server = Told::start(|_| Say::Error(-32603, "E\nrefrain: done")).await;
+    let server = FakeServer::start(|_| Respond::Error(-32603, "E\nrefrain: done")).await;
     let said = run(["call", &server.url(), "tool"]).await;
     assert_says(&said, 1, &["refused: E refrain: done"]);
 }
@@ -187,7 +188,7 @@ async fn an_error_that_looks_like_a_line_of_ours() {
 async fn rounds_without_end() {
     let files = Files::new();
     let again = || asks(&json!({"again": form(&json!({}))}), "state");
-    let server = Told::start(move |_| again()).await;
+    let server = FakeServer::start(move |_| again()).await;
     let file = files.path("call.json");
     let answers: Vec<&str> = ["--answer", "again={}"].repeat(9);
     let flags = [&answers[..], &["--rounds", "4"]].concat();
@@ -211,7 +212,7 @@ async fn an_ask_of_an_unknown_method() {
     let files = Files::new();
     let unknown =
         json!({"strange": {"method": "telepathy/create", "params": {}}, "known": form(&json!({}))});
-    let server = Told::start(move |_| asks(&unknown, "state")).await;
+    let server = FakeServer::start(move |_| asks(&unknown, "state")).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &["--answer", "known={}"]).await;
     assert_says(
@@ -236,7 +237,7 @@ async fn an_ask_of_an_unknown_method() {
 async fn a_form_that_is_none() {
     let files = Files::new();
     let deep = json!({"address": {"type": "object", "properties": {}}});
-    let server = Told::start(move |_| asks(&json!({"where": form(&deep)}), "state")).await;
+    let server = FakeServer::start(move |_| asks(&json!({"where": form(&deep)}), "state")).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &["--answer", "where={\"address\": {}}"]).await;
     assert_says(
@@ -262,13 +263,13 @@ async fn what_cannot_be_shown_can_be_declined() {
         "mode": {"method": "elicitation/create", "params": {"mode": "voice", "message": "?"}},
     });
     let answered = json!({"where": {"action": "decline"}, "script": {"action": "cancel"}, "mode": {"action": "decline"}});
-    let server = Told::start(
+    let server = FakeServer::start(
         move |request| match request["params"].get("inputResponses") {
             None => asks(&strange, "state"),
-            Some(answers) if *answers == answered => Say::Result(
+            Some(answers) if *answers == answered => Respond::Result(
                 json!({"resultType": "complete", "content": [{"type": "text", "text": "Well."}]}),
             ),
-            Some(_) => Say::Error(-32602, "not what was expected"),
+            Some(_) => Respond::Error(-32602, "not what was expected"),
         },
     )
     .await;
@@ -288,12 +289,12 @@ async fn what_cannot_be_shown_can_be_declined() {
 async fn an_answer_that_the_server_refuses_can_be_replaced() {
     let files = Files::new();
     let text = json!({"name": {"type": "string"}});
-    let server = Told::start(move |request| {
+    let server = FakeServer::start(move |request| {
         let answers = &request["params"]["inputResponses"];
         match answers["who"]["content"]["name"].as_str() {
             None => asks(&json!({"who": form(&text)}), "state"),
-            Some("Ada") => Say::Result(json!({"resultType": "complete", "content": []})),
-            Some(_) => Say::Error(-32602, "nobody of that name"),
+            Some("Ada") => Respond::Result(json!({"resultType": "complete", "content": []})),
+            Some(_) => Respond::Error(-32602, "nobody of that name"),
         }
     })
     .await;
@@ -314,7 +315,7 @@ async fn an_answer_that_the_server_refuses_can_be_replaced() {
 async fn a_state_of_ten_megabytes() {
     let files = Files::new();
     let state = "x".repeat(10 * 1024 * 1024);
-    let server = Told::start(move |_| asks(&json!({}), &state)).await;
+    let server = FakeServer::start(move |_| asks(&json!({}), &state)).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &[]).await;
     assert_says(
@@ -327,7 +328,7 @@ async fn a_state_of_ten_megabytes() {
 
 #[tokio::test]
 async fn a_result_of_a_type_that_nobody_knows() {
-    let server = Told::start(|_| Say::Result(json!({"resultType": "maybe"}))).await;
+    let server = FakeServer::start(|_| Respond::Result(json!({"resultType": "maybe"}))).await;
     let said = run(["call", &server.url(), "tool"]).await;
     assert_says(&said, 4, &["unknown type \"maybe\""]);
 }
@@ -336,9 +337,11 @@ async fn a_result_of_a_type_that_nobody_knows() {
 async fn a_result_that_the_tool_has_not_promised() {
     let schema = json!({"type": "object", "required": ["degrees"]});
     let tool = json!({"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": schema});
-    let server = Told::start(move |request| match request["method"].as_str() {
-        Some("tools/list") => Say::Result(json!({"resultType": "complete", "tools": [tool]})),
-        _ => Say::Result(json!({"resultType": "complete", "content": [], "structuredContent": {}})),
+    let server = FakeServer::start(move |request| match request["method"].as_str() {
+        Some("tools/list") => Respond::Result(json!({"resultType": "complete", "tools": [tool]})),
+        _ => Respond::Result(
+            json!({"resultType": "complete", "content": [], "structuredContent": {}}),
+        ),
     })
     .await;
     // It is printed all the same: the call is done.
@@ -350,17 +353,17 @@ async fn a_result_that_the_tool_has_not_promised() {
 /// One of 2025-11-25: it is spoken to as it wants to be.
 #[tokio::test]
 async fn an_older_server_is_no_bad_server() {
-    let server = Told::start_raw(|request| match request["method"].as_str() {
-        Some("initialize") => Say::Result(json!({
+    let server = FakeServer::start_raw(|request| match request["method"].as_str() {
+        Some("initialize") => Respond::Result(json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "grandma", "version": "1"},
         })),
-        Some("notifications/initialized") => Say::Raw(202, "text/plain", String::new()),
+        Some("notifications/initialized") => Respond::Raw(202, "text/plain", String::new()),
         Some("tools/call") => {
-            Say::Result(json!({"content": [{"type": "text", "text": "In my day…"}]}))
+            Respond::Result(json!({"content": [{"type": "text", "text": "In my day…"}]}))
         }
-        _ => Say::Error(-32601, "Method not found"),
+        _ => Respond::Error(-32601, "Method not found"),
     })
     .await;
     let said = run(["call", &server.url(), "tool"]).await;

@@ -1,7 +1,7 @@
 //! `--json`: whatever goes wrong, one line of JSON on standard output says so, and the exit code is what it always is.
 
 use super::{assert_says, json};
-use crate::support::{Files, Say, Serve, Told, run};
+use crate::support::{FakeServer, Files, Respond, Serve, run};
 use serde_json::{Value, json};
 
 /// The error of a command that ends like this.
@@ -86,7 +86,7 @@ async fn what_the_server_refuses_has_its_code() {
 async fn what_is_kept_is_named() {
     let files = Files::new();
     let file = files.path("call.json").display().to_string();
-    let server = Told::start(|_| Say::Raw(200, "application/json", "{oops".into())).await;
+    let server = FakeServer::start(|_| Respond::Raw(200, "application/json", "{oops".into())).await;
     let said = run(["call", &server.url(), "tool", "--save", &file, "--json"]).await;
     assert_says(&said, 4, &["refrain resume"]);
     let told = json(&said);

@@ -1,11 +1,10 @@
 //! What a server has, and calls that are not tools.
 
 use super::{assert_says, json};
-use crate::support::{Serve, run};
+use crate::support::{Serve, run, serve_forever};
 use refrain::prelude::*;
-use refrain::{AllowedHosts, Prompt, Resource, ResourceTemplate, serve};
+use refrain::{Prompt, Resource, ResourceTemplate};
 use serde_json::json;
-use tokio::net::TcpListener;
 
 #[derive(Deserialize, Elicit)]
 struct Name {
@@ -41,19 +40,13 @@ async fn hostile(_: Cx) -> Result<String> {
 
 /// A server with all there is, until the test ends.
 pub(super) async fn offered() -> String {
-    let server = Server::builder("offered", "2")
+    let builder = Server::builder("offered", "2")
         .tool(Tool::new("talk", talk))
         .tool(Tool::new("hostile", hostile).describe("Clears\u{1b}[2J the screen."))
         .prompt(Prompt::new("greet", greet).describe("Greets somebody."))
         .resource(Resource::new("notes://mine", "notes", notes).describe("What I wrote."))
-        .resource_template(ResourceTemplate::new("notes://{of}", "all", notes))
-        .build()
-        .expect("a usable server");
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let never = std::future::pending();
-    tokio::spawn(serve(listener, server, AllowedHosts::local(), never));
-    format!("http://{address}/mcp")
+        .resource_template(ResourceTemplate::new("notes://{of}", "all", notes));
+    serve_forever(builder).await
 }
 
 #[tokio::test]

@@ -12,17 +12,17 @@ mod tasks;
 mod terminal;
 mod trace;
 
-use crate::support::{Said, program, said};
+use crate::support::{Output, program, said};
 use serde_json::Value;
 use std::ffi::OsStr;
 
 /// The only thing that is on standard output, as JSON.
-fn json(said: &Said) -> Value {
+fn json(said: &Output) -> Value {
     serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"))
 }
 
 /// Runs a command with a variable in its environment.
-async fn with_env<S: AsRef<OsStr>>(name: &str, value: &str, args: &[S]) -> Said {
+async fn with_env<S: AsRef<OsStr>>(name: &str, value: &str, args: &[S]) -> Output {
     let mut command = program();
     command.args(args).env(name, value);
     said(command).await
@@ -30,7 +30,7 @@ async fn with_env<S: AsRef<OsStr>>(name: &str, value: &str, args: &[S]) -> Said 
 
 /// Whether a command ended like this, saying all of that on standard error.
 #[track_caller]
-fn assert_says(said: &Said, code: i32, parts: &[&str]) {
+fn assert_says(said: &Output, code: i32, parts: &[&str]) {
     assert_eq!(said.code, code, "{said:?}");
     for part in parts {
         assert!(said.err.contains(part), "no {part:?} in {}", said.err);

@@ -1,9 +1,11 @@
 //! Calls that wait in a file.
 
 use super::{assert_says, json};
-use crate::support::{Files, Ledger, Said, Say, Serve, Told, in_time, program, run, said};
+use crate::support::{
+    FakeServer, Files, Ledger, Output, Respond, Serve, program, run, said, serve_forever, until,
+    within,
+};
 use refrain::prelude::*;
-use refrain::{AllowedHosts, serve};
 use refrain_client::PendingCall;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -12,8 +14,6 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
@@ -42,14 +42,14 @@ impl Running {
         kill_process(id.expect("it runs"), signal).expect("the signal can be sent");
     }
 
-    async fn ended(self) -> Said {
-        let output = in_time("the command ends", self.0.wait_with_output()).await;
+    async fn ended(self) -> Output {
+        let output = within("the command ends", self.0.wait_with_output()).await;
         output.expect("it ends").into()
     }
 
     async fn killed(mut self) {
         self.signal(Signal::KILL);
-        in_time("it is gone", self.0.wait()).await.expect("it ends");
+        within("it is gone", self.0.wait()).await.expect("it ends");
     }
 }
 
@@ -83,16 +83,6 @@ impl Drop for Sleeper {
             let _ = kill_process(id, Signal::KILL);
         }
     }
-}
-
-/// Waits until something is so.
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let wait = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    in_time(what, wait).await;
 }
 
 fn lines(ledger: &Path) -> usize {
@@ -363,12 +353,7 @@ async fn endless(handlers: &Arc<Handlers>) -> String {
         }
     };
     let server = Server::builder("endless", "1").tool(Tool::new("wait", wait));
-    let server = server.build().expect("a usable server");
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let never = std::future::pending();
-    tokio::spawn(serve(listener, server, AllowedHosts::local(), never));
-    format!("http://{address}/mcp")
+    serve_forever(server).await
 }
 
 #[tokio::test]
@@ -511,25 +496,25 @@ async fn a_call_that_may_have_been_taken_before_stays_when_it_is_refused() {
 /// A server whose first response to a call is lost. What it says to the others depends on their number.
 async fn losing(
     capabilities: serde_json::Value,
-    then: impl Fn(usize) -> Say + Send + Sync + 'static,
-) -> Told {
+    then: impl Fn(usize) -> Respond + Send + Sync + 'static,
+) -> FakeServer {
     let calls = AtomicUsize::new(0);
-    Told::start_raw(move |request| match request["method"].as_str() {
-        Some("server/discover") => Say::Result(json!({
+    FakeServer::start_raw(move |request| match request["method"].as_str() {
+        Some("server/discover") => Respond::Result(json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities,
             "ttlMs": 0, "cacheScope": "private",
         })),
         _ => match calls.fetch_add(1, Ordering::SeqCst) + 1 {
-            1 => Say::Cut(": at work\n\n".to_owned()),
+            1 => Respond::cut(": at work\n\n"),
             number => then(number),
         },
     })
     .await
 }
 
-fn paid() -> Say {
+fn paid() -> Respond {
     let content = json!([{"type": "text", "text": "Paid."}]);
-    Say::Result(json!({"resultType": "complete", "content": content}))
+    Respond::Result(json!({"resultType": "complete", "content": content}))
 }
 
 #[tokio::test]
@@ -539,7 +524,7 @@ async fn a_call_whose_response_was_lost_stays_when_it_is_then_refused() {
     let name = file.display().to_string();
     let capabilities = json!({"tools": {}, "extensions": {"refrain/callId": {}}});
     let server = losing(capabilities, |number| match number {
-        2 => Say::Error(-32603, "the store is down"),
+        2 => Respond::Error(-32603, "the store is down"),
         _ => paid(),
     })
     .await;
@@ -578,40 +563,17 @@ async fn half_a_file_is_not_left() {
     let mut command = tokio::process::Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_refrain")]);
     command.args([&instance.url(), &file.display().to_string()]);
-    let output = in_time("it ends", command.output()).await;
-    let said = Said::from(output.expect("it ends"));
+    let output = within("it ends", command.output()).await;
+    let said = Output::from(output.expect("it ends"));
     assert_says(&said, 2, &["call.json cannot be written"]);
     assert!(!file.exists());
-}
-
-/// A server that wants to know who calls, and gives back the head of each request.
-async fn guarded() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let (sender, heads) = tokio::sync::mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                match stream.read_u8().await {
-                    Ok(byte) => head.push(byte),
-                    Err(_) => break,
-                }
-            }
-            let _ = sender.send(String::from_utf8_lossy(&head).to_lowercase());
-            let no = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-            let _ = stream.write_all(no).await;
-            let _ = stream.shutdown().await;
-            let _ = stream.read_to_end(&mut head).await;
-        }
-    });
-    (format!("http://{address}/mcp"), heads)
 }
 
 #[tokio::test]
 async fn a_token_is_not_sent_to_the_address_in_a_file() {
     let files = Files::new();
-    let (url, mut heads) = guarded().await;
+    let server = FakeServer::start_raw(|_| Respond::Status(401)).await;
+    let url = server.url();
     let call = json!({"format": 1, "address": url, "call": {"method": "tools/call", "target": "echo"},
         "callId": "1", "round": 1});
     let name = files.write("call.json", &call.to_string());
@@ -619,23 +581,23 @@ async fn a_token_is_not_sent_to_the_address_in_a_file() {
     let token = files.write("token", "of-a-file").display().to_string();
     for (flags, sent) in [
         (vec![], None),
-        (vec!["--url", &url], Some("bearer of-mine")),
-        (vec!["--bearer-file", &token], Some("bearer of-a-file")),
+        (vec!["--url", &url], Some("Bearer of-mine")),
+        (vec!["--bearer-file", &token], Some("Bearer of-a-file")),
     ] {
         let mut command = program();
         command.args(["resume", &name]).args(&flags);
         command.env("REFRAIN_TOKEN", "of-mine");
-        let output = in_time("it ends", command.output()).await;
-        let said = Said::from(output.expect("it ends"));
+        let output = within("it ends", command.output()).await;
+        let said = Output::from(output.expect("it ends"));
         assert_says(&said, 5, &["--bearer-file"]);
         let withheld = "$REFRAIN_TOKEN is not sent";
         assert_eq!(said.err.contains(withheld), sent.is_none(), "{said:?}");
-        let head = heads.recv().await.expect("a request");
+        let received = server.all();
+        let received = received.last().expect("a request");
         match sent {
-            Some(sent) => assert!(head.contains(sent), "{head}"),
-            None => assert!(!head.contains("of-mine"), "{head}"),
+            Some(sent) => assert_eq!(received.header("authorization"), Some(sent)),
+            None => assert!(!format!("{received:?}").contains("of-mine"), "{received:?}"),
         }
-        while heads.try_recv().is_ok() {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{assert_says, json};
 use crate::support::tasks::{eager, shared};
-use crate::support::{Files, Instance, Serve, in_time, run};
+use crate::support::{Files, Instance, Serve, run, within};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
@@ -117,7 +117,7 @@ async fn an_interrupt_calls_off_a_task_that_nobody_could_find_again() {
             assert_ne!(read.expect("a pipe"), 0, "it has ended: {traced:?}");
         }
     };
-    in_time("the task is looked after", looks).await;
+    within("the task is looked after", looks).await;
     let listed = |status: &'static str| {
         let store = crate::support::sqlite(&shared(&files));
         let args = [
@@ -134,11 +134,11 @@ async fn an_interrupt_calls_off_a_task_that_nobody_could_find_again() {
     rustix::process::kill_process(id.expect("it runs"), rustix::process::Signal::INT)
         .expect("the signal can be sent");
     let rest = stderr.read_to_end(&mut traced);
-    in_time("all is said", rest).await.expect("a pipe");
-    let output = in_time("it ends", child.wait_with_output()).await;
+    within("all is said", rest).await.expect("a pipe");
+    let output = within("it ends", child.wait_with_output()).await;
     let mut output = output.expect("it ends");
     output.stderr = traced;
-    let said = crate::support::Said::from(output);
+    let said = crate::support::Output::from(output);
     assert_says(&said, 130, &["interrupted", "is cancelled"]);
     assert_eq!(listed("cancelled"), 1);
 }

@@ -2,7 +2,7 @@
 
 use super::lists::offered;
 use crate::support::terminal::Terminal;
-use crate::support::{Serve, in_time, program};
+use crate::support::{Serve, program, within};
 use std::process::Stdio;
 
 #[tokio::test]
@@ -20,9 +20,9 @@ async fn progress_is_drawn_on_a_terminal_and_not_in_the_result() {
     let child = command.spawn().expect("the binary can be started");
     drop(command);
     let drawn = terminal.read_until("of 20  adding");
-    let drawn = in_time("progress is drawn", drawn).await;
+    let drawn = within("progress is drawn", drawn).await;
     assert!(drawn.contains('█') || drawn.contains('░'), "{drawn:?}");
-    let output = in_time("it ends", child.wait_with_output()).await;
+    let output = within("it ends", child.wait_with_output()).await;
     let output = output.expect("it ends");
     assert_eq!(output.stdout, "The sum of 1 to 20 is 210.\n".as_bytes());
 }
@@ -40,10 +40,10 @@ async fn what_a_tool_says_steers_no_terminal() {
         .stderr(Stdio::null())
         .kill_on_drop(true);
     let mut child = command.spawn().expect("the binary can be started");
-    let shown = in_time("it is shown", terminal.read_until("after")).await;
+    let shown = within("it is shown", terminal.read_until("after")).await;
     assert!(shown.contains("before␛[2Jafter"), "{shown:?}");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
-    in_time("it ends", child.wait()).await.expect("it ends");
+    within("it ends", child.wait()).await.expect("it ends");
 
     // Elsewhere the text is as it is.
     let said = crate::support::run(["call", &url, "hostile"]).await;

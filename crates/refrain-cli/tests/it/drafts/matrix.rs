@@ -1,7 +1,7 @@
 //! One tool of each kind, through every dialect and over both transports: what comes of it is what docs/dialects.md says.
 
 use super::Place;
-use crate::support::{Files, Instance, Serve, in_time, root};
+use crate::support::{Files, Instance, Serve, root, within};
 use refrain_client::wire::{Draft, Revision, Root, SamplingAnswer};
 use refrain_client::{Answer, Call, Client, ClientBuilder, Dialect, ErrorKind, Outcome};
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ impl Asked {
     async fn ask(self: Arc<Self>) {
         self.count.fetch_add(1, Ordering::Relaxed);
         if self.at_once.load(Ordering::Relaxed) {
-            in_time("the other question of the round", self.both.wait()).await;
+            within("the other question of the round", self.both.wait()).await;
         }
     }
 }
@@ -201,7 +201,7 @@ impl Servers {
             Place::Http => {
                 let path = draft.map_or("/mcp", Draft::path);
                 let url = format!("http://{}{path}", self.http.address);
-                in_time("a connection", builder.connect(&url)).await
+                within("a connection", builder.connect(&url)).await
             }
             Place::Stdio => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
@@ -212,7 +212,7 @@ impl Servers {
                 if let Some(draft) = draft {
                     command.args(["--dialect", draft.name()]);
                 }
-                in_time("a connection", builder.spawn(command)).await
+                within("a connection", builder.spawn(command)).await
             }
         };
         connected.expect("a connection")
@@ -235,11 +235,11 @@ async fn outcome(client: &Client, kind: &Kind, asked: &Asked) -> String {
     };
     let call = Call::tool(kind.tool).with_arguments(arguments);
     let mut task = false;
-    let result = match in_time("a first round", client.start(call)).await {
+    let result = match within("a first round", client.start(call)).await {
         Ok(Outcome::Complete(result)) => Ok(result),
         Ok(Outcome::Pending(pending)) => {
             task = pending.task_id().is_some();
-            in_time("the call is done", client.finish(pending)).await
+            within("the call is done", client.finish(pending)).await
         }
         Err(error) => Err(error),
     };

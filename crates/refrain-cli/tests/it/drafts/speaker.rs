@@ -1,12 +1,9 @@
 //! A client that says what it is told to, over HTTP or over a pipe.
 
 use super::{assert_shown, example, posted};
-use crate::support::instance::Process;
-use crate::support::{Instance, PATIENCE, Serve, http, in_time, program};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::Request;
+use crate::support::{Instance, PATIENCE, Process, Request, Serve, program, within};
 use refrain::Draft;
+use refrain_testkit::net::http;
 use serde_json::{Map, Value};
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -160,7 +157,7 @@ impl Speaker {
             }
             Line::Stdio { input, output, .. } => {
                 write(input, message).await;
-                let line = in_time("a response", output.next_line()).await;
+                let line = within("a response", output.next_line()).await;
                 line.expect("a line").expect("the server goes on")
             }
         };
@@ -215,7 +212,7 @@ impl Speaker {
 
 async fn write(input: &mut ChildStdin, message: String) {
     let line = message + "\n";
-    let written = in_time("a message is taken", input.write_all(line.as_bytes())).await;
+    let written = within("a message is taken", input.write_all(line.as_bytes())).await;
     written.expect("a message is taken");
 }
 
@@ -226,25 +223,16 @@ async fn post(
     session: &mut Option<String>,
     message: String,
 ) -> (u16, String) {
-    let mut request = Request::post(draft.path())
-        .header("host", instance.address.to_string())
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream");
+    let mut request = Request::post(draft.path(), message);
     if let Some(session) = &session {
         request = request.header("mcp-session-id", session);
     }
     if let Some(bearer) = bearer {
-        request = request.header("authorization", format!("Bearer {bearer}"));
+        request = request.bearer(bearer);
     }
-    let body = Full::new(Bytes::from(message));
-    let request = request.body(body).expect("a plain request");
-    let response = in_time("a response", http::send(instance.address, request)).await;
-    let response = response.expect("a response");
-    let status = response.status().as_u16();
-    if let Some(opened) = response.headers().get("mcp-session-id") {
-        *session = Some(opened.to_str().expect("an id").to_owned());
+    let response = http::send(instance.address, &request).await;
+    if let Some(opened) = response.header("mcp-session-id") {
+        *session = Some(opened.to_owned());
     }
-    let body = in_time("the whole response", response.into_body().collect()).await;
-    let body = body.expect("a body").to_bytes();
-    (status, String::from_utf8_lossy(&body).into_owned())
+    (response.status, response.text())
 }

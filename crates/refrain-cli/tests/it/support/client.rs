@@ -1,18 +1,13 @@
 //! A client that sends what the protocol demands and answers what it is asked, by key.
 
-use super::http::{Fault, send};
-use super::{PATIENCE, in_time};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::{Request, Response};
-use refrain::PROTOCOL_VERSION;
+use super::{PATIENCE, within};
+use refrain_testkit::net::{CAPABILITIES, Connection, Request, Response, TASKS, http};
 use serde_json::{Map, Value, json};
+use std::io;
 use std::net::SocketAddr;
 
 /// Today's clients give up after ten rounds.
 const ROUNDS_MAX: usize = 10;
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Somebody who calls.
 #[derive(Clone)]
@@ -98,28 +93,6 @@ impl Call {
         let accepted = json!({"action": "accept", "content": content});
         self.answers.insert(key.into(), accepted);
     }
-
-    /// The body of the next request.
-    fn body(&self, client: &Client) -> Value {
-        let mut params = json!({
-            "name": self.tool,
-            "arguments": self.arguments,
-            "_meta": meta(),
-        });
-        if client.tasks {
-            declare_tasks(&mut params);
-        }
-        if client.progress {
-            params["_meta"]["progressToken"] = "progress".into();
-        }
-        if !self.answers.is_empty() {
-            params["inputResponses"] = self.answers.clone().into();
-        }
-        if let Some(token) = &self.token {
-            params["requestState"] = token.as_str().into();
-        }
-        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-    }
 }
 
 impl Client {
@@ -149,65 +122,66 @@ impl Client {
     }
 
     /// The next request of a call.
-    pub(crate) fn request(&self, call: &Call) -> Request<Full<Bytes>> {
-        self.request_of("tools/call", &call.tool, &call.body(self))
-    }
-
-    /// A request with the headers that belong to it.
-    fn request_of(&self, method: &str, name: &str, body: &Value) -> Request<Full<Bytes>> {
-        let mut request = Request::post("/mcp")
-            .header("host", self.address.to_string())
-            .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream")
-            .header("mcp-protocol-version", PROTOCOL_VERSION)
-            .header("mcp-method", method)
-            .header("mcp-name", name);
-        if let Some(bearer) = &self.bearer {
-            request = request.header("authorization", format!("Bearer {bearer}"));
+    pub(crate) fn request(&self, call: &Call) -> Request {
+        let mut request = self.with_bearer_of(Request::tool(&call.tool, call.arguments.clone()));
+        if self.tasks {
+            request = declare_tasks(request);
         }
-        let body = Full::from(body.to_string());
-        request.body(body).expect("a valid request")
+        if self.progress {
+            request = request.meta("progressToken", "progress".into());
+        }
+        if !call.answers.is_empty() {
+            request = request.param("inputResponses", call.answers.clone().into());
+        }
+        if let Some(token) = &call.token {
+            request = request.param("requestState", token.as_str().into());
+        }
+        request
     }
 
-    /// Asks about a task, and gives the message that comes back. `Err`: there was none.
+    fn with_bearer_of(&self, request: Request) -> Request {
+        match &self.bearer {
+            Some(token) => request.bearer(token),
+            None => request,
+        }
+    }
+
+    /// Sends a request about a task, and returns the message that comes back. `Err`: there was none.
     pub(crate) async fn about_task(
         &self,
         method: &str,
         id: &str,
         answers: Option<&Value>,
     ) -> Result<Value, String> {
-        let mut params = json!({"taskId": id, "_meta": meta()});
-        declare_tasks(&mut params);
+        let mut request = declare_tasks(self.with_bearer_of(Request::task(method, id)));
         if let Some(answers) = answers {
-            params["inputResponses"] = answers.clone();
+            request = request.param("inputResponses", answers.clone());
         }
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let request = self.request_of(method, id, &body);
-        let reply = async {
-            let response = send(self.address, request).await;
-            read(response.map_err(|error| error.to_string())?).await
-        };
-        let reply = tokio::time::timeout(PATIENCE, reply).await;
-        let (_, _, message) = reply.map_err(|_| format!("no reply after {PATIENCE:?}"))??;
-        Ok(message)
+        message_of(&self.try_send(&request).await?)
     }
 
-    /// Sends the next request of a call, and gives the response when it begins.
-    pub(crate) async fn begin(&self, call: &Call) -> Result<Response<Incoming>, Fault> {
-        send(self.address, self.request(call)).await
+    /// Sends the next request of a call, and returns the connection when the response begins.
+    pub(crate) async fn begin(&self, call: &Call) -> io::Result<Connection> {
+        let begun = http::try_begin(self.address, &self.request(call)).await;
+        begun.map(|(connection, _)| connection)
+    }
+
+    async fn try_send(&self, request: &Request) -> Result<Response, String> {
+        let response = tokio::time::timeout(PATIENCE, http::try_send(self.address, request)).await;
+        let response = response.map_err(|_| format!("no reply after {PATIENCE:?}"))?;
+        response.map_err(|error| error.to_string())
     }
 
     /// Sends the next request of a call and keeps what its reply says. `Err`: there was no reply.
     pub(crate) async fn try_round(&self, call: &mut Call) -> Result<Round, String> {
-        let round = async {
-            let response = self.begin(call).await.map_err(|e| e.to_string())?;
-            read(response).await
-        };
-        let (served_by, status, message) = tokio::time::timeout(PATIENCE, round)
-            .await
-            .map_err(|_| format!("no reply after {PATIENCE:?}"))??;
+        let response = self.try_send(&self.request(call)).await?;
+        let (status, message) = (response.status, message_of(&response)?);
         let reply = understand(call, status, &message)
             .ok_or_else(|| format!("an unexpected reply, status {status}: {message}"))?;
+        let served_by = response.header("refrain-round").and_then(|round| {
+            let name = round.split("; ").find_map(|p| p.strip_prefix("instance="));
+            name.map(str::to_owned)
+        });
         Ok(Round { reply, served_by })
     }
 
@@ -249,35 +223,24 @@ impl Client {
     /// The same, where nothing may go wrong with the connections.
     pub(crate) async fn finish(&self, call: Call) -> Finished {
         let tool = call.tool.clone();
-        let finished = in_time("a call ends", self.try_finish(call)).await;
+        let finished = within("a call ends", self.try_finish(call)).await;
         finished.unwrap_or_else(|reason| panic!("{tool}: {reason}"))
     }
 
     /// Sends a body as it is, with the headers of a call of `echo`.
     pub(crate) async fn post(&self, body: String) -> (u16, Value) {
-        let mut request = self.request(&Call::new("echo", json!({})));
-        *request.body_mut() = Full::from(body);
-        let response = in_time("a reply", send(self.address, request)).await;
-        let (_, status, message) = read(response.expect("a response")).await.expect("a reply");
-        (status, message)
+        let request = self.with_bearer_of(Request::bytes(body));
+        let response = http::send(self.address, &request).await;
+        (response.status, message_of(&response).expect("a reply"))
     }
 }
 
-/// What every request says of its client.
-fn meta() -> Value {
-    json!({
-        "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
-        "io.modelcontextprotocol/clientInfo": {"name": "refrain-tests", "version": "0"},
-        CAPABILITIES: {
-            "elicitation": {"form": {}, "url": {}},
-            "sampling": {},
-            "roots": {},
-        },
-    })
-}
-
-fn declare_tasks(params: &mut Value) {
-    params["_meta"][CAPABILITIES]["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
+/// Declares tasks besides the other capabilities.
+fn declare_tasks(request: Request) -> Request {
+    let mut capabilities =
+        json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
+    capabilities["extensions"] = json!({TASKS: {}});
+    request.meta(CAPABILITIES, capabilities)
 }
 
 /// What everybody answers to the tools' asks.
@@ -292,34 +255,20 @@ fn usual_answer(key: &str) -> Value {
     }
 }
 
-/// Reads a response to its end: a JSON body, or the last event of a stream.
-async fn read(response: Response<Incoming>) -> Result<(Option<String>, u16, Value), String> {
-    let status = response.status().as_u16();
-    let header = |name: &str| {
-        let value = response.headers().get(name)?;
-        Some(value.to_str().ok()?.to_owned())
-    };
-    let served_by = header("refrain-round").and_then(|round| {
-        let name = round
-            .split("; ")
-            .find_map(|p| p.strip_prefix("instance="))?;
-        Some(name.to_owned())
-    });
-    let is_stream = header("content-type").is_some_and(|kind| kind == "text/event-stream");
-    let body = response.into_body().collect().await;
-    let body = body.map_err(|error| format!("{error:?}"))?.to_bytes();
-    let text = String::from_utf8_lossy(&body);
-    let json = if is_stream {
-        text.lines()
+/// The message of a response: its JSON, or the last event of its stream.
+fn message_of(response: &Response) -> Result<Value, String> {
+    let text = response.text();
+    let json = match response.header("content-type") {
+        Some("text/event-stream") => text
+            .lines()
             .filter_map(|line| line.strip_prefix("data: "))
             .next_back()
-            .ok_or_else(|| format!("a stream without an event: {text}"))?
-    } else {
-        &text
+            .ok_or_else(|| format!("a stream without an event: {text}"))?,
+        _ => &text,
     };
-    let message = serde_json::from_str(json)
-        .map_err(|error| format!("status {status}, not JSON ({error}): {text}"))?;
-    Ok((served_by, status, message))
+    let status = response.status;
+    serde_json::from_str(json)
+        .map_err(|error| format!("status {status}, not JSON ({error}): {text}"))
 }
 
 fn understand(call: &mut Call, status: u16, message: &Value) -> Option<Reply> {

@@ -1,18 +1,14 @@
 //! `refrain serve` and `refrain worker` as processes, and the other commands.
 
 use super::terminal::Terminal;
-use super::{PATIENCE, in_time};
-use rustix::process::{Pid, Signal, kill_process};
+use super::within;
+use refrain_testkit::net::process::{Log, Output, Process};
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::Stdio;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 const LISTENING: &str = "listening on http://";
 const WORKING: &str = "working on tasks";
@@ -135,32 +131,16 @@ impl Serve {
         self.start_until(WORKING).await.0
     }
 
-    /// Starts the process, and waits for the line that says that it is up.
-    async fn start_until(mut self, up: &str) -> (Process, String) {
-        let mut child = self.command.spawn().expect("the binary can be started");
-        let (log, reader) = Log::of(&mut child);
-        let ended = async {
-            let status = child.wait().await;
-            panic!("the instance ended before it was up: {status:?}\n{log:?}");
-        };
-        let line = tokio::select! {
-            line = log.wait_for(up, 1) => line,
-            () = ended => unreachable!(),
-        };
-        let process = Process {
-            child,
-            log,
-            reader,
-            _dir: self.dir,
-        };
-        (process, line)
+    /// Starts the process, and waits for the log line that says that it is up.
+    async fn start_until(self, up: &str) -> (Process, String) {
+        Process::start(self.command, up, Some(self.dir)).await
     }
 
     /// Starts an instance on standard input and output.
     pub(crate) fn with_input(self) -> (Child, Log) {
         let child = self.without_files().stdin(Stdio::piped()).spawn();
         let mut child = child.expect("the binary can be started");
-        let (log, _) = Log::of(&mut child);
+        let (log, _) = Log::of(child.stderr.take().expect("stderr is a pipe"));
         (child, log)
     }
 
@@ -172,7 +152,7 @@ impl Serve {
 
     /// Runs an instance that is expected to fail at once, and gives what it said.
     pub(crate) async fn fails(mut self) -> String {
-        let output = in_time("an instance that cannot start ends", self.command.output())
+        let output = within("an instance that cannot start ends", self.command.output())
             .await
             .expect("the binary can be started");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -218,155 +198,8 @@ impl std::ops::DerefMut for Instance {
     }
 }
 
-/// The process of an instance, or of a worker. Dropping it kills it.
-pub(crate) struct Process {
-    child: Child,
-    pub(crate) log: Log,
-    reader: JoinHandle<()>,
-    // Removed with it.
-    _dir: TempDir,
-}
-
-impl Process {
-    /// Its process id, as the ledger and the store have it.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id().expect("the process still runs")
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
-        kill_process(id.expect("a process id"), signal).expect("the signal can be sent");
-    }
-
-    /// Waits for the process to end, and for the end of its log.
-    pub(crate) async fn ended(&mut self) -> ExitStatus {
-        let ended = async {
-            let status = self.child.wait().await;
-            (&mut self.reader).await.expect("the log can be read");
-            status.expect("a child can be waited for")
-        };
-        tokio::time::timeout(PATIENCE, ended)
-            .await
-            .unwrap_or_else(|_| panic!("the instance does not end\n{:?}", self.log))
-    }
-
-    /// Asks the instance to end, and waits until it has.
-    pub(crate) async fn stop(&mut self) {
-        self.signal(Signal::TERM);
-        let status = self.ended().await;
-        assert!(status.success(), "{status}\n{:?}", self.log);
-    }
-
-    /// Kills the instance, which it cannot see coming, and waits until it is gone.
-    pub(crate) async fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        self.ended().await;
-    }
-
-    /// Has the instance read its keys again, and waits until it has tried.
-    pub(crate) async fn reload(&self, expected: &str) {
-        let before = self.log.count(expected);
-        self.signal(Signal::HUP);
-        self.log.wait_for(expected, before + 1).await;
-    }
-}
-
-/// What an instance wrote to standard error.
-#[derive(Clone)]
-pub(crate) struct Log(Arc<watch::Sender<()>>, Arc<Mutex<Vec<String>>>);
-
-impl Default for Log {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(())), Arc::default())
-    }
-}
-
-impl std::fmt::Debug for Log {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "--- log\n{}\n---", self.text())
-    }
-}
-
-impl Log {
-    /// The log of a process, and the task that reads it.
-    fn of(child: &mut Child) -> (Self, JoinHandle<()>) {
-        let stderr = child.stderr.take().expect("stderr is a pipe");
-        let log = Self::default();
-        let own = log.clone();
-        let reader = tokio::spawn(async move {
-            let mut lines = BufReader::new(stderr).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                own.push(line);
-            }
-        });
-        (log, reader)
-    }
-
-    fn push(&self, line: String) {
-        self.1
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(line);
-        self.0.send_replace(());
-    }
-
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.1
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub(crate) fn text(&self) -> String {
-        self.lines().join("\n")
-    }
-
-    /// How many lines have this text in them.
-    pub(crate) fn count(&self, text: &str) -> usize {
-        self.lines().iter().filter(|l| l.contains(text)).count()
-    }
-
-    /// Waits for the line that is the `nth` with this text in it, counted from 1.
-    pub(crate) async fn wait_for(&self, text: &str, nth: usize) -> String {
-        let mut more = self.0.subscribe();
-        let found = async {
-            loop {
-                more.borrow_and_update();
-                let line = self.lines().into_iter().filter(|l| l.contains(text));
-                if let Some(line) = line.skip(nth - 1).last() {
-                    return line;
-                }
-                more.changed().await.expect("the log is alive");
-            }
-        };
-        tokio::time::timeout(PATIENCE, found)
-            .await
-            .unwrap_or_else(|_| panic!("no {nth} lines with {text:?} in the log\n{self:?}"))
-    }
-}
-
-/// What a command said.
-#[derive(Debug)]
-pub(crate) struct Said {
-    pub(crate) ok: bool,
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl From<std::process::Output> for Said {
-    fn from(output: std::process::Output) -> Self {
-        Self {
-            ok: output.status.success(),
-            code: output.status.code().expect("no signal ended it"),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
-
 /// Runs one of the commands that end by themselves.
-pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
+pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     let output = program()
         .into_std()
         .env("REFRAIN_STORE", "memory:")
@@ -377,18 +210,14 @@ pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Sai
 }
 
 /// The same, while servers of this process go on.
-pub(crate) async fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
+pub(crate) async fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     let mut command = program();
     command.args(args);
     said(command).await
 }
 
 /// Runs a command that ends by itself, without anything on its standard input unless it was given some.
-pub(crate) async fn said(mut command: Command) -> Said {
-    command
-        .env("REFRAIN_STORE", "memory:")
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let output = in_time("the command ends", command.output()).await;
-    output.expect("the binary can be started").into()
+pub(crate) async fn said(mut command: Command) -> Output {
+    command.env("REFRAIN_STORE", "memory:");
+    Output::of(command).await
 }

@@ -1,6 +1,6 @@
 //! The file to which all instances append what their tools did.
 
-use super::{PATIENCE, in_time};
+use super::{PATIENCE, within};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl Ledger {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        in_time(
+        within(
             &format!("{count} lines of {kind} within {PATIENCE:?}"),
             found,
         )

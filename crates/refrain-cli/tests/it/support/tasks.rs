@@ -1,7 +1,7 @@
 //! Tasks as a client sees them: made by a call, looked after, answered and called off.
 
 use super::client::{Call, Client, Reply};
-use super::in_time;
+use super::within;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Client {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        in_time("a task comes to something", found).await
+        within("a task comes to something", found).await
     }
 
     /// Looks after a task until it is completed, which it must come to.
@@ -136,5 +136,5 @@ pub(crate) async fn completed(store: &Path, id: &str) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    in_time("a task is completed", completed).await;
+    within("a task is completed", completed).await;
 }

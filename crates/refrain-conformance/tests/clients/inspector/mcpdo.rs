@@ -1,6 +1,6 @@
 //! `mcpdo`, and the daemon that holds its connections: a private one, which ends with the test.
 
-use crate::server::root;
+use refrain_testkit::net::tools::root;
 use serde_json::Value;
 use std::os::unix::fs::FileTypeExt;
 use std::process::Stdio;

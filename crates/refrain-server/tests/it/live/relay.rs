@@ -11,15 +11,15 @@ use refrain_wire::Draft;
 async fn unwrapped_and_live_each_mutation_is_made_once_over_two_instances() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
-    let balancer = Balancer::over(&instances).await;
+    let balancer = balancer(&instances).await;
     for _ in 0..4 {
-        let asks = balancer.send(&first("inline")).await;
+        let asks = send(&balancer, &first("inline")).await;
         let token = token(&asks);
         assert_eq!(asked(&asks), ["name"]);
-        let done = balancer.send(&second("inline", &token)).await;
+        let done = send(&balancer, &second("inline", &token)).await;
         assert_eq!(text(&done), "Done for Ada.");
         // The turn of the instance that has just answered.
-        balancer.send(&first("wrapped")).await;
+        send(&balancer, &first("wrapped")).await;
     }
     let lines = ledger.lines();
     let count = |what| lines.iter().filter(|line| *line == what).count();
@@ -385,7 +385,7 @@ async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
         if !begins.is_empty() {
             // It says something, and nothing more.
             assert_eq!(connection.head().await.status, 200);
-            assert_eq!(connection.piece().await.as_deref(), Some(":"));
+            assert_eq!(connection.block().await.as_deref(), Some(":"));
         }
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(91)).await;
@@ -395,7 +395,7 @@ async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
         } else {
             let data = loop {
                 // Whatever had begun is ended first.
-                let piece = connection.piece().await.expect("an event");
+                let piece = connection.block().await.expect("an event");
                 let mut lines = piece.lines();
                 if let Some(data) = lines.find_map(|line| line.strip_prefix("data: ")) {
                     break data.to_owned();

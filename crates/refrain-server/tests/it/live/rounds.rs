@@ -9,9 +9,9 @@ use std::time::SystemTime;
 async fn wrapped_in_steps_each_mutation_is_made_once_over_several_instances() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(3, || builder(&ledger, &keys), false).await;
-    let balancer = Balancer::over(&instances).await;
-    let asks = balancer.send(&first("wrapped")).await;
-    let done = balancer.send(&second("wrapped", &token(&asks))).await;
+    let balancer = balancer(&instances).await;
+    let asks = send(&balancer, &first("wrapped")).await;
+    let done = send(&balancer, &second("wrapped", &token(&asks))).await;
     assert_eq!(text(&done), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }

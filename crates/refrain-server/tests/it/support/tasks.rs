@@ -1,19 +1,15 @@
-//! Tasks that are made and moved by hand, as a worker would, and a store that fails when it is told to.
+//! Tasks that a test creates and runs by hand, as a worker would.
 
-use super::{CAPABILITIES, Request, within};
+pub(crate) use refrain_testkit::net::{FaultyStore, TASKS};
+
+use super::Request;
 use refrain_core::{FlowId, Principal};
 use refrain_server::TaskOptions;
-use refrain_store::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, MemoryStore, NewTask, Next,
-    StoreError, StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
-};
+use refrain_store::{Commit, Created, Lease, NewTask, Next, TaskId, TaskStore};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::broadcast;
-
-pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
@@ -26,16 +22,14 @@ pub(crate) fn eager() -> TaskOptions {
     }
 }
 
-/// The same request from a client that speaks the extension.
+/// The same request from a client that declares the tasks extension.
 pub(crate) fn declared(request: Request) -> Request {
-    let capabilities = json!({"extensions": {TASKS: {}}});
-    request.meta(CAPABILITIES, capabilities)
+    request.declares_tasks()
 }
 
-/// A request about a task from a client that speaks the extension.
+/// A request about a task from a client that declares the tasks extension.
 pub(crate) fn about(method: &str, id: &str) -> Request {
-    let request = Request::rpc(method, json!({"taskId": id}));
-    declared(request.header("Mcp-Name", id))
+    Request::task(method, id)
 }
 
 /// Answers for a task.
@@ -152,130 +146,5 @@ impl Work {
             (key, serde_json::from_slice(&stored[1..]).expect("JSON"))
         };
         self.answers().await.into_iter().map(plain).collect()
-    }
-}
-
-/// A store that a test can take away, and whose hints are its own.
-pub(crate) struct Shaky {
-    store: Arc<dyn TaskStore>,
-    fault: Mutex<Option<StoreError>>,
-    stuck: AtomicBool,
-    hints: broadcast::Sender<Hint>,
-}
-
-impl Shaky {
-    /// Another way to this store, without hints.
-    pub(crate) fn new(store: &MemoryStore) -> Arc<Self> {
-        Arc::new(Self {
-            store: Arc::new(store.clone()),
-            fault: Mutex::default(),
-            stuck: AtomicBool::new(false),
-            hints: broadcast::Sender::new(1),
-        })
-    }
-
-    /// From now on everything fails so, or nothing.
-    pub(crate) fn fail(&self, fault: Option<StoreError>) {
-        *self.fault.lock().expect("no test panics here") = fault;
-    }
-
-    /// From now on nothing comes to an end.
-    pub(crate) fn get_stuck(&self) {
-        self.stuck.store(true, Ordering::SeqCst);
-    }
-
-    /// Waits until so many listen to its hints.
-    pub(crate) async fn heard_by(&self, count: usize) {
-        let heard = async {
-            while self.hints.receiver_count() != count {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        within("the watchers to come or go", heard).await;
-    }
-
-    fn through<'a, T: Send + 'a>(&'a self, done: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
-        if self.stuck.load(Ordering::SeqCst) {
-            return Box::pin(std::future::pending());
-        }
-        let fault = match &*self.fault.lock().expect("no test panics here") {
-            Some(StoreError::Unavailable(source)) => {
-                StoreError::Unavailable(source.to_string().into())
-            }
-            Some(fault) => StoreError::Failed(fault.to_string().into()),
-            None => return done,
-        };
-        Box::pin(std::future::ready(Err(fault)))
-    }
-}
-
-impl TaskStore for Shaky {
-    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
-        self.through(self.store.create(new))
-    }
-
-    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
-        self.through(self.store.get(id, owner))
-    }
-
-    fn answer<'a>(
-        &'a self,
-        id: &'a TaskId,
-        owner: &'a Principal,
-        answers: Vec<(String, Vec<u8>)>,
-    ) -> StoreFuture<'a, bool> {
-        self.through(self.store.answer(id, owner, answers))
-    }
-
-    fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
-        self.through(self.store.cancel(id, owner))
-    }
-
-    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
-        self.through(self.store.claim(claim))
-    }
-
-    fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
-        self.through(self.store.extend(leases, lease))
-    }
-
-    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
-        self.through(self.store.commit(lease, commit))
-    }
-
-    fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        self.through(self.store.answers(lease))
-    }
-
-    fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
-        self.through(self.store.revisions(tasks))
-    }
-
-    fn hints(&self) -> broadcast::Receiver<Hint> {
-        self.hints.subscribe()
-    }
-
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        self.through(self.store.spill(id, token, keep))
-    }
-
-    fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        self.through(self.store.spilled(id))
-    }
-
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
-        self.through(self.store.sweep(keep, most))
-    }
-
-    fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
-        self.through(self.store.list(list))
-    }
-
-    fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.through(self.store.find(id))
-    }
-
-    fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.through(self.store.requeue(id))
     }
 }

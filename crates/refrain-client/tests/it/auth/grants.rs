@@ -1,0 +1,285 @@
+//! What lasts: renewals, and what a host keeps.
+
+use super::support::{BoxError, Memory, OAuthServer, by_browser, by_nobody, request};
+use futures_util::future::BoxFuture;
+use refrain_client::{AuthError, Grant, Grants, OAuth, RegisteredClient};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use url::Url;
+
+/// Keeps grants in a file each, as a host might.
+struct Files(PathBuf);
+
+impl Files {
+    fn path(&self, server: &Url) -> PathBuf {
+        let name: String = server.as_str().replace(|c: char| !c.is_alphanumeric(), "_");
+        self.0.join(name)
+    }
+}
+
+impl Grants for Files {
+    fn get<'a>(&'a self, server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>> {
+        Box::pin(async {
+            match fs::read(self.path(server)) {
+                Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+                Err(_) => Ok(None),
+            }
+        })
+    }
+
+    fn put<'a>(&'a self, server: &'a Url, grant: &'a Grant) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Ok(fs::write(self.path(server), serde_json::to_vec(grant)?)?) })
+    }
+}
+
+/// A place that does not work.
+struct Broken {
+    is_read: bool,
+}
+
+impl Grants for Broken {
+    fn get<'a>(&'a self, _server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>> {
+        Box::pin(async {
+            if self.is_read {
+                Err("locked".into())
+            } else {
+                Ok(None)
+            }
+        })
+    }
+
+    fn put<'a>(&'a self, _: &'a Url, _: &'a Grant) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async { Err("full".into()) })
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_it_expires() {
+    let server = OAuthServer::start().await;
+    let memory = Memory::default();
+    let url = server.url();
+    let oauth = by_browser().grants(memory.clone()).build().unwrap();
+    assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    for number in 0..3 {
+        memory.age();
+        let oauth = by_nobody().grants(memory.clone()).build().unwrap();
+        assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+        assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+        let tokens = server.asked("/token");
+        assert_eq!(tokens.len(), number + 2);
+        let renewal = &tokens[number + 1].params;
+        assert_eq!(renewal["grant_type"], "refresh_token");
+        assert_eq!(renewal["refresh_token"], format!("secret-refresh-{number}"));
+        assert_eq!(renewal["resource"], url.as_str());
+    }
+    assert_eq!(server.refusals(), 1);
+}
+
+#[tokio::test]
+async fn a_token_that_is_never_good_for_long_is_used_while_it_is() {
+    let server = OAuthServer::start().await;
+    server.change(|does| does.expires_in = 25);
+    let oauth = by_browser().build().unwrap();
+    for _ in 0..3 {
+        assert_eq!(request(&oauth, &server.url()).await.unwrap(), 200);
+    }
+    assert_eq!(server.asked("/token").len(), 1);
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_renewed_is_used_while_it_is_good() {
+    let server = OAuthServer::start().await;
+    let memory = Memory::default();
+    let url = server.url();
+    let oauth = by_browser().grants(memory.clone()).build().unwrap();
+    assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    memory.age();
+    server.instead("/token", 503, "");
+    let oauth = by_nobody().grants(memory.clone()).build().unwrap();
+    assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    assert_eq!(server.refusals(), 1);
+
+    // When it is not, that is the reason.
+    server.expire_all();
+    let error = request(&oauth, &url).await.unwrap_err().to_string();
+    assert!(error.contains("/token") && error.contains("503"), "{error}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_taken_any_more_is_renewed_without_the_person() {
+    let server = OAuthServer::start().await;
+    let oauth = by_browser().build().unwrap();
+    let url = server.url();
+    assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    server.expire_all();
+    assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    assert_eq!(server.asked("/authorize").len(), 1);
+    assert_eq!(server.asked("/token").len(), 2);
+}
+
+#[tokio::test]
+async fn a_refresh_token_without_a_successor_is_used_again() {
+    let server = OAuthServer::start().await;
+    server.change(|does| does.rotates = false);
+    let oauth = by_browser().build().unwrap();
+    for _ in 0..3 {
+        assert_eq!(request(&oauth, &server.url()).await.unwrap(), 200);
+        server.expire_all();
+    }
+    assert_eq!(server.asked("/authorize").len(), 1);
+    assert_eq!(server.asked("/token").len(), 3);
+}
+
+#[tokio::test]
+async fn the_person_is_asked_again_when_renewing_fails() {
+    let server = OAuthServer::start().await;
+    let oauth = by_browser().build().unwrap();
+    let url = server.url();
+    assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    server.expire_all();
+    server.change(|does| does.refresh.clear());
+    assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    assert_eq!(server.asked("/authorize").len(), 2);
+    // As the client that it registered itself as before.
+    assert_eq!(server.asked("/register").len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_kept_is_used_by_the_next() {
+    let server = OAuthServer::start().await;
+    let place = tempfile::tempdir().unwrap();
+    let keep = || Files(place.path().to_owned());
+    let url = server.url();
+    let first = by_browser().grants(keep()).build().unwrap();
+    assert_eq!(request(&first, &url).await.unwrap(), 200);
+    drop(first);
+
+    let second = by_nobody().grants(keep()).build().unwrap();
+    assert_eq!(request(&second, &url).await.unwrap(), 200);
+    assert_eq!(server.refusals(), 1);
+
+    // And renewed by it, as the client that the first one registered.
+    server.expire_all();
+    assert_eq!(request(&second, &url).await.unwrap(), 200);
+    let tokens = server.asked("/token");
+    assert_eq!(tokens.last().unwrap().params["client_id"], "registered");
+
+    // Of which one that still holds the old one hears, before it uses up a refresh token that is used up.
+    let third = by_nobody().grants(keep()).build().unwrap();
+    assert_eq!(request(&third, &url).await.unwrap(), 200);
+    server.expire_all();
+    assert_eq!(request(&second, &url).await.unwrap(), 200);
+    let count = server.asked("/token").len();
+    assert_eq!(request(&third, &url).await.unwrap(), 200);
+    assert_eq!(server.asked("/token").len(), count);
+}
+
+#[tokio::test]
+async fn what_another_client_was_given_is_not_used() {
+    let server = OAuthServer::start().await;
+    let place = tempfile::tempdir().unwrap();
+    let keep = || Files(place.path().to_owned());
+    let url = server.url();
+    let first = by_browser().grants(keep()).build().unwrap();
+    assert_eq!(request(&first, &url).await.unwrap(), 200);
+    let client = RegisteredClient::new("mine").secret("mine");
+    let mine = OAuth::by_credentials(client)
+        .grants(keep())
+        .build()
+        .unwrap();
+    assert_eq!(request(&mine, &url).await.unwrap(), 200);
+    let tokens = server.asked("/token");
+    assert_eq!(
+        tokens.last().unwrap().params["grant_type"],
+        "client_credentials"
+    );
+}
+
+#[tokio::test]
+async fn a_place_that_cannot_be_read_is_an_error_and_one_that_cannot_be_written_is_not() {
+    let server = OAuthServer::start().await;
+    let url = server.url();
+    let unread = by_browser()
+        .grants(Broken { is_read: true })
+        .build()
+        .unwrap();
+    let outcome = request(&unread, &url).await;
+    assert!(matches!(outcome, Err(AuthError::Grants(_))), "{outcome:?}");
+    assert!(outcome.unwrap_err().to_string().contains("locked"));
+    let unwritten = by_browser()
+        .grants(Broken { is_read: false })
+        .build()
+        .unwrap();
+    assert_eq!(request(&unwritten, &url).await.unwrap(), 200);
+    assert_eq!(request(&unwritten, &url).await.unwrap(), 200);
+    assert_eq!(server.asked("/authorize").len(), 1);
+}
+
+#[tokio::test]
+async fn the_key_of_a_bound_token_is_kept_with_it() {
+    let server = OAuthServer::start().await;
+    let place = tempfile::tempdir().unwrap();
+    let keep = || Files(place.path().to_owned());
+    let url = server.url();
+    server.change(|does| {
+        does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]});
+        does.token_type = "DPoP";
+    });
+    let first = by_browser().grants(keep()).require_dpop().build().unwrap();
+    assert_eq!(request(&first, &url).await.unwrap(), 200);
+    let second = by_nobody().grants(keep()).require_dpop().build().unwrap();
+    assert_eq!(request(&second, &url).await.unwrap(), 200);
+
+    let proofs: Vec<Value> = ["/token", "/mcp"]
+        .iter()
+        .flat_map(|path| server.asked(path))
+        .filter_map(|asked| Some(asked.headers.get("dpop")?.to_str().unwrap().to_owned()))
+        .map(|proof| json!(jsonwebtoken::decode_header(proof).unwrap().jwk))
+        .collect();
+    assert_eq!(proofs.len(), 3);
+    assert!(
+        proofs
+            .iter()
+            .all(|jwk| jwk["kty"] == "EC" && *jwk == proofs[0])
+    );
+    let asked = &server.asked("/authorize")[0];
+    assert_eq!(asked.params["dpop_jkt"].len(), 43);
+    for request in &server.asked("/mcp")[1..] {
+        let token = request.headers["authorization"].to_str().unwrap();
+        assert!(token.starts_with("DPoP secret-access-"));
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_bound_is_not_used_where_it_must_be() {
+    let server = OAuthServer::start().await;
+    let memory = Memory::default();
+    let url = server.url();
+    let first = by_browser().grants(memory.clone()).build().unwrap();
+    assert_eq!(request(&first, &url).await.unwrap(), 200);
+    server.change(|does| {
+        does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]});
+        does.token_type = "DPoP";
+    });
+    let second = by_browser().grants(memory).require_dpop().build().unwrap();
+    assert_eq!(request(&second, &url).await.unwrap(), 200);
+    let tokens: Vec<_> = server.asked("/mcp");
+    let schemes = tokens.iter().filter_map(|asked| {
+        let token = asked.headers.get("authorization")?.to_str().ok()?;
+        token.split(' ').next()
+    });
+    assert_eq!(schemes.collect::<Vec<_>>(), ["Bearer", "DPoP"]);
+}
+
+#[tokio::test]
+async fn each_server_has_its_own() {
+    let (one, other) = (OAuthServer::start().await, OAuthServer::start().await);
+    let oauth = by_browser().build().unwrap();
+    assert_eq!(request(&oauth, &one.url()).await.unwrap(), 200);
+    other.instead("/mcp", 200, "{}");
+    assert_eq!(request(&oauth, &other.url()).await.unwrap(), 200);
+    let asked = other.asked("/mcp");
+    assert_eq!(asked.len(), 1);
+    assert!(!asked[0].headers.contains_key("authorization"));
+}

@@ -1,0 +1,318 @@
+//! What is refused, and that nothing was given away before.
+
+use super::support::{Answer, OAuthServer, by_browser, pem, redirect_uri, request, say_yes};
+use refrain_client::{AuthError, OAuth, RegisteredClient};
+use serde_json::{Value, json};
+use url::Url;
+
+async fn failure(server: &OAuthServer) -> AuthError {
+    let oauth = by_browser().build().expect("a good setup");
+    request(&oauth, &server.url()).await.expect_err("a failure")
+}
+
+#[tokio::test]
+async fn endpoints_that_are_not_safe_are_not_used() {
+    for name in [
+        "authorization_endpoint",
+        "token_endpoint",
+        "registration_endpoint",
+    ] {
+        for url in ["http://as.example.com/x", "ftp://127.0.0.1/x", "nonsense"] {
+            let server = OAuthServer::start().await;
+            server.change(|does| does.metadata = json!({name: url}));
+            let error = failure(&server).await;
+            assert!(matches!(&error, AuthError::UnsafeUrl { url: named, .. } if named == url));
+            assert_eq!(server.asked("/token").len(), 0, "{name} {url}");
+        }
+    }
+    let server = OAuthServer::start().await;
+    server
+        .change(|does| does.resource = json!({"authorization_servers": ["http://as.example.com"]}));
+    assert!(matches!(
+        failure(&server).await,
+        AuthError::UnsafeUrl { .. }
+    ));
+}
+
+#[tokio::test]
+async fn a_server_over_an_open_line_gets_nothing() {
+    let oauth = by_browser().build().unwrap();
+    let far = Url::parse("http://mcp.example.com/mcp").unwrap();
+    let outcome = request(&oauth, &far).await;
+    assert!(matches!(outcome, Err(AuthError::UnsafeUrl { .. })));
+}
+
+#[tokio::test]
+async fn an_endless_document_is_not_read_to_its_end() {
+    for path in [
+        "/.well-known/oauth-protected-resource/mcp",
+        "/.well-known/oauth-authorization-server",
+        "/register",
+        "/token",
+    ] {
+        let server = OAuthServer::start().await;
+        server.instead(path, 200, " ".repeat(1 << 20));
+        let text = failure(&server).await.to_string();
+        assert!(text.contains("larger than 262144 bytes"), "{path}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_a_document_is_said_to_be_none() {
+    let path = "/.well-known/oauth-authorization-server";
+    for (status, body, reason) in [
+        (200, "<html>", "is not the metadata"),
+        (200, "{\"issuer\": 1}", "is not the metadata"),
+        (503, "", "503"),
+        (404, "", "has no metadata"),
+    ] {
+        let server = OAuthServer::start().await;
+        server.instead(path, status, body);
+        let text = failure(&server).await.to_string();
+        assert!(
+            text.contains(reason) && text.contains(&server.origin),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_redirect_is_followed() {
+    let (server, other) = (OAuthServer::start().await, OAuthServer::start().await);
+    let answer = Answer::new(302).header("location", format!("{}/x", other.origin));
+    for path in ["/.well-known/oauth-authorization-server", "/token"] {
+        server.change(|does| {
+            does.instead.clear();
+            does.instead.insert(path, answer.clone());
+        });
+        failure(&server).await;
+    }
+    assert_eq!(other.asked("/x").len(), 0);
+}
+
+#[tokio::test]
+async fn a_server_without_metadata_may_be_its_own_authorization_server() {
+    let server = OAuthServer::start().await;
+    server.instead("/.well-known/oauth-protected-resource/mcp", 404, "");
+    server.instead("/mcp", 401, "");
+    let oauth = by_browser().build().unwrap();
+    let url = server.url();
+    // It never takes a token: what counts is that it was asked for one.
+    let outcome = request(&oauth, &url).await;
+    assert!(matches!(outcome, Err(AuthError::Refused)), "{outcome:?}");
+    assert_eq!(server.asked("/token")[0].params["resource"], url.as_str());
+
+    server.instead("/.well-known/oauth-authorization-server", 404, "");
+    let error = request(&by_browser().build().unwrap(), &url)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, AuthError::NoResourceMetadata { .. }));
+    assert!(
+        error
+            .to_string()
+            .contains("/.well-known/oauth-protected-resource")
+    );
+}
+
+#[tokio::test]
+async fn an_answer_to_something_else_is_not_used() {
+    type Change = fn(&mut Url);
+    let forged: [(Change, &str); 4] = [
+        (
+            |url| _ = url.query_pairs_mut().clear().append_pair("code", "x"),
+            "state",
+        ),
+        (
+            |url| _ = url.query_pairs_mut().append_pair("state", "x"),
+            "state",
+        ),
+        (
+            |url| _ = url.query_pairs_mut().append_pair("iss", "https://x"),
+            "iss",
+        ),
+        (|url| url.set_query(None), "state"),
+    ];
+    for (change, reason) in forged {
+        let server = OAuthServer::start().await;
+        let oauth = OAuth::by_browser(redirect_uri(), move |url| async move {
+            let mut back = say_yes(url).await?;
+            change(&mut back);
+            Ok(back)
+        });
+        let outcome = request(&oauth.build().unwrap(), &server.url()).await;
+        let Err(AuthError::BadRedirect(why)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(why.contains(reason), "{why}");
+        assert_eq!(server.asked("/token").len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn pkce_is_needed() {
+    for methods in [Value::Null, json!([]), json!(["plain"])] {
+        let server = OAuthServer::start().await;
+        server.change(|does| does.metadata = json!({"code_challenge_methods_supported": methods}));
+        let error = failure(&server).await;
+        assert!(matches!(error, AuthError::Unsupported { .. }), "{error}");
+        assert_eq!(server.asked("/authorize").len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_secret_is_not_shown_to_another_authorization_server() {
+    let (server, other) = (OAuthServer::start().await, OAuthServer::start().await);
+    let client = || RegisteredClient::new("me").secret("my-secret");
+    let url = server.url();
+
+    // One that says where it is registered.
+    let bound = by_browser().client(client().issuer("https://as.example.com"));
+    let outcome = request(&bound.build().unwrap(), &url).await;
+    assert!(matches!(outcome, Err(AuthError::ClientOfOther { .. })));
+    assert_eq!(server.asked("/authorize").len(), 0);
+
+    // One that does not, and belongs to the first it was used with.
+    let loose = by_browser().client(client()).build().unwrap();
+    assert_eq!(request(&loose, &url).await.unwrap(), 200);
+    let basic = server.asked("/token")[0]
+        .headers
+        .get("authorization")
+        .cloned();
+    assert!(basic.unwrap().to_str().unwrap().starts_with("Basic "));
+    server.expire_all();
+    server.change(|does| does.resource = json!({"authorization_servers": [other.origin]}));
+    let outcome = request(&loose, &url).await;
+    assert!(matches!(outcome, Err(AuthError::ClientOfOther { .. })));
+    assert_eq!(other.asked("/token").len(), 0);
+}
+
+#[tokio::test]
+async fn nobody_is_asked_for_ever() {
+    // The server never takes a token.
+    let server = OAuthServer::start().await;
+    server.instead("/mcp", 401, "");
+    assert!(matches!(failure(&server).await, AuthError::Refused));
+    assert_eq!(server.asked("/authorize").len(), 1);
+    assert_eq!(server.asked("/token").len(), 1);
+
+    // The server never has enough.
+    let server = OAuthServer::start().await;
+    let challenge = "Bearer error=insufficient_scope, scope=a";
+    server.answer(
+        "/mcp",
+        Answer::new(403).header("www-authenticate", challenge),
+    );
+    let oauth = by_browser().build().unwrap();
+    for _ in 0..3 {
+        let outcome = request(&oauth, &server.url()).await;
+        assert!(
+            matches!(outcome, Err(AuthError::Scopes { .. })),
+            "{outcome:?}"
+        );
+    }
+    assert_eq!(server.asked("/authorize").len(), 1);
+}
+
+#[tokio::test]
+async fn a_plain_no_is_left_as_it_is() {
+    let server = OAuthServer::start().await;
+    server.instead("/mcp", 403, "");
+    let oauth = by_browser().build().unwrap();
+    assert_eq!(request(&oauth, &server.url()).await.unwrap(), 403);
+    assert_eq!(server.asked("/authorize").len(), 0);
+}
+
+#[tokio::test]
+async fn more_rights_are_asked_for_beside_those_there_were() {
+    let server = OAuthServer::start().await;
+    let oauth = by_browser().scopes(["mine"]).build().unwrap();
+    let url = server.url();
+    for scope in ["read", "write"] {
+        server.change(|does| does.scope = Some(scope));
+        assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    }
+    let asked = server.asked("/authorize");
+    let scopes: Vec<&str> = asked
+        .iter()
+        .map(|asked| asked.params["scope"].as_str())
+        .collect();
+    assert_eq!(scopes, ["mine read", "mine read write"]);
+}
+
+#[tokio::test]
+async fn what_the_authorization_server_says_is_passed_on_without_its_control_characters() {
+    let server = OAuthServer::start().await;
+    let body =
+        json!({"error": "invalid_redirect_uri", "error_description": "\u{1b}[2Jnot this one"});
+    server.instead("/register", 400, body.to_string());
+    let text = failure(&server).await.to_string();
+    assert!(
+        text.contains("refused to register this client: invalid_redirect_uri ([2Jnot this one)"),
+        "{text}"
+    );
+    server.instead(
+        "/token",
+        400,
+        r#"{"error": "invalid_grant", "error_description": "used up"}"#,
+    );
+    server.change(|does| _ = does.instead.remove("/register"));
+    let text = failure(&server).await.to_string();
+    assert!(
+        text.contains("refused an access token: invalid_grant (used up)"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_cannot_be_registered_is_told_so() {
+    let server = OAuthServer::start().await;
+    server.change(|does| does.metadata = json!({"registration_endpoint": null}));
+    let error = failure(&server).await;
+    assert!(matches!(error, AuthError::NoClient { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_token_of_another_type_is_not_used() {
+    let server = OAuthServer::start().await;
+    server.change(|does| does.token_type = "mac");
+    let error = failure(&server).await;
+    assert!(matches!(&error, AuthError::TokenType { kind, .. } if kind == "mac"));
+
+    // One that is not bound, where it must be.
+    let server = OAuthServer::start().await;
+    let oauth = by_browser().require_dpop().build().unwrap();
+    let outcome = request(&oauth, &server.url()).await;
+    assert!(matches!(outcome, Err(AuthError::Unsupported { .. })));
+    assert_eq!(server.asked("/authorize").len(), 0);
+    server.change(|does| does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]}));
+    let outcome = request(&oauth, &server.url()).await;
+    assert!(matches!(outcome, Err(AuthError::Unsupported { .. })));
+    assert_eq!(server.asked("/mcp").len(), 2);
+}
+
+#[tokio::test]
+async fn a_secret_is_not_shown_to_the_authorization_server_that_another_server_names() {
+    let (ours, strange) = (OAuthServer::start().await, OAuthServer::start().await);
+    let keyed = RegisteredClient::new("me").private_key(&pem(), "ES256");
+    let clients = [
+        RegisteredClient::new("me").secret("secret-of-mine"),
+        keyed.expect("a key"),
+    ];
+    for client in clients {
+        let oauth = OAuth::by_credentials(client).build().expect("a good setup");
+        assert_eq!(request(&oauth, &ours.url()).await.unwrap(), 200);
+        let error = request(&oauth, &strange.url()).await.unwrap_err();
+        let AuthError::ClientOfOther { registered, named } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!((registered, named), (&ours.origin, &strange.origin));
+    }
+    assert_eq!(ours.asked("/token").len(), 2);
+    assert_eq!(strange.asked("/token").len(), 0);
+    // A name alone gives nothing away.
+    let oauth = by_browser().client(RegisteredClient::new("me"));
+    let oauth = oauth.build().expect("a good setup");
+    for server in [&ours, &strange] {
+        assert_eq!(request(&oauth, &server.url()).await.unwrap(), 200);
+    }
+}

@@ -1,0 +1,116 @@
+//! What the protocol demands of a client beyond what the official suite looks at.
+
+use super::support::{OAuthServer, by_browser, request, say_yes};
+use refrain_client::{AuthError, OAuth, OAuthBuilder, RegisteredClient};
+use serde_json::{Value, json};
+use url::Url;
+
+const DOCUMENT: &str = "https://app.example.com/client.json";
+
+/// What a client said of itself when it registered.
+fn registration(server: &OAuthServer) -> Value {
+    let asked = server.asked("/register");
+    let body = asked[0].params.keys().next().expect("a body");
+    serde_json::from_str(body).expect("an object")
+}
+
+#[tokio::test]
+async fn a_registration_says_what_kind_of_application_it_is() {
+    for (redirect_uri, kind) in [
+        ("http://127.0.0.1:8085/callback", "native"),
+        ("http://localhost/callback", "native"),
+        ("https://app.example.com/callback", "web"),
+    ] {
+        let server = OAuthServer::start().await;
+        let redirect_uri = Url::parse(redirect_uri).unwrap();
+        let oauth = OAuth::by_browser(redirect_uri.clone(), say_yes);
+        let status = request(&oauth.build().unwrap(), &server.url()).await;
+        assert!(status.unwrap().is_success());
+        let said = registration(&server);
+        assert_eq!(said["application_type"], kind);
+        assert_eq!(said["redirect_uris"], json!([redirect_uri]));
+        let grants = json!(["authorization_code", "refresh_token"]);
+        assert_eq!(said["grant_types"], grants);
+        let asked = &server.asked("/authorize")[0].params;
+        assert_eq!(asked["redirect_uri"], redirect_uri.as_str());
+    }
+}
+
+#[tokio::test]
+async fn a_registration_that_is_refused_says_why() {
+    let server = OAuthServer::start().await;
+    let why = json!({"error": "invalid_redirect_uri", "error_description": "https only"});
+    server.instead("/register", 400, why.to_string());
+    let outcome = request(&by_browser().build().unwrap(), &server.url()).await;
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, AuthError::Denied { .. }), "{error}");
+    for word in ["register", "invalid_redirect_uri", "https only"] {
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    assert_eq!(server.asked("/authorize").len(), 0);
+}
+
+#[tokio::test]
+async fn who_a_client_is_says_the_host_then_its_document_then_a_registration() {
+    let documented = || by_browser().client_metadata_url(Url::parse(DOCUMENT).unwrap());
+    let known = || documented().client(RegisteredClient::new("known"));
+    let cases: [(OAuthBuilder, bool, &str); 5] = [
+        (known(), true, "known"),
+        (known(), false, "known"),
+        (documented(), true, DOCUMENT),
+        (documented(), false, "registered"),
+        (by_browser(), true, "registered"),
+    ];
+    for (oauth, takes_documents, id) in cases {
+        let server = OAuthServer::start().await;
+        let metadata = json!({"client_id_metadata_document_supported": takes_documents});
+        server.change(|does| does.metadata = metadata);
+        let status = request(&oauth.build().unwrap(), &server.url()).await;
+        assert!(status.unwrap().is_success());
+        assert_eq!(server.asked("/authorize")[0].params["client_id"], id);
+        let has_registered = !server.asked("/register").is_empty();
+        assert_eq!(has_registered, id == "registered");
+    }
+}
+
+#[tokio::test]
+async fn pkce_is_needed_of_openid_connect_too() {
+    for has_pkce in [true, false] {
+        let server = OAuthServer::start().await;
+        let at = |path: &str| format!("{}{path}", server.origin);
+        let mut metadata = json!({
+            "issuer": server.origin,
+            "authorization_endpoint": at("/authorize"),
+            "token_endpoint": at("/token"),
+            "registration_endpoint": at("/register"),
+        });
+        if has_pkce {
+            metadata["code_challenge_methods_supported"] = json!(["plain", "S256"]);
+        }
+        server.instead("/.well-known/oauth-authorization-server", 404, "");
+        let openid = "/.well-known/openid-configuration";
+        server.instead(openid, 200, metadata.to_string());
+        let outcome = request(&by_browser().build().unwrap(), &server.url()).await;
+        if has_pkce {
+            assert!(outcome.unwrap().is_success());
+            let asked = &server.asked("/authorize")[0].params;
+            assert_eq!(asked["code_challenge_method"], "S256");
+        } else {
+            assert!(matches!(outcome, Err(AuthError::Unsupported { .. })));
+            assert_eq!(server.asked("/authorize").len(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_at_the_root_is_named_without_a_slash() {
+    let server = OAuthServer::start().await;
+    server.instead("/", 401, "");
+    let root = Url::parse(&server.origin).unwrap();
+    // It never takes a token: what counts is what one was asked for.
+    let outcome = request(&by_browser().build().unwrap(), &root).await;
+    assert!(matches!(outcome, Err(AuthError::Refused)), "{outcome:?}");
+    for path in ["/authorize", "/token"] {
+        assert_eq!(server.asked(path)[0].params["resource"], server.origin);
+    }
+}

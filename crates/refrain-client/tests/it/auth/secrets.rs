@@ -1,0 +1,129 @@
+//! Nothing secret is shown by what is printed.
+
+use super::support::{BoxError, OAuthServer, by_browser, pem, redirect_uri, request, say_yes};
+use futures_util::future::BoxFuture;
+use refrain_client::{
+    Authorize, Bearer, Grant, Grants, IdentityProvider, OAuth, Refusal, RegisteredClient,
+};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use url::Url;
+
+/// Shows what it is given to keep.
+#[derive(Clone, Default)]
+struct Shown(Arc<Mutex<Vec<(String, String)>>>);
+
+impl Grants for Shown {
+    fn get<'a>(&'a self, _server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn put<'a>(
+        &'a self,
+        _server: &'a Url,
+        grant: &'a Grant,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let (shown, kept) = (format!("{grant:?} {grant:#?}"), json!(grant).to_string());
+        self.0.lock().expect("nobody panicked").push((shown, kept));
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn assert_hides(shown: &str) {
+    for secret in ["secret", "PRIVATE", "MIG", "eyJ"] {
+        assert!(!shown.contains(secret), "{secret:?} is in {shown}");
+    }
+}
+
+#[tokio::test]
+async fn grants_and_headers_hide_what_they_carry() {
+    let server = OAuthServer::start().await;
+    server.change(|does| {
+        does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]});
+        does.token_type = "DPoP";
+    });
+    let shown = Shown::default();
+    let client = RegisteredClient::new("me").secret("secret-of-mine");
+    let oauth = by_browser()
+        .client(client)
+        .grants(shown.clone())
+        .require_dpop();
+    assert_hides(&format!("{oauth:?}"));
+    let oauth = oauth.build().unwrap();
+    let url = server.url();
+    assert_eq!(request(&oauth, &url).await.unwrap(), 200);
+    assert_hides(&format!("{oauth:?} {oauth:#?}"));
+    let grants = shown.0.lock().unwrap().clone();
+    let [(shown, kept)] = grants.as_slice() else {
+        panic!("{} grants", grants.len());
+    };
+    assert_hides(shown);
+    assert!(shown.contains(&server.origin));
+    for secret in ["secret-access-0", "secret-refresh-0", "secret-of-mine"] {
+        assert!(kept.contains(secret), "{kept}");
+    }
+
+    let sent = oauth.headers(&http::Method::POST, &url).await.unwrap();
+    assert_eq!(sent.len(), 2);
+    let headers = http::HeaderMap::new();
+    let refusal = Refusal {
+        url: &url,
+        sent: &sent,
+        status: http::StatusCode::UNAUTHORIZED,
+        headers: &headers,
+        earlier: 0,
+    };
+    assert_hides(&format!("{sent:?} {refusal:?}"));
+}
+
+#[tokio::test]
+async fn errors_do_not_repeat_what_they_could_not_read() {
+    for (path, body) in [
+        ("/token", "secret".to_owned()),
+        ("/token", json!({"access_token": "secret"}).to_string()),
+        (
+            "/token",
+            json!({"access_token": ["secret"], "token_type": "Bearer"}).to_string(),
+        ),
+        (
+            "/register",
+            json!({"client_id": 1, "client_secret": "secret"}).to_string(),
+        ),
+        (
+            "/register",
+            json!({"client_id": "x", "client_secret": ["secret"]}).to_string(),
+        ),
+    ] {
+        let server = OAuthServer::start().await;
+        server.instead(path, 200, body);
+        let oauth = by_browser().build().unwrap();
+        let error = request(&oauth, &server.url()).await.unwrap_err();
+        assert_hides(&format!("{error} {error:?}"));
+        assert!(error.to_string().contains(path), "{error}");
+    }
+    // The code is in what came back from the browser.
+    let server = OAuthServer::start().await;
+    let oauth = OAuth::by_browser(redirect_uri(), |url| async {
+        let mut back = say_yes(url).await?;
+        back.query_pairs_mut().append_pair("state", "x");
+        Ok(back)
+    });
+    let error = request(&oauth.build().unwrap(), &server.url())
+        .await
+        .unwrap_err();
+    assert_hides(&format!("{error} {error:?}"));
+}
+
+#[test]
+fn setups_hide_what_they_are_told() {
+    let pem = &pem();
+    let client = RegisteredClient::new("me").secret("secret");
+    let client = client.private_key(pem, "ES256").unwrap();
+    assert_hides(&format!("{client:?} {client:#?}").replace("secret:", ""));
+    let endpoint = Url::parse("https://idp.example.com/token").unwrap();
+    let provider =
+        IdentityProvider::new(endpoint, client.clone(), || async { Ok("secret".into()) });
+    assert_hides(&format!("{provider:?}"));
+    let builder = OAuth::by_identity_provider(provider, client);
+    assert_hides(&format!("{builder:?} {:?}", Bearer::new("secret").unwrap()));
+}

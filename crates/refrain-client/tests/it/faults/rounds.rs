@@ -1,0 +1,170 @@
+//! Every fault hits the first, the middle and the last round of a tool of each kind.
+
+use super::{Called, call};
+use refrain_client::{ClientBuilder, ErrorKind, Limits};
+use refrain_testkit::net::proxy::{CALL, Fault, Plan};
+use std::time::Duration;
+
+/// How many rounds a call takes.
+const ROUNDS: usize = 3;
+/// The tools: each has another way to do something once.
+const TOOLS: [&str; 3] = ["keyed", "once", "single_use"];
+
+/// Calls a tool while this happens to one of its rounds.
+async fn hit(tool: &str, fault: Fault, round: usize) -> Called {
+    let plan = Plan::default().fault(CALL, round, fault);
+    let set_up = |client: ClientBuilder| match fault {
+        // Progress makes the response a stream.
+        Fault::CutStream => client.on_progress(|_| ()),
+        // The client loses its patience, and takes the call up again.
+        Fault::Hold => client.limits(Limits {
+            silence: Duration::from_secs(3),
+            ..Limits::default()
+        }),
+        _ => client,
+    };
+    call(tool, plan, set_up).await
+}
+
+/// How many requests a fault makes the client send, and how many of them and their copies reach the fleet.
+fn requests(fault: Fault) -> (usize, usize) {
+    match fault {
+        Fault::LoseRequest | Fault::Status(_) => (ROUNDS + 1, ROUNDS),
+        Fault::LoseResponse
+        | Fault::CutHead
+        | Fault::CutBody
+        | Fault::CutStream
+        | Fault::CutLive
+        | Fault::HangUp
+        | Fault::Hold => (ROUNDS + 1, ROUNDS + 1),
+        Fault::DoubleAtOnce | Fault::DoubleInTurn | Fault::Late => (ROUNDS, ROUNDS + 1),
+        Fault::Delay => (ROUNDS, ROUNDS),
+    }
+}
+
+async fn cell(tool: &str, fault: Fault, round: usize) {
+    let called = hit(tool, fault, round).await;
+    called.is_done_once();
+    assert_eq!(called.proxy.count(CALL), requests(fault));
+}
+
+/// A module for each fault, and in it a test for each tool and round.
+macro_rules! cells {
+    ($($name:ident: $fault:ident,)*) => {
+        $(mod $name {
+            cells!(@ $fault
+                keyed_first: "keyed" 1,
+                keyed_middle: "keyed" 2,
+                keyed_last: "keyed" 3,
+                once_first: "once" 1,
+                once_middle: "once" 2,
+                once_last: "once" 3,
+                single_use_first: "single_use" 1,
+                single_use_middle: "single_use" 2,
+                single_use_last: "single_use" 3,
+            );
+        })*
+    };
+    (@ $fault:ident $($name:ident: $tool:literal $round:literal,)*) => {
+        $(#[tokio::test]
+        async fn $name() {
+            super::cell($tool, super::Fault::$fault, $round).await;
+        })*
+    };
+}
+
+cells! {
+    request_lost: LoseRequest,
+    response_lost: LoseResponse,
+    response_cut_in_its_head: CutHead,
+    response_cut_in_its_body: CutBody,
+    stream_cut: CutStream,
+    request_doubled_at_once: DoubleAtOnce,
+    request_doubled_in_turn: DoubleInTurn,
+    request_repeated_when_all_is_over: Late,
+    response_delayed: Delay,
+    response_held_back: Hold,
+}
+
+/// The server drops a round whose client has gone, wherever it is. With an idempotency key it is made good.
+#[tokio::test]
+async fn hung_up_with_a_key() {
+    for round in 1..=ROUNDS {
+        cell("keyed", Fault::HangUp, round).await;
+    }
+}
+
+/// Without one, what was interrupted may end the call, but nothing is done twice.
+#[tokio::test]
+async fn hung_up_without_a_key() {
+    for tool in ["once", "single_use"] {
+        for round in 1..=ROUNDS {
+            let called = hit(tool, Fault::HangUp, round).await;
+            match &called.result {
+                Ok(result) if result["isError"] != true => called.is_done_once(),
+                Ok(_) => {}
+                Err(error) => assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error:?}"),
+            }
+            let done = called.shop.done();
+            assert!(done.iter().all(|times| *times <= 1), "{tool}: {done:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_response_lost() {
+    for tool in TOOLS {
+        let lost = |plan: Plan, request| plan.fault(CALL, request, Fault::LoseResponse);
+        let plan = [1, 3, 5].into_iter().fold(Plan::default(), lost);
+        let called = call(tool, plan, |client| client).await;
+        called.is_done_once();
+        assert_eq!(called.proxy.count(CALL), (6, 6));
+    }
+}
+
+/// What is lost again and again is given up, and the call is not lost with it.
+#[tokio::test]
+async fn lost_for_good() {
+    for tool in TOOLS {
+        let retries = 2;
+        let lost = |plan: Plan, request| plan.fault(CALL, request, Fault::LoseResponse);
+        let plan = (2..=4).fold(Plan::default(), lost);
+        let limits = Limits {
+            retries,
+            ..Limits::default()
+        };
+        let called = call(tool, plan, |client| client.limits(limits)).await;
+        let error = called.result.expect_err("it was lost each time");
+        assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error:?}");
+        assert!(error.pending.is_some_and(|pending| pending.round() == 1));
+        assert_eq!(called.shop.done(), [1, 1, 0]);
+    }
+}
+
+/// A server that does not know call ids might do everything twice, so nothing is repeated; that is for people to decide.
+#[tokio::test]
+async fn nothing_is_repeated_where_call_ids_are_unknown() {
+    for tool in TOOLS {
+        for round in 1..=ROUNDS {
+            let plan = Plan::default().fault(CALL, round, Fault::LoseResponse);
+            let called = call(tool, plan.deny_call_ids(), |client| client).await;
+            let error = called.result.expect_err("its response was lost");
+            assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error:?}");
+            assert!(error.pending.is_some(), "the call is lost");
+            assert_eq!(called.proxy.count(CALL), (round, round));
+            let done: usize = called.shop.done().iter().sum();
+            assert_eq!(done, round);
+        }
+    }
+}
+
+/// These tests can fail: a first request that cannot be told from its copy is done twice.
+#[tokio::test]
+async fn without_call_ids_the_first_effect_is_there_twice() {
+    for tool in TOOLS {
+        let plan = Plan::default().fault(CALL, 1, Fault::LoseResponse);
+        let called = call(tool, plan.hide_call_ids(), |client| client).await;
+        assert_eq!(called.text(), "5 paid, sure: true");
+        assert_eq!(called.shop.done(), [2, 1, 1], "{:?}", called.shop.effects);
+    }
+}

@@ -1,0 +1,136 @@
+//! Two instances of a shop that share a key and a store, and what was done in them.
+
+use refrain::prelude::*;
+use refrain::store::MemoryStore;
+use refrain::{KeyRing, SystemSource, TaskOptions};
+use refrain_testkit::Effects;
+use refrain_testkit::net::{Instance, start};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What one call does, one effect in each of its rounds.
+pub(crate) const EFFECTS: [&str; 3] = ["reserve", "hold", "charge"];
+
+/// How often the instances look for tasks, and the client after them.
+const POLL: Duration = Duration::from_millis(50);
+
+#[derive(Deserialize, Elicit)]
+struct Amount {
+    amount: i64,
+}
+
+#[derive(Deserialize, Elicit)]
+struct Sure {
+    sure: bool,
+}
+
+/// A sale in three rounds, with a way to do something once.
+async fn sell<F>(cx: &Cx, once: impl Fn(&'static str) -> F + Send) -> Result<String>
+where
+    F: Future<Output = Result<usize>> + Send,
+{
+    cx.progress(1.0, Some(3.0), "reserving");
+    once(EFFECTS[0]).await?;
+    let Amount { amount } = cx.elicit("amount", "How much?").await?;
+    cx.progress(2.0, Some(3.0), "holding");
+    once(EFFECTS[1]).await?;
+    let Sure { sure } = cx.elicit("sure", "Are you sure?").await?;
+    cx.progress(3.0, Some(3.0), "charging");
+    once(EFFECTS[2]).await?;
+    Ok(format!("{amount} paid, sure: {sure}"))
+}
+
+/// Sells by way of a provider that knows idempotency keys.
+#[tool]
+async fn keyed(cx: Cx, effects: State<Effects>) -> Result<String> {
+    let effects = &effects;
+    let work = |name| {
+        let work = move |key: String| async move { ok(effects.record(format!("{name} {key}"))) };
+        cx.step_with_key(name, work)
+    };
+    sell(&cx, work).await
+}
+
+/// Sells with work that is never begun twice.
+#[tool(once)]
+async fn once(cx: Cx, effects: State<Effects>) -> Result<String> {
+    let effects = &effects;
+    let work = |name| cx.once(name, async move { ok(effects.record(name)) });
+    sell(&cx, work).await
+}
+
+/// Sells with tokens that are never used twice.
+#[tool(single_use)]
+async fn single_use(cx: Cx, effects: State<Effects>) -> Result<String> {
+    let effects = &effects;
+    let work = |name| cx.step(name, async move { ok(effects.record(name)) });
+    sell(&cx, work).await
+}
+
+/// Sells as a task from the first answer on.
+#[tool]
+async fn detached(cx: Cx, effects: State<Effects>) -> Result<String> {
+    let work = |name: &'static str| {
+        let effects = &effects;
+        let work = move |key: String| async move { ok(effects.record(format!("{name} {key}"))) };
+        cx.step_with_key(name, work)
+    };
+    work(EFFECTS[0]).await?;
+    let Amount { amount } = cx.elicit("amount", "How much?").await?;
+    cx.detach().await?;
+    work(EFFECTS[1]).await?;
+    let Sure { sure } = cx.elicit("sure", "Are you sure?").await?;
+    work(EFFECTS[2]).await?;
+    Ok(format!("{amount} paid, sure: {sure}"))
+}
+
+/// The instances. They stop when this is dropped.
+pub(crate) struct Shop {
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) effects: Effects,
+    _instances: Vec<Instance>,
+}
+
+impl Shop {
+    pub(crate) async fn open() -> Self {
+        let effects = Effects::new();
+        let keys = KeyRing::generate(&SystemSource::new());
+        let store = Arc::new(MemoryStore::new());
+        let options = TaskOptions {
+            look: POLL,
+            ..TaskOptions::default()
+        };
+        let mut instances = Vec::new();
+        for _ in 0..2 {
+            let builder = Server::builder("shop", "1")
+                .state(effects.clone())
+                .keys(keys.clone())
+                .replay_log(store.clone())
+                .tasks(store.clone(), options.clone())
+                .tool(keyed())
+                .tool(once())
+                .tool(single_use())
+                .tool(detached().poll_interval(POLL));
+            instances.push(start(builder).await);
+        }
+        Self {
+            addresses: instances.iter().map(|one| one.address).collect(),
+            effects,
+            _instances: instances,
+        }
+    }
+
+    /// How many different things were done under each name. What is done again under the same idempotency key is the
+    /// same thing; the other tools have no key, so that each time counts.
+    pub(crate) fn done(&self) -> [usize; 3] {
+        let done = self.effects.keys();
+        let is = |name: &str, key: &String| key.split(' ').next() == Some(name);
+        EFFECTS.map(|name| {
+            let matching = done.iter().filter(|key| is(name, key));
+            matching
+                .map(|key| if key == name { self.effects.of(key) } else { 1 })
+                .sum()
+        })
+    }
+}

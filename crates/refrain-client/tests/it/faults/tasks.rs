@@ -1,0 +1,71 @@
+//! Faults hit a call that becomes a task, and what the client says about the task.
+
+use super::call;
+use refrain_testkit::net::proxy::{CALL, Fault, LISTEN, Plan};
+
+/// The tool whose call becomes a task in its second round.
+const TOOL: &str = "detached";
+
+/// Calls the tool while this happens to one of the requests.
+async fn cell(method: &'static str, number: usize, fault: Fault) {
+    let plan = Plan::default().fault(method, number, fault);
+    let called = call(TOOL, plan, |client| client).await;
+    called.is_done_once();
+    let (came, _) = called.proxy.count(method);
+    assert!(
+        came >= number,
+        "{fault:?} hit nothing: {method} came {came} times"
+    );
+}
+
+/// A module for each fault, and in it a test for each request.
+macro_rules! cells {
+    ($($name:ident: $fault:ident,)*) => {
+        $(mod $name {
+            cells!(@ $fault
+                first_round: "tools/call" 1,
+                round_that_makes_the_task: "tools/call" 2,
+                look: "tasks/get" 1,
+                second_look: "tasks/get" 2,
+                answer: "tasks/update" 1,
+            );
+        })*
+    };
+    (@ $fault:ident $($name:ident: $method:literal $number:literal,)*) => {
+        $(#[tokio::test]
+        async fn $name() {
+            super::cell($method, $number, super::Fault::$fault).await;
+        })*
+    };
+}
+
+cells! {
+    request_lost: LoseRequest,
+    response_lost: LoseResponse,
+    response_cut_in_its_head: CutHead,
+    response_cut_in_its_body: CutBody,
+    request_doubled_at_once: DoubleAtOnce,
+    request_doubled_in_turn: DoubleInTurn,
+    request_repeated_when_all_is_over: Late,
+    response_delayed: Delay,
+}
+
+/// The client looks after its task by itself when nobody tells it of changes.
+#[tokio::test]
+async fn not_told_of_changes() {
+    cell(LISTEN, 1, Fault::LoseRequest).await;
+    cell(LISTEN, 1, Fault::CutStream).await;
+}
+
+#[tokio::test]
+async fn every_response_lost() {
+    let methods = [CALL, "tasks/get", "tasks/update"];
+    let requests = methods
+        .into_iter()
+        .flat_map(|method| [(method, 1), (method, 3)]);
+    let plan = requests.fold(Plan::default(), |plan, (method, number)| {
+        plan.fault(method, number, Fault::LoseResponse)
+    });
+    let called = call(TOOL, plan, |client| client).await;
+    called.is_done_once();
+}

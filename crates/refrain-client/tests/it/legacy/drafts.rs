@@ -1,0 +1,308 @@
+//! Servers that speak a draft.
+
+use super::support::{
+    FakeServer, Received, Respond, called, legacy_greeting, python_of, until, within,
+};
+use refrain_client::wire::{Draft, Revision};
+use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, ReadError};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn speaking(draft: Draft) -> ClientBuilder {
+    Client::builder()
+        .dialect(draft)
+        .on_form(|_| async { Ok(Answer::accept(json!({"b": "y"}))?) })
+}
+
+fn task(status: &str) -> Value {
+    json!({"taskId": "t1", "status": status, "createdAt": "2026-01-27T03:32:48Z",
+        "ttl": 60000, "pollInterval": 20})
+}
+
+fn asks() -> Value {
+    let schema = json!({"type": "object", "properties": {"b": {"type": "string"}}});
+    json!({"which": {"method": "elicitation/create",
+        "params": {"mode": "form", "message": "Which?", "requestedSchema": schema}}})
+}
+
+/// The message of the first draft that answers a task: it has no method.
+fn is_answer(seen: &Received) -> bool {
+    seen.message.get("input_responses").is_some()
+}
+
+/// What a server of a draft says before any call, and to calls: each becomes a task. Everything else is said as it is
+/// told.
+async fn tasks(
+    say: impl Fn(&Received, &FakeServer) -> Respond + Send + Sync + 'static,
+) -> FakeServer {
+    FakeServer::start_with(move |seen, told| match seen.method() {
+        "initialize" => {
+            let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                "serverInfo": {"name": "draft", "version": "1"}});
+            Respond::Session(seen.result(&greeting), "s1")
+        }
+        "notifications/initialized" => Respond::Status(202),
+        "tools/call" => Respond::Json(200, seen.result(&json!({"task": task("Working")}))),
+        _ => say(seen, told),
+    })
+    .await
+}
+
+/// A task of the first draft that asks until it is answered. Its answer is answered as it is told.
+async fn asking(answered: impl Fn(&Received) -> Respond + Send + Sync + 'static) -> FakeServer {
+    tasks(move |seen, told| {
+        let is_answered = !told.received(is_answer).is_empty();
+        match seen.method() {
+            "" => answered(seen),
+            "tasks/get" if is_answered => Respond::Json(200, seen.result(&task("Completed"))),
+            "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
+            "tasks/result" if is_answered => Respond::Json(200, seen.text("done")),
+            _ => Respond::Json(
+                200,
+                json!({"jsonrpc": "2.0", "id": seen.message["id"], "input_requests": asks()}),
+            ),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_answer_without_a_method_has_no_response() {
+    let server = asking(|_| Respond::Status(202)).await;
+    let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+    assert_eq!(server.received(is_answer).len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_refused_ends_the_call_and_is_kept() {
+    for status in [200, 400] {
+        let server = asking(move |seen| {
+            Respond::Json(
+                status,
+                seen.error(-32602, "the answer is not wanted", &Value::Null),
+            )
+        })
+        .await;
+        let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+        let error = called(&client, "t").await.unwrap_err();
+        let ErrorKind::Refused(refusal) = &error.kind else {
+            panic!("{error}");
+        };
+        assert_eq!(refusal.message, "the answer is not wanted");
+        let pending = error.pending.expect("the task is not lost");
+        assert_eq!(pending.task_id(), Some("t1"));
+        assert_eq!(server.received(is_answer).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn through_a_pipe_an_answer_has_no_response_and_may_be_refused_later() {
+    let client = speaking(Draft::First).spawn(python_of("draft.py", &["no"]));
+    let client = within("the server", client).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), json!({"b": "y"}));
+
+    let client = speaking(Draft::First).spawn(python_of("draft.py", &["yes"]));
+    let client = within("the server", client).await.unwrap();
+    let error = called(&client, "t").await.unwrap_err();
+    let ErrorKind::Refused(refusal) = &error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(refusal.message, "the answer is not wanted");
+    let pending = error.pending.expect("the task is not lost");
+    assert_eq!(pending.task_id(), Some("t1"));
+}
+
+#[tokio::test]
+async fn every_message_after_the_greeting_names_the_session() {
+    let server = asking(|_| Respond::Status(202)).await;
+    let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+    called(&client, "t").await.unwrap();
+    let greeting = &server.received(|seen| seen.method() == "initialize")[0];
+    assert_eq!(greeting.header("mcp-session-id"), None);
+    let later = server.received(|seen| seen.method() != "initialize");
+    assert!(later.len() > 4, "{later:?}");
+    for seen in later {
+        assert_eq!(seen.header("mcp-session-id"), Some("s1"), "{seen:?}");
+    }
+    assert!(!format!("{client:?}").contains("s1"));
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_is_opened_anew() {
+    let greetings = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&greetings);
+    let server = FakeServer::start_with(move |seen, _| match seen.method() {
+        "initialize" => {
+            let session = ["s1", "s2"][count.fetch_add(1, Ordering::SeqCst).min(1)];
+            let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+            Respond::Session(seen.result(&greeting), session)
+        }
+        "tools/call" if seen.header("mcp-session-id") == Some("s2") => {
+            Respond::Json(200, seen.text("done"))
+        }
+        "tools/call" => Respond::Status(404),
+        _ => Respond::Status(202),
+    })
+    .await;
+    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+    assert_eq!(greetings.load(Ordering::SeqCst), 2);
+}
+
+/// A task of the second draft that asks when it is looked at first, and has ended like this when it is asked what.
+async fn ended_meanwhile(status: &'static str) -> FakeServer {
+    tasks(move |seen, told| {
+        let looked = told.received(|seen| seen.method() == "tasks/get").len();
+        match seen.method() {
+            "tasks/get" if looked == 1 => Respond::Json(200, seen.result(&task("input_required"))),
+            "tasks/get" => Respond::Json(200, seen.result(&task(status))),
+            _ => Respond::Json(200, seen.error(-32603, "the disk is full", &Value::Null)),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_task_may_end_between_the_look_at_it_and_the_question_what_became_of_it() {
+    let server = ended_meanwhile("failed").await;
+    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let error = called(&client, "t").await.unwrap_err();
+    let ErrorKind::Refused(refusal) = &error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(refusal.message, "the disk is full");
+    assert!(error.pending.is_none(), "there is nothing to take up");
+
+    let server = ended_meanwhile("cancelled").await;
+    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let error = called(&client, "t").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::TaskCancelled(_)), "{error}");
+
+    // The request was refused, and not the task.
+    let server = ended_meanwhile("input_required").await;
+    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let error = called(&client, "t").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(error.pending.is_some(), "the task is not lost");
+}
+
+#[tokio::test]
+async fn that_a_task_has_ended_is_no_reason_not_to_call_it_off() {
+    for (status, ended) in [("completed", true), ("cancelled", true), ("working", false)] {
+        let server = tasks(move |seen, _| match seen.method() {
+            "tasks/get" => Respond::Json(200, seen.result(&task(status))),
+            _ => Respond::Json(
+                200,
+                seen.error(-32602, "it cannot be called off", &Value::Null),
+            ),
+        })
+        .await;
+        let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+        match client.cancel_task("t1").await {
+            Ok(()) => assert!(ended, "{status}"),
+            Err(error) => {
+                assert!(!ended, "{status}: {error}");
+                assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_draft_cannot_say_is_not_sent() {
+    let server = tasks(|seen, _| Respond::Json(200, seen.text("done"))).await;
+    let client = speaking(Draft::Sketch).connect(&server.url).await.unwrap();
+    let error = client.cancel_task("t1").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Dialect(_)), "{error}");
+    assert!(error.to_string().contains("tasks/cancel"), "{error}");
+    let is_cancel = |seen: &Received| seen.method() == "tasks/cancel";
+    until("the greeting", || !server.received(|_| true).is_empty()).await;
+    assert!(server.received(is_cancel).is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_the_draft_is_no_server_of_it() {
+    let server = FakeServer::start_with(|seen, _| {
+        Respond::Json(200, seen.error(-32601, "no such method", &Value::Null))
+    })
+    .await;
+    let error = speaking(Draft::Second).connect(&server.url).await;
+    let error = error.unwrap_err();
+    let ErrorKind::NotMcp { why, .. } = &error.kind else {
+        panic!("{error}");
+    };
+    assert!(why.contains("no such method"), "{why}");
+}
+
+/// Servers that ask in each draft, and do not say in which.
+async fn asking_in(draft: Draft) -> FakeServer {
+    FakeServer::start_with(move |seen, _| {
+        if let Some(said) = legacy_greeting(seen, "2025-11-25", "s1") {
+            return said;
+        }
+        let asked = match draft {
+            Draft::Sketch => json!({"dependent_requests": asks(), "request_state": "s"}),
+            Draft::First => json!({"input_requests": asks(), "request_state": "s"}),
+            Draft::Second => json!({"result": {"inputRequests": asks(), "requestState": "s"}}),
+        };
+        let mut reply = json!({"jsonrpc": "2.0", "id": seen.message["id"]});
+        let members = reply.as_object_mut().expect("an object");
+        members.extend(asked.as_object().expect("an object").clone());
+        Respond::Json(200, reply)
+    })
+    .await
+}
+
+async fn is_told_of_drafts(builder: ClientBuilder, server: &FakeServer) {
+    let client = builder.connect(&server.url).await.expect("a connection");
+    let called = within("a call", client.call_tool("t", json!({}))).await;
+    let error = called.expect_err("it is not done");
+    let is_told = matches!(error.kind, ErrorKind::BadAnswer(ReadError::OtherDialect));
+    assert!(is_told, "{error}");
+    assert!(error.pending.is_some(), "the call is not lost");
+    let calls = server.received(|seen| seen.method() == "tools/call");
+    assert_eq!(calls.len(), 1);
+}
+
+#[tokio::test]
+async fn what_asks_in_another_dialect_is_no_result() {
+    for draft in Draft::ALL {
+        is_told_of_drafts(Client::builder(), &asking_in(draft).await).await;
+        let older = Client::builder().dialect(Revision::V2025_11_25);
+        is_told_of_drafts(older, &asking_in(draft).await).await;
+        for spoken in Draft::ALL.into_iter().filter(|spoken| *spoken != draft) {
+            is_told_of_drafts(speaking(spoken), &asking_in(draft).await).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_asks_without_a_type_is_no_result_of_the_present_revision() {
+    for asked in [
+        json!({"inputRequests": asks()}),
+        json!({"requestState": "s"}),
+    ] {
+        let server = FakeServer::start_with(move |seen, _| match seen.method() {
+            "server/discover" => {
+                let said = json!({"resultType": "complete", "capabilities": {"tools": {}},
+                    "supportedVersions": ["2026-07-28"]});
+                Respond::Json(200, seen.result(&said))
+            }
+            _ => Respond::Json(200, seen.result(&asked)),
+        })
+        .await;
+        is_told_of_drafts(Client::builder(), &server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_asks_in_another_draft_is_not_done() {
+    let server = tasks(|seen, _| match seen.method() {
+        "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
+        _ => Respond::Json(200, seen.result(&json!({"inputRequests": asks()}))),
+    })
+    .await;
+    is_told_of_drafts(speaking(Draft::First), &server).await;
+}

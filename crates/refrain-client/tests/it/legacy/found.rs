@@ -1,0 +1,195 @@
+//! Finding out what a server speaks.
+
+use super::support::{Events, FakeServer, Respond, called, legacy_greeting, spawn, within};
+use refrain_client::{Client, Error, ErrorKind, Limits};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const OLDER: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+async fn connect(server: &FakeServer) -> Result<Client, Error> {
+    within("the server", Client::builder().connect(&server.url)).await
+}
+
+fn hasty() -> refrain_client::ClientBuilder {
+    Client::builder().limits(Limits {
+        probe: Duration::from_millis(100),
+        ..Limits::default()
+    })
+}
+
+#[tokio::test]
+async fn an_older_process_is_found_by_any_error_and_speaks_what_it_says() {
+    for (version, code) in OLDER
+        .into_iter()
+        .zip(["-32601", "-32602", "-32000", "-32700"])
+    {
+        let client = spawn(Client::builder(), &[version, code]).await.unwrap();
+        assert_eq!(client.server().version, version);
+        assert_eq!(client.server().name(), Some("old"));
+        assert_eq!(client.tools().await.unwrap()[0].name, "form");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_process_is_an_older_one() {
+    let client = spawn(hasty(), &["2025-06-18", "silent"]).await.unwrap();
+    assert_eq!(client.server().version, "2025-06-18");
+}
+
+#[tokio::test]
+async fn a_process_that_ends_when_it_is_asked_is_started_again_and_greeted() {
+    // Whether that is before or after it was greeted.
+    for (builder, probe) in [(Client::builder(), "exit"), (hasty(), "late exit")] {
+        let client = spawn(builder, &["2025-03-26", probe]).await.unwrap();
+        assert_eq!(client.server().version, "2025-03-26");
+        assert_eq!(called(&client, "meta").await.unwrap(), json!({}));
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_takes_its_time_is_not_taken_for_an_older_one() {
+    let client = spawn(hasty(), &["2025-11-25", "late"]).await.unwrap();
+    assert_eq!(client.server().version, "2026-07-28");
+    let meta = called(&client, "meta").await.unwrap();
+    assert_eq!(
+        meta["io.modelcontextprotocol/protocolVersion"],
+        "2026-07-28"
+    );
+}
+
+#[tokio::test]
+async fn a_revision_that_is_not_known_is_named() {
+    let error = spawn(Client::builder(), &["2023-01-01"]).await.unwrap_err();
+    let ErrorKind::NoCommonVersion { supported } = &error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(supported, &["2023-01-01"]);
+}
+
+#[tokio::test]
+async fn an_older_server_behind_http_is_found_by_whatever_it_says() {
+    type Refuse = fn(&super::support::Received) -> Respond;
+    let refusals: [Refuse; 6] = [
+        |seen| Respond::Json(400, seen.error(-32000, "no session", &Value::Null)),
+        |seen| Respond::Json(200, seen.error(-32602, "bad request", &Value::Null)),
+        |_| Respond::Status(400),
+        |_| Respond::Raw(404, "text/html", "<h1>Not found</h1>".into()),
+        |_| Respond::Json(400, json!({"error": "Missing session"})),
+        |_| Respond::Json(422, json!({"detail": []})),
+    ];
+    for refuse in refusals {
+        let server = FakeServer::start_with(move |seen, _| match seen.method() {
+            "server/discover" => refuse(seen),
+            _ => legacy_greeting(seen, "2025-03-26", "s1").unwrap_or(Respond::Status(500)),
+        })
+        .await;
+        let client = connect(&server).await.unwrap();
+        assert_eq!(client.server().version, "2025-03-26");
+        let greeting = &server.received(|seen| seen.method() == "initialize")[0];
+        assert_eq!(greeting.message["params"]["protocolVersion"], "2025-11-25");
+    }
+}
+
+/// A server that refuses `server/discover` like this, and would let itself be greeted.
+async fn refusing(status: u16, code: i64, data: Value) -> FakeServer {
+    FakeServer::start_with(move |seen, _| match seen.method() {
+        "server/discover" => Respond::Json(status, seen.error(code, "no", &data)),
+        _ => legacy_greeting(seen, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
+    })
+    .await
+}
+
+fn greetings(server: &FakeServer) -> Vec<super::support::Received> {
+    server.received(|seen| seen.method() == "initialize")
+}
+
+#[tokio::test]
+async fn a_newer_server_is_not_greeted() {
+    let server = refusing(400, -32022, json!({"supported": ["2027-01-01"]})).await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(error.to_string().contains("2027-01-01"), "{error}");
+    assert!(greetings(&server).is_empty());
+
+    for code in [-32020, -32021] {
+        let server = refusing(400, code, Value::Null).await;
+        let error = connect(&server).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+        assert!(greetings(&server).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_names_an_older_revision_is_greeted_with_it() {
+    let supported = json!({"supported": ["2027-01-01", "2025-03-26", "2025-06-18"]});
+    let server = refusing(400, -32022, supported).await;
+    let client = connect(&server).await.unwrap();
+    assert_eq!(client.server().version, "2025-06-18");
+    let greeting = &greetings(&server)[0];
+    assert_eq!(greeting.message["params"]["protocolVersion"], "2025-06-18");
+}
+
+#[tokio::test]
+async fn a_server_that_can_neither_be_asked_nor_greeted_speaks_the_present_revision() {
+    let server = FakeServer::start_with(|seen, _| match seen.method() {
+        "tools/call" => Respond::Json(200, seen.text("here")),
+        _ => Respond::Json(404, seen.error(-32601, "no such method", &Value::Null)),
+    })
+    .await;
+    let client = connect(&server).await.unwrap();
+    assert_eq!(client.server().version, "2026-07-28");
+    assert_eq!(called(&client, "t").await.unwrap(), "here");
+    let call = &server.received(|seen| seen.method() == "tools/call")[0];
+    let version = "io.modelcontextprotocol/protocolVersion";
+    assert_eq!(call.message["params"]["_meta"][version], "2026-07-28");
+}
+
+#[tokio::test]
+async fn what_is_no_mcp_server_is_said_to_be_none() {
+    let server =
+        FakeServer::start_with(|_, _| Respond::Raw(404, "text/html", "<h1>Not found</h1>".into()))
+            .await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert!(error.to_string().contains("404"), "{error}");
+
+    let server = FakeServer::start_with(|_, _| Respond::Json(200, json!({"hello": "world"}))).await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert!(error.to_string().contains("hello"), "{error}");
+}
+
+#[tokio::test]
+async fn the_transport_before_streamable_http_is_named() {
+    let server = FakeServer::start_with(|seen, _| {
+        if seen.verb != "GET" {
+            return Respond::Status(405);
+        }
+        let (writer, say) = Events::new();
+        writer.event("event: endpoint\ndata: /messages?session=1");
+        writer.stays_open();
+        say
+    })
+    .await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::FirstTransport), "{error}");
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_does_not_greet() {
+    for status in [401, 403, 500, 503] {
+        let server = FakeServer::start_with(move |seen, _| match seen.method() {
+            "server/discover" => Respond::Status(status),
+            _ => legacy_greeting(seen, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
+        })
+        .await;
+        connect(&server).await.unwrap_err();
+        assert!(greetings(&server).is_empty(), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_refuse_is_greeted() {
+    let client = spawn(Client::builder(), &["2025-06-18", "odd"]).await;
+    assert_eq!(client.unwrap().server().version, "2025-06-18");
+}

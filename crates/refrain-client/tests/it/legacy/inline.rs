@@ -1,0 +1,227 @@
+//! What an older server asks while a call is under way.
+
+use super::support::{
+    Events, FakeServer, Received, Respond, called, form, legacy_greeting, spawn, until, within,
+};
+use refrain_client::wire::{AskKind, CallKind, Root};
+use refrain_client::{Answer, Client, ErrorKind, Limits};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{Barrier, Notify};
+
+/// A client that fills in forms.
+fn filling() -> refrain_client::ClientBuilder {
+    Client::builder().on_form(|_| async { Ok(Answer::accept(json!({"b": "y"}))?) })
+}
+
+#[tokio::test]
+async fn a_form_is_answered_with_its_defaults_by_whoever_is_asked() {
+    let builder = Client::builder().on_form(|ask| async move {
+        assert_eq!(ask.key, "ask-1");
+        assert_eq!(ask.message, "Which?");
+        assert_eq!(ask.asker.kind, CallKind::Tool);
+        assert_eq!(ask.asker.target, "form");
+        assert_eq!(ask.asker.server.as_deref(), Some("old"));
+        Ok(Answer::accept(json!({"b": "y"}))?)
+    });
+    let client = spawn(builder, &["2025-06-18"]).await.unwrap();
+    let answer = called(&client, "form").await.unwrap();
+    let content = json!({"a": "x", "b": "y"});
+    assert_eq!(answer, json!({"action": "accept", "content": content}));
+}
+
+#[tokio::test]
+async fn a_form_comes_on_the_stream_of_its_call() {
+    let server = FakeServer::legacy(|seen, told| {
+        let (writer, say) = Events::new();
+        writer.ask("q", "elicitation/create", &form("Which?"));
+        writer.after(told, |seen| seen.message["id"] == "q", seen.text("done"));
+        say
+    })
+    .await;
+    let client = filling().connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+    let answer = &server.received(|seen| seen.message["id"] == "q")[0];
+    assert_eq!(answer.message["result"]["content"], json!({"b": "y"}));
+    assert_eq!(answer.header("mcp-session-id"), Some("s1"));
+    assert_eq!(answer.header("mcp-protocol-version"), Some("2025-11-25"));
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_taken_yet_is_sent_again() {
+    let server = FakeServer::start_with(|seen, told| {
+        let is_answer = |seen: &Received| seen.message["id"] == "q";
+        if is_answer(seen) {
+            return match told.received(is_answer).len() {
+                1 => Respond::RetryAfter(503, "0"),
+                _ => Respond::Status(202),
+            };
+        }
+        legacy_greeting(seen, "2025-11-25", "s1").unwrap_or_else(|| {
+            let (writer, say) = Events::new();
+            writer.ask("q", "elicitation/create", &form("Which?"));
+            let (told, done) = (told.clone(), seen.text("done"));
+            tokio::spawn(async move {
+                until("two answers", || told.received(is_answer).len() == 2).await;
+                writer.message(&done);
+            });
+            say
+        })
+    })
+    .await;
+    let client = filling().connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+    let answers = server.received(|seen| seen.message["id"] == "q");
+    assert_eq!(answers[0].message, answers[1].message);
+}
+
+#[tokio::test]
+async fn asks_are_answered_at_the_same_time() {
+    let both = Arc::new(Barrier::new(2));
+    let builder = Client::builder().on_form(move |ask| {
+        let both = Arc::clone(&both);
+        async move {
+            both.wait().await;
+            Ok(Answer::accept(json!({"b": ask.message}))?)
+        }
+    });
+    let client = spawn(builder, &[]).await.unwrap();
+    let answers = called(&client, "both").await.unwrap();
+    assert_eq!(answers[0]["content"]["b"], "one");
+    assert_eq!(answers[1]["content"]["b"], "two");
+}
+
+#[tokio::test]
+async fn an_ask_that_is_withdrawn_is_taken_back() {
+    struct TakenBack(Arc<AtomicBool>);
+    impl Drop for TakenBack {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let (taken, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (flag, heard) = (Arc::clone(&taken), Arc::clone(&progress));
+    let asked = Arc::new(Notify::new());
+    let begun = Arc::clone(&asked);
+    let builder = Client::builder()
+        .on_form(move |_| {
+            let guard = TakenBack(Arc::clone(&flag));
+            begun.notify_one();
+            async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+                Ok(Answer::Cancel)
+            }
+        })
+        .on_progress(move |_| heard.notify_one());
+    let client = spawn(builder, &[]).await.unwrap();
+    let meanwhile = async {
+        within("it is asked", asked.notified()).await;
+        let after = async {
+            until("it is taken back", || taken.load(Ordering::SeqCst)).await;
+            called(&client, "meta").await
+        };
+        let (first, second) = futures_util::future::join(called(&client, "meta"), after).await;
+        first.and(second).unwrap();
+    };
+    let call = called(&client, "withdrawn early");
+    let (result, ()) = futures_util::future::join(call, meanwhile).await;
+    assert_eq!(result.unwrap(), "withdrawn");
+    within("progress while it was asked", progress.notified()).await;
+    let notes = called(&client, "notes").await.unwrap();
+    let notes = notes.as_array().unwrap();
+    assert!(
+        notes.iter().all(|note| note["id"] != "s1"),
+        "what is withdrawn is not answered: {notes:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_handler_that_fails_cancels_and_the_error_of_the_call_says_so() {
+    let builder = Client::builder().on_form(|_| async { Err("the terminal is gone".into()) });
+    let client = spawn(builder, &[]).await.unwrap();
+    let answer = called(&client, "form").await.unwrap();
+    assert_eq!(answer, json!({"action": "cancel"}));
+
+    let error = called(&client, "insist").await.unwrap_err();
+    let ErrorKind::Unanswered(unanswered) = &error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(unanswered[0].key, "ask-1");
+    let why = &unanswered[0].why;
+    assert!(why.contains("the terminal is gone"), "{why}");
+    assert!(why.contains("no answer, no result"), "{why}");
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_not_sent() {
+    let builder = Client::builder().on_form(|_| async { Ok(Answer::accept(json!({"b": 7}))?) });
+    let client = spawn(builder, &[]).await.unwrap();
+    let answer = called(&client, "form").await.unwrap();
+    assert_eq!(answer, json!({"action": "cancel"}));
+}
+
+#[tokio::test]
+async fn what_has_no_answer_has_an_error() {
+    let client = spawn(Client::builder(), &[]).await.unwrap();
+    for tool in ["sample", "roots", "odd"] {
+        let error = called(&client, tool).await.unwrap();
+        assert_eq!(error["code"], -32601, "{tool}: {error}");
+    }
+    let builder = Client::builder()
+        .on_sampling(|_| async { Err("not today".into()) })
+        .on_roots(|_| async { Err("no disk".into()) });
+    let client = spawn(builder, &[]).await.unwrap();
+    let error = called(&client, "sample").await.unwrap();
+    assert_eq!(error, json!({"code": -1, "message": "not today"}));
+    let error = called(&client, "roots").await.unwrap();
+    assert_eq!(error, json!({"code": -32603, "message": "no disk"}));
+}
+
+#[tokio::test]
+async fn roots_are_told() {
+    let builder = Client::builder().on_roots(|ask| async move {
+        assert_eq!(ask.asker.target, "roots");
+        Ok(vec![Root {
+            uri: "file:///home".to_owned(),
+            name: None,
+        }])
+    });
+    let client = spawn(builder, &[]).await.unwrap();
+    let roots = called(&client, "roots").await.unwrap();
+    assert_eq!(roots["roots"][0]["uri"], "file:///home");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_without_end_is_given_up() {
+    let limits = Limits {
+        asks: 5,
+        ..Limits::default()
+    };
+    let client = spawn(filling().limits(limits), &[]).await.unwrap();
+    let error = called(&client, "endless").await.unwrap_err();
+    assert!(
+        matches!(error.kind, ErrorKind::TooManyAsks { limit: 5, .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn only_what_is_answered_at_once_is_declared() {
+    let builder = filling().by_hand([AskKind::Url, AskKind::Sampling]);
+    let client = spawn(builder, &[]).await.unwrap();
+    let greeting = called(&client, "greeting").await.unwrap();
+    assert_eq!(
+        greeting["capabilities"],
+        json!({"elicitation": {"form": {}}})
+    );
+    assert_eq!(greeting["clientInfo"]["name"], "refrain-client");
+    // Nothing of the present revision goes to an older server.
+    assert_eq!(called(&client, "meta").await.unwrap(), json!({}));
+
+    let client = spawn(filling().on_progress(|_| {}), &[]).await.unwrap();
+    let meta = called(&client, "meta").await.unwrap();
+    let members: Vec<_> = meta.as_object().unwrap().keys().collect();
+    assert_eq!(members, ["progressToken"]);
+}

@@ -1,0 +1,131 @@
+//! Our client with a legacy revision, at a server of ours, through a proxy that cuts streams.
+
+use super::support::{called, until, within};
+use refrain::prelude::*;
+use refrain::{KeyRing, SystemSource};
+use refrain_client::wire::Revision;
+use refrain_client::{Answer, Client, ErrorKind};
+use refrain_testkit::net::proxy::{CALL, Fault, GET, Plan, RESUME};
+use refrain_testkit::net::{FaultProxy, Instance, start};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[derive(Deserialize, Elicit)]
+struct Sure {
+    sure: bool,
+}
+
+/// Tells something, and asks.
+#[tool]
+async fn pay(cx: Cx) -> Result<String> {
+    cx.progress(1.0, Some(2.0), "begun");
+    let Sure { sure } = cx.elicit("sure", "Are you sure?").await?;
+    Ok(format!("paid: {sure}"))
+}
+
+/// Tells something, and goes on for a while.
+#[tool]
+async fn count(cx: Cx) -> Result<String> {
+    for number in 1..=20 {
+        cx.progress(f64::from(number), Some(20.0), "counting");
+        cx.sleep(Duration::from_millis(50)).await;
+    }
+    Ok("counted".to_owned())
+}
+
+/// Servers of ours that share a key.
+async fn fleet_of(size: usize) -> Vec<Instance> {
+    let keys = KeyRing::generate(&SystemSource::new());
+    let mut fleet = Vec::new();
+    for _ in 0..size {
+        let server = Server::builder("shop", "1").keys(keys.clone());
+        fleet.push(start(server.tool(pay()).tool(count())).await);
+    }
+    fleet
+}
+
+/// A proxy that cuts the first stream of a call after its first event, and answers the first GETs with these statuses.
+async fn proxy_to(fleet: &[Instance], refusals: &[&'static str]) -> FaultProxy {
+    let mut plan = Plan::default().fault(CALL, 1, Fault::CutLive);
+    for (at, status) in refusals.iter().enumerate() {
+        for method in [GET, RESUME] {
+            plan = plan.fault(method, at + 1, Fault::Status(status));
+        }
+    }
+    FaultProxy::start(fleet.iter().map(|one| one.address).collect(), plan).await
+}
+
+/// A client of 2025-11-25 that says yes, and counts how often it does.
+async fn client(gateway: &FaultProxy) -> (Client, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let builder = Client::builder()
+        .dialect(Revision::V2025_11_25)
+        .on_progress(|_| {})
+        .on_form(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Answer::accept(json!({"sure": true}))?) }
+        });
+    let client = within("a connection", builder.connect(&gateway.url)).await;
+    (client.expect("a connection"), asked)
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_though_other_instances_do_not_have_it() {
+    let fleet = fleet_of(1).await;
+    let gateway = proxy_to(
+        &fleet,
+        &[
+            "503 Service Unavailable\r\nretry-after: 1",
+            "502 Bad Gateway",
+            "429 Too Many Requests",
+        ],
+    )
+    .await;
+    let (client, asked) = client(&gateway).await;
+    assert_eq!(called(&client, "pay").await.unwrap(), "paid: true");
+    assert_eq!(gateway.count(RESUME).0, 4);
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "nobody is asked twice");
+}
+
+#[tokio::test]
+async fn a_stream_is_found_at_the_instance_that_has_it() {
+    let fleet = fleet_of(2).await;
+    let gateway = proxy_to(&fleet, &[]).await;
+    let (client, _) = client(&gateway).await;
+    assert_eq!(called(&client, "count").await.unwrap(), "counted");
+    // The first one who was asked for the rest of it is the other one.
+    assert_eq!(gateway.count(RESUME).0, 2);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_is_lost() {
+    let fleet = fleet_of(1).await;
+    let gateway = proxy_to(&fleet, &["404 Not Found", "404 Not Found"]).await;
+    let (client, _) = client(&gateway).await;
+    let error = called(&client, "pay").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+    assert_eq!(gateway.count(RESUME).0, 1);
+}
+
+#[tokio::test]
+async fn the_session_is_listened_to_again_though_other_instances_are_busy() {
+    let fleet = fleet_of(1).await;
+    let gateway = proxy_to(&fleet, &["503 Service Unavailable", "500 No"]).await;
+    let (_client, _) = client(&gateway).await;
+    until("it listens", || gateway.count(GET).0 == 3).await;
+    for refusal in [&["405 Method Not Allowed"], &["501 Not Implemented"]] {
+        let fleet = fleet_of(1).await;
+        let gateway = proxy_to(&fleet, refusal).await;
+        let (client, _) = client(&gateway).await;
+        within("a list", client.tools()).await.unwrap();
+        within("the end", client.close()).await;
+        assert_eq!(
+            gateway.count(GET).0,
+            1,
+            "it has no such stream: {refusal:?}"
+        );
+    }
+}

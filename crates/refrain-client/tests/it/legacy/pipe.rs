@@ -1,0 +1,287 @@
+//! Servers that are processes: what they write, and how they end.
+
+use super::support::{called, spawn, until, within};
+use refrain_client::wire::LogLevel;
+use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, Limits, Wire};
+use rustix::process::{Pid, test_kill_process};
+use serde_json::json;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let command = Command::new("no-such-program-as-this");
+    let error = Client::builder().spawn(command).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Spawn { .. }), "{error}");
+    assert!(
+        error.to_string().contains("no-such-program-as-this"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_is_no_server_is_shown_by_what_it_writes() {
+    let mut command = Command::new("echo");
+    command.arg("usage: something else");
+    let error = within("the end", Client::builder().spawn(command))
+        .await
+        .unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert!(
+        error.to_string().contains("usage: something else"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_fails_is_shown_by_its_errors() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo the licence has expired >&2; exit 7"]);
+    let error = within("the end", Client::builder().spawn(command))
+        .await
+        .unwrap_err();
+    let ErrorKind::Exited { status, stderr } = &error.kind else {
+        panic!("{error}");
+    };
+    assert!(status.contains('7'), "{status}");
+    assert_eq!(stderr, "the licence has expired\n");
+}
+
+#[tokio::test]
+async fn a_server_that_dies_in_a_call_says_how() {
+    let client = spawn(Client::builder(), &[]).await.unwrap();
+    let error = called(&client, "die").await.unwrap_err();
+    let ErrorKind::Exited { status, stderr } = &error.kind else {
+        panic!("{error}");
+    };
+    assert!(status.contains('3'), "{status}");
+    assert_eq!(stderr, "the disk is full\n");
+}
+
+#[tokio::test]
+async fn a_server_that_has_died_is_started_again_by_the_next_calls() {
+    let client = spawn(Client::builder(), &["2025-06-18"]).await.unwrap();
+    let before = called(&client, "pid").await.unwrap();
+    called(&client, "die").await.unwrap_err();
+    let calls = (0..3).map(|_| called(&client, "pid"));
+    let after = futures_util::future::try_join_all(calls).await.unwrap();
+    assert_ne!(after[0], before);
+    assert!(after.iter().all(|pid| *pid == after[0]), "once: {after:?}");
+    let greeting = called(&client, "greeting").await.unwrap();
+    assert_eq!(greeting["protocolVersion"], "2025-06-18");
+}
+
+#[tokio::test]
+async fn a_program_that_only_repeats_is_no_server() {
+    let error = within("the end", Client::builder().spawn(Command::new("cat")))
+        .await
+        .unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert!(error.to_string().contains("sends back"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_shown_of_a_client_has_no_arguments_in_it() {
+    let mut command = super::support::python(&["2025-11-25"]);
+    command.args(["-32601", "--key=hunter2"]);
+    let client = within("the server", Client::builder().spawn(command));
+    let shown = format!("{:?}", client.await.unwrap());
+    assert!(shown.contains("python3"), "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[tokio::test]
+async fn noise_between_the_messages_is_passed_over() {
+    let client = spawn(Client::builder(), &[]).await.unwrap();
+    assert_eq!(called(&client, "noise").await.unwrap(), "after the noise");
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_ends_the_calls_but_not_the_connection() {
+    let limits = Limits {
+        message: 100_000,
+        ..Limits::default()
+    };
+    let client = spawn(Client::builder().limits(limits), &[]).await.unwrap();
+    let long = client.call_tool("long", json!({"length": 1_000_000}));
+    let error = within("an error", long).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::TooLarge { .. }), "{error}");
+    assert_eq!(called(&client, "noise").await.unwrap(), "after the noise");
+}
+
+#[tokio::test]
+async fn progress_and_log_are_heard_in_order_before_the_result() {
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (one, other) = (Arc::clone(&heard), Arc::clone(&heard));
+    let builder = Client::builder()
+        .on_progress(move |news| one.lock().unwrap().push(news.progress.to_string()))
+        .on_log(LogLevel::Info, move |news| {
+            other.lock().unwrap().push(news.data.to_string());
+        });
+    let client = spawn(builder, &[]).await.unwrap();
+    called(&client, "progress").await.unwrap();
+    assert_eq!(*heard.lock().unwrap(), ["0", "1", "2", "\"logged\""]);
+    let notes = called(&client, "notes").await.unwrap().to_string();
+    assert!(notes.contains(r#""method":"logging/setLevel""#), "{notes}");
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_by_its_id() {
+    let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (see, begun) = (Arc::clone(&sent), Arc::new(Notify::new()));
+    let begin = Arc::clone(&begun);
+    let builder = Client::builder().on_wire(move |wire| {
+        if let Wire::Sent { message } = wire {
+            see.lock().unwrap().push(message.to_owned());
+            if message.contains("\"wait\"") {
+                begin.notify_one();
+            }
+        }
+    });
+    let client = spawn(builder, &[]).await.unwrap();
+    tokio::select! {
+        ended = client.call_tool("wait", json!({})) => panic!("it waits: {ended:?}"),
+        () = within("the call", begun.notified()) => {}
+    }
+    let notes = called(&client, "notes").await.unwrap();
+    let notes = notes.as_array().unwrap();
+    let of = |method: &str| {
+        let note = notes.iter().find(|note| note["method"] == method);
+        note.unwrap_or_else(|| panic!("{notes:?}")).clone()
+    };
+    let cancelled = of("notifications/cancelled");
+    let sent = sent.lock().unwrap();
+    let call = sent.iter().find(|text| text.contains("\"wait\"")).unwrap();
+    let call: serde_json::Value = serde_json::from_str(call).unwrap();
+    assert_eq!(cancelled["params"]["requestId"], call["id"]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_end_is_made_to() {
+    let told = ["2025-11-25", "-32601", "stubborn"];
+    let client = spawn(Client::builder(), &told).await.unwrap();
+    let pid = called(&client, "pid").await.unwrap();
+    let pid = Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
+    let other = client.clone();
+    within("nothing", other.close()).await;
+    assert!(test_kill_process(pid).is_ok(), "a clone is left");
+    within("the end", client.close()).await;
+    assert!(test_kill_process(pid).is_err(), "it has ended");
+}
+
+/// A client that tells when something with this in it was sent.
+fn telling(what: &'static str) -> (ClientBuilder, Arc<Notify>) {
+    let sent = Arc::new(Notify::new());
+    let tell = Arc::clone(&sent);
+    let builder = Client::builder().on_wire(move |wire| {
+        if let Wire::Sent { message } = wire
+            && message.contains(what)
+        {
+            tell.notify_one();
+        }
+    });
+    (builder, sent)
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_read_is_made_to_end() {
+    for is_closed in [true, false] {
+        let (builder, sent) = telling("xxxx");
+        let client = spawn(builder, &[]).await.unwrap();
+        let pid = called(&client, "pid").await.unwrap();
+        let pid = Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
+        let long = json!({"text": "x".repeat(200_000)});
+        tokio::select! {
+            biased;
+            ended = client.call_tool("stall", json!({})) => panic!("it waits: {ended:?}"),
+            ended = client.call_tool("echo", long) => panic!("it waits: {ended:?}"),
+            () = within("the calls", sent.notified()) => {}
+        }
+        if is_closed {
+            within("the end", client.close()).await;
+            assert!(test_kill_process(pid).is_err(), "it has ended");
+        } else {
+            drop(client);
+            until("the end", || test_kill_process(pid).is_err()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_its_input_gets_no_more_calls() {
+    let client = spawn(Client::builder(), &[]).await.unwrap();
+    called(&client, "deafen").await.unwrap();
+    for _ in 0..2 {
+        let error = called(&client, "pid").await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+        assert!(error.to_string().contains("standard input"), "{error}");
+    }
+    within("the end", client.close()).await;
+}
+
+#[tokio::test]
+async fn an_ask_that_one_call_leaves_open_goes_to_the_other() {
+    let (builder, sent) = telling("\"held\"");
+    let builder = builder.on_form(|ask| async move {
+        if ask.asker.target == "cross" {
+            std::future::pending::<()>().await;
+        }
+        Ok(Answer::accept(json!({"b": ask.asker.target}))?)
+    });
+    let client = spawn(builder, &[]).await.unwrap();
+    let other = async {
+        within("the first call", sent.notified()).await;
+        called(&client, "cross").await
+    };
+    let (held, crossed) = futures_util::future::join(called(&client, "held"), other).await;
+    assert_eq!(crossed.unwrap(), "crossed");
+    assert_eq!(held.unwrap()["content"]["b"], "held");
+}
+
+#[tokio::test]
+async fn an_ask_that_the_last_call_leaves_open_is_refused() {
+    let builder = Client::builder().on_form(|_| async {
+        std::future::pending::<()>().await;
+        Ok(Answer::Cancel)
+    });
+    let client = spawn(builder, &[]).await.unwrap();
+    assert_eq!(called(&client, "hasty").await.unwrap(), "never mind");
+    let notes = called(&client, "notes").await.unwrap();
+    let notes = notes.as_array().unwrap();
+    let answer = notes.iter().find(|note| note["id"] == "s1");
+    let answer = answer.unwrap_or_else(|| panic!("{notes:?}"));
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+}
+
+#[tokio::test]
+async fn a_server_whose_client_is_dropped_ends() {
+    let client = spawn(Client::builder(), &[]).await.unwrap();
+    let pid = called(&client, "pid").await.unwrap();
+    let pid = Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
+    drop(client);
+    until("the end", || test_kill_process(pid).is_err()).await;
+}
+
+#[tokio::test]
+async fn the_address_is_the_command() {
+    let client = spawn(Client::builder(), &["2025-06-18"]).await.unwrap();
+    assert!(client.address().starts_with("python3 "));
+    assert!(client.address().ends_with("server.py 2025-06-18"));
+}
+
+#[tokio::test]
+async fn a_line_that_answers_a_call_and_cannot_be_read_ends_it() {
+    let client = spawn(Client::builder(), &[]).await.unwrap();
+    for (tool, word) in [
+        ("beside", "choose that dialect"),
+        ("bare", "no JSON-RPC message"),
+    ] {
+        let error = called(&client, tool).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+        assert!(error.to_string().contains(word), "{error}");
+        assert!(error.pending.is_some(), "the call is not lost");
+    }
+    let noise = called(&client, "noise").await.unwrap();
+    assert_eq!(noise, "after the noise");
+}

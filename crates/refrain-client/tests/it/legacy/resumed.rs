@@ -1,0 +1,125 @@
+//! Streams of older servers that break and go on.
+
+use super::support::{Events, FakeServer, Received, Respond, called, form, legacy_greeting};
+use refrain_client::{Answer, Client, ErrorKind};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+
+fn is_call(seen: &Received) -> bool {
+    seen.method() == "tools/call"
+}
+
+fn is_resumed(seen: &Received) -> bool {
+    seen.verb == "GET" && seen.headers.contains_key("last-event-id")
+}
+
+/// A server whose streams of calls begin with this event and break; what comes after it is said to the GET that goes
+/// on with them.
+async fn breaking(
+    first: &'static str,
+    after: impl Fn(&Received, &Value, &FakeServer) -> Respond + Send + Sync + 'static,
+) -> FakeServer {
+    let call: Arc<Mutex<Option<Received>>> = Arc::default();
+    FakeServer::start_with(move |seen, told| {
+        if is_resumed(seen) {
+            let call = call.lock().expect("no panic").clone().expect("a call");
+            return after(seen, &call.text("done"), told);
+        }
+        legacy_greeting(seen, "2025-11-25", "s1").unwrap_or_else(|| {
+            *call.lock().expect("no panic") = Some(seen.clone());
+            let (writer, say) = Events::new();
+            writer.event(first);
+            say
+        })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_after_the_last_event() {
+    let server = breaking("id: e1\ndata:\nretry: 10", |_, last, _| {
+        let (writer, say) = Events::new();
+        writer.message(last);
+        say
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+    let resumed = &server.received(is_resumed)[0];
+    assert_eq!(resumed.header("last-event-id"), Some("e1"));
+    assert_eq!(resumed.header("mcp-session-id"), Some("s1"));
+    assert_eq!(server.received(is_call).len(), 1, "the call is made once");
+}
+
+#[tokio::test]
+async fn it_may_break_again_and_ask_in_between() {
+    let server = breaking("id: e1\ndata:\nretry: 10", |seen, last, told| {
+        let (writer, say) = Events::new();
+        if seen.header("last-event-id") == Some("e1") {
+            let ask = json!({
+                "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form("?"),
+            });
+            writer.event(&format!("id: e2\ndata: {ask}"));
+        } else {
+            writer.after(told, |seen| seen.message["id"] == "q", last.clone());
+        }
+        say
+    })
+    .await;
+    let builder = Client::builder().on_form(|_| async { Ok(Answer::accept(json!({"b": "y"}))?) });
+    let client = builder.connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+    let after: Vec<_> = server.received(is_resumed);
+    let after: Vec<_> = after
+        .iter()
+        .map(|seen| seen.header("last-event-id"))
+        .collect();
+    assert_eq!(after, [Some("e1"), Some("e2")]);
+}
+
+#[tokio::test]
+async fn what_cannot_go_on_is_lost_and_not_made_again() {
+    let without_id = breaking("retry: 10\ndata:", |_, _, _| Respond::Status(500)).await;
+    let refused = breaking("id: e1\ndata:\nretry: 10", |_, _, _| Respond::Status(405)).await;
+    for (server, resumed) in [(without_id, 0), (refused, 1)] {
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        let error = called(&client, "t").await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+        assert_eq!(server.received(is_call).len(), 1);
+        assert_eq!(server.received(is_resumed).len(), resumed);
+    }
+}
+
+/// A server that takes any GET for one that goes on with the call that waits for its reply, as the official suite's does.
+#[tokio::test]
+async fn the_stream_of_the_session_is_open_before_the_first_call() {
+    let waits: Arc<Mutex<Option<Received>>> = Arc::default();
+    let server = FakeServer::start_with(move |seen, _| {
+        let mut waits = waits.lock().expect("no panic");
+        let (writer, say) = Events::new();
+        match (
+            seen.verb.as_str(),
+            legacy_greeting(seen, "2025-11-25", "s1"),
+        ) {
+            ("GET", _) => {
+                writer.event("id: e0\ndata:\nretry: 10");
+                if let Some(call) = waits.take() {
+                    writer.message(&call.text("done"));
+                }
+                writer.stays_open();
+                say
+            }
+            (_, Some(greeting)) => greeting,
+            _ => {
+                *waits = Some(seen.clone());
+                writer.event("id: e1\ndata:\nretry: 10");
+                say
+            }
+        }
+    })
+    .await;
+    for _ in 0..20 {
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        assert_eq!(called(&client, "t").await.unwrap(), "done");
+    }
+}

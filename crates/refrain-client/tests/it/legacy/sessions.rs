@@ -1,0 +1,202 @@
+//! Sessions of older servers behind HTTP.
+
+use super::support::{Events, FakeServer, Received, Respond, called, legacy_greeting, within};
+use refrain_client::{Client, ErrorKind};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn is_call(seen: &Received) -> bool {
+    seen.method() == "tools/call"
+}
+
+#[tokio::test]
+async fn every_message_after_the_greeting_names_the_session() {
+    let server = FakeServer::legacy(|seen, _| Respond::Json(200, seen.text("done"))).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    called(&client, "t").await.unwrap();
+    server
+        .receives("the stream", |seen| seen.verb == "GET")
+        .await;
+    within("the end", client.close()).await;
+    let greeting = &server.received(|seen| seen.method() == "initialize")[0];
+    assert_eq!(greeting.header("mcp-session-id"), None);
+    let later = server.received(|seen| !matches!(seen.method(), "initialize" | "server/discover"));
+    let verbs: Vec<_> = later.iter().map(|seen| seen.verb.as_str()).collect();
+    assert!(
+        verbs.contains(&"GET") && verbs.contains(&"POST"),
+        "{verbs:?}"
+    );
+    assert_eq!(verbs.last(), Some(&"DELETE"), "the session is over");
+    for seen in later {
+        assert_eq!(seen.header("mcp-session-id"), Some("s1"), "{seen:?}");
+        assert_eq!(seen.header("mcp-protocol-version"), Some("2025-11-25"));
+    }
+}
+
+#[tokio::test]
+async fn the_session_does_not_show() {
+    let server = FakeServer::start_with(|seen, _| {
+        legacy_greeting(seen, "2025-11-25", "hunter2").unwrap_or(Respond::Status(500))
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let shown = format!("{client:?}");
+    assert!(shown.contains("2025-11-25"), "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[tokio::test]
+async fn where_there_is_no_session_none_is_ended() {
+    let server =
+        FakeServer::start_with(|seen, _| match legacy_greeting(seen, "2025-06-18", "s1") {
+            Some(Respond::Session(greeting, _)) => Respond::Json(200, greeting),
+            Some(say) => say,
+            None => Respond::Json(404, seen.error(-32602, "no such tool", &Value::Null)),
+        })
+        .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    // It is an error like any other.
+    let error = called(&client, "t").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    within("the end", client.close()).await;
+    assert!(server.received(|seen| seen.verb == "DELETE").is_empty());
+    assert_eq!(
+        server.received(|seen| seen.method() == "initialize").len(),
+        1
+    );
+}
+
+/// A server that opens sessions `s1`, `s2`, and forgets `s1` at once.
+async fn forgetful(gone: fn(&Received) -> Respond) -> FakeServer {
+    let greetings = Arc::new(AtomicUsize::new(0));
+    FakeServer::start_with(move |seen, _| {
+        if seen.method() == "initialize" {
+            let session = ["s1", "s2"][greetings.fetch_add(1, Ordering::SeqCst).min(1)];
+            return legacy_greeting(seen, "2025-11-25", session).expect("a greeting");
+        }
+        match (
+            legacy_greeting(seen, "2025-11-25", "s1"),
+            seen.header("mcp-session-id"),
+        ) {
+            (Some(say), _) => say,
+            (None, Some("s2")) => Respond::Json(200, seen.text("done")),
+            (None, _) => gone(seen),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_is_opened_anew_once_for_all() {
+    let gone: [fn(&Received) -> Respond; 3] = [
+        |_| Respond::Status(404),
+        |_| {
+            let error = json!({"code": -32001, "message": "Session not found"});
+            Respond::Json(404, json!({"jsonrpc": "2.0", "id": null, "error": error}))
+        },
+        |_| {
+            let error = json!({"code": -32600, "message": "Session not found"});
+            Respond::Json(
+                404,
+                json!({"jsonrpc": "2.0", "id": "server-error", "error": error}),
+            )
+        },
+    ];
+    for gone in gone {
+        let server = forgetful(gone).await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        let calls = (0..5).map(|_| called(&client, "t"));
+        for result in futures_util::future::join_all(calls).await {
+            assert_eq!(result.unwrap(), "done");
+        }
+        assert_eq!(
+            server.received(|seen| seen.method() == "initialize").len(),
+            2
+        );
+        let ready = server.received(|seen| seen.method() == "notifications/initialized");
+        assert_eq!(ready[1].header("mcp-session-id"), Some("s2"));
+        let streams =
+            |seen: &Received| seen.verb == "GET" && seen.header("mcp-session-id") == Some("s2");
+        server
+            .receives("the stream of the new session", streams)
+            .await;
+        within("the end", client.close()).await;
+        let ended = server.received(|seen| seen.verb == "DELETE");
+        assert_eq!(ended[0].header("mcp-session-id"), Some("s2"));
+        let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
+        assert!(
+            server.received(is_cancelled).is_empty(),
+            "nothing was under way"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_tool_is_no_lost_session_whatever_its_status() {
+    let server = FakeServer::legacy(|seen, _| {
+        Respond::Json(404, seen.error(-32002, "no such order", &Value::Null))
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = called(&client, "t").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert_eq!(server.received(is_call).len(), 1, "it is called once");
+    assert_eq!(
+        server.received(|seen| seen.method() == "initialize").len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_every_session_is_given_up() {
+    let server = FakeServer::legacy(|_, _| Respond::Status(404)).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = called(&client, "t").await.unwrap_err();
+    assert!(
+        matches!(error.kind, ErrorKind::Status { status: 404, .. }),
+        "{error}"
+    );
+    assert_eq!(server.received(is_call).len(), 2);
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_by_a_message() {
+    let server = FakeServer::legacy(|_, _| {
+        let (writer, say) = Events::new();
+        writer.event(": hello");
+        writer.stays_open();
+        say
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let call = tokio::select! {
+        ended = client.call_tool("t", json!({})) => panic!("it waits: {ended:?}"),
+        call = server.receives("the call", is_call) => call,
+    };
+    let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
+    let cancelled = server.receives("the end", is_cancelled).await;
+    assert_eq!(cancelled.message["params"]["requestId"], call.message["id"]);
+    assert_eq!(cancelled.header("mcp-session-id"), Some("s1"));
+}
+
+#[tokio::test]
+async fn a_call_that_is_done_is_not_cancelled() {
+    let server = FakeServer::legacy(|seen, _| Respond::Json(200, seen.text("done"))).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    called(&client, "t").await.unwrap();
+    within("the end", client.close()).await;
+    let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
+    assert!(server.received(is_cancelled).is_empty());
+}
+
+#[tokio::test]
+async fn several_messages_may_come_in_one_array() {
+    let server = FakeServer::legacy(|seen, _| {
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}});
+        Respond::Json(200, json!([note, seen.text("done")]))
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+}

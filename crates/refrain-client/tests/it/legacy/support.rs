@@ -1,0 +1,42 @@
+//! What the tests of legacy servers share: a server in Python behind a pipe, and calls of it.
+
+pub(crate) use refrain_testkit::net::fake_server::legacy_greeting;
+pub(crate) use refrain_testkit::net::{Events, FakeServer, Received, Respond, until, within};
+
+use refrain_client::{Client, ClientBuilder, Error};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+
+/// The command of the server in Python, with its arguments.
+pub(crate) fn python(args: &[&str]) -> Command {
+    python_of("server.py", args)
+}
+
+/// The command of another server in Python.
+pub(crate) fn python_of(script: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/legacy");
+    let script = scripts.join(script);
+    command.arg(script).args(args);
+    command
+}
+
+/// Starts the server in Python.
+pub(crate) async fn spawn(builder: ClientBuilder, args: &[&str]) -> Result<Client, Error> {
+    within("the server", builder.spawn(python(args))).await
+}
+
+/// Calls a tool without arguments, and returns the JSON in the text of its result.
+pub(crate) async fn called(client: &Client, tool: &str) -> Result<Value, Error> {
+    let result = within(tool, client.call_tool(tool, json!({}))).await?;
+    let result = json!(result);
+    let text = result["content"][0]["text"].as_str().expect("a text");
+    Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into()))
+}
+
+/// A form with one text.
+pub(crate) fn form(message: &str) -> Value {
+    let schema = json!({"type": "object", "properties": {"b": {"type": "string"}}});
+    json!({"message": message, "requestedSchema": schema})
+}

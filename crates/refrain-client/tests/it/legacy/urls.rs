@@ -1,0 +1,136 @@
+//! Calls that an older server refuses until somebody has been to a URL.
+
+use super::support::{FakeServer, Received, Respond, called, within};
+use refrain_client::wire::AskKind;
+use refrain_client::{Answer, Ask, Call, Client, ErrorKind, Outcome, PendingCall};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const URLS_WANTED: i64 = -32042;
+
+fn is_call(seen: &Received) -> bool {
+    seen.method() == "tools/call"
+}
+
+fn wanted() -> Value {
+    let elicitation = json!({
+        "mode": "url",
+        "elicitationId": "e1",
+        "url": "https://example.com/login?for=e1",
+        "message": "Log in first",
+    });
+    json!({"elicitations": [elicitation]})
+}
+
+/// A server that wants a visit before each of the first calls.
+async fn wanting(visits: usize) -> FakeServer {
+    let calls = AtomicUsize::new(0);
+    FakeServer::legacy(move |seen, _| {
+        if calls.fetch_add(1, Ordering::SeqCst) < visits {
+            Respond::Json(200, seen.error(URLS_WANTED, "Log in first", &wanted()))
+        } else {
+            Respond::Json(200, seen.text("done"))
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_visit_is_asked_for_once_and_the_call_made_again_as_it_was() {
+    let server = wanting(3).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let builder = Client::builder().on_url(move |ask| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            assert_eq!(ask.url.as_str(), "https://example.com/login?for=e1");
+            assert_eq!(ask.message, "Log in first");
+            Ok(Answer::visited())
+        }
+    });
+    let client = builder.connect(&server.url).await.unwrap();
+    assert_eq!(called(&client, "t").await.unwrap(), "done");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let calls = server.received(is_call);
+    assert_eq!(calls.len(), 4);
+    for call in &calls {
+        assert_eq!(call.message["params"], calls[0].message["params"]);
+    }
+}
+
+#[tokio::test]
+async fn a_visit_that_is_declined_ends_the_call_with_the_refusal() {
+    for no in [Answer::Decline, Answer::Cancel] {
+        let server = wanting(1).await;
+        let builder = Client::builder().on_url(move |_| {
+            let no = no.clone();
+            async { Ok(no) }
+        });
+        let client = builder.connect(&server.url).await.unwrap();
+        let error = called(&client, "t").await.unwrap_err();
+        let ErrorKind::Refused(refusal) = &error.kind else {
+            panic!("{error}");
+        };
+        assert_eq!(refusal.code, URLS_WANTED);
+        assert_eq!(refusal.message, "Log in first");
+        assert!(error.pending.is_none(), "there is nothing left to take up");
+        assert_eq!(server.received(is_call).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn it_may_wait_and_be_answered_by_hand() {
+    let server = wanting(1).await;
+    let client = Client::builder().by_hand([AskKind::Url]);
+    let client = client.connect(&server.url).await.unwrap();
+    let outcome = within("a round", client.start(Call::tool("t")))
+        .await
+        .unwrap();
+    let Outcome::Pending(pending) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let text = serde_json::to_string(&pending).unwrap();
+    let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
+    let asks = pending.asks();
+    assert!(matches!(&asks[..], [Ask::Url(_)]), "{asks:?}");
+    pending.answer("ask-1", Answer::visited()).unwrap();
+    let result = within("the rest", client.finish(pending)).await.unwrap();
+    assert_eq!(result["content"][0]["text"], "done");
+}
+
+#[tokio::test]
+async fn an_error_of_that_code_that_wants_nothing_is_an_error() {
+    let server = FakeServer::legacy(|seen, _| {
+        Respond::Json(
+            200,
+            seen.error(URLS_WANTED, "no", &json!({"elicitations": []})),
+        )
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = called(&client, "t").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_with_a_state_cannot_be_taken_up_at_an_older_server() {
+    let server = wanting(1).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let pending = json!({
+        "format": 1,
+        "address": "http://127.0.0.1:1/mcp",
+        "call": {"method": "tools/call", "target": "t"},
+        "callId": "c",
+        "round": 1,
+        "state": "sealed",
+    });
+    let pending: PendingCall = serde_json::from_value(pending).unwrap();
+    let error = within("an error", client.finish(pending))
+        .await
+        .unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::BadPending(_)), "{error}");
+    assert!(error.to_string().contains("2025-11-25"), "{error}");
+    assert!(error.pending.is_some(), "it is not lost");
+    assert!(server.received(is_call).is_empty());
+}

@@ -1,0 +1,50 @@
+//! Servers, clients, proxies and processes for tests over real sockets. Feature `net`.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`wait`] | waiting for conditions, with a limit |
+//! | [`http`], [`request`], [`reply`] | a raw HTTP client, requests and the parts of replies |
+//! | [`instance`], [`stdio`] | a server of this process, on a port or on a pipe |
+//! | [`process`], [`tools`] | programs under test, and programs that `scripts/tools` installs |
+//! | [`legacy`] | a client of the legacy revisions |
+//! | [`fake_server`], [`http_server`] | servers whose answers a test chooses |
+//! | [`issuer`], [`oauth`] | access tokens, key sets and an authorization server |
+//! | [`proxy`], [`balancer`] | what is between clients and servers: faults and round robin |
+//! | [`store`] | a task store that fails on demand |
+//! | [`metrics`] | a strict parser of OpenMetrics text |
+//!
+//! This is for Refrain's own tests: it may change at any time.
+#![allow(missing_docs)] // accessors and builder methods that only repeat their name
+
+pub mod balancer;
+pub mod fake_server;
+pub mod http;
+pub mod http_server;
+pub mod instance;
+pub mod issuer;
+pub mod legacy;
+pub mod metrics;
+pub mod oauth;
+pub mod process;
+pub mod proxy;
+pub mod reply;
+pub mod request;
+pub mod stdio;
+pub mod store;
+pub mod tools;
+pub mod wait;
+
+pub use balancer::Balancer;
+pub use fake_server::{Events, FakeServer, Received, Respond};
+pub use http::{Connection, Response};
+pub use http_server::{HttpRequest, serve_http};
+pub use instance::{
+    Instance, listen, serve_forever, start, start_advertised, start_for, start_on, url_of,
+};
+pub use metrics::{MetricsPort, Scrape};
+pub use proxy::FaultProxy;
+pub use reply::{asked, names, result, text, token};
+pub use request::{CAPABILITIES, CLIENT_INFO, LOG_LEVEL, Request, TASKS, VERSION};
+pub use stdio::StdioClient;
+pub use store::FaultyStore;
+pub use wait::{PATIENCE, until, within};

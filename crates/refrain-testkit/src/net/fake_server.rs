@@ -1,0 +1,355 @@
+//! An MCP server that answers each request as a closure says, and records what it received.
+
+use super::http_server::{Body, full, pieces};
+use super::{HttpRequest, listen, serve_http, until};
+use hyper::header::HeaderMap;
+use hyper::{Method, Response};
+use serde_json::{Value, json};
+use std::io;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+
+/// A request that the server received. Dereferences to its JSON-RPC message.
+#[derive(Debug, Clone)]
+pub struct Received {
+    pub verb: Method,
+    pub path: String,
+    pub headers: HeaderMap,
+    /// Null if the body is not JSON.
+    pub message: Value,
+}
+
+impl Deref for Received {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.message
+    }
+}
+
+impl Received {
+    pub fn method(&self) -> &str {
+        self.message["method"].as_str().unwrap_or_default()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    pub fn tool(&self) -> &str {
+        self.message["params"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// The response with this result.
+    pub fn result(&self, result: &Value) -> Value {
+        json!({"jsonrpc": "2.0", "id": self.message["id"], "result": result})
+    }
+
+    /// The response with one text as its result.
+    pub fn text(&self, text: &str) -> Value {
+        self.result(&json!({"content": [{"type": "text", "text": text}]}))
+    }
+
+    /// The response with this error.
+    pub fn error(&self, code: i64, message: &str, data: &Value) -> Value {
+        let error = json!({"code": code, "message": message, "data": data});
+        json!({"jsonrpc": "2.0", "id": self.message["id"], "error": error})
+    }
+}
+
+/// How a request is answered.
+pub enum Respond {
+    /// A result.
+    Result(Value),
+    /// A JSON-RPC error with status 400.
+    Error(i64, &'static str),
+    /// A status without a body.
+    Status(u16),
+    /// A status, a media type and a body.
+    Raw(u16, &'static str, String),
+    /// A status and a message.
+    Json(u16, Value),
+    /// A message and the id of a new session.
+    Session(Value, &'static str),
+    /// A status and a `Location`.
+    Redirect(u16, String),
+    /// A status and a `Retry-After`.
+    RetryAfter(u16, &'static str),
+    /// An event stream; it ends with the sender.
+    Events(mpsc::UnboundedReceiver<io::Result<String>>),
+}
+
+impl Respond {
+    /// A result with one text.
+    pub fn text(text: &str) -> Self {
+        let content = json!([{"type": "text", "text": text}]);
+        Self::Result(json!({"resultType": "complete", "content": content}))
+    }
+
+    /// A result that asks for input.
+    pub fn asks(asks: Value, state: Option<&str>) -> Self {
+        let mut result = json!({"resultType": "input_required"});
+        result["inputRequests"] = asks;
+        if let Some(state) = state {
+            result["requestState"] = state.into();
+        }
+        Self::Result(result)
+    }
+
+    /// A complete event stream of these messages. Messages without a method are the response to the request.
+    pub fn stream(request: &Value, messages: &[Value]) -> Self {
+        let events = messages.iter().map(|message| {
+            let mut message = message.clone();
+            message["jsonrpc"] = "2.0".into();
+            if message.get("method").is_none() {
+                message["id"] = request["id"].clone();
+            }
+            format!("event: message\ndata: {message}\n\n")
+        });
+        let body = std::iter::once(": still here\n\n".to_owned()).chain(events);
+        Self::Raw(200, "text/event-stream", body.collect())
+    }
+
+    /// The start of an event stream, after which the connection breaks.
+    pub fn cut(start: &str) -> Self {
+        let (events, stream) = Events::new();
+        let broken = io::ErrorKind::ConnectionReset.into();
+        // The receiver is in `stream`.
+        let _ = events.0.send(Ok(start.to_owned()));
+        let _ = events.0.send(Err(broken));
+        stream
+    }
+
+    fn into_response(self, request: &Value) -> Response<Body> {
+        let response = Response::builder();
+        let json = "application/json";
+        let (response, body) = match self {
+            Self::Result(result) => {
+                let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+                (response.header("content-type", json), body.to_string())
+            }
+            Self::Error(code, message) => {
+                let error = json!({"code": code, "message": message});
+                let body = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
+                let response = response.status(400).header("content-type", json);
+                (response, body.to_string())
+            }
+            Self::Status(status) => (response.status(status), String::new()),
+            Self::Raw(status, kind, body) => {
+                (response.status(status).header("content-type", kind), body)
+            }
+            Self::Json(status, message) => {
+                let response = response.status(status).header("content-type", json);
+                (response, message.to_string())
+            }
+            Self::Session(message, id) => {
+                let response = response.header("content-type", json);
+                (response.header("mcp-session-id", id), message.to_string())
+            }
+            Self::Redirect(status, url) => {
+                let response = response.status(status).header("location", url);
+                (response.header("content-type", "text/plain"), String::new())
+            }
+            Self::RetryAfter(status, seconds) => {
+                let response = response.status(status).header("retry-after", seconds);
+                let response = response.header("content-type", "text/plain");
+                (response, "later".to_owned())
+            }
+            Self::Events(events) => {
+                let response = response.header("content-type", "text/event-stream");
+                return response.body(pieces(events)).expect("a response");
+            }
+        };
+        response.body(full(body)).expect("a response")
+    }
+}
+
+/// The sending end of an event stream.
+pub struct Events(mpsc::UnboundedSender<io::Result<String>>);
+
+impl Events {
+    /// A stream, and the response that carries it.
+    pub fn new() -> (Self, Respond) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), Respond::Events(receiver))
+    }
+
+    /// Sends a message.
+    pub fn message(&self, message: &Value) {
+        self.event(&format!("data: {message}"));
+    }
+
+    /// Sends an event as it is.
+    pub fn event(&self, event: &str) {
+        self.0.send(Ok(format!("{event}\n\n"))).ok();
+    }
+
+    /// Sends a request to the client.
+    pub fn ask(&self, id: &str, method: &str, params: &Value) {
+        self.message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+    }
+
+    /// Sends a message once the server has received a request for which the condition holds.
+    pub fn after(
+        self,
+        server: &FakeServer,
+        condition: impl Fn(&Received) -> bool + Send + Sync + 'static,
+        message: Value,
+    ) {
+        let server = server.clone();
+        tokio::spawn(async move {
+            server
+                .receives("the condition of a message", condition)
+                .await;
+            self.message(&message);
+        });
+    }
+
+    /// Waits until the client closes the stream.
+    pub async fn closed(&self) {
+        self.0.closed().await;
+    }
+
+    /// Keeps the stream open until the test ends.
+    pub fn stays_open(self) {
+        tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(self);
+        });
+    }
+}
+
+/// The server. Clones are the same server.
+#[derive(Clone)]
+pub struct FakeServer {
+    pub url: String,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl FakeServer {
+    /// A server of 2026-07-28 that answers `server/discover`; the closure answers everything else.
+    pub async fn start(respond: impl Fn(&Received) -> Respond + Send + Sync + 'static) -> Self {
+        Self::start_raw(move |request| match request.method() {
+            "server/discover" => Respond::Result(json!({
+                "resultType": "complete",
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}},
+                "ttlMs": 0,
+                "cacheScope": "private",
+                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "fake", "version": "1"}},
+            })),
+            _ => respond(request),
+        })
+        .await
+    }
+
+    /// A server whose closure answers everything.
+    pub async fn start_raw(respond: impl Fn(&Received) -> Respond + Send + Sync + 'static) -> Self {
+        Self::start_with(move |request, _| respond(request)).await
+    }
+
+    /// A server whose closure answers everything and gets the server itself.
+    pub async fn start_with(
+        respond: impl Fn(&Received, &Self) -> Respond + Send + Sync + 'static,
+    ) -> Self {
+        let listener = listen().await;
+        let address = listener.local_addr().expect("an address");
+        let server = Self {
+            url: format!("http://{address}/mcp"),
+            received: Arc::default(),
+        };
+        let own = server.clone();
+        serve_http(listener, move |request| {
+            let request = receive(request);
+            let all = &own.received;
+            all.lock().expect("no panic").push(request.clone());
+            std::future::ready(respond(&request, &own).into_response(&request))
+        });
+        server
+    }
+
+    /// A server of 2025-11-25 with the session `s1` and without a GET stream. The closure answers calls.
+    pub async fn legacy(
+        respond: impl Fn(&Received, &Self) -> Respond + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_with(move |request, server| {
+            let greeting = legacy_greeting(request, "2025-11-25", "s1");
+            greeting.unwrap_or_else(|| respond(request, server))
+        })
+        .await
+    }
+
+    pub fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    /// All requests, in order.
+    pub fn all(&self) -> Vec<Received> {
+        self.received.lock().expect("no panic").clone()
+    }
+
+    /// The messages with this method, in order.
+    pub fn requests(&self, method: &str) -> Vec<Value> {
+        let of_method = self.received(|request| request.method() == method);
+        of_method
+            .into_iter()
+            .map(|request| request.message)
+            .collect()
+    }
+
+    pub fn count(&self, method: &str) -> usize {
+        self.requests(method).len()
+    }
+
+    /// The requests for which a condition holds.
+    pub fn received(&self, condition: impl Fn(&Received) -> bool) -> Vec<Received> {
+        self.all()
+            .into_iter()
+            .filter(|one| condition(one))
+            .collect()
+    }
+
+    /// Waits for a request for which a condition holds.
+    pub async fn receives(&self, what: &str, condition: impl Fn(&Received) -> bool) -> Received {
+        until(what, || !self.received(&condition).is_empty()).await;
+        self.received(condition).remove(0)
+    }
+}
+
+/// How a server of a legacy revision answers everything but calls.
+pub fn legacy_greeting(
+    request: &Received,
+    version: &str,
+    session: &'static str,
+) -> Option<Respond> {
+    let is_response = request.get("result").or(request.get("error")).is_some();
+    Some(match (request.verb.as_str(), request.method()) {
+        ("GET", _) => Respond::Status(405),
+        ("DELETE", _) => Respond::Status(200),
+        (_, "server/discover") => {
+            let text = "Bad Request: Server not initialized";
+            Respond::Json(400, request.error(-32000, text, &Value::Null))
+        }
+        (_, "initialize") => {
+            let greeting = json!({
+                "protocolVersion": version,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "old", "version": "1"},
+            });
+            Respond::Session(request.result(&greeting), session)
+        }
+        (_, method) if method.starts_with("notifications/") => Respond::Status(202),
+        _ if is_response => Respond::Status(202),
+        _ => return None,
+    })
+}
+
+fn receive(request: HttpRequest) -> Received {
+    Received {
+        verb: request.verb,
+        path: request.uri.path().to_owned(),
+        headers: request.headers,
+        message: serde_json::from_slice(&request.body).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,291 @@
+//! A raw HTTP/1.1 client: it sends exactly the bytes it is given and returns the response as it came.
+
+use super::{Request, within};
+use serde_json::Value;
+use std::io;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Sends a request on a new connection and returns the whole response, or an error if the server goes away.
+pub async fn try_send(address: SocketAddr, request: &Request) -> io::Result<Response> {
+    let mut connection = Connection::try_open(address).await?;
+    connection.try_write(request).await?;
+    connection.whole().await
+}
+
+/// Sends a request on a new connection and returns it with the head of the response.
+pub async fn try_begin(
+    address: SocketAddr,
+    request: &Request,
+) -> io::Result<(Connection, Response)> {
+    let mut connection = Connection::try_open(address).await?;
+    connection.try_write(request).await?;
+    let head = connection.try_head().await?;
+    Ok((connection, head))
+}
+
+/// Sends a request on a new connection and returns the whole response.
+pub async fn send(address: SocketAddr, request: &Request) -> Response {
+    Connection::open(address).await.exchange(request).await
+}
+
+/// The status of a GET, or an error if the server goes away.
+pub async fn status_of(address: SocketAddr, path: &str) -> io::Result<u16> {
+    Ok(try_send(address, &Request::get(path)).await?.status)
+}
+
+/// The body of a GET that is answered with 200, or an error if the server goes away.
+pub async fn page_of(address: SocketAddr, path: &str) -> io::Result<String> {
+    let response = try_send(address, &Request::get(path)).await?;
+    assert_eq!(response.status, 200, "{path}");
+    Ok(response.text())
+}
+
+/// The body of a GET that is answered with 200.
+pub async fn text_of(address: SocketAddr, path: &str) -> String {
+    within("a page", page_of(address, path))
+        .await
+        .expect("a page")
+}
+
+/// A connection to a server.
+pub struct Connection {
+    stream: TcpStream,
+    host: String,
+    /// Bytes that were received and not consumed yet.
+    read: Vec<u8>,
+    /// Text of an event stream that was received and not consumed yet.
+    events: String,
+}
+
+/// A response.
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Connection {
+    pub async fn try_open(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self {
+            stream: TcpStream::connect(address).await?,
+            host: address.to_string(),
+            read: Vec::new(),
+            events: String::new(),
+        })
+    }
+
+    pub async fn open(address: SocketAddr) -> Self {
+        let connection = within("a connection", Self::try_open(address)).await;
+        connection.expect("a connection")
+    }
+
+    pub async fn write(&mut self, bytes: &[u8]) {
+        let written = within("the request to be accepted", self.stream.write_all(bytes)).await;
+        written.expect("the request is accepted");
+    }
+
+    pub async fn send(&mut self, request: &Request) {
+        let bytes = request.to_bytes(&self.host);
+        self.write(&bytes).await;
+    }
+
+    /// Sends a request and reads the whole response.
+    pub async fn exchange(&mut self, request: &Request) -> Response {
+        self.send(request).await;
+        self.response().await
+    }
+
+    /// Reads a whole response.
+    pub async fn response(&mut self) -> Response {
+        let response = within("the end of a response", self.whole()).await;
+        response.expect("a whole response")
+    }
+
+    /// Reads the head of a response. Its body is left for [`Self::event`].
+    pub async fn head(&mut self) -> Response {
+        let head = within("the head of a response", self.try_head()).await;
+        head.expect("a response")
+    }
+
+    /// The next message of an event stream whose head was read; `None` at its end.
+    pub async fn event(&mut self) -> Option<Value> {
+        Some(parse_event(&self.block().await?))
+    }
+
+    /// The next block of an event stream, an event or a comment, as text; `None` at the end of the stream.
+    pub async fn block(&mut self) -> Option<String> {
+        within("the next event", self.try_block())
+            .await
+            .expect("an event stream")
+    }
+
+    /// Waits for the server to close the connection. Panics if it sends something first.
+    pub async fn closed(&mut self) {
+        let mut rest = Vec::new();
+        let read = within("the end", self.stream.read_to_end(&mut rest)).await;
+        read.expect("an orderly end");
+        assert!(rest.is_empty() && self.read.is_empty(), "more was sent");
+    }
+
+    /// The rest of a body in chunks whose head was read, or an error if it is cut.
+    pub async fn rest(&mut self) -> io::Result<String> {
+        let mut rest = std::mem::take(&mut self.events);
+        while let Some(chunk) = self.chunk().await? {
+            rest.push_str(&String::from_utf8_lossy(&chunk));
+        }
+        Ok(rest)
+    }
+
+    async fn try_write(&mut self, request: &Request) -> io::Result<()> {
+        let bytes = request.to_bytes(&self.host);
+        self.stream.write_all(&bytes).await
+    }
+
+    async fn try_head(&mut self) -> io::Result<Response> {
+        let head = self.until(b"\r\n\r\n").await?;
+        let head = String::from_utf8(head).expect("the head of a response is text");
+        let mut lines = head.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1));
+        let headers = lines.filter_map(|line| line.split_once(':'));
+        Ok(Response {
+            status: status.and_then(|code| code.parse().ok()).expect("a status"),
+            headers: headers
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+                .collect(),
+            body: Vec::new(),
+        })
+    }
+
+    async fn whole(&mut self) -> io::Result<Response> {
+        let mut response = self.try_head().await?;
+        if let Some(length) = response.header("content-length") {
+            let length: usize = length.parse().expect("a length");
+            response.body = self.take(length).await?;
+        } else if response.header("transfer-encoding").is_some() {
+            while let Some(chunk) = self.chunk().await? {
+                response.body.extend_from_slice(&chunk);
+            }
+        }
+        Ok(response)
+    }
+
+    /// The next block of an event stream, or an error if the stream is cut.
+    pub async fn try_block(&mut self) -> io::Result<Option<String>> {
+        loop {
+            if let Some(end) = self.events.find("\n\n") {
+                let block: String = self.events.drain(..end + 2).collect();
+                return Ok(Some(block.trim_end().to_owned()));
+            }
+            let Some(chunk) = self.chunk().await? else {
+                return Ok(None);
+            };
+            let text = std::str::from_utf8(&chunk).expect("events are text");
+            self.events.push_str(text);
+        }
+    }
+
+    /// The next chunk of a body; `None` for the last one, which is empty.
+    async fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let size = String::from_utf8(self.until(b"\r\n").await?).expect("a chunk's size");
+        let size = usize::from_str_radix(size.trim(), 16).expect("a chunk's size");
+        let mut chunk = self.take(size + 2).await?;
+        chunk.truncate(size);
+        Ok((size > 0).then_some(chunk))
+    }
+
+    async fn until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = end_of(&self.read, end) {
+                return Ok(self.read.drain(..end).collect());
+            }
+            self.more().await?;
+        }
+    }
+
+    async fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        while self.read.len() < length {
+            self.more().await?;
+        }
+        Ok(self.read.drain(..length).collect())
+    }
+
+    async fn more(&mut self) -> io::Result<()> {
+        match self.stream.read_buf(&mut self.read).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Response {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The JSON-RPC message in the body.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let body = self.text();
+        let kind = self.header("content-type");
+        assert_eq!(kind, Some("application/json"), "{body}");
+        let value: Value =
+            serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        assert_eq!(value["jsonrpc"], "2.0", "{body}");
+        value
+    }
+
+    /// The messages of an event stream.
+    #[track_caller]
+    pub fn events(&self) -> Vec<Value> {
+        let body = self.text();
+        let kind = self.header("content-type");
+        assert_eq!(kind, Some("text/event-stream"), "{body}");
+        body.split_terminator("\n\n").map(parse_event).collect()
+    }
+
+    /// The message of an error with this status and code.
+    #[track_caller]
+    pub fn error(&self, status: u16, code: i64) -> String {
+        let body = self.text();
+        assert_eq!(self.status, status, "{body}");
+        let reply = self.json();
+        assert_eq!(reply["error"]["code"], code, "{body}");
+        assert!(reply.get("result").is_none(), "{body}");
+        let message = reply["error"]["message"].as_str();
+        message
+            .unwrap_or_else(|| panic!("no message: {body}"))
+            .to_owned()
+    }
+
+    /// The message in the body of a response with status 200.
+    #[track_caller]
+    pub fn reply(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text());
+        self.json()
+    }
+}
+
+/// The offset after the first occurrence of a byte string.
+pub(super) fn end_of(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    let at = bytes.windows(what.len()).position(|window| window == what);
+    at.map(|at| at + what.len())
+}
+
+#[track_caller]
+fn parse_event(event: &str) -> Value {
+    let mut lines = event.lines();
+    assert_eq!(lines.next(), Some("event: message"), "{event}");
+    let data = lines.next().and_then(|line| line.strip_prefix("data: "));
+    let data = data.unwrap_or_else(|| panic!("an event without data: {event}"));
+    assert_eq!(lines.next(), None, "one line of data: {event}");
+    serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"))
+}

@@ -1,0 +1,130 @@
+//! A server of this process on a port of its own.
+
+use super::{Connection, Request, Response, http, within};
+use refrain_server::{AllowedHosts, Server, ServerBuilder, serve};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A listener on a free port of the loopback interface.
+pub async fn listen() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.expect("a free port")
+}
+
+/// A server that is being served. Dropping it stops it.
+pub struct Instance {
+    pub address: SocketAddr,
+    pub server: Server,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<io::Result<()>>,
+}
+
+/// Serves a server on a free port.
+pub async fn start(builder: ServerBuilder) -> Instance {
+    start_for(builder, AllowedHosts::local()).await
+}
+
+/// Serves a server on a free port, for these hosts.
+pub async fn start_for(builder: ServerBuilder, hosts: AllowedHosts) -> Instance {
+    start_on(listen().await, builder, hosts)
+}
+
+/// Serves a server that advertises its URL. It needs keys.
+pub async fn start_advertised(builder: ServerBuilder) -> Instance {
+    let listener = listen().await;
+    let url = url_of(&listener);
+    start_on(listener, builder.advertise(url), AllowedHosts::local())
+}
+
+/// The URL of the endpoint on this listener.
+pub fn url_of(listener: &TcpListener) -> String {
+    format!("http://{}/mcp", listener.local_addr().expect("an address"))
+}
+
+/// Serves a server on a free port until the runtime ends, and returns its URL.
+pub async fn serve_forever(builder: ServerBuilder) -> String {
+    let server = builder.build().expect("a usable server");
+    let listener = listen().await;
+    let url = url_of(&listener);
+    let never = std::future::pending();
+    tokio::spawn(serve(listener, server, AllowedHosts::local(), never));
+    url
+}
+
+/// Serves a server on this listener.
+pub fn start_on(listener: TcpListener, builder: ServerBuilder, hosts: AllowedHosts) -> Instance {
+    let server = builder.build().expect("a usable server");
+    let address = listener.local_addr().expect("an address");
+    let (stop, stopped) = oneshot::channel();
+    // Sending and dropping both stop the server.
+    let shutdown = async move { drop(stopped.await) };
+    let serving = tokio::spawn(serve(listener, server.clone(), hosts, shutdown));
+    Instance {
+        address,
+        server,
+        stop: Some(stop),
+        serving,
+    }
+}
+
+impl Instance {
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Sends a request on a new connection.
+    pub async fn send(&self, request: &Request) -> Response {
+        http::send(self.address, request).await
+    }
+
+    /// Sends bytes as they are on a new connection.
+    pub async fn send_bytes(&self, bytes: &[u8]) -> Response {
+        let mut connection = self.connect().await;
+        connection.write(bytes).await;
+        connection.response().await
+    }
+
+    pub async fn get(&self, path: &str) -> Response {
+        self.send(&Request::get(path)).await
+    }
+
+    pub async fn connect(&self) -> Connection {
+        Connection::open(self.address).await
+    }
+
+    /// Tells the server to stop.
+    pub fn stop(&mut self) {
+        self.stop = None;
+    }
+
+    pub fn has_stopped(&self) -> bool {
+        self.serving.is_finished()
+    }
+
+    /// Waits until the server has stopped.
+    pub async fn stopped(self) {
+        let ended = within("the instance to stop", self.serving).await;
+        ended
+            .expect("serving does not panic")
+            .expect("no I/O error");
+    }
+
+    /// Stops the server and waits until it has stopped.
+    pub async fn stopped_now(mut self) {
+        self.stop();
+        self.stopped().await;
+    }
+
+    /// Waits until no call is running.
+    pub async fn at_rest(&self) {
+        let rest = async {
+            while self.server.running() > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within("the calls to end", rest).await;
+    }
+}

@@ -1,0 +1,368 @@
+//! A proxy between a client and a fleet that loses, cuts, delays and duplicates messages.
+
+use super::http::end_of;
+use super::listen;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// Tool calls.
+pub const CALL: &str = "tools/call";
+/// The request whose response is a stream without an end.
+pub const LISTEN: &str = "subscriptions/listen";
+/// A GET of a legacy client, for the stream of its session.
+pub const GET: &str = "GET";
+/// A GET of a legacy client that resumes a stream.
+pub const RESUME: &str = "GET with Last-Event-ID";
+
+/// What happens to one request or its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The request does not reach the server.
+    LoseRequest,
+    /// The response does not reach the client.
+    LoseResponse,
+    /// The response ends in its headers.
+    CutHead,
+    /// The response ends in the middle of its body.
+    CutBody,
+    /// The response ends after the first event of its stream. The server gets to finish a stream that ends.
+    CutStream,
+    /// The response ends after the first event of its stream, while the server is at work.
+    CutLive,
+    /// The request does not reach the server; the response is this status line without a body.
+    Status(&'static str),
+    /// Both connections are closed while the server is at work.
+    HangUp,
+    /// The request reaches two instances at the same time. The client gets the first response without an error.
+    DoubleAtOnce,
+    /// The request reaches the server again after the response. The client gets the second response.
+    DoubleInTurn,
+    /// The response arrives late.
+    Delay,
+    /// The response is held back until the client closes its connection.
+    Hold,
+    /// The request reaches the server once more in [`FaultProxy::send_late`].
+    Late,
+}
+
+/// The key of call ids in requests, and of the capability in `server/discover`.
+const CALL_ID: &[u8] = b"refrain/callId";
+/// How long a response is delayed.
+const DELAY: Duration = Duration::from_millis(300);
+
+/// The faults of a test.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// By the method of a request and its number among the requests of that method, from 1.
+    faults: BTreeMap<(&'static str, usize), Fault>,
+    hides_call_ids: bool,
+    denies_call_ids: bool,
+}
+
+impl Plan {
+    /// Adds a fault for one request.
+    pub fn fault(mut self, method: &'static str, number: usize, fault: Fault) -> Self {
+        self.faults.insert((method, number), fault);
+        self
+    }
+
+    /// Removes call ids from requests.
+    pub fn hide_call_ids(mut self) -> Self {
+        self.hides_call_ids = true;
+        self
+    }
+
+    /// Removes the servers' support of call ids from responses.
+    pub fn deny_call_ids(mut self) -> Self {
+        self.denies_call_ids = true;
+        self
+    }
+}
+
+/// A proxy on a port of its own. Dropping it stops it.
+pub struct FaultProxy {
+    pub url: String,
+    route: Arc<Route>,
+    _serving: JoinSet<()>,
+}
+
+/// The servers, and the faults on the way to them.
+struct Route {
+    servers: Vec<SocketAddr>,
+    plan: Plan,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Requests received, by method.
+    received: BTreeMap<String, usize>,
+    /// Requests forwarded, copies included.
+    forwarded: BTreeMap<String, usize>,
+    /// The instance that got the last request.
+    instance: usize,
+    /// Requests for [`FaultProxy::send_late`].
+    late: Vec<RawRequest>,
+}
+
+impl FaultProxy {
+    pub async fn start(servers: Vec<SocketAddr>, plan: Plan) -> Self {
+        let listener = listen().await;
+        let address = listener.local_addr().expect("an address");
+        let route = Arc::new(Route {
+            servers,
+            plan,
+            state: Mutex::default(),
+        });
+        let mut serving = JoinSet::new();
+        let to = Arc::clone(&route);
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let route = Arc::clone(&to);
+                connections.spawn(async move { route.pass(client).await });
+            }
+        });
+        Self {
+            url: format!("http://{address}/mcp"),
+            route,
+            _serving: serving,
+        }
+    }
+
+    /// The number of requests of a method that were received, and that were forwarded, copies included.
+    pub fn count(&self, method: &str) -> (usize, usize) {
+        let state = self.route.state();
+        let of = |counts: &BTreeMap<String, usize>| counts.get(method).copied().unwrap_or(0);
+        (of(&state.received), of(&state.forwarded))
+    }
+
+    /// Forwards the requests with [`Fault::Late`] again.
+    pub async fn send_late(&self) {
+        let late = std::mem::take(&mut self.route.state().late);
+        for request in &late {
+            self.route.exchange(request).await;
+        }
+    }
+}
+
+impl Route {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic")
+    }
+
+    /// Forwards one request and its response, and closes the connection.
+    async fn pass(&self, mut client: TcpStream) {
+        let Some(request) = RawRequest::read(&mut client).await else {
+            return;
+        };
+        let response = match self.fault(&request) {
+            None if self.plan.denies_call_ids && request.method != LISTEN => {
+                Some(self.exchange(&request).await)
+            }
+            None => {
+                let mut server = self.send(&request).await;
+                // Either side may close its connection.
+                let _ = copy(&mut server, &mut client).await;
+                return;
+            }
+            Some(fault) => self.answer(fault, &request, &mut client).await,
+        };
+        if let Some(response) = response {
+            // The client may be gone.
+            let _ = client.write_all(&response).await;
+        }
+    }
+
+    /// The fault of a request that was received.
+    fn fault(&self, request: &RawRequest) -> Option<Fault> {
+        let mut state = self.state();
+        let number = state.received.entry(request.method.clone()).or_default();
+        *number += 1;
+        let planned = self.plan.faults.get(&(request.method.as_str(), *number));
+        planned.copied()
+    }
+
+    /// The part of the response that reaches the client.
+    async fn answer(
+        &self,
+        fault: Fault,
+        request: &RawRequest,
+        client: &mut TcpStream,
+    ) -> Option<Vec<u8>> {
+        match fault {
+            Fault::LoseRequest => None,
+            Fault::LoseResponse => {
+                self.exchange(request).await;
+                None
+            }
+            Fault::HangUp => {
+                self.send(request).await;
+                None
+            }
+            Fault::Hold => {
+                self.exchange(request).await;
+                // Returns when the client closes the connection.
+                let _ = client.read_u8().await;
+                None
+            }
+            Fault::CutHead => {
+                let mut response = self.exchange(request).await;
+                response.truncate(head_of(&response).len() / 2);
+                Some(response)
+            }
+            Fault::CutBody => {
+                let mut response = self.exchange(request).await;
+                response.truncate(response.len().midpoint(head_of(&response).len()));
+                Some(response)
+            }
+            Fault::CutStream => Some(self.first_event(request, request.method != LISTEN).await),
+            Fault::CutLive => Some(self.first_event(request, false).await),
+            Fault::Status(status) => {
+                let response = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+                Some(response.into_bytes())
+            }
+            Fault::DoubleAtOnce => {
+                let (one, other) = tokio::join!(self.exchange(request), self.exchange(request));
+                Some(if is_error(&one) { other } else { one })
+            }
+            Fault::DoubleInTurn => {
+                self.exchange(request).await;
+                Some(self.exchange(request).await)
+            }
+            Fault::Delay => {
+                let response = self.exchange(request).await;
+                tokio::time::sleep(DELAY).await;
+                Some(response)
+            }
+            Fault::Late => {
+                let response = self.exchange(request).await;
+                self.state().late.push(request.clone());
+                Some(response)
+            }
+        }
+    }
+
+    /// Sends a request to the next instance.
+    async fn send(&self, request: &RawRequest) -> TcpStream {
+        let server = {
+            let mut state = self.state();
+            *state.forwarded.entry(request.method.clone()).or_default() += 1;
+            state.instance += 1;
+            self.servers[state.instance % self.servers.len()]
+        };
+        let mut server = TcpStream::connect(server)
+            .await
+            .expect("the server is there");
+        let mut bytes = request.bytes.clone();
+        if self.plan.hides_call_ids {
+            hide(&mut bytes, CALL_ID);
+        }
+        server.write_all(&bytes).await.expect("it listens");
+        server
+    }
+
+    /// Sends a request to the next instance and returns the whole response.
+    async fn exchange(&self, request: &RawRequest) -> Vec<u8> {
+        let mut server = self.send(request).await;
+        let mut response = Vec::new();
+        let read = server.read_to_end(&mut response).await;
+        read.expect("it answers");
+        if self.plan.denies_call_ids {
+            hide(&mut response, CALL_ID);
+        }
+        response
+    }
+
+    /// Sends a request to the next instance and returns the response up to the end of its first event, either at once or
+    /// when the server has ended the stream.
+    async fn first_event(&self, request: &RawRequest, to_the_end: bool) -> Vec<u8> {
+        let mut server = self.send(request).await;
+        let mut response = Vec::new();
+        loop {
+            let read = server.read_buf(&mut response).await.expect("it answers");
+            let head = end_of(&response, b"\r\n\r\n").unwrap_or(response.len());
+            let event = end_of(&response[head..], b"\n\n");
+            if let Some(event) = event
+                && (read == 0 || !to_the_end)
+            {
+                response.truncate(head + event);
+                return response;
+            }
+            assert_ne!(read, 0, "a stream of events is expected");
+        }
+    }
+}
+
+/// A request as bytes, with a header that makes the server close the connection after its response.
+#[derive(Clone)]
+pub(super) struct RawRequest {
+    /// The method of its message, [`GET`] or [`RESUME`].
+    method: String,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl RawRequest {
+    /// Reads a request with its body; `None` if the client closes the connection.
+    pub(super) async fn read(client: &mut TcpStream) -> Option<Self> {
+        let mut bytes = Vec::new();
+        while end_of(&bytes, b"\r\n\r\n").is_none() {
+            read_more(client, &mut bytes).await?;
+        }
+        let head = head_of(&bytes);
+        let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
+        if header("transfer-encoding:").is_some() {
+            while !bytes.ends_with(b"\r\n0\r\n\r\n") {
+                read_more(client, &mut bytes).await?;
+            }
+        }
+        let length = header("content-length:").map_or(0, |length| {
+            let length = length.trim().parse::<usize>();
+            length.expect("the length of a body is a number")
+        });
+        while bytes.len() < head.len() + length {
+            read_more(client, &mut bytes).await?;
+        }
+        let method = if header("last-event-id:").is_some() {
+            RESUME.to_owned()
+        } else if head.starts_with("get ") {
+            GET.to_owned()
+        } else {
+            let message: Value = serde_json::from_slice(&bytes[head.len()..]).unwrap_or_default();
+            message["method"].as_str().unwrap_or_default().to_owned()
+        };
+        let line = end_of(&bytes, b"\r\n").expect("a head has a first line");
+        bytes.splice(line..line, *b"connection: close\r\n");
+        Some(Self { method, bytes })
+    }
+}
+
+async fn read_more(client: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<()> {
+    let read = client.read_buf(bytes).await.ok()?;
+    (read > 0).then_some(())
+}
+
+/// The head of a request or a response, in lower case.
+fn head_of(message: &[u8]) -> String {
+    let end = end_of(message, b"\r\n\r\n").expect("a whole head");
+    String::from_utf8_lossy(&message[..end]).to_ascii_lowercase()
+}
+
+fn is_error(response: &[u8]) -> bool {
+    end_of(response, b"\"error\":").is_some()
+}
+
+/// Changes every occurrence of a name, but not its length.
+fn hide(bytes: &mut [u8], name: &[u8]) {
+    let mut from = 0;
+    while let Some(end) = end_of(&bytes[from..], name) {
+        from += end;
+        bytes[from - 1] = b'_';
+    }
+}

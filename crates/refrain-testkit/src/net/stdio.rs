@@ -1,0 +1,130 @@
+//! A client of a server of this process, on a pair of streams: one message a line.
+
+use super::{Request, within};
+use refrain_server::{Server, ServerBuilder, serve_stdio};
+use serde_json::Value;
+use std::io;
+use tokio::io::{
+    AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf, duplex,
+    split,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Bytes that fit between client and server.
+const BUFFER: usize = 4096;
+
+/// The client and its server.
+pub struct StdioClient {
+    pub server: Server,
+    input: Option<WriteHalf<DuplexStream>>,
+    output: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<io::Result<()>>,
+}
+
+impl StdioClient {
+    pub fn start(builder: ServerBuilder) -> Self {
+        let server = builder.build().expect("a usable server");
+        let (ours, theirs) = duplex(BUFFER);
+        let (input, output) = split(theirs);
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async move {
+            // Dropping the client does not stop the server.
+            if stopped.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let serving = serve_stdio(server.clone(), BufReader::new(input), output, shutdown);
+        let (read, write) = split(ours);
+        Self {
+            server,
+            input: Some(write),
+            output: BufReader::new(read).lines(),
+            stop: Some(stop),
+            serving: tokio::spawn(serving),
+        }
+    }
+
+    pub async fn write(&mut self, bytes: &[u8]) {
+        let input = self.input.as_mut().expect("the input is open");
+        let written = within("a line to be accepted", input.write_all(bytes)).await;
+        written.expect("a line is accepted");
+    }
+
+    pub async fn line(&mut self, line: impl AsRef<[u8]>) {
+        self.write(line.as_ref()).await;
+        self.write(b"\n").await;
+    }
+
+    pub async fn send(&mut self, request: &Request) {
+        self.line(request.message()).await;
+    }
+
+    pub async fn message(&mut self, message: &Value) {
+        self.line(message.to_string()).await;
+    }
+
+    /// The next message.
+    pub async fn read(&mut self) -> Value {
+        let next = within("a message", self.next()).await;
+        next.expect("a message before the end")
+    }
+
+    /// The next message, without a limit; `None` at the end.
+    pub async fn next(&mut self) -> Option<Value> {
+        let line = self.output.next_line().await.expect("a line")?;
+        Some(serde_json::from_str(&line).expect("JSON"))
+    }
+
+    /// Sends a request and reads the next message.
+    pub async fn call(&mut self, request: &Request) -> Value {
+        self.send(request).await;
+        self.read().await
+    }
+
+    /// Tells the server to stop.
+    pub fn stop(&mut self) {
+        self.stop.take().map(|stop| stop.send(()));
+    }
+
+    /// Waits until the server has stopped.
+    pub async fn stopped(&mut self) {
+        let ended = within("the server to end", &mut self.serving).await;
+        ended.expect("no panic").expect("no error");
+    }
+
+    /// The input, for a test that writes by itself.
+    pub fn take_input(&mut self) -> WriteHalf<DuplexStream> {
+        self.input.take().expect("the input is open")
+    }
+
+    /// Closes both streams and waits until the server has stopped.
+    pub async fn leave(self) {
+        drop((self.input, self.output));
+        let ended = within("the server to end", self.serving).await;
+        ended.expect("no panic").expect("no error");
+    }
+
+    /// Ends the input.
+    pub async fn close(&mut self) {
+        let mut input = self.take_input();
+        input.shutdown().await.expect("the input ends");
+    }
+
+    /// Ends the input, and returns all messages up to the end of the server.
+    pub async fn end(mut self) -> Vec<Value> {
+        self.close().await;
+        self.rest().await
+    }
+
+    /// All messages up to the end of the server.
+    pub async fn rest(mut self) -> Vec<Value> {
+        let mut rest = Vec::new();
+        while let Some(message) = within("the end", self.next()).await {
+            rest.push(message);
+        }
+        self.stopped().await;
+        rest
+    }
+}

@@ -1,0 +1,137 @@
+//! A task store that fails on demand.
+
+use super::within;
+use refrain_core::Principal;
+use refrain_store::{
+    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, MemoryStore, NewTask,
+    StoreError, StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// A task store in front of a [`MemoryStore`] that fails or hangs on demand.
+pub struct FaultyStore {
+    store: Arc<dyn TaskStore>,
+    fault: Mutex<Option<StoreError>>,
+    hanging: AtomicBool,
+    hints: broadcast::Sender<Hint>,
+}
+
+impl FaultyStore {
+    /// A second handle to this store, without its hints.
+    pub fn new(store: &MemoryStore) -> Arc<Self> {
+        Arc::new(Self {
+            store: Arc::new(store.clone()),
+            fault: Mutex::default(),
+            hanging: AtomicBool::new(false),
+            hints: broadcast::Sender::new(1),
+        })
+    }
+
+    /// Makes every operation fail with this error, or none.
+    pub fn fail(&self, fault: Option<StoreError>) {
+        *self.fault.lock().expect("no panic") = fault;
+    }
+
+    /// Makes every operation hang.
+    pub fn hang(&self) {
+        self.hanging.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until the hints have this number of receivers.
+    pub async fn has_watchers(&self, count: usize) {
+        let reached = async {
+            while self.hints.receiver_count() != count {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within("the number of watchers", reached).await;
+    }
+
+    fn through<'a, T: Send + 'a>(&'a self, done: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        if self.hanging.load(Ordering::SeqCst) {
+            return Box::pin(std::future::pending());
+        }
+        let fault = match &*self.fault.lock().expect("no panic") {
+            Some(StoreError::Unavailable(source)) => {
+                StoreError::Unavailable(source.to_string().into())
+            }
+            Some(fault) => StoreError::Failed(fault.to_string().into()),
+            None => return done,
+        };
+        Box::pin(std::future::ready(Err(fault)))
+    }
+}
+
+impl TaskStore for FaultyStore {
+    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+        self.through(self.store.create(new))
+    }
+
+    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
+        self.through(self.store.get(id, owner))
+    }
+
+    fn answer<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+        answers: Vec<(String, Vec<u8>)>,
+    ) -> StoreFuture<'a, bool> {
+        self.through(self.store.answer(id, owner, answers))
+    }
+
+    fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
+        self.through(self.store.cancel(id, owner))
+    }
+
+    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+        self.through(self.store.claim(claim))
+    }
+
+    fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
+        self.through(self.store.extend(leases, lease))
+    }
+
+    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
+        self.through(self.store.commit(lease, commit))
+    }
+
+    fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+        self.through(self.store.answers(lease))
+    }
+
+    fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
+        self.through(self.store.revisions(tasks))
+    }
+
+    fn hints(&self) -> broadcast::Receiver<Hint> {
+        self.hints.subscribe()
+    }
+
+    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
+        self.through(self.store.spill(id, token, keep))
+    }
+
+    fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
+        self.through(self.store.spilled(id))
+    }
+
+    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+        self.through(self.store.sweep(keep, most))
+    }
+
+    fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
+        self.through(self.store.list(list))
+    }
+
+    fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
+        self.through(self.store.find(id))
+    }
+
+    fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
+        self.through(self.store.requeue(id))
+    }
+}
