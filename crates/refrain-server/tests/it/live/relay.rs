@@ -427,7 +427,7 @@ async fn draft_endpoint_relays_nothing() {
             params[name] = value.clone();
         }
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        let request = http::Request::post(Draft::Second.path())
+        let request = ::http::Request::post(Draft::Second.path())
             .header("Host", "localhost")
             .header("Content-Type", "application/json")
             .body(Full::<Bytes>::new(body.to_string().into()));
