@@ -53,11 +53,10 @@ pub struct ServerBuilder {
     metrics: Option<Arc<Metrics>>,
 }
 
-impl Server {
-    /// Begins a server of this name and version. The name is also the audience of its tokens, unless another is set.
-    pub fn builder(name: impl Into<String>, version: impl Into<String>) -> ServerBuilder {
+impl ServerBuilder {
+    pub(crate) fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
         let name = name.into();
-        ServerBuilder {
+        Self {
             sealing: SealerOptions {
                 audience: name.clone(),
                 ..SealerOptions::default()
@@ -86,9 +85,7 @@ impl Server {
             metrics: None,
         }
     }
-}
 
-impl ServerBuilder {
     /// The version that the server reports.
     pub fn version(&self) -> &str {
         &self.info.version

@@ -1,12 +1,12 @@
-//! Calls whose home is memory: the handler is kept where it runs while the client is asked.
+//! Calls whose home is memory: the handler stays where it runs while the client is asked.
 //!
-//! Those of older clients are driven by the request that began them, which stays open. Those of live tools on modern
-//! clients are parked between two rounds: the token names the instance that holds them.
+//! Calls of legacy sessions are driven by the request that started them, which stays open. Calls of live tools are
+//! parked between two rounds: the token names their holder.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `flow` | a flow in memory, driven: what it asks goes out, answers come in, its time is limited |
-//! | `parked` | a handler that waits for its next round, and the requests that wait for it |
+//! | `flow` | runs a flow in memory: asks, answers, time limits |
+//! | `parked` | a handler that waits for its next round, and the requests that wait for its reply |
 //! | `calls` | the parked handlers of one instance |
 //! | `first_requests` | first requests that are about to start a call |
 //! | `errors` | errors of requests for calls that are not held here |

@@ -1,7 +1,7 @@
 //! The server: what is registered, and what all its rounds share.
 
 use crate::auth::{Auth, Caller};
-use crate::builder::BuildError;
+use crate::builder::{BuildError, ServerBuilder};
 use crate::catalog::{Catalog, Changes, Entries, normal};
 use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
@@ -66,6 +66,11 @@ impl WeakServer {
 }
 
 impl Server {
+    /// Begins a server of this name and version. The name is also the audience of its tokens, unless another is set.
+    pub fn builder(name: impl Into<String>, version: impl Into<String>) -> ServerBuilder {
+        ServerBuilder::new(name, version)
+    }
+
     /// Adds to what is registered and removes from it, all of it or, on an error, nothing. Clients that listen are told
     /// which lists changed.
     ///

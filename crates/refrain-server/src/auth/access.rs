@@ -1,4 +1,4 @@
-//! What a server demands of its callers: the scopes of every request, and those of single tools, prompts and resources.
+//! Authentication and scopes: who may call, and what every request needs.
 
 use super::metadata::Published;
 use super::{Authenticator, Caller, Refused, ResourceMetadata, Scopes};
@@ -10,10 +10,10 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A scope that asks the authorization server for a refresh token. It is between the client and that server.
+/// Requests a refresh token; a matter between the client and its authorization server.
 const OFFLINE: &str = "offline_access";
 
-/// What was said about access when a server was put together.
+/// The rules of access of a server that is being built.
 #[derive(Clone, Default)]
 pub(crate) struct AccessRules {
     scopes: Vec<String>,
@@ -25,9 +25,9 @@ pub(crate) struct AccessRules {
 pub(crate) struct Auth {
     authenticator: Option<Arc<dyn Authenticator>>,
     scopes: Vec<String>,
-    /// For a scope all those that imply it.
+    /// For each scope the scopes that imply it.
     broader: HashMap<String, Vec<String>>,
-    /// The scopes of every request, with spaces between them.
+    /// The scopes of every request, separated by spaces.
     pub(crate) challenge: String,
     pub(crate) metadata: Option<Arc<Published>>,
 }
@@ -46,7 +46,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Says that whoever has the scope `broad` has these too. Scopes that nobody can have are refused at build.
+    /// Declares that the scope `broad` includes these. Invalid scopes are rejected by `build`.
     ///
     /// ```
     /// # use refrain_server::Server;
@@ -111,7 +111,7 @@ impl Auth {
         }
     }
 
-    /// May this caller do what needs these scopes, beside those of every request?
+    /// Does the caller have these scopes, and those of every request?
     pub(crate) fn allow(&self, caller: &Caller, needed: &[String]) -> Result<(), MissingScopes> {
         let mut all = self.scopes.iter().chain(needed);
         if all.all(|scope| self.grants(&caller.scopes, scope)) {
@@ -126,8 +126,7 @@ impl Auth {
     }
 }
 
-/// An invalid request: this caller may not make it, whatever its parameters. The protocol has no code of its own for
-/// that.
+/// The protocol has no error code for missing scopes, so this is an invalid request.
 impl From<MissingScopes> for RpcError {
     fn from(MissingScopes(scopes): MissingScopes) -> Self {
         let needed: Vec<&str> = scopes.split(' ').collect();
@@ -136,7 +135,7 @@ impl From<MissingScopes> for RpcError {
     }
 }
 
-/// For a scope all those that imply it, directly or through others; it is among them itself.
+/// For each scope the scopes that imply it, directly or through others, and itself.
 fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
     let mut all = HashMap::new();
     for scope in implied.iter().flat_map(|(_, narrow)| narrow) {
@@ -155,7 +154,7 @@ fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
     all
 }
 
-/// All of these scopes, each once, with spaces between them.
+/// These scopes, each once, separated by spaces.
 fn joined(first: &[String], second: &[String]) -> String {
     let mut all: Vec<&str> = Vec::new();
     for scope in first.iter().chain(second) {
@@ -166,7 +165,7 @@ fn joined(first: &[String], second: &[String]) -> String {
     all.join(" ")
 }
 
-/// Can callers be asked for these scopes?
+/// Checks the syntax of scopes.
 pub(crate) fn check_scopes<'a>(
     owner: &str,
     scopes: impl IntoIterator<Item = &'a String>,

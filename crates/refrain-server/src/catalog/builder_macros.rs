@@ -1,6 +1,6 @@
 //! The methods that tools, prompts, resources and resource templates have in common.
 
-/// Gives a type with an `info` the methods that say how it is shown.
+/// Adds the methods of how an entry is shown to a type with an `info`.
 macro_rules! shown {
     ($type:ident) => {
         impl $type {
@@ -10,19 +10,19 @@ macro_rules! shown {
                 self
             }
 
-            /// What it is for: what a model, or a person, chooses it by.
+            /// A description, by which a model or a person chooses.
             pub fn describe(mut self, description: impl Into<String>) -> Self {
                 self.info.description = Some(description.into());
                 self
             }
 
-            /// A picture to show beside it.
+            /// An icon.
             pub fn icon(mut self, icon: refrain_wire::Icon) -> Self {
                 self.info.icons.push(icon);
                 self
             }
 
-            /// A further fact about it, for its `_meta`.
+            /// A member of its `_meta`.
             pub fn meta(
                 mut self,
                 key: impl Into<String>,
@@ -36,13 +36,13 @@ macro_rules! shown {
     };
 }
 
-/// Gives a type with `scopes` the method that adds to them. The text says what they are needed for.
+/// Adds the method `scopes` to a type. The text says what the scopes are needed for.
 macro_rules! scoped {
     ($type:ident, $to:literal) => {
         impl $type {
             #[doc = concat!("Scopes that a caller needs to ", $to, ", all of them; every round is checked.")]
-            /// Over HTTP a caller who lacks one is answered with 403 and told which are needed; over stdio they are
-            /// not asked for.
+            /// Over HTTP a caller without one gets status 403 and the list of needed scopes; over stdio they are not
+            /// checked.
             pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
                 self.scopes.extend(scopes.into_iter().map(Into::into));
                 self
@@ -51,7 +51,7 @@ macro_rules! scoped {
     };
 }
 
-/// Gives a type with `completers` the methods that add to them. They are for what is called `$name`.
+/// Adds the methods for suggestions to a type with `completers`; `$name` is what its arguments are called.
 macro_rules! completed {
     ($(#[$doc:meta])* $type:ident, $name:ident) => {
         impl $type {
@@ -83,7 +83,7 @@ macro_rules! completed {
     };
 }
 
-/// Gives a type that is read the methods that say how its content is to be taken.
+/// Adds the methods about the content to a type that is read.
 macro_rules! content {
     ($type:ident) => {
         impl $type {

@@ -1,12 +1,12 @@
-//! What is to be added to a running server, and what removed.
+//! Entries to add to a running server and to remove from it.
 
 use super::Prompt;
 use super::Tool;
 use super::{Resource, ResourceTemplate};
 use std::sync::Arc;
 
-/// What to add to a running server, and what to remove. Removals come first, so that removing and adding under one name
-/// replaces.
+/// Entries to add to a running server and to remove from it. Removals come first, so that removing and adding under one
+/// name replaces.
 ///
 /// ```
 /// # use refrain_core::{Cx, Result};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 #[must_use = "changes do nothing until they are given to Server::change"]
 pub struct Changes {
-    // Shared, so that they can be put into one catalog after another until one is taken.
+    // Shared, so that a change can be made again upon another.
     pub(crate) tools: Vec<Arc<Tool>>,
     pub(crate) prompts: Vec<Arc<Prompt>>,
     pub(crate) resources: Vec<Arc<Resource>>,

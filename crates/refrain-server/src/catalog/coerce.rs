@@ -1,11 +1,11 @@
-//! Arguments that come as text, turned into the numbers and booleans that the handler's argument struct has.
+//! Text arguments converted to the numbers and booleans of the handler's argument struct.
 //!
-//! The arguments of a prompt and the variables of a URI are strings on the wire. Text that is not what a field wants
-//! is left as it is, for the struct to refuse.
+//! The arguments of a prompt and the variables of a URI are strings on the wire. Text that does not convert stays as it
+//! is, and the struct rejects it.
 
 use serde_json::{Number, Value};
 
-/// How far into a field's schema its type is looked for.
+/// The depth to which a field's schema is searched for its type.
 const DEPTH: usize = 4;
 
 /// The fields of an argument struct that are not text.
@@ -29,7 +29,7 @@ impl Texts {
         Self(kinds.collect())
     }
 
-    /// Turns the texts of these fields into what the fields want. A list has its items turned.
+    /// Converts the text of these fields, and of the items of lists.
     pub(crate) fn convert(&self, arguments: &mut Value) {
         for (name, kind) in &self.0 {
             match arguments.get_mut(name) {
@@ -42,7 +42,7 @@ impl Texts {
 }
 
 impl Kind {
-    /// What a field, or each item of it, is. `None` for text, and for what text cannot be turned into.
+    /// The kind of a field or of its items. `None` for text, and for types that text does not convert to.
     fn of(field: &Value, schema: &Value, depth: usize) -> Option<Self> {
         let depth = depth.checked_sub(1)?;
         let within = |field: &Value| Self::of(field, schema, depth);

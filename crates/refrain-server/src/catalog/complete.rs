@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// What a person has typed so far, for a function that suggests how it might go on.
+/// The input of a function that suggests values for an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Typed {
-    /// What was typed of the argument that is asked about.
+    /// The text typed so far.
     pub value: String,
-    /// The other arguments that have a value already.
+    /// The other arguments that already have a value.
     pub given: BTreeMap<String, String>,
-    /// Who is typing.
+    /// The caller.
     pub principal: Principal,
 }
 
@@ -34,7 +34,7 @@ pub(crate) type Completer = Arc<dyn Fn(Typed) -> Suggesting + Send + Sync>;
 /// The functions that suggest values, by the name of the argument.
 pub(crate) type Completers = BTreeMap<String, Completer>;
 
-/// Forgets a completer's type.
+/// Erases the type of a completer.
 pub(crate) fn completer<F, Fut, C>(suggest: F) -> Completer
 where
     F: Fn(Typed) -> Fut + Send + Sync + 'static,
@@ -47,7 +47,7 @@ where
     })
 }
 
-/// A completer that chooses from a fixed list: what begins as typed, then what contains it, whatever the case.
+/// A completer for a fixed list: first the values that start with the text, then those that contain it; case is ignored.
 pub(crate) fn from_list(values: Vec<String>) -> Completer {
     let values: Arc<[String]> = values.into();
     completer(move |typed| {
@@ -70,7 +70,7 @@ fn matching(values: &[String], typed: &str) -> Completion {
         .collect()
 }
 
-/// Is every argument that is completed there?
+/// Checks that every completed argument exists.
 pub(crate) fn check(of: &str, completers: &Completers, known: &[&str]) -> Result<(), BuildError> {
     match completers
         .keys()
@@ -85,14 +85,14 @@ pub(crate) fn check(of: &str, completers: &Completers, known: &[&str]) -> Result
     }
 }
 
-/// A reply that takes its time.
+/// A reply that is awaited.
 pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, NoReply>> + Send>>;
 
-/// What may be found on the way to a reply.
+/// Why there is no reply.
 pub(crate) enum NoReply {
     /// The caller lacks a scope.
     Forbidden(MissingScopes),
-    /// Another instance is to be asked, or this one later.
+    /// The client should retry, here or at another instance.
     Busy(RpcError),
 }
 
@@ -188,9 +188,9 @@ async fn suggest(completer: Completer, typed: Typed, time: Duration) -> Reply {
     }
 }
 
-/// The prompt or the resource template whose argument is typed.
+/// The prompt or the resource template whose argument is completed.
 struct Completed<'a> {
-    /// Has it that argument?
+    /// Does it have that argument?
     known: bool,
     completers: &'a Completers,
     scopes: &'a [String],

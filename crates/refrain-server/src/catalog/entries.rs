@@ -17,39 +17,39 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// What everything that is registered must fit.
+/// The rules for new entries.
 pub(crate) struct Rules {
     pub(crate) states: States,
-    /// Can a tool's work and tokens be used once?
+    /// Is there a replay log?
     pub(crate) once: bool,
     /// Is there a task store?
     pub(crate) tasks: bool,
-    /// Things on one page of a list.
+    /// Entries on one page of a list.
     pub(crate) page_size: usize,
     pub(crate) caches: Caches,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Rules {
-    /// Hands out the numbers of what is registered under this name.
+    /// Sets the counters of an entry.
     fn count(&self, counts: &OnceLock<Arc<TargetCounts>>, kind: CallKind, name: &str) {
         counts.get_or_init(|| self.metrics.target(kind, name));
     }
 }
 
-/// The form under which a resource is kept and looked for. What is no URI finds nothing.
+/// The normal form of a URI, under which resources are stored. An invalid URI stays as it is.
 pub(crate) fn normal(uri: &str) -> Cow<'_, str> {
     template::normalise(uri).map_or(Cow::Borrowed(uri), Cow::Owned)
 }
 
-/// How long each list may be kept.
+/// Cache hints for each list.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Caches {
     pub(crate) discover: Cache,
     pub(crate) lists: [Cache; 4],
 }
 
-/// Which lists a change changed.
+/// The lists that a change concerns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) tools: bool,
@@ -76,9 +76,9 @@ pub(crate) struct Entries {
     pub(crate) prompts: PagedMap<Prompt>,
     pub(crate) resources: PagedMap<Resource>,
     pub(crate) templates: PagedMap<RegisteredTemplate>,
-    /// The number of the next thing that is registered.
+    /// The number of the next entry.
     next: u64,
-    /// The first page of each list: what almost every list request asks for.
+    /// The first page of each list, rendered once.
     first: [OnceLock<Reply>; 4],
     pub(crate) discover: OnceLock<Reply>,
 }
@@ -228,12 +228,12 @@ impl Entries {
             .add(number, "the resource template", &uri, Arc::new(known))
     }
 
-    /// The resource at a URI, however that is percent-encoded.
+    /// The resource at a URI, whatever its percent-encoding.
     pub(crate) fn resource(&self, uri: &str) -> Option<&Arc<Resource>> {
         self.resources.get(&normal(uri))
     }
 
-    /// The resource template that a URI is of, and its variables.
+    /// The resource template that a URI matches, and its variables.
     pub(crate) fn template_of(&self, uri: &str) -> Option<(Value, &Arc<RegisteredTemplate>)> {
         template::find(
             self.templates.iter().map(|known| (&known.pattern, known)),
@@ -300,7 +300,7 @@ impl Entries {
         }
     }
 
-    /// Does anything need scopes of its own?
+    /// Does any entry need scopes?
     pub(crate) fn needs_scopes(&self) -> bool {
         self.tools.iter().any(|tool| !tool.tool.scopes.is_empty())
             || self.prompts.iter().any(|p| !p.scopes.is_empty())
@@ -308,7 +308,7 @@ impl Entries {
             || (self.templates.iter()).any(|t| !t.template.scopes.is_empty())
     }
 
-    /// What a server with this catalog can do, but for extensions.
+    /// The server's capabilities, without extensions.
     pub(crate) fn capabilities(&self) -> ServerCapabilities {
         let list = |there: bool, subscribe| {
             there.then_some(ListCapability {
@@ -328,7 +328,7 @@ impl Entries {
         }
     }
 
-    /// Does anything suggest values for its arguments?
+    /// Does any entry suggest values for its arguments?
     pub(crate) fn completes(&self) -> bool {
         self.prompts.iter().any(|p| !p.completers.is_empty())
             || (self.templates.iter()).any(|t| !t.template.completers.is_empty())
@@ -348,7 +348,7 @@ fn reply<I: Listed>(
     })
 }
 
-/// Some clients show names, others make functions of them: odd ones are taken, with a warning.
+/// Unusual names are accepted with a warning: some clients make function names of them.
 fn check_name(name: &str) -> Result<(), BuildError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {
@@ -363,12 +363,12 @@ fn check_name(name: &str) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Is this a character that a URI must encode?
+/// Must a URI percent-encode this character?
 fn is_odd(c: char) -> bool {
     !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c)
 }
 
-/// A URI as it was sent, or with what it must encode encoded.
+/// A URI with all necessary percent-encoding.
 pub(crate) fn written(uri: &str) -> Cow<'_, str> {
     if uri.chars().any(is_odd) {
         return normal(uri);

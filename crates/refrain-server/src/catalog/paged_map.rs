@@ -1,4 +1,4 @@
-//! Things of one kind, by name and in the order they were registered, and the cursors that lead through them.
+//! Entries of one kind, by name and in order of registration, with cursors for pages.
 
 use crate::builder::BuildError;
 use base64::Engine;
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Things of one kind.
+/// Entries of one kind.
 pub(crate) struct PagedMap<T> {
     by_name: HashMap<Arc<str>, (u64, Arc<T>)>,
     in_order: BTreeMap<u64, (Arc<str>, Arc<T>)>,
@@ -48,14 +48,14 @@ impl<T> PagedMap<T> {
         self.in_order.is_empty()
     }
 
-    /// Removes what has this name, if anything has.
+    /// Removes the entry with this name, if there is one.
     pub(crate) fn remove(&mut self, name: &str) {
         if let Some((number, _)) = self.by_name.remove(name) {
             self.in_order.remove(&number);
         }
     }
 
-    /// Adds something under a name that is free and a number beyond all others.
+    /// Adds an entry with a free name and a number greater than all others.
     pub(crate) fn add(
         &mut self,
         number: u64,
@@ -75,7 +75,7 @@ impl<T> PagedMap<T> {
         Ok(())
     }
 
-    /// The things after the one of this number, as they are listed, and where to go on.
+    /// The page after the entry with this number, and the cursor of the next page.
     pub(crate) fn page<'a, I>(
         &'a self,
         after: Option<u64>,
@@ -101,15 +101,15 @@ impl<T> PagedMap<T> {
         (items, next)
     }
 
-    /// The number after which a list goes on. Instances may have numbered the same things differently, so the name is
-    /// what counts; the number is for a thing that is gone.
+    /// The number after which a list goes on. Instances may number the same entries differently, so the name decides; the
+    /// number is for a removed entry.
     pub(crate) fn after(&self, cursor: &Cursor) -> u64 {
         let known = self.by_name.get(cursor.name.as_str());
         known.map_or(cursor.number, |(number, _)| *number)
     }
 }
 
-/// The last thing that was listed: what is added or removed in between moves nothing.
+/// The last entry of a page. Changes between two pages neither skip nor repeat entries.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     number: u64,
@@ -117,12 +117,12 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The text that the client is given, for the list of this number.
+    /// The text of the cursor, for the list with this number.
     pub(crate) fn write(&self, list: usize) -> String {
         URL_SAFE_NO_PAD.encode(format!("{list}.{}.{}", self.number, self.name))
     }
 
-    /// Reads what [`write`](Self::write) wrote for the same list, and nothing else.
+    /// Parses the text that [`write`](Self::write) returned for the same list.
     pub(crate) fn read(list: usize, text: &str) -> Option<Self> {
         let plain = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let (_, rest) = plain.split_once('.')?;

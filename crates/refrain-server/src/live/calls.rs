@@ -18,26 +18,26 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
 
-/// The calls that are parked here, by their flow.
+/// The calls that are parked on this instance, by flow.
 pub(crate) struct LiveCalls {
     /// This instance, as tokens name it.
     holder: String,
     parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
     pub(super) first_requests: FirstRequests,
-    /// The instance is on its way out.
+    /// Set when the instance stops.
     closed: watch::Sender<bool>,
     pub(super) flows: Arc<Flows>,
     pub(super) services: Services,
 }
 
-/// Is done when no more calls are taken on.
+/// Completes when the instance stops.
 pub(super) type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Why a request did not find its call.
 pub(crate) enum Missed {
-    /// It is not held here any more.
+    /// The call is no longer parked here.
     Gone,
-    /// The request is wrong.
+    /// The request is invalid.
     Error(RpcError),
 }
 
@@ -45,9 +45,9 @@ pub(crate) enum Missed {
 pub(crate) struct Parking<'a> {
     pub(crate) live: LiveFlow,
     pub(crate) sealing: Sealing,
-    /// Can the client come back for the first reply, if it is lost?
+    /// Can the client repeat the first request by its call id?
     pub(crate) has_call_id: bool,
-    /// What the first reply is recorded under. Left where it is if the call is not parked.
+    /// The record of the first reply. Taken only if the call is parked.
     pub(crate) record: &'a mut Option<Record>,
 }
 
@@ -73,21 +73,21 @@ impl LiveCalls {
         self.parked.lock()
     }
 
-    /// Are no more calls taken on?
+    /// Does the instance reject new live calls?
     pub(crate) fn is_closed(&self) -> bool {
         *self.closed.borrow()
     }
 
-    /// Waits until no more calls are taken on.
+    /// Waits until the instance stops.
     pub(super) fn closed(&self) -> Closed {
         let mut closed = self.closed.subscribe();
         Box::pin(async move {
-            // An error is the end of the server, which is the same.
+            // An error means that the server was dropped.
             let _ = closed.wait_for(|closed| *closed).await;
         })
     }
 
-    /// Has a request wait for the reply of its round.
+    /// Attaches a request that waits for the reply of its round.
     pub(crate) fn attach(
         &self,
         flow: FlowId,
@@ -99,14 +99,13 @@ impl LiveCalls {
         parked.attach(round, answers).map_err(Missed::Error)
     }
 
-    /// Has a first request that came before, by the id that its client gave the call, wait for the first reply. `None`:
-    /// no such call is held here.
+    /// Attaches a repeated first request, known by its call id, to the first reply. `None`: the call is not parked here.
     pub(crate) fn again(&self, flow: FlowId) -> Result<Option<Attached>, RpcError> {
         let parked = self.lock().get(&flow).cloned();
         parked.map(|parked| attach_again(&parked)).transpose()
     }
 
-    /// Has whatever rests, or comes to rest, be given up, and takes nothing on any more.
+    /// Ends all calls at rest, now or as soon as they rest, and rejects new ones.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }
@@ -212,7 +211,7 @@ impl Drop for Held {
     }
 }
 
-/// Has a first request that came again wait for the first reply, unless its call has gone on since.
+/// Attaches a repeated first request, unless the call has gone on since.
 fn attach_again(parked: &Arc<Parked>) -> Result<Attached, RpcError> {
     parked.attach(1, None).map_err(|_| {
         RpcError::invalid_params(
@@ -222,7 +221,7 @@ fn attach_again(parked: &Arc<Parked>) -> Result<Attached, RpcError> {
     })
 }
 
-/// What a call is told that rests when the instance is on its way out.
+/// The error for calls at rest when the instance stops.
 pub(super) fn stopping() -> RpcError {
     RpcError::call_over(
         "the call was given up, because the instance that held it is stopping; what it did so far is done; call again",
@@ -264,7 +263,7 @@ mod tests {
             let reply = out.next().await.expect("a reply");
             let reply = String::from_utf8(reply).expect("text");
             assert!(reply.contains("done"), "{reply}");
-            // Whoever drives it goes on to its end.
+            // The driver runs to its end.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }

@@ -1,13 +1,13 @@
-//! A flow in memory, driven.
+//! Runs a flow in memory.
 //!
 //! | the handler … | its time is limited by | it has the permit of a call in flight |
 //! | --- | --- | --- |
-//! | works | `round_time`, anew after each answer | yes |
-//! | rests: nothing but asks and sleeps is left | `live_time`, since the call began | no |
+//! | works | `round_time`, restarted by each answer | yes |
+//! | rests: only asks and sleeps are left | `live_time`, since the call started | no |
 //!
-//! One that waits for an answer is given up when the instance is on its way out. One that only sleeps goes on by itself.
+//! A handler that waits for an answer ends when the instance stops. One that only sleeps goes on.
 //!
-//! A handler in the explicit style, which replies that it is incomplete, is run again once all that it asked is answered.
+//! A handler in the explicit style, which replies that it is incomplete, runs again once all its asks are answered.
 
 use super::calls::{Closed, LiveCalls, stopping};
 use crate::limits::Permit;
@@ -23,16 +23,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// An answer for a live call: what the client says to what was asked under this key.
+/// An answer for a live call.
 #[derive(Clone)]
 pub(crate) struct LiveAnswer {
-    /// The key that it was asked under.
+    /// The key of the ask.
     pub(crate) key: String,
     /// The JSON text of the client's result, or why the client cannot answer.
     pub(crate) answer: Result<String, String>,
 }
 
-/// What a person said is nobody's business.
+/// Leaves the answer out: it is private.
 impl fmt::Debug for LiveAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LiveAnswer")
@@ -41,20 +41,20 @@ impl fmt::Debug for LiveAnswer {
     }
 }
 
-/// What a live flow reports.
+/// An event of a live flow.
 pub(crate) enum LiveEvent {
-    /// The handler has something to tell the client.
+    /// Progress and log messages.
     Notes(Vec<Note>),
-    /// The handler asks, or needs no answer any more to what it asked.
+    /// The handler makes asks, or withdraws some.
     Asks {
         asks: Vec<(String, Ask)>,
         withdrawn: Vec<String>,
     },
-    /// Nothing but asks and sleeps is left, as far as can be seen. Said once, until something happens.
+    /// Only asks and sleeps are left. Reported once, until something changes.
     Rests,
-    /// The handler is done with.
+    /// The handler has ended.
     Over(Box<Event>),
-    /// Its time is up.
+    /// The call has ended without its handler.
     GivenUp(RpcError),
 }
 
@@ -72,18 +72,18 @@ pub(crate) struct LiveFlow {
     flow: Flow,
     answers: Option<mpsc::Receiver<LiveAnswer>>,
     explicit: Option<Explicit>,
-    /// How the flow came to an end, to be said after what the handler said last.
+    /// The last event, reported after the notes before it.
     last: Option<Event>,
-    /// What earlier runs of a handler in the explicit style did.
+    /// The work of earlier runs of a handler in the explicit style.
     before: Stats,
     timer: Timer,
-    /// When the call is given up, if it rests.
+    /// When the call ends if it rests.
     ends: Option<Instant>,
-    /// Tells a call that waits for an answer when the instance is on its way out.
+    /// Wakes a call that waits for an answer when the instance stops.
     closed: Option<Closed>,
-    /// When the handler must be at rest again.
+    /// When a handler at work must be at rest.
     works_until: Option<Instant>,
-    /// Was it said that the handler rests?
+    /// Was the rest reported?
     told: bool,
     /// Does the handler have the permit of a call in flight while it works?
     takes_permit: bool,
@@ -119,7 +119,7 @@ impl LiveFlow {
         }
     }
 
-    /// Has answers come from here. They are taken in when the flow is polled.
+    /// Connects the answers. They are received when the flow is polled.
     pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
         self.answers = Some(answers);
     }
@@ -129,7 +129,7 @@ impl LiveFlow {
         self.spec.target.output().map(|output| &**output)
     }
 
-    /// What the handler did so far.
+    /// The work of the handler so far.
     pub(crate) fn stats(&self) -> Stats {
         let now = self.flow.stats();
         Stats {
@@ -143,12 +143,12 @@ impl LiveFlow {
         self.flow.crash_after(polls);
     }
 
-    /// Is nothing left but asks and sleeps, as far as can be seen?
+    /// Are only asks and sleeps left?
     pub(crate) fn rests(&self) -> bool {
         self.explicit.is_some() || self.flow.rests()
     }
 
-    /// Goes on until there is something to report.
+    /// Runs until there is an event.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
         loop {
             if let Some(event) = self.last.take() {
@@ -172,12 +172,12 @@ impl LiveFlow {
             let event = match self.flow.poll(cx) {
                 Poll::Pending => return self.wait(cx),
                 Poll::Ready(Event::Settle) => {
-                    // Let other tasks run: they may have asks too.
+                    // Other tasks of the runtime may have asks too.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 Poll::Ready(Event::Notes(notes)) => {
-                    // One that says something at every turn has no other time.
+                    // A handler may send notes for ever, so its limit is checked here too.
                     let over = self.works_too_long(Instant::now());
                     return Poll::Ready(over.unwrap_or(LiveEvent::Notes(notes)));
                 }
@@ -191,7 +191,7 @@ impl LiveFlow {
         }
     }
 
-    /// What an event comes to. `None`: the flow goes on.
+    /// Translates an event of the flow. `None`: the flow goes on.
     fn reported(&mut self, event: Event) -> Option<LiveEvent> {
         match event {
             Event::Write(write) => self.published(*write),
@@ -217,8 +217,7 @@ impl LiveFlow {
         any.then_some(LiveEvent::Asks { asks, withdrawn })
     }
 
-    /// Takes in the answers that have come. The error is that of a handler in the explicit style, which has no other way
-    /// to learn that the client cannot answer.
+    /// Receives answers. The error ends a handler in the explicit style, whose client cannot answer.
     fn take_answers(&mut self, cx: &mut Context<'_>) -> Result<(), AskError> {
         while let Some(answers) = &mut self.answers {
             match answers.poll_recv(cx) {
@@ -250,7 +249,7 @@ impl LiveFlow {
         Ok(())
     }
 
-    /// There is nothing to do but wait: for an answer, for the handler, for the time.
+    /// Waits for an answer, the handler or a deadline.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
         let now = Instant::now();
         let limit = if self.rests() {
@@ -278,7 +277,7 @@ impl LiveFlow {
         Poll::Pending
     }
 
-    /// Why a call that rests is not waited for any longer.
+    /// Why a call at rest ends, if it does.
     fn is_given_up(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<RpcError> {
         let asks = self.explicit.is_some() || self.flow.asks();
         if self.ends.is_some_and(|at| at <= now) {
@@ -292,7 +291,7 @@ impl LiveFlow {
         closed.as_mut().poll(cx).is_ready().then(stopping)
     }
 
-    /// Ends a handler that has been at work for too long.
+    /// Ends a handler that works for longer than the time limit.
     fn works_too_long(&mut self, now: Instant) -> Option<LiveEvent> {
         if self.works_until.is_none() {
             self.works_until = now.checked_add(self.calls.services.limits.round_time);

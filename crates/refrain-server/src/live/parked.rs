@@ -1,14 +1,14 @@
 //! A handler that waits for its next round, and the requests that wait for it.
 //!
-//! Rounds are numbered. Always true: the answers of a round are taken in once, from the request that came first; every
-//! request of one round is given the same reply; the reply of the last round is kept for a client that lost it.
+//! Invariants: the answers of a round are taken once, from its first request; every request of one round gets the same
+//! reply; the reply of the last round is kept for a client that lost it.
 //!
-//! | the request is of … | it is given |
+//! | the request is of … | it gets |
 //! | --- | --- |
-//! | the round that is awaited | its reply, when the handler rests or is done |
-//! | the same, at work already | the same reply |
-//! | the round before | the reply that it had |
-//! | an earlier one | an error: that token was used |
+//! | the awaited round | its reply, when the handler rests or ends |
+//! | the same round, already at work | the same reply |
+//! | the round before | the reply of that round |
+//! | an earlier round | an error: the token was used |
 
 mod attached;
 
@@ -29,41 +29,41 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-/// How long a reply that nobody was given is waited with, and how long the last one is kept for a client that lost it.
+/// How long an undelivered reply, and the last reply, are kept.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
-/// Notes that wait for a client who reads slowly; what does not fit is dropped.
+/// Notes buffered for a slow client; further ones are dropped.
 const NOTES: usize = 64;
 
-/// What a handler at rest and the requests of its call share.
+/// The state that a parked handler and the requests of its call share.
 pub(super) struct Parked {
     state: Mutex<State>,
-    /// Told when the driver has something to look at.
+    /// Wakes the driver.
     look: Notify,
     answers: mpsc::Sender<LiveAnswer>,
 }
 
 struct State {
-    /// The round that is awaited, or at work.
+    /// The round that is awaited or at work.
     round: u32,
-    /// A request of that round has come.
+    /// Has a request of that round arrived?
     begun: bool,
-    /// What is asked and has no answer.
+    /// Asks without an answer.
     open: Vec<(String, Ask)>,
-    /// The reply of the round before, or the last of all.
+    /// The reply of the round before, or of the whole call.
     last: Option<Last>,
-    /// A request was given that reply.
+    /// Was that reply delivered?
     read: bool,
-    /// It was the last of all.
+    /// Was it the reply of the whole call?
     over: bool,
-    /// Why the handler is to be ended at once.
+    /// Why the handler must end at once.
     given_up: Option<RpcError>,
-    /// What the handler had done by the last reply.
+    /// The work of the handler up to the last reply.
     counted: Stats,
-    /// The requests that wait for a reply, by their numbers.
+    /// Requests that wait for a reply, by number.
     waiting: Vec<(u64, Waker)>,
     requests: u64,
     notes: Option<mpsc::Sender<Vec<Note>>>,
-    /// What the first reply is recorded under, until that is done.
+    /// The record of the first reply, until it is written.
     record: Option<Record>,
 }
 
@@ -74,15 +74,15 @@ struct Last {
     stats: Stats,
 }
 
-/// What a handler has to say to the round at work.
+/// The reply of a handler to the round at work.
 enum Said {
-    /// It asks, and waits for another round.
+    /// The handler asks and waits for another round.
     Asks(Reply),
-    /// It is done with.
+    /// The handler has ended.
     Last(Reply),
 }
 
-/// What the replies of a parked call are made with.
+/// What the tokens and replies of a parked call are made of.
 pub(crate) struct Sealing {
     pub(crate) flow: FlowId,
     pub(crate) binding: LiveBinding,
@@ -91,7 +91,7 @@ pub(crate) struct Sealing {
 }
 
 impl Parked {
-    /// A call whose first round begins.
+    /// A call in its first round.
     pub(super) fn new(answers: mpsc::Sender<LiveAnswer>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
@@ -117,7 +117,7 @@ impl Parked {
         self.state.lock()
     }
 
-    /// Has a request of this round wait for its reply, and hands its answers in if it is the first.
+    /// Attaches a request of this round, and passes its answers on if it is the first.
     pub(super) fn attach(
         self: &Arc<Self>,
         round: u32,
@@ -137,7 +137,7 @@ impl Parked {
                     .retain(|(key, _)| given.iter().all(|g| g.key != *key));
                 state.begun = true;
                 for answer in given {
-                    // There is room: no more is asked at once than the channel holds.
+                    // The channel holds as many answers as there are asks at once.
                     if self.answers.try_send(answer).is_err() {
                         return Err(RpcError::internal("the handler takes no answers any more"));
                     }
@@ -159,18 +159,18 @@ impl Parked {
         })
     }
 
-    /// Ends the call at once: whoever waits is told why.
+    /// Ends the call at once with this error.
     fn give_up(&self, why: RpcError) {
         self.lock().given_up.get_or_insert(why);
         self.look.notify_one();
     }
 
-    /// Has the first reply recorded under this key, before anybody is given it.
+    /// Sets the record that the first reply is written to before it is delivered.
     pub(super) fn records(&self, record: Option<Record>) {
         self.lock().record = record;
     }
 
-    /// What the first reply would have been recorded under, if there was none.
+    /// Takes the record if no reply was written to it.
     pub(super) fn unrecorded(&self) -> Option<Record> {
         self.lock().record.take()
     }
@@ -183,14 +183,14 @@ impl Parked {
         }
     }
 
-    /// Drives the handler to its end, and gives the last reply.
+    /// Drives the handler to its end and returns the last reply.
     pub(super) async fn drive(
         &self,
         calls: &LiveCalls,
         mut live: LiveFlow,
         sealing: &Sealing,
     ) -> (Reply, Stats) {
-        // When somebody must have come for the last reply.
+        // When the last reply must have been delivered.
         let mut read_by = None;
         loop {
             let said = tokio::select! {
@@ -213,7 +213,7 @@ impl Parked {
                 }
                 Said::Last(reply) => {
                     let stats = live.stats();
-                    // Its destructors are part of the call.
+                    // The handler's destructors are part of the call.
                     drop(live);
                     self.record(calls, &reply).await;
                     return (reply, stats);
@@ -222,18 +222,18 @@ impl Parked {
         }
     }
 
-    /// Has nobody come for the reply that waits?
+    /// Is the last reply undelivered?
     fn is_forgotten(&self) -> bool {
         let state = self.lock();
         !state.begun && !state.read
     }
 
-    /// Can a client come back for the last reply, by a token or a call id?
+    /// Can a client ask for the last reply again, with a token or a call id?
     pub(super) fn can_be_asked_again(&self, has_call_id: bool) -> bool {
         has_call_id || self.lock().round > 1
     }
 
-    /// The handler is driven no more: whoever waits is told, unless it came to its end.
+    /// The driver was dropped: waiting requests get an error, unless the call has ended.
     pub(super) fn let_go(&self) {
         let (over, stats) = {
             let state = self.lock();
@@ -244,7 +244,7 @@ impl Parked {
         }
     }
 
-    /// The handler is done with, and this is its last reply.
+    /// Ends the call with its last reply.
     pub(super) fn end(&self, reply: Reply, stats: Stats) {
         self.lock().over = true;
         self.reply(reply, stats);
@@ -258,7 +258,7 @@ impl Parked {
             let event = poll_fn(|cx| {
                 let event = self.poll(live, &mut begun, cx);
                 if event.is_pending() && look.as_mut().poll(cx).is_ready() {
-                    // What came with a request is to be seen by the handler before it is said that it rests.
+                    // The handler sees the answers of a request before its rest is reported.
                     let event = self.poll(live, &mut begun, cx);
                     return Poll::Ready(match event {
                         Poll::Ready(event) => event,
@@ -270,7 +270,7 @@ impl Parked {
             let said = match event.await {
                 LiveEvent::Notes(notes) => {
                     self.tell(notes);
-                    // One that has something to say at every turn is not to have the thread for itself.
+                    // A handler that always has notes must not keep the thread.
                     tokio::task::coop::consume_budget().await;
                     self.given_up(calls)
                 }
@@ -299,20 +299,20 @@ impl Parked {
         }
     }
 
-    /// Polls the handler, and notes whether the round had begun by then: what came with its request was taken in.
+    /// Polls the handler. `begun` tells whether the answers of the round were received before.
     fn poll(&self, live: &mut LiveFlow, begun: &mut bool, cx: &mut Context<'_>) -> Poll<LiveEvent> {
         *begun = self.lock().begun;
         live.poll(cx)
     }
 
-    /// The end of a call that was given up.
+    /// The last reply of a call that was cancelled.
     fn given_up(&self, calls: &LiveCalls) -> Option<Said> {
         let why = self.lock().given_up.clone()?;
         calls.services.metrics.live(LiveCount::GivenUp);
         Some(Said::Last(Reply::Error(why)))
     }
 
-    /// What is said when the handler rests, if anything: what it asks, where a round is at work.
+    /// The reply for a handler that comes to rest while a round is at work: its asks.
     fn at_rest(
         &self,
         calls: &LiveCalls,
@@ -347,7 +347,7 @@ impl Parked {
         })))
     }
 
-    /// The round at work has its reply.
+    /// Delivers the reply of the round at work.
     fn reply(&self, reply: Reply, stats: Stats) {
         let waiting = {
             let mut state = self.lock();
@@ -374,13 +374,13 @@ impl Parked {
     fn tell(&self, notes: Vec<Note>) {
         let state = self.lock();
         if let Some(client) = &state.notes {
-            // A client that has gone, or does not keep up, misses them.
+            // A client that is gone or slow misses them.
             let _ = client.try_send(notes);
         }
     }
 }
 
-/// Waits until this time, or for ever.
+/// Waits until this time; for ever without one.
 async fn time(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -388,7 +388,7 @@ async fn time(at: Option<Instant>) {
     }
 }
 
-/// The answers to what is asked; others are ignored.
+/// The answers to open asks; others are ignored.
 fn fitting(
     open: &[(String, Ask)],
     answers: Option<&Answers<'_>>,
@@ -409,7 +409,7 @@ fn fitting(
     Ok(given)
 }
 
-/// What a call is told whose driver came to grief.
+/// The reply for a call whose driver panicked or was dropped.
 pub(super) fn broken() -> Reply {
     Reply::Error(RpcError::internal("Internal error"))
 }

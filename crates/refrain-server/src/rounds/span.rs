@@ -1,6 +1,6 @@
-//! The span that a round runs in, named and filled as OpenTelemetry's conventions for MCP have it.
+//! The span of a round, with the names and fields of OpenTelemetry's conventions for MCP.
 //!
-//! It is of the level debug: where nobody listens to that, it is not made, and nothing of what goes into it either.
+//! Its level is debug: if that is disabled, neither the span nor its fields are created.
 
 use super::Rounds;
 use refrain_core::{Start, Trace};
@@ -10,11 +10,10 @@ use std::sync::Arc;
 use tracing::Span;
 use tracing::field::{Empty, display};
 
-/// Told of every span of a round.
+/// Called with the span of every round.
 pub(crate) type RoundHook = Arc<dyn Fn(&Span, &mut Trace) + Send + Sync>;
 
-/// Makes the span of a round that begins. The URI is that of the resource or the template as it was registered: the one
-/// that the caller sent may have arguments in it.
+/// Creates the span of a round. The URI is the registered one: the URI that the caller sent may contain arguments.
 pub(super) fn open(rounds: &Rounds, call: &Call<'_>, uri: Option<&str>, start: &mut Start) -> Span {
     let (flow, round) = (start.flow(), start.round());
     let trace = start.trace();
@@ -41,7 +40,7 @@ pub(super) fn open(rounds: &Rounds, call: &Call<'_>, uri: Option<&str>, start: &
         parent_id = %trace.parent().span_id,
         link = trace.link().map(display),
         flow = %flow,
-        // Of a type that OpenTelemetry has.
+        // A type that OpenTelemetry has.
         round = i64::from(round),
     );
     if !span.is_disabled() {
@@ -51,7 +50,7 @@ pub(super) fn open(rounds: &Rounds, call: &Call<'_>, uri: Option<&str>, start: &
     span
 }
 
-/// The method and what it is aimed at. A URI is left out: there are too many of them for a name.
+/// The method and its target, without URIs: span names must have few values.
 fn name<'a>(call: &'a Call<'_>) -> Cow<'a, str> {
     let method = call.kind.method();
     match call.kind {
@@ -60,14 +59,14 @@ fn name<'a>(call: &'a Call<'_>) -> Cow<'a, str> {
     }
 }
 
-/// Notes which request it is.
+/// Records the id of the request.
 pub(super) fn record_id(span: &Span, id: &Id<'_>) {
     if !span.is_disabled() {
         span.record("jsonrpc.request.id", id.as_json().trim_matches('"'));
     }
 }
 
-/// Notes how the round ended.
+/// Records the end of the round.
 pub(super) fn record_reply(span: &Span, reply: &Reply) {
     if span.is_disabled() {
         return;
@@ -78,7 +77,7 @@ pub(super) fn record_reply(span: &Span, reply: &Reply) {
             span.record("rpc.response.status_code", display(code));
             span.record("error.type", display(code));
             span.record("otel.status_code", "ERROR");
-            // What is said of bad params may quote them.
+            // The message may quote the parameters.
             if error.code != ErrorCode::InvalidParams {
                 span.record("otel.status_description", &*error.message);
             }

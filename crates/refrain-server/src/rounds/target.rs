@@ -53,12 +53,12 @@ impl Target {
         }
     }
 
-    /// Is its handler kept in memory between two rounds?
+    /// Is the handler kept in memory between two rounds?
     pub(super) fn is_live(&self) -> bool {
         matches!(self, Self::Tool(tool) if tool.tool.live)
     }
 
-    /// The scopes that a caller needs for it.
+    /// The scopes that a caller needs.
     pub(super) fn scopes(&self) -> &[String] {
         match self {
             Self::Tool(tool) => &tool.tool.scopes,
@@ -77,7 +77,7 @@ impl Target {
         }
     }
 
-    /// The URI it was registered under; of a template that is its text.
+    /// The registered URI or URI template.
     pub(super) fn uri(&self) -> Option<&str> {
         match self {
             Self::Tool(_) | Self::Prompt(_) => None,
@@ -86,7 +86,7 @@ impl Target {
         }
     }
 
-    /// What a reply to a call of it belongs to.
+    /// What a handler's reply is completed with.
     pub(super) fn reply_to(&self, name: &str) -> ReplyTo {
         let (mime_type, cache) = match self {
             Self::Tool(_) | Self::Prompt(_) => return ReplyTo::default(),
@@ -100,7 +100,7 @@ impl Target {
         }
     }
 
-    /// The arguments as the handler takes them, where they came as text.
+    /// Converts text arguments to the types of the handler.
     pub(super) fn read_texts(&self, arguments: &mut Value) {
         match self {
             Self::Prompt(prompt) => prompt.texts.convert(arguments),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Gone;
 
 impl Tasks {
-    /// Counts what became of a task.
+    /// Counts a commit.
     pub(super) fn count(&self, next: &Next) {
         let event = match next {
             Next::Keep => return,
@@ -30,7 +30,7 @@ impl Tasks {
         self.services.metrics.task(event);
     }
 
-    /// The end of a task that failed. What is said of how it stands is why.
+    /// The commit of a failed task. Its status message is the error.
     pub(super) fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Commit {
         tracing::warn!(task = ?whose.0, error = %error.message, "a task failed");
         let next = Next::Fail(self.seal(whose, Part::Outcome, error_at_rest(error).as_bytes()));
@@ -41,7 +41,7 @@ impl Tasks {
         }
     }
 
-    /// The wait before another attempt: longer each time, and never the same for two tasks.
+    /// The wait before another attempt: exponential, with jitter.
     fn wait_before(&self, attempt: u32) -> Duration {
         let options = &self.options;
         let doubled = 1_u32
@@ -56,7 +56,7 @@ impl Tasks {
 }
 
 impl Driver {
-    /// How the task ends, or is tried again.
+    /// The commit for the last event: the end, or another attempt.
     pub(super) fn ended(&self, running: &Running, event: Event) -> Commit {
         let task = &self.hold.lease.task;
         let whose = (task, &self.owner);
@@ -82,7 +82,7 @@ impl Driver {
                 ..Commit::default()
             };
         }
-        // What it said before would be about something that is not to be. What is sealed as its result is not told beside it.
+        // The error replaces an earlier status message, but a sealed result is not repeated in plain text.
         let is_sealed = self.tasks.options.seal;
         let error = match &event {
             Event::Done(Err(_)) if is_sealed => None,
@@ -117,7 +117,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The lease may have run out while nobody looked: is the task still ours?
+    /// Renews a lease that may have expired.
     pub(super) async fn make_sure(&self) -> Result<(), Gone> {
         let tasks = &self.tasks;
         let leases = std::slice::from_ref(&self.hold.lease);
@@ -145,7 +145,7 @@ impl Driver {
         let committed = match done.await {
             Ok(committed) => committed,
             Err(Undone::Gone) => return Err(Gone),
-            // The store does not take what it was given. Somebody should hear of it.
+            // The store rejects the commit: the task fails.
             Err(Undone::Refused) => {
                 let whose = (&lease.task, &self.owner);
                 let error = RpcError::internal("what the task came to could not be stored");
@@ -162,7 +162,7 @@ impl Driver {
         Ok(committed)
     }
 
-    /// Does something with the store, again and again while it cannot be reached, until the lease is lost.
+    /// Runs an operation of the store, retried while the store is unavailable and the lease is held.
     async fn until_done<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Undone>
     where
         F: Future<Output = Result<T, StoreError>>,

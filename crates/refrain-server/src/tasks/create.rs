@@ -26,11 +26,11 @@ pub(crate) struct Seed {
     pub(crate) arguments: Option<Box<RawValue>>,
     pub(crate) capabilities: Capabilities,
     pub(crate) extensions: Option<Box<RawValue>>,
-    /// How long the client wants the task to live at most.
+    /// The longest time to live that the client wants.
     pub(crate) ttl: Option<Duration>,
 }
 
-/// A call as it is kept for whoever runs its task. New members may come; none may go.
+/// The stored form of a call. Members may be added, but not removed.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredCall<'a> {
     #[serde(borrow)]
@@ -185,14 +185,14 @@ impl Made {
     }
 }
 
-/// Makes a task. A store that cannot be reached may have made it all the same, so it is asked again; if it stays away, the
-/// task is taken back as soon as it can be: nobody knows of it.
+/// Creates a task. An unavailable store may have created it all the same, so this is retried; if the store stays
+/// unavailable, the task is cancelled in the background, because no client knows of it.
 async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, StoreError> {
     let mut backoff = Backoff::new(FIRST_WAIT, Duration::from_secs(1));
     let mut retries = 0;
     loop {
         match store.create(new.clone()).await {
-            // By an earlier try of ours.
+            // Created by an earlier attempt.
             Ok(Created::Before(task)) if task.id == new.id => {
                 let lease = new.claimed.is_some().then(|| Lease {
                     task: new.id.clone(),
@@ -215,7 +215,7 @@ async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, Stor
     }
 }
 
-/// Calls off a task that may have been made and that nobody knows of.
+/// Cancels a task that may have been created.
 async fn take_back(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) {
     let second = Duration::from_secs(1);
     let mut backoff = Backoff::new(second, second);
@@ -228,7 +228,7 @@ async fn take_back(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) {
     tracing::error!(task = ?id, "a task that may have been made could not be taken back");
 }
 
-/// What a caller is told when a task cannot be made.
+/// The error for a call that cannot become a task.
 pub(crate) fn cannot_create(error: &StoreError) -> RpcError {
     tracing::error!(%error, "a task could not be made");
     RpcError::internal(match error {

@@ -1,7 +1,6 @@
-//! One task at work: its flow driven, what it comes to written, its lease watched.
+//! Runs one task: drives its flow, commits its progress, watches its lease.
 //!
-//! What always holds: the handler is polled only while the lease is sure to be held, and once it is lost nothing is
-//! written any more.
+//! Invariant: the handler is polled only while the lease is certainly held, and nothing is written once it is lost.
 
 use super::Tasks;
 use super::commit::Gone;
@@ -23,20 +22,20 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::time::Sleep;
 use tracing::Instrument;
 
-/// A sleep shorter than this is not worth leaving memory for.
+/// A task with a shorter sleep stays in memory.
 const SHORT_SLEEP: Duration = Duration::from_secs(1);
-/// How long a task stays in memory where something may be at work that cannot be seen.
+/// How long a task stays in memory whose handler may wait for something other than asks and sleeps.
 const LINGER: Duration = Duration::from_secs(30);
-/// How often what a handler says of how it stands is written, if nothing else is.
+/// The least time between two commits of only a status message.
 const STATUS_EVERY: Duration = Duration::from_millis(200);
 
-/// A task that runs here.
+/// A task that runs on this instance.
 pub(crate) struct Running {
     pub(super) tool: Arc<RegisteredTool>,
     pub(super) owner: Principal,
     pub(super) flow: Flow,
     pub(super) attempt: u32,
-    /// When its life is over.
+    /// When the task expires.
     pub(super) ends: Option<Instant>,
     pub(super) ttl: Duration,
     /// The permit of the call that has become this task.
@@ -44,7 +43,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// A task that a call has just become.
+    /// A call that has just become a task.
     pub(super) fn begun(seed: Seed, flow: Flow, ttl: Duration, permit: Permit) -> Self {
         Self {
             tool: seed.tool,
@@ -58,18 +57,18 @@ impl Running {
     }
 }
 
-/// What a task at work has come to.
+/// The next thing to do for a running task.
 enum Turn {
     Event(Box<Event>),
-    /// Something changed about the hold of it.
+    /// The lease changed, or there may be answers.
     Hold,
-    /// The lease may have run out.
+    /// The lease may have expired.
     Doubt,
-    /// Its life is over.
+    /// The task expired.
     Expired,
-    /// It has waited long enough for what cannot be seen.
+    /// The task lingered long enough.
     Lingered,
-    /// What the handler says of how it stands is to be written.
+    /// A status message is due.
     Status,
 }
 
@@ -110,22 +109,22 @@ pub(super) struct Driver {
     _server: Option<Server>,
 }
 
-/// Whatever becomes of the task, this instance runs it no longer.
+/// Releases the lease however the driver ends.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.tasks.leases.release(&self.hold);
     }
 }
 
-/// When a task is to be looked after, beside what its flow says.
+/// Deadlines of a task beside those of its flow.
 #[derive(Default)]
 struct Clocks {
-    /// Until when it waits for what cannot be seen, and how many steps had begun by then.
+    /// When lingering ends, and the number of steps at its start.
     linger: Option<(Instant, u32)>,
-    /// What the handler says of how it stands, and when it is to be written.
+    /// The status message, and when it is due.
     status: Option<(String, Instant)>,
     status_written: Option<Instant>,
-    /// It leaves memory, however soon it is to be taken up again.
+    /// The task leaves memory, however short its sleep.
     leave: bool,
 }
 
@@ -209,7 +208,7 @@ impl Driver {
         self.commit(&commit).await.map(|_| ())
     }
 
-    /// Goes on until there is something to do.
+    /// Runs until there is something to do.
     async fn turn(&self, running: &mut Running, clocks: &mut Clocks) -> Turn {
         let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
         let mut changed = pin!(self.hold.changed());
@@ -251,7 +250,7 @@ impl Driver {
         if due(status) {
             return Poll::Ready(Turn::Status);
         }
-        // If a step began since, it will be written, and rest be told anew.
+        // A step that started since will be committed, and rest reported again.
         let steps = running.flow.stats().steps;
         let linger = clocks.linger.filter(|linger| linger.1 == steps);
         let linger = linger.map(|linger| linger.0);
@@ -265,13 +264,13 @@ impl Driver {
         };
         timer.as_mut().reset(first.into());
         if timer.poll(cx).is_ready() {
-            // It may have been due at once: look again.
+            // Already due: the deadlines are checked again.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 
-    /// How long until this time.
+    /// The time until then.
     fn until(&self, at: SystemTime) -> Duration {
         let now = self.tasks.services.source.now();
         at.duration_since(now).unwrap_or_default()
@@ -299,7 +298,7 @@ impl Driver {
         }
     }
 
-    /// Writes what the task has come to. `true`: it has left memory.
+    /// Commits the progress of the task. `true`: it has left memory.
     async fn write(
         &self,
         running: &mut Running,
@@ -349,14 +348,13 @@ impl Driver {
         Ok(false)
     }
 
-    /// Something changed about the task: is it still ours, and are there answers?
-    /// `false`: it was given up.
+    /// Checks the lease and receives answers. `false`: the task was handed on.
     async fn look(&self, running: &mut Running) -> Result<bool, Gone> {
         if self.hold.is_lost() {
             return Err(Gone);
         }
         if self.hold.is_given_up() {
-            // Before anybody else may take it up.
+            // Before another instance may claim it.
             running.flow.cancel();
             let commit = Commit {
                 next: Next::HandOn,

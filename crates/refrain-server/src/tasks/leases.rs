@@ -9,25 +9,25 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 
-/// Times to take tasks up again that are remembered here; whatever is later or more than that is found in the store.
+/// Wake-ups within this time are remembered, up to this number; others are found by polling the store.
 const SOON: Duration = Duration::from_secs(60);
 const WAKES: usize = 10_000;
 
 /// The leases that this instance holds.
 pub(crate) struct Leases {
-    /// What this instance is called in the store.
+    /// The name of this instance in the store.
     pub(crate) worker: String,
     most: usize,
     running: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
-    /// Is somebody holding the leases?
+    /// Is there a tokio task that renews the leases?
     pub(super) kept: AtomicBool,
-    /// There is room again, or nothing runs any more.
+    /// Notified when another task fits in, and when the last one ends.
     pub(super) room: Notify,
-    /// When tasks that were set down here are to be taken up again, the soonest first.
+    /// Wake-ups of tasks that left memory here, the soonest first.
     wakes: Mutex<BinaryHeap<Reverse<Instant>>>,
-    /// There is a wake that is sooner than the others.
+    /// Notified when a sooner wake-up is added.
     pub(super) sooner: Notify,
-    /// Does anybody here take up tasks that are due?
+    /// Does this instance claim due tasks?
     pub(super) claims: AtomicBool,
 }
 
@@ -39,14 +39,13 @@ pub(crate) struct HeldLease {
     dropped: AtomicBool,
     revision: AtomicU64,
     news: AtomicBool,
-    /// Until when the lease is sure to be held, by two clocks: one stands still while the machine does, the other may be
-    /// set.
+    /// When the lease expires, by two clocks: one stands still while the machine sleeps, the other may be set.
     until: Mutex<(Instant, SystemTime)>,
     changed: Notify,
 }
 
 impl Leases {
-    /// Room for `most` tasks.
+    /// For at most `most` tasks.
     pub(crate) fn new(random: [u8; 4], most: usize) -> Self {
         let random = u32::from_be_bytes(random);
         Self {
@@ -65,7 +64,7 @@ impl Leases {
         self.running.lock().len()
     }
 
-    /// Begins to hold a lease that was asked for at `asked`.
+    /// Adds a lease that was requested at `asked`.
     pub(super) fn hold(
         &self,
         lease: Lease,
@@ -91,7 +90,7 @@ impl Leases {
     pub(super) fn release(&self, hold: &Arc<HeldLease>) {
         let mut running = self.running.lock();
         let full = running.len() >= self.most;
-        // The same task may have been taken anew by this instance.
+        // This instance may have claimed the same task again.
         if running
             .get(&hold.lease.task)
             .is_some_and(|held| Arc::ptr_eq(held, hold))
@@ -105,7 +104,7 @@ impl Leases {
         }
     }
 
-    /// A task was set down here, to be taken up again after this time.
+    /// Remembers the wake-up of a task that left memory.
     pub(super) fn set_down(&self, wake: Option<Duration>) {
         static TOLD: Once = Once::new();
         if !self.claims.load(Ordering::Acquire) {
@@ -113,7 +112,7 @@ impl Leases {
                 tracing::warn!("a task waits in the store, and nobody here takes tasks up again: call Server::work(..)");
             });
         }
-        // The others are found by looking.
+        // Others are found by polling.
         let Some(wake) = wake.filter(|wake| *wake < SOON) else {
             return;
         };
@@ -124,7 +123,7 @@ impl Leases {
         }
     }
 
-    /// How long until the first of them.
+    /// The time until the first wake-up.
     pub(super) fn until_wake(&self) -> Option<Duration> {
         let now = Instant::now();
         let mut wakes = self.wakes.lock();
@@ -134,11 +133,11 @@ impl Leases {
         wakes.peek().map(|Reverse(at)| *at - now)
     }
 
-    /// Waits until nothing runs here.
+    /// Waits until no task runs here.
     pub(super) async fn empty(&self) {
         while self.len() > 0 {
             let room = self.room.notified();
-            // A task may have ended before we listened.
+            // A notification may have come before this waits.
             let _ = tokio::time::timeout(Duration::from_millis(50), room).await;
         }
     }
@@ -162,7 +161,7 @@ impl HeldLease {
         *self.until.lock() = (asked + time, wall(asked) + time);
     }
 
-    /// Is the lease sure to be held now?
+    /// Is the lease certainly held now?
     pub(super) fn is_sure(&self) -> bool {
         let (until, wall) = *self.until.lock();
         Instant::now() < until && SystemTime::now() < wall
@@ -177,7 +176,7 @@ impl HeldLease {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// The instance gives the task up, whatever it is doing.
+    /// Makes the driver hand the task on at once.
     pub(super) fn give_up(&self) {
         self.dropped.store(true, Ordering::Release);
         self.changed.notify_one();
@@ -187,14 +186,14 @@ impl HeldLease {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// The task has this revision now. Has somebody else changed it?
+    /// The store has this revision of the task: another instance may have written it.
     pub(super) fn seen(&self, revision: u64) {
         if revision > self.revision.load(Ordering::Acquire) {
             self.look();
         }
     }
 
-    /// There may be news of the task.
+    /// Makes the driver look at the task.
     pub(super) fn look(&self) {
         self.news.store(true, Ordering::Release);
         self.changed.notify_one();

@@ -1,14 +1,13 @@
-//! Clients that listen for what becomes of their tasks.
+//! Subscriptions to the state of tasks.
 //!
-//! What always holds: what waits for a slow client is a list of its tasks, each at most once. How a task stands is read
-//! when the client can be told, so that it is told the latest.
+//! Invariant: a slow client is owed at most one notification per task. The state is read when the client can take it, so
+//! that it is the latest.
 //!
-//! That a task changed is known by the store's hints, and by looking at the revisions of all tasks that somebody listens
-//! for: a hint may be lost, and not every store has them of other instances. One watcher does both for a server, for as
-//! long as there is such a task.
+//! Changes are known from the store's hints and from polling the revisions of all subscribed tasks: a hint may be lost, and
+//! not every store has hints from other instances. One watcher does both while there are subscriptions.
 
 use super::Tasks;
-use super::request::{NotDone, slow};
+use super::request::TaskError;
 use crate::auth::Caller;
 use parking_lot::Mutex;
 use refrain_store::{Hint, Task, TaskId};
@@ -24,38 +23,38 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{sleep, timeout};
 
-/// Revisions that are asked for at a time.
+/// Revisions of one query.
 const BATCH: usize = 256;
 
-type Doing<T> = Pin<Box<dyn Future<Output = Result<T, NotDone>> + Send>>;
+type Doing<T> = Pin<Box<dyn Future<Output = Result<T, TaskError>> + Send>>;
 
-/// The tasks that somebody listens for.
+/// The subscribed tasks.
 #[derive(Default)]
 pub(super) struct Watch(Mutex<Watched>);
 
 #[derive(Default)]
 struct Watched {
-    /// Who listens for a task, and where in their list it is.
+    /// The subscribers of a task, and its index in their lists.
     tasks: HashMap<TaskId, Vec<(Arc<Known>, usize)>>,
     /// Is there a watcher?
     running: bool,
 }
 
-/// What one client knows of its tasks.
+/// The tasks of one subscription.
 struct Known {
     tasks: Vec<TaskId>,
     news: Mutex<News>,
 }
 
 struct News {
-    /// What the client knows of each task.
+    /// What the client was last told of each task.
     told: Vec<Option<Told>>,
-    /// Places of the tasks to look at, each at most once.
+    /// Indexes of the tasks to read, each at most once.
     due: VecDeque<usize>,
     waker: Option<Waker>,
 }
 
-/// What a client was told of a task last.
+/// The state of a task that a client was last told.
 #[derive(Clone, Copy)]
 struct Told {
     revision: u64,
@@ -63,7 +62,7 @@ struct Told {
 }
 
 impl Known {
-    /// Nothing yet, and all of it is to be found out.
+    /// All tasks are due: the client knows none of them.
     fn new(tasks: Vec<TaskId>) -> Arc<Self> {
         let news = News {
             told: vec![None; tasks.len()],
@@ -76,7 +75,7 @@ impl Known {
         })
     }
 
-    /// Notes that a task is to be looked at, unless the client knows this revision of it. Gives whom to wake.
+    /// Makes a task due, unless the client knows this revision. Returns the waker to wake.
     fn note(&self, place: usize, revision: Option<u64>) -> Option<Waker> {
         let mut news = self.news.lock();
         let knows = |told: Told| revision.is_some_and(|revision| told.revision >= revision);
@@ -90,7 +89,7 @@ impl Known {
 }
 
 impl Watch {
-    /// Begins to watch tasks. `true`: there is no watcher yet.
+    /// Adds a subscription. `true`: the watcher must be started.
     fn add(&self, known: &Arc<Known>) -> bool {
         let mut watched = self.0.lock();
         for (place, task) in known.tasks.iter().enumerate() {
@@ -100,7 +99,7 @@ impl Watch {
         !known.tasks.is_empty() && !std::mem::replace(&mut watched.running, true)
     }
 
-    /// Watches a task for this client no more.
+    /// Removes a task from a subscription.
     fn remove(&self, known: &Arc<Known>, task: &TaskId) {
         let mut watched = self.0.lock();
         if let Some(listeners) = watched.tasks.get_mut(task) {
@@ -111,7 +110,7 @@ impl Watch {
         }
     }
 
-    /// The tasks that are watched. `None`: there are none, and the watcher is no more.
+    /// The subscribed tasks. `None`: there are none, and the watcher ends.
     fn tasks(&self) -> Option<Vec<TaskId>> {
         let mut watched = self.0.lock();
         watched.running = !watched.tasks.is_empty();
@@ -119,7 +118,7 @@ impl Watch {
         watched.running.then(all)
     }
 
-    /// Has those who listen for a task look at it, unless they know this revision of it.
+    /// Makes a task due for its subscribers, unless they know this revision.
     fn note(&self, task: &TaskId, revision: Option<u64>) {
         let wakers: Vec<Waker> = {
             let watched = self.0.lock();
@@ -127,12 +126,12 @@ impl Watch {
             let wakers = listeners.filter_map(|(known, place)| known.note(*place, revision));
             wakers.collect()
         };
-        // Outside of the locks: a waker is somebody else's code.
+        // Outside of the locks: a waker is foreign code.
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-/// Watches until nobody listens for a task any more, or the server is no more.
+/// Watches until there are no subscriptions, or the server is dropped.
 async fn watch(tasks: Weak<Tasks>, mut hints: Receiver<Hint>, look: Duration) {
     let mut reached = true;
     while let Some(()) = hear(&tasks, &mut hints, look).await {
@@ -156,7 +155,7 @@ async fn watch(tasks: Weak<Tasks>, mut hints: Receiver<Hint>, look: Duration) {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no answer within {time:?}"),
             };
-            // Once for as long as it lasts.
+            // Logged once for each outage.
             if std::mem::take(&mut reached) {
                 tracing::warn!(%reason, "what became of tasks could not be looked at");
             }
@@ -165,7 +164,7 @@ async fn watch(tasks: Weak<Tasks>, mut hints: Receiver<Hint>, look: Duration) {
     }
 }
 
-/// Listens to hints until it is time to look. `None`: the server is no more.
+/// Receives hints until it is time to poll. `None`: the server was dropped.
 async fn hear(tasks: &Weak<Tasks>, hints: &mut Receiver<Hint>, look: Duration) -> Option<()> {
     let mut time = std::pin::pin!(sleep(look));
     loop {
@@ -175,7 +174,7 @@ async fn hear(tasks: &Weak<Tasks>, hints: &mut Receiver<Hint>, look: Duration) -
         };
         match hint {
             Ok(hint) => note(tasks, &hint.task, None)?,
-            // Some were lost, and nobody knows of which tasks: the next look finds out.
+            // Lost hints: the next poll finds the changes.
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => {
                 time.await;
@@ -185,7 +184,7 @@ async fn hear(tasks: &Weak<Tasks>, hints: &mut Receiver<Hint>, look: Duration) -
     }
 }
 
-/// Notes which of these tasks have another revision than is known, and which are gone.
+/// Makes the tasks due whose revision changed or that are gone.
 fn compare(tasks: &Weak<Tasks>, batch: &[TaskId], revisions: &HashMap<TaskId, u64>) {
     for task in batch {
         if note(tasks, task, revisions.get(task).copied()).is_none() {
@@ -199,19 +198,19 @@ fn note(tasks: &Weak<Tasks>, task: &TaskId, revision: Option<u64>) -> Option<()>
     Some(())
 }
 
-/// What becomes of the tasks that one client listens for.
+/// The stream of one subscription to tasks.
 pub(crate) struct TaskNews {
     owner: Arc<Tasks>,
     caller: Caller,
-    /// Which of the tasks that it named are there; until that is known.
+    /// Finds the tasks of the caller among the requested ones.
     finding: Option<Doing<Vec<TaskId>>>,
     known: Arc<Known>,
-    /// A task that is being read, and its place.
+    /// A task that is being read, by index.
     reading: Option<(usize, Doing<Task>)>,
 }
 
 impl TaskNews {
-    /// The news of the tasks of these ids, as far as they are the caller's.
+    /// Subscribes to the tasks with these ids that belong to the caller.
     pub(crate) fn new(tasks: &Arc<Tasks>, ids: &[String], caller: &Caller) -> Self {
         let ids: Vec<TaskId> = ids.iter().filter_map(|id| TaskId::parse(id)).collect();
         let finding = find(tasks.clone(), ids, caller.clone());
@@ -224,7 +223,7 @@ impl TaskNews {
         }
     }
 
-    /// The ids of those tasks that are there and the caller's. From then on they are watched.
+    /// The ids of the tasks that belong to the caller. They are watched from then on.
     pub(crate) fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
@@ -234,7 +233,7 @@ impl TaskNews {
         };
         let found = ready!(finding.as_mut().poll(cx));
         self.finding = None;
-        let found = match found.map_err(NotDone::told) {
+        let found = match found.map_err(TaskError::into_rpc) {
             Ok(found) => found,
             Err(told) => return Poll::Ready(Err(told.unwrap_or_else(RpcError::from))),
         };
@@ -244,7 +243,7 @@ impl TaskNews {
         Poll::Ready(Ok(ids))
     }
 
-    /// A task that the client does not know as it is now, in full.
+    /// The next task whose state the client does not know.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<ResultBody> {
         loop {
             let Some((place, reading)) = &mut self.reading else {
@@ -263,7 +262,7 @@ impl TaskNews {
         }
     }
 
-    /// The place of the next task to look at.
+    /// The index of the next due task.
     fn poll_due(&self, cx: &mut Context<'_>) -> Poll<usize> {
         let mut news = self.known.news.lock();
         match news.due.pop_front() {
@@ -275,16 +274,16 @@ impl TaskNews {
         }
     }
 
-    /// What the client is told of a task that was read.
-    fn tell(&self, place: usize, read: Result<Task, NotDone>) -> Option<ResultBody> {
+    /// The notification for a task that was read.
+    fn tell(&self, place: usize, read: Result<Task, TaskError>) -> Option<ResultBody> {
         let task = match read {
             Ok(task) => task,
-            // What the client was told is not the latest, so that the next look leads here again.
-            Err(NotDone::Store(error)) => {
+            // The client does not know the latest revision, so the next poll makes it due again.
+            Err(TaskError::Store(error)) => {
                 tracing::warn!(%error, "a client that listens was not told of a task");
                 return None;
             }
-            // It is gone, or no longer theirs to know.
+            // It is gone, or the caller lost access.
             Err(_) => {
                 self.leave(place);
                 return None;
@@ -303,7 +302,7 @@ impl TaskNews {
         Some(info?.to_detailed())
     }
 
-    /// Nothing more will be said of a task.
+    /// Ends the subscription to a task.
     fn leave(&self, place: usize) {
         let watch = &self.owner.watch;
         watch.remove(&self.known, &self.known.tasks[place]);
@@ -335,42 +334,39 @@ impl Tasks {
     }
 }
 
-/// What a client can see of a task, but for the time of its last change: it has a revision for more than that.
+/// A hash of what clients see of a task, without the time of its last change.
 fn seen(task: &Task) -> u64 {
     let mut hasher = DefaultHasher::new();
     task.status.hash(&mut hasher);
     task.status_message.hash(&mut hasher);
     (task.ttl, task.poll_interval).hash(&mut hasher);
-    // Of an ask the key will do: it is never used again.
+    // The key of an ask is unique within a task.
     for (key, _) in &task.asks {
         key.hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// Those of these tasks that are the caller's.
-async fn find(tasks: Arc<Tasks>, ids: Vec<TaskId>, caller: Caller) -> Result<Vec<TaskId>, NotDone> {
-    let time = tasks.services.limits.round_time;
+/// The tasks among these that belong to the caller.
+async fn find(
+    tasks: Arc<Tasks>,
+    ids: Vec<TaskId>,
+    caller: Caller,
+) -> Result<Vec<TaskId>, TaskError> {
     let finding = async {
         let mut found = Vec::new();
         for id in ids {
             match tasks.task(&id, &caller).await {
                 Ok(_) => found.push(id),
-                Err(NotDone::Store(error)) => return Err(NotDone::Store(error)),
+                Err(TaskError::Store(error)) => return Err(TaskError::Store(error)),
                 Err(_) => {}
             }
         }
         Ok(found)
     };
-    timeout(time, finding)
-        .await
-        .unwrap_or_else(|_| Err(slow(time)))
+    tasks.in_time(finding).await
 }
 
-async fn read(tasks: Arc<Tasks>, id: TaskId, caller: Caller) -> Result<Task, NotDone> {
-    let time = tasks.services.limits.round_time;
-    let reading = tasks.task(&id, &caller);
-    timeout(time, reading)
-        .await
-        .unwrap_or_else(|_| Err(slow(time)))
+async fn read(tasks: Arc<Tasks>, id: TaskId, caller: Caller) -> Result<Task, TaskError> {
+    tasks.in_time(tasks.task(&id, &caller)).await
 }

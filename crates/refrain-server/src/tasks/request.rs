@@ -1,6 +1,6 @@
-//! What clients ask about their tasks: how one stands, to take in answers, to call it off.
+//! The requests of clients about their tasks: get, update, cancel.
 //!
-//! What always holds: a task of somebody else's is not there, in the same words as one that never was.
+//! Invariant: the task of another principal gets the same error as a task that does not exist.
 
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::complete::{Later, NoReply};
@@ -17,9 +17,10 @@ use refrain_wire::{
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use std::future::Future;
 use std::sync::Arc;
 
-/// For an id that is none, that nobody's task has, that another's has, and that of a task which is gone.
+/// For an invalid or unknown id, a task of another principal, and an expired task.
 const UNKNOWN: &str = "taskId: there is no such task, or no longer";
 const UNREACHABLE: &str = "the task store cannot be reached; try again";
 
@@ -29,29 +30,29 @@ type Given = Vec<(String, Box<RawValue>)>;
 /// Answers by key, as they are stored.
 type Taken = Vec<(String, Vec<u8>)>;
 
-/// Why a request about a task is not done.
-pub(super) enum NotDone {
-    /// There is no such task of this caller's.
+/// Why a request about a task failed.
+pub(super) enum TaskError {
+    /// The caller has no such task.
     Unknown,
     /// The caller lacks a scope that the task's tool needs.
     Forbidden(MissingScopes),
-    /// An answer is none.
+    /// An answer is malformed.
     Malformed(String),
-    /// The store did not do it.
+    /// The store failed.
     Store(StoreError),
-    /// What the task holds does not open; the log says why.
+    /// The content of the task does not open; the log says why.
     Unreadable,
 }
 
-impl From<StoreError> for NotDone {
+impl From<StoreError> for TaskError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl NotDone {
-    /// What the client is told.
-    pub(super) fn told(self) -> Result<RpcError, NoReply> {
+impl TaskError {
+    /// The error for the client.
+    pub(super) fn into_rpc(self) -> Result<RpcError, NoReply> {
         Ok(match self {
             Self::Unknown => RpcError::invalid_params(UNKNOWN),
             Self::Forbidden(missing) => return Err(NoReply::Forbidden(missing)),
@@ -62,7 +63,7 @@ impl NotDone {
     }
 }
 
-/// What a client is told of a store that did not do what it was asked; the log has the rest.
+/// The error for the client when the store failed; the log has the rest.
 fn store_error(error: &StoreError) -> RpcError {
     match error {
         StoreError::Unavailable(_) => {
@@ -98,35 +99,38 @@ impl Tasks {
         Ok(Box::pin(async move {
             let _permit = permit;
             let done = match id {
-                None => Err(NotDone::Unknown),
+                None => Err(TaskError::Unknown),
                 Some(id) => {
-                    let time = tasks.services.limits.round_time;
-                    let doing = tasks.request(method, &id, given, &caller);
-                    let done = tokio::time::timeout(time, doing).await;
-                    done.unwrap_or_else(|_| Err(slow(time)))
+                    let request = tasks.request(method, &id, given, &caller);
+                    tasks.in_time(request).await
                 }
             };
             match done {
                 Ok(reply) => Ok(reply),
-                Err(not_done) => not_done.told().map(Reply::Error),
+                Err(error) => error.into_rpc().map(Reply::Error),
             }
         }))
     }
 }
 
-/// The store took longer than a request may.
-pub(super) fn slow(time: std::time::Duration) -> NotDone {
-    NotDone::Store(StoreError::timed_out(time))
-}
-
 impl Tasks {
+    /// Runs an operation within the time limit of a request.
+    pub(super) async fn in_time<T>(
+        &self,
+        operation: impl Future<Output = Result<T, TaskError>>,
+    ) -> Result<T, TaskError> {
+        let time = self.services.limits.round_time;
+        let done = tokio::time::timeout(time, operation).await;
+        done.unwrap_or_else(|_| Err(StoreError::timed_out(time).into()))
+    }
+
     async fn request(
         &self,
         method: TaskMethod,
         id: &TaskId,
         given: Given,
         caller: &Caller,
-    ) -> Result<Reply, NotDone> {
+    ) -> Result<Reply, TaskError> {
         let task = self.task(id, caller).await?;
         let owner = &caller.principal;
         let there = match method {
@@ -139,32 +143,35 @@ impl Tasks {
             TaskMethod::Cancel => self.store.cancel(id, owner).await?,
         };
         if !there {
-            return Err(NotDone::Unknown);
+            return Err(TaskError::Unknown);
         }
         Ok(Reply::complete(json!({})))
     }
 
-    fn show(&self, task: Task, owner: &Principal) -> Result<Reply, NotDone> {
-        let info = self.task_info(task, owner).ok_or(NotDone::Unreadable)?;
+    fn show(&self, task: Task, owner: &Principal) -> Result<Reply, TaskError> {
+        let info = self.task_info(task, owner).ok_or(TaskError::Unreadable)?;
         Ok(Reply::Complete(info.to_detailed()))
     }
 
-    /// A task of the caller's, if they may still call its tool.
-    pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<Task, NotDone> {
+    /// A task of the caller, who must still have the scopes of its tool.
+    pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<Task, TaskError> {
         let task = self.store.get(id, &caller.principal).await?;
-        let task = task.ok_or(NotDone::Unknown)?;
-        let name = self.namespace.tool_of(&task.tool).ok_or(NotDone::Unknown)?;
+        let task = task.ok_or(TaskError::Unknown)?;
+        let name = self
+            .namespace
+            .tool_of(&task.tool)
+            .ok_or(TaskError::Unknown)?;
         let entries = self.catalog.entries().clone();
-        // A tool that is gone needs nothing any more.
+        // A tool that was removed needs no scopes.
         let tool = entries.tools.get(name);
         let needed = tool.map_or(&[][..], |tool| &tool.tool.scopes);
         let allowed = self.auth.allow(caller, needed);
-        allowed.map_err(NotDone::Forbidden)?;
+        allowed.map_err(TaskError::Forbidden)?;
         Ok(task)
     }
 
-    /// Those of the answers that the task waits for. All of them are well formed, or none is taken.
-    fn answers(&self, task: Task, owner: &Principal, given: Given) -> Result<Taken, NotDone> {
+    /// The answers to open asks, in their stored form. One malformed answer rejects all.
+    fn answers(&self, task: Task, owner: &Principal, given: Given) -> Result<Taken, TaskError> {
         let id = task.id;
         let most = self.options.journal / 4;
         let mut open = task.asks;
@@ -175,17 +182,17 @@ impl Tasks {
             };
             let (_, ask) = open.swap_remove(at);
             let ask = self.json((&id, owner), Part::Ask(&key), ask);
-            let ask = ask.ok_or(NotDone::Unreadable)?;
+            let ask = ask.ok_or(TaskError::Unreadable)?;
             let kind = AskKind::of_request(ask.get()).ok_or_else(|| {
                 tracing::error!(task = ?id, key, "what a task asks is of no known kind");
-                NotDone::Unreadable
+                TaskError::Unreadable
             })?;
             check_answer_shape(kind, &answer).map_err(|reason| {
-                NotDone::Malformed(format!("inputResponses[{key:?}]: {reason}"))
+                TaskError::Malformed(format!("inputResponses[{key:?}]: {reason}"))
             })?;
             let size = answer.get().len();
             if size > most {
-                return Err(NotDone::Malformed(format!(
+                return Err(TaskError::Malformed(format!(
                     "inputResponses[{key:?}] has {size} bytes, and the limit is {most}"
                 )));
             }
@@ -195,7 +202,7 @@ impl Tasks {
         Ok(answers)
     }
 
-    /// A task as clients see it. `None` if what it holds does not open; the log says why.
+    /// A task as clients see it. `None` if its content does not open; the log says why.
     pub(super) fn task_info(&self, task: Task, owner: &Principal) -> Option<TaskInfo> {
         let Task { id, outcome, .. } = task;
         let outcome = || {
@@ -250,7 +257,7 @@ impl Tasks {
     }
 }
 
-/// What an error says.
+/// The message of an error.
 fn message(error: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     struct Message {

@@ -1,4 +1,4 @@
-//! Workers: they take tasks that are due, hold the leases of those that run, and throw away what is over.
+//! Workers: claim due tasks, renew leases, delete expired records.
 
 use super::Tasks;
 use crate::metrics::TaskEvent;
@@ -12,11 +12,11 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 
-/// Tasks taken at a time.
+/// Tasks of one claim.
 const BATCH: usize = 16;
-/// How long it may take to write that tasks are given up.
+/// Time to commit that running tasks are handed on.
 const GIVING_UP: Duration = Duration::from_secs(5);
-/// What is thrown away at a time.
+/// Records deleted at a time.
 const SWEPT: usize = 500;
 
 impl Tasks {
@@ -50,7 +50,7 @@ impl Tasks {
         }
     }
 
-    /// Lets go of what runs, whatever it is doing.
+    /// Hands running tasks on at once.
     async fn give_up(&self) {
         let running = self.leases.len();
         tracing::warn!(
@@ -60,17 +60,17 @@ impl Tasks {
         for hold in self.leases.all() {
             hold.give_up();
         }
-        // What cannot be written in time is taken by others when its lease has run out.
+        // Tasks that are not written in time are claimed by others when their lease has expired.
         let _ = tokio::time::timeout(GIVING_UP, self.leases.empty()).await;
     }
 
-    /// Takes what is due, for as long as there is room. What is taken is taken up, also at the end.
+    /// Claims due tasks while there is room. A claimed task is run, also when the worker stops.
     async fn claim(self: &Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let leases = &self.leases;
         let mut hints = Some(self.store.hints());
         leases.claims.store(true, Ordering::Release);
         while !*stopped.borrow() {
-            // What they are about is found by this claim.
+            // This claim covers them.
             forget(&mut hints);
             let all = self.claim_some().await;
             let wait = if all {
@@ -99,7 +99,7 @@ impl Tasks {
         leases.claims.store(false, Ordering::Release);
     }
 
-    /// Takes some of what is due. `true`: there may be more.
+    /// Claims some due tasks. `true`: there may be more.
     async fn claim_some(self: &Arc<Self>) -> bool {
         let room = self.options.concurrent.saturating_sub(self.leases.len());
         let most = room.min(BATCH);
@@ -134,7 +134,7 @@ impl Tasks {
         }
     }
 
-    /// Has somebody hold the leases of what runs here, for as long as anything does.
+    /// Starts the renewal of leases, which goes on while tasks run.
     pub(super) fn keep_leases(self: &Arc<Self>) {
         if !self.leases.kept.swap(true, Ordering::AcqRel) {
             tokio::spawn(keep(self.clone()));
@@ -161,16 +161,16 @@ impl Worker {
         Self { tasks, stop, work }
     }
 
-    /// Has it take nothing more, and hand on what runs.
+    /// Stops claiming and hands running tasks on.
     pub(crate) fn stop(&self) {
         self.stop.notify_one();
     }
 
-    /// Waits until what ran is handed on, for no longer than this; then it is given up.
+    /// Waits until running tasks are handed on; after this time they are handed on at once.
     pub(crate) async fn stopped(mut self, patience: Duration) {
         let stopped = async {
             while self.work.join_next().await.is_some() {}
-            // Calls that ended last may have become tasks.
+            // The last calls may have become tasks.
             if let Some(tasks) = &self.tasks {
                 tasks.hand_on().await;
             }
@@ -183,7 +183,7 @@ impl Worker {
     }
 }
 
-/// The next hint; nothing if some were missed. From a store that gives none any more, none ever comes.
+/// The next hint; `None` if some were lost. Waits for ever if the store gives no more.
 pub(super) async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> Option<Hint> {
     loop {
         let Some(open) = hints else {
@@ -197,7 +197,7 @@ pub(super) async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> 
     }
 }
 
-/// Throws away the hints that have come so far.
+/// Drops the hints received so far.
 fn forget(hints: &mut Option<broadcast::Receiver<Hint>>) {
     let Some(hints) = hints else { return };
     loop {
@@ -216,7 +216,7 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
                 let most = [swept.tasks, swept.records, swept.tokens, swept.notes];
                 let most = most.into_iter().max().unwrap_or(0);
                 if most >= SWEPT as u64 {
-                    // There is more, but others want the store too.
+                    // There is more, but other work needs the store too.
                     tokio::task::yield_now().await;
                     continue;
                 }
@@ -227,7 +227,7 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Holds the leases of what runs here, and looks for what became of it elsewhere.
+/// Renews the leases of running tasks, and looks for changes by other instances.
 async fn keep(tasks: Arc<Tasks>) {
     let tasks = &*tasks;
     let mut hints = Some(tasks.store.hints());
@@ -240,7 +240,7 @@ async fn keep(tasks: Arc<Tasks>) {
             _ = looks.tick() => {
                 if tasks.leases.len() == 0 {
                     tasks.leases.kept.store(false, Ordering::Release);
-                    // One may have begun just now.
+                    // A task may have started since the check.
                     if tasks.leases.len() == 0 || tasks.leases.kept.swap(true, Ordering::AcqRel) {
                         return;
                     }

@@ -14,7 +14,7 @@ pub(crate) struct Attached {
     pub(super) round: u32,
     pub(super) notes: mpsc::Receiver<Vec<Note>>,
     pub(super) subscribed: Subscribed,
-    /// Nobody can come back for the reply: a client that goes away ends the call.
+    /// Does the call end when this request is dropped? The reply cannot be asked for again.
     pub(in crate::live) ends_call: bool,
 }
 
@@ -43,14 +43,14 @@ impl Subscribed {
     }
 }
 
-/// What such a request is given.
+/// An event for an attached request.
 pub(crate) enum AttachedEvent {
     Notes(Vec<Note>),
     Reply(Reply, Stats),
 }
 
 impl Attached {
-    /// Has the call end with this request, whichever round it is of.
+    /// Makes the call end with this request.
     pub(crate) fn cancel(&mut self) {
         self.ends_call = true;
     }
@@ -61,7 +61,7 @@ impl Attached {
         self
     }
 
-    /// Waits for what the handler says, and for the reply.
+    /// Waits for notes and the reply.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttachedEvent> {
         while let Poll::Ready(Some(mut notes)) = self.notes.poll_recv(cx) {
             notes.retain(|note| self.subscribed.include(note));
