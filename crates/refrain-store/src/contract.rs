@@ -1,7 +1,6 @@
 //! What every store has to keep to, as checks that can be run.
 //!
-//! The sentences are those of [`TaskStore`](crate::TaskStore), [`SessionStore`](crate::SessionStore) and
-//! [`ReplayLog`](crate::ReplayLog). A store of your own
+//! The sentences are those of [`TaskStore`](crate::TaskStore) and [`ReplayLog`](crate::ReplayLog). A store of your own
 //! runs them all in one test; a check that fails panics:
 //!
 //! ```
@@ -25,7 +24,6 @@ mod claims;
 mod commits;
 mod fleet;
 mod log;
-mod notes;
 mod operators;
 mod owners;
 mod support;
@@ -127,16 +125,6 @@ const CHECKS: &[(&str, Check)] = checks![
     log::a_token_that_was_kept_is_found,
     log::a_token_ends_with_its_time,
     log::a_sweep_takes_records_and_tokens_whose_time_is_over,
-    notes::a_note_is_found_until_it_is_taken_back,
-    notes::a_later_note_takes_the_place_of_an_earlier_one,
-    notes::notes_of_other_sessions_are_not_there,
-    notes::a_note_ends_with_its_time,
-    notes::a_note_is_taken_once,
-    notes::it_is_told_that_something_was_noted,
-    notes::names_are_read_without_their_values,
-    notes::no_more_is_noted_than_there_is_room_for,
-    notes::of_many_notes_at_once_there_is_room_for_some,
-    notes::a_sweep_takes_notes_whose_time_is_over,
     values::bytes_come_back_as_they_were,
     values::text_comes_back_as_it_was,
     values::a_long_life_does_not_overflow,
@@ -149,7 +137,6 @@ const SHARED: &[(&str, SharedCheck)] = shared_checks![
     fleet::each_task_is_taken_once,
     fleet::a_cancelled_task_is_lost_everywhere,
     fleet::the_log_is_one,
-    fleet::what_one_notes_the_other_reads,
 ];
 
 /// Runs every check, each on an empty store that `make` gives.

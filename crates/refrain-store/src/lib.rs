@@ -34,7 +34,7 @@ pub use postgres::PgStore;
 pub use refrain_core::{Keep, LogError, LogFuture, LogKey, Recorded, ReplayLog};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use store::{NewNote, Room, SessionStore, Store, StoreError, StoreFuture, TaskStore};
+pub use store::{Store, StoreError, StoreFuture, TaskStore};
 pub use task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
     TaskId, TaskRow, TaskStatus,
@@ -42,5 +42,3 @@ pub use task::{
 
 /// Hints that wait for a slow listener before it loses the oldest.
 const HINTS: usize = 1024;
-/// Notes whose time is over that are thrown away when one is written.
-const FORGOTTEN: usize = 16;

@@ -1,16 +1,14 @@
 //! A store in the memory of one process.
 
 mod entry;
-mod notes;
 
-use crate::store::{NewNote, SessionStore, StoreError, StoreFuture, TaskStore};
+use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
     TaskId, TaskRow, TaskStatus,
 };
 use crate::time::{micros, since_1970};
 use entry::Entry;
-use notes::Notes;
 use parking_lot::{Mutex, MutexGuard};
 use refrain_core::{
     FlowId, Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog, Source, SystemSource,
@@ -30,7 +28,6 @@ pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     source: Arc<dyn Source>,
     hints: broadcast::Sender<Hint>,
-    noted: broadcast::Sender<String>,
 }
 
 #[derive(Default)]
@@ -41,7 +38,6 @@ struct Inner {
     made: u64,
     records: HashMap<LogKey, Record>,
     tokens: HashMap<String, Token>,
-    notes: Notes,
 }
 
 struct Record {
@@ -67,7 +63,6 @@ impl MemoryStore {
             inner: Arc::default(),
             source,
             hints: broadcast::Sender::new(crate::HINTS),
-            noted: broadcast::Sender::new(crate::HINTS),
         }
     }
 
@@ -189,7 +184,6 @@ impl MemoryStore {
             flows,
             records,
             tokens,
-            notes,
             ..
         } = &mut *inner;
         let over = |_: &TaskId, entry: &mut Entry| {
@@ -206,7 +200,6 @@ impl MemoryStore {
             tasks: tasks.count() as u64,
             records: records.take(most).count() as u64,
             tokens: tokens.take(most).count() as u64,
-            notes: notes.forget(now, most) as u64,
         }
     }
 
@@ -364,56 +357,6 @@ impl TaskStore for MemoryStore {
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
         done(Ok(self.requeue_now(id)))
-    }
-}
-
-impl SessionStore for MemoryStore {
-    fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool> {
-        let place = note.place.to_owned();
-        let now = self.now();
-        let kept = self.lock().notes.keep(note, now);
-        if kept {
-            // An error means that nobody listens.
-            let _ = self.noted.send(place);
-        }
-        done(Ok(kept))
-    }
-
-    fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
-        let now = self.now();
-        let taken = self.lock().notes.take(place, name, now);
-        if taken {
-            let _ = self.noted.send(place.to_owned());
-        }
-        done(Ok(taken))
-    }
-
-    fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        let now = self.now();
-        let inner = self.lock();
-        let notes = inner.notes.of(place, now);
-        let notes = notes.map(|(name, value)| (name.to_owned(), value.to_vec()));
-        done(Ok(notes.collect()))
-    }
-
-    fn note_names<'a>(&'a self, places: &'a [String]) -> StoreFuture<'a, Vec<(String, String)>> {
-        let now = self.now();
-        let inner = self.lock();
-        let names = places.iter().flat_map(|place| {
-            let notes = inner.notes.of(place, now);
-            notes.map(|(name, _)| (place.clone(), name.to_owned()))
-        });
-        done(Ok(names.collect()))
-    }
-
-    fn note_value<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        let now = self.now();
-        let value = self.lock().notes.value(place, name, now);
-        done(Ok(value))
-    }
-
-    fn noted(&self) -> broadcast::Receiver<String> {
-        self.noted.subscribe()
     }
 }
 

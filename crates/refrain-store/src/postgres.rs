@@ -12,7 +12,6 @@ macro_rules! now {
 mod connections;
 mod database;
 mod log;
-mod notes;
 mod operators;
 mod schema;
 mod tasks;
@@ -21,7 +20,7 @@ mod text;
 
 use crate::open::{OpenError, UrlError};
 use crate::sql::{impl_store, within};
-use crate::store::{NewNote, SessionStore, StoreError, StoreFuture, TaskStore};
+use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
     TaskId, TaskRow,
@@ -65,32 +64,6 @@ const OPENING: Duration = Duration::from_secs(60);
 impl fmt::Debug for PgStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PgStore").finish_non_exhaustive()
-    }
-}
-
-impl SessionStore for PgStore {
-    fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool> {
-        Box::pin(within(self.keep_note(note)))
-    }
-
-    fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
-        Box::pin(within(self.remove_note(place, name)))
-    }
-
-    fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        Box::pin(within(self.notes_of(place)))
-    }
-
-    fn note_names<'a>(&'a self, places: &'a [String]) -> StoreFuture<'a, Vec<(String, String)>> {
-        Box::pin(within(self.names_of_notes(places)))
-    }
-
-    fn note_value<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        Box::pin(within(self.value_of_note(place, name)))
-    }
-
-    fn noted(&self) -> broadcast::Receiver<String> {
-        self.database.noted.subscribe()
     }
 }
 

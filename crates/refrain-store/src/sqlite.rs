@@ -5,14 +5,13 @@
 
 mod file;
 mod log;
-mod notes;
 mod operators;
 mod schema;
 mod tasks;
 
 use crate::open::OpenError;
 use crate::sql::{impl_store, within};
-use crate::store::{NewNote, SessionStore, StoreFuture, TaskStore};
+use crate::store::{StoreFuture, TaskStore};
 use crate::task::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
     TaskId, TaskRow,
@@ -32,7 +31,6 @@ use tokio::sync::broadcast;
 pub struct SqliteStore {
     file: File,
     hints: broadcast::Sender<Hint>,
-    noted: broadcast::Sender<String>,
 }
 
 impl SqliteStore {
@@ -41,7 +39,6 @@ impl SqliteStore {
         Ok(Self {
             file: File::open(path.as_ref()).await?,
             hints: broadcast::Sender::new(crate::HINTS),
-            noted: broadcast::Sender::new(crate::HINTS),
         })
     }
 
@@ -68,32 +65,6 @@ fn text(text: String) -> String {
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore").finish_non_exhaustive()
-    }
-}
-
-impl SessionStore for SqliteStore {
-    fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool> {
-        Box::pin(within(self.keep_note(note)))
-    }
-
-    fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool> {
-        Box::pin(within(self.remove_note(place, name)))
-    }
-
-    fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        Box::pin(within(self.notes_of(place)))
-    }
-
-    fn note_names<'a>(&'a self, places: &'a [String]) -> StoreFuture<'a, Vec<(String, String)>> {
-        Box::pin(within(self.names_of_notes(places)))
-    }
-
-    fn note_value<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        Box::pin(within(self.value_of_note(place, name)))
-    }
-
-    fn noted(&self) -> broadcast::Receiver<String> {
-        self.noted.subscribe()
     }
 }
 

@@ -6,7 +6,6 @@ use crate::task::{
 };
 use refrain_core::{LogError, Principal};
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -120,7 +119,7 @@ pub trait TaskStore: Send + Sync + 'static {
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>>;
 
     /// Throws away what is over: tasks that ended and whose time to live has passed since their creation and `keep`
-    /// since their end, records, tokens and notes that are no longer needed. At most `most` of each at a time.
+    /// since their end, records and tokens that are no longer needed. At most `most` of each at a time.
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept>;
 
     /// Tasks of all owners, for operators.
@@ -135,87 +134,7 @@ pub trait TaskStore: Send + Sync + 'static {
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>>;
 }
 
-/// What is kept of the sessions of older clients beside what their ids say, shared by all instances of a fleet.
-///
-/// A note is some bytes under a name, in a place: a session, or what else its instances agree upon. What always holds, on
-/// every store:
-///
-/// - When [`note`](Self::note) returns, every instance finds the note, until its time is over or it is taken back.
-/// - A name is one note: a later one takes the place of an earlier one.
-/// - Of notes that come at the same time, no more are kept than there is [`Room`] for.
-pub trait SessionStore: Send + Sync + 'static {
-    /// Keeps a note. `false`: there is no room for it.
-    fn note<'a>(&'a self, note: NewNote<'a>) -> StoreFuture<'a, bool>;
+/// A store of everything: tasks and the replay log.
+pub trait Store: TaskStore + refrain_core::ReplayLog {}
 
-    /// Takes a note back. `true`: it was there, and nobody else has taken it.
-    fn take_note<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, bool>;
-
-    /// The notes of a place with their values, in the order of their names.
-    fn notes<'a>(&'a self, place: &'a str) -> StoreFuture<'a, Vec<(String, Vec<u8>)>>;
-
-    /// The places and the names of all notes of these places, without their values.
-    fn note_names<'a>(&'a self, places: &'a [String]) -> StoreFuture<'a, Vec<(String, String)>>;
-
-    /// The value of one note.
-    fn note_value<'a>(&'a self, place: &'a str, name: &'a str) -> StoreFuture<'a, Option<Vec<u8>>>;
-
-    /// Words that a place has a new note or has lost one, as far as the store can give them, on this instance or another.
-    /// One may be lost at any time.
-    fn noted(&self) -> broadcast::Receiver<String>;
-}
-
-/// A note to be kept.
-#[derive(Clone, PartialEq, Eq)]
-pub struct NewNote<'a> {
-    /// What it is about, or for.
-    pub place: &'a str,
-    /// Its name there.
-    pub name: &'a str,
-    /// What it says.
-    pub value: Vec<u8>,
-    /// How long it is kept, from now.
-    pub keep: Duration,
-    /// How much may be there.
-    pub room: Room<'a>,
-}
-
-/// What a note says is private.
-impl fmt::Debug for NewNote<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewNote")
-            .field("place", &self.place)
-            .field("bytes", &self.value.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// How much room there is in a place for notes whose names begin alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room<'a> {
-    /// How their names begin.
-    pub prefix: &'a str,
-    /// So many of them.
-    pub notes: usize,
-    /// Bytes of them all: their values, and what follows the prefix in their names.
-    pub bytes: usize,
-}
-
-impl Room<'_> {
-    /// For a note that is always kept.
-    pub const ANY: Self = Self {
-        prefix: "",
-        notes: usize::MAX,
-        bytes: usize::MAX,
-    };
-
-    /// Is there room for this note, beside others that there are?
-    pub(crate) fn holds(&self, name: &str, value: &[u8], others: usize, bytes: usize) -> bool {
-        let size = name.len().saturating_sub(self.prefix.len()) + value.len();
-        others < self.notes && bytes.saturating_add(size) <= self.bytes
-    }
-}
-
-/// A store of everything: tasks, the replay log, and sessions.
-pub trait Store: TaskStore + refrain_core::ReplayLog + SessionStore {}
-
-impl<S: TaskStore + refrain_core::ReplayLog + SessionStore> Store for S {}
+impl<S: TaskStore + refrain_core::ReplayLog> Store for S {}

@@ -319,8 +319,6 @@ pub struct Swept {
     pub records: u64,
     /// Tokens that had waited here.
     pub tokens: u64,
-    /// Notes about sessions.
-    pub notes: u64,
 }
 
 // What tasks hold is private, and may be long.

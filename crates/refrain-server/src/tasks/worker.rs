@@ -213,7 +213,7 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
         match tasks.store.sweep(tasks.options.keep, SWEPT).await {
             Ok(swept) => {
                 tracing::debug!(?swept, "what is over was thrown away");
-                let most = [swept.tasks, swept.records, swept.tokens, swept.notes];
+                let most = [swept.tasks, swept.records, swept.tokens];
                 let most = most.into_iter().max().unwrap_or(0);
                 if most >= SWEPT as u64 {
                     // There is more, but other work needs the store too.

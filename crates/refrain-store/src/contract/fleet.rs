@@ -2,7 +2,7 @@
 
 use super::support::{
     HOUR, alice, answer, assert_lost, claim, claim_for, commit, create, create_leased, flow, get,
-    new, new_note, next, pairs, publish,
+    new, next, pairs, publish,
 };
 use crate::{Commit, Keep, LogKey, Next, Recorded, Store, TaskStatus};
 use std::collections::HashSet;
@@ -88,13 +88,4 @@ pub(super) async fn the_log_is_one(one: Arc<dyn Store>, other: Arc<dyn Store>) {
     assert_eq!(one.begin(&key, keep).await.expect("no error"), done);
     one.spill("t", vec![7], HOUR).await.expect("an answer");
     assert_eq!(other.spilled("t").await.expect("no error"), Some(vec![7]));
-}
-
-pub(super) async fn what_one_notes_the_other_reads(one: Arc<dyn Store>, other: Arc<dyn Store>) {
-    let noted = one.note(new_note("s", "level", b"info", HOUR)).await;
-    assert!(noted.expect("no error"));
-    let notes = vec![("level".to_owned(), b"info".to_vec())];
-    assert_eq!(other.notes("s").await.expect("no error"), notes);
-    assert!(other.take_note("s", "level").await.expect("no error"));
-    assert_eq!(one.notes("s").await.expect("no error"), Vec::new());
 }

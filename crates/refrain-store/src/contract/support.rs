@@ -1,8 +1,8 @@
 //! What the checks have in common.
 
 use crate::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, NewNote, NewTask, Next, Room, Store,
-    StoreError, Task, TaskId, TaskStore,
+    Claim, Claimed, Commit, Committed, Created, Hint, Lease, NewTask, Next, Store, StoreError,
+    Task, TaskId, TaskStore,
 };
 use refrain_core::{FlowId, Principal, Source, SystemSource};
 use std::fmt::Debug;
@@ -189,27 +189,4 @@ pub(super) async fn wait_for(hints: &mut broadcast::Receiver<Hint>, wanted: &Hin
     let wait = async { while hints.recv().await.expect("hints go on") != *wanted {} };
     let came = tokio::time::timeout(PATIENCE, wait).await;
     came.unwrap_or_else(|_| panic!("no hint came: {wanted:?}"));
-}
-
-/// A note for which there is room.
-pub(super) fn new_note<'a>(
-    place: &'a str,
-    name: &'a str,
-    value: &[u8],
-    keep: Duration,
-) -> NewNote<'a> {
-    NewNote {
-        place,
-        name,
-        value: value.to_vec(),
-        keep,
-        room: Room::ANY,
-    }
-}
-
-/// Waits until it is told that something was noted of this session.
-pub(super) async fn wait_for_noted(noted: &mut broadcast::Receiver<String>, session: &str) {
-    let wait = async { while noted.recv().await.expect("words go on") != session {} };
-    let came = tokio::time::timeout(PATIENCE, wait).await;
-    came.unwrap_or_else(|_| panic!("no word came of {session:?}"));
 }

@@ -1,6 +1,6 @@
 //! The database of a store: connecting, its tables, and what it has to say.
 
-use super::connections::{Borrowed, Connections, WAIT};
+use super::connections::{Connections, WAIT};
 use super::schema;
 use super::telling::{CHANNEL, Telling, Words};
 use crate::open::OpenError;
@@ -29,7 +29,6 @@ const MIGRATION: i64 = 0x7265_6672_6169_6e00;
 pub(super) struct Database {
     connections: Connections,
     pub(super) hints: broadcast::Sender<Hint>,
-    pub(super) noted: broadcast::Sender<String>,
     listener: AbortHandle,
     telling: Telling,
 }
@@ -48,17 +47,14 @@ impl Database {
         let connections = Connections::new(options.clone(), CONNECTIONS);
         migrate(&mut *connections.borrow().await?).await?;
         let hints = broadcast::Sender::new(crate::HINTS);
-        let noted = broadcast::Sender::new(crate::HINTS);
         let one = Connections::new(options.clone(), 1);
-        let telling = Telling::begin(one, hints.clone(), noted.clone());
+        let telling = Telling::begin(one, hints.clone());
         let (ready, listens) = oneshot::channel();
-        let heard = (hints.clone(), noted.clone());
-        let listening = listen(options, telling.words(), heard, ready);
+        let listening = listen(options, telling.words(), hints.clone(), ready);
         let listener = tokio::spawn(listening).abort_handle();
         let database = Self {
             connections,
             hints,
-            noted,
             listener,
             telling,
         };
@@ -99,24 +95,12 @@ impl Database {
             .await
     }
 
-    pub(super) async fn connection(&self) -> Result<Borrowed<'_>, StoreError> {
-        self.connections.borrow().await
-    }
-
     /// Tells all instances that something happened to a task.
     pub(super) fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
         self.telling.tell(Hint { task, due, own });
     }
-
-    /// Tells all instances that something was noted of a session.
-    pub(super) fn tell_noted(&self, session: &str) {
-        self.telling.tell_noted(session);
-    }
 }
-
-/// Where to pass on what is heard: hints, and sessions of which something was noted.
-type Heard = (broadcast::Sender<Hint>, broadcast::Sender<String>);
 
 /// Brings the tables up to date, in one transaction. An advisory lock keeps other instances from doing so meanwhile.
 async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
@@ -149,7 +133,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
 async fn listen(
     options: PgConnectOptions,
     words: Words,
-    heard: Heard,
+    hints: broadcast::Sender<Hint>,
     ready: oneshot::Sender<Result<(), StoreError>>,
 ) {
     let mut ready = Some(ready);
@@ -159,7 +143,7 @@ async fn listen(
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Ok(()));
                 }
-                let error = pass_on(&mut listener, &words, &heard).await;
+                let error = pass_on(&mut listener, &words, &hints).await;
                 tracing::warn!(%error, "the connection that listens for hints was lost");
             }
             Err(error) => {
@@ -187,15 +171,17 @@ async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx:
 }
 
 /// Passes on hints until the connection is lost.
-async fn pass_on(listener: &mut PgListener, words: &Words, (hints, noted): &Heard) -> sqlx::Error {
+async fn pass_on(
+    listener: &mut PgListener,
+    words: &Words,
+    hints: &broadcast::Sender<Hint>,
+) -> sqlx::Error {
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(said))) => {
                 if let Some(hint) = words.read(said.payload()) {
                     // An error means that nobody listens.
                     let _ = hints.send(hint);
-                } else if let Some(session) = words.read_noted(said.payload()) {
-                    let _ = noted.send(session.to_owned());
                 }
             }
             // It was lost, and is there again.

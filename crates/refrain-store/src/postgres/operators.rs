@@ -61,14 +61,8 @@ const SWEEP: &str = concat!(
             SELECT id FROM refrain_tokens WHERE until <= ", now!(), "
             ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED)
         RETURNING 1
-    ), notes AS (
-        DELETE FROM refrain_notes WHERE (session, name) IN (
-            SELECT session, name FROM refrain_notes WHERE until <= ", now!(), "
-            ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED)
-        RETURNING 1
     )
-    SELECT (SELECT count(*) FROM tasks), (SELECT count(*) FROM records), (SELECT count(*) FROM tokens),
-        (SELECT count(*) FROM notes)"
+    SELECT (SELECT count(*) FROM tasks), (SELECT count(*) FROM records), (SELECT count(*) FROM tokens)"
 );
 
 impl PgStore {
@@ -93,13 +87,12 @@ impl PgStore {
 
     pub(super) async fn sweep_all(&self, keep: Duration, limit: usize) -> Result<Swept> {
         let sweep = sqlx::query_as(SWEEP).bind(micros(keep)).bind(most(limit));
-        let swept: Vec<(i64, i64, i64, i64)> = self.database.fetch_all(sweep).await?;
-        let (tasks, records, tokens, notes) = swept.first().copied().unwrap_or_default();
+        let swept: Vec<(i64, i64, i64)> = self.database.fetch_all(sweep).await?;
+        let (tasks, records, tokens) = swept.first().copied().unwrap_or_default();
         Ok(Swept {
             tasks: tasks.unsigned_abs(),
             records: records.unsigned_abs(),
             tokens: tokens.unsigned_abs(),
-            notes: notes.unsigned_abs(),
         })
     }
 }

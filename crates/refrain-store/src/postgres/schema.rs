@@ -70,4 +70,6 @@ CREATE TABLE refrain_notes (
     PRIMARY KEY (session, name)
 );
 CREATE INDEX refrain_notes_until ON refrain_notes (until);
+", "
+DROP TABLE refrain_notes;
 "];

@@ -19,39 +19,25 @@ pub(super) const CHANNEL: &str = "refrain";
 /// How long hints gather for those on other instances, if some were told just now.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// How it begins that something was noted of a session.
-const NOTED: &str = "=s";
-
 const TELL: &str = "SELECT pg_notify($1, said) FROM unnest($2::text[]) AS said";
 
 /// Tells hints until it is dropped, and then those that are left.
 pub(super) struct Telling {
     here: broadcast::Sender<Hint>,
-    noted: broadcast::Sender<String>,
     elsewhere: mpsc::Sender<String>,
     words: Words,
 }
 
 impl Telling {
     /// Tells those who listen here, and others by one of these connections.
-    pub(super) fn begin(
-        connections: Connections,
-        here: broadcast::Sender<Hint>,
-        noted: broadcast::Sender<String>,
-    ) -> Self {
+    pub(super) fn begin(connections: Connections, here: broadcast::Sender<Hint>) -> Self {
         let (elsewhere, told) = mpsc::channel(crate::HINTS);
         tokio::spawn(tell(connections, told));
         Self {
             here,
-            noted,
             elsewhere,
             words: Words::new(),
         }
-    }
-
-    pub(super) fn tell_noted(&self, session: &str) {
-        let _ = self.elsewhere.try_send(self.words.written_noted(session));
-        let _ = self.noted.send(session.to_owned());
     }
 
     pub(super) fn tell(&self, hint: Hint) {
@@ -80,8 +66,7 @@ async fn tell(connections: Connections, mut told: mpsc::Receiver<String>) {
 }
 
 /// How hints are written: `+` for a task that is due or `-` for one that is not, `w` if its worker wrote it or `o` if
-/// another did, and the id. Then, if it was told here already, where that is. That something was noted of a session is
-/// `=s` and its id, and where that was.
+/// another did, and the id. Then, if it was told here already, where that is.
 #[derive(Clone)]
 pub(super) struct Words {
     here: Arc<str>,
@@ -99,16 +84,6 @@ impl Words {
         let due = if hint.due { '+' } else { '-' };
         let own = if hint.own { 'w' } else { 'o' };
         format!("{due}{own}{} {}", hint.task, self.here)
-    }
-
-    fn written_noted(&self, session: &str) -> String {
-        format!("{NOTED}{session} {}", self.here)
-    }
-
-    /// The session of which something was noted, unless that was told here already.
-    pub(super) fn read_noted<'a>(&self, said: &'a str) -> Option<&'a str> {
-        let (session, told) = said.strip_prefix(NOTED)?.rsplit_once(' ')?;
-        (told != &*self.here).then_some(session)
     }
 
     /// The hint that is written so, unless it was told here already.
@@ -134,16 +109,6 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_session_comes_elsewhere_as_it_was_told() {
-        let (here, elsewhere) = (Words::new(), Words::new());
-        let written = here.written_noted("a session");
-        assert_eq!(here.read_noted(&written), None);
-        assert_eq!(elsewhere.read_noted(&written), Some("a session"));
-        assert_eq!(elsewhere.read(&written), None);
-        assert_eq!(elsewhere.read_noted("+w07"), None);
-    }
 
     #[test]
     fn a_hint_comes_elsewhere_as_it_was_told() {

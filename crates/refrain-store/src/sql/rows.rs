@@ -15,11 +15,6 @@ pub(crate) fn most(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
 }
 
-/// A number of rows or bytes, as a statement counts them.
-pub(crate) fn count(count: i64) -> usize {
-    usize::try_from(count).unwrap_or(0)
-}
-
 /// Makes text as a table has it into what it was.
 pub(crate) type Text = fn(String) -> String;
 

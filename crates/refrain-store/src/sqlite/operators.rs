@@ -1,7 +1,6 @@
 //! What operators do, and the sweep.
 
 use super::file::begin;
-use super::notes::forget_notes;
 use super::{SqliteStore, now, text};
 use crate::sql::{FIND, TaskRecord, most, open_asks, task_columns, tasks};
 use crate::store::StoreError;
@@ -101,13 +100,11 @@ impl SqliteStore {
         let log = log.execute(&mut *tx).await?;
         let tokens = sqlx::query(SWEEP_TOKENS).bind(now).bind(limit);
         let tokens = tokens.execute(&mut *tx).await?;
-        let notes = forget_notes(&mut tx, limit).await?;
         tx.commit().await?;
         Ok(Swept {
             tasks: tasks.rows_affected(),
             records: log.rows_affected(),
             tokens: tokens.rows_affected(),
-            notes,
         })
     }
 }

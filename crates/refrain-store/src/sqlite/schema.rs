@@ -67,4 +67,6 @@ CREATE TABLE refrain_notes (
     PRIMARY KEY (session, name)
 ) STRICT;
 CREATE INDEX refrain_notes_until ON refrain_notes (until);
+", "
+DROP TABLE refrain_notes;
 "];

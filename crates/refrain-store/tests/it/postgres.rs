@@ -7,8 +7,7 @@ use super::support::{
 use refrain_core::Principal;
 use refrain_store::cluster::Cluster;
 use refrain_store::{
-    Claim, Commit, Created, Hint, NewNote, NewTask, Next, OpenError, PgStore, Room, TaskStatus,
-    contract, open,
+    Claim, Commit, Created, Hint, NewTask, Next, OpenError, PgStore, TaskStatus, contract, open,
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use std::sync::Arc;
@@ -68,37 +67,6 @@ async fn a_fleet_keeps_to_the_contract() {
     .await;
 }
 
-/// Waits until it is told that something was noted there.
-async fn hear(noted: &mut Receiver<String>, place: &str) {
-    let hearing = async { while noted.recv().await.expect("words go on") != place {} };
-    let heard = tokio::time::timeout(PATIENCE, hearing).await;
-    heard.expect("it is told in time");
-}
-
-#[tokio::test]
-async fn what_one_instance_notes_all_of_them_hear() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
-    let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
-    let (mut here, mut there) = (one.noted(), other.noted());
-    let note = |place: &'static str| NewNote {
-        place,
-        name: "answer",
-        value: vec![1],
-        keep: Duration::from_secs(600),
-        room: Room::ANY,
-    };
-    assert!(one.note(note("s 1")).await.unwrap());
-    hear(&mut here, "s 1").await;
-    hear(&mut there, "s 1").await;
-    assert!(other.note(note("s 2")).await.unwrap());
-    hear(&mut here, "s 2").await;
-    hear(&mut there, "s 2").await;
-    assert!(other.take_note("s 1", "answer").await.unwrap());
-    hear(&mut here, "s 1").await;
-    hear(&mut there, "s 1").await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn many_may_open_a_new_database_at_once() {
     let cluster = Cluster::shared().unwrap();
@@ -119,7 +87,34 @@ async fn many_may_open_a_new_database_at_once() {
         .fetch_all(&mut connect(&url).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2]);
+    assert_eq!(versions, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn session_notes_of_an_earlier_version_are_dropped() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.database().await.unwrap();
+    let task = new_task(1);
+    let made = open(&url).await.unwrap().create(task.clone()).await;
+    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+    // As version 2 left it.
+    let mut connection = connect(&url).await;
+    let notes = "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BYTEA, until BIGINT, PRIMARY KEY (session, name))";
+    for statement in [
+        notes,
+        "INSERT INTO refrain_notes VALUES ('s', 'level', '\\x01', 1)",
+        "DELETE FROM refrain_schema WHERE version = 3",
+    ] {
+        connection.execute(statement).await.unwrap();
+    }
+    let store = open(&url).await.unwrap();
+    let found = store.get(&task.id, &task.owner).await.unwrap();
+    assert_eq!(found.unwrap().id, task.id);
+    let gone: bool = sqlx::query_scalar("SELECT to_regclass('refrain_notes') IS NULL")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert!(gone);
 }
 
 #[tokio::test]
@@ -137,7 +132,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
             error,
             OpenError::Newer {
                 found: 99,
-                known: 2
+                known: 3
             }
         ),
         "{error}"

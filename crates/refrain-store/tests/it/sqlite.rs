@@ -55,6 +55,35 @@ async fn a_task_is_there_after_a_restart() {
     assert_eq!(found.unwrap().id, task.id);
 }
 
+#[tokio::test]
+async fn session_notes_of_an_earlier_version_are_dropped() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("refrain.db");
+    let task = new_task(1);
+    let made = open(&path).await.create(task.clone()).await;
+    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+    // As version 2 left it.
+    let mut connection = connect(&path).await;
+    for statement in [
+        "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BLOB, until INTEGER, PRIMARY KEY (session, name))",
+        "INSERT INTO refrain_notes VALUES ('s', 'level', x'01', 1)",
+        "DELETE FROM refrain_schema WHERE version = 3",
+    ] {
+        sqlx::query(statement)
+            .execute(&mut connection)
+            .await
+            .unwrap();
+    }
+    let found = open(&path).await.get(&task.id, &task.owner).await.unwrap();
+    assert_eq!(found.unwrap().id, task.id);
+    let tables: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name LIKE 'refrain_notes%'")
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+    assert_eq!(tables, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn many_may_open_a_new_file_at_once() {
     let dir = TempDir::new().unwrap();
@@ -75,7 +104,7 @@ async fn many_may_open_a_new_file_at_once() {
         .fetch_all(&mut connect(&path).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2]);
+    assert_eq!(versions, [1, 2, 3]);
     let tasks: i64 = sqlx::query_scalar("SELECT count(*) FROM refrain_tasks")
         .fetch_one(&mut connect(&path).await)
         .await
@@ -98,7 +127,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
             error,
             OpenError::Newer {
                 found: 99,
-                known: 2
+                known: 3
             }
         ),
         "{error}"
