@@ -20,7 +20,7 @@
 //! | `metrics` | counters |
 //! | `timer`, `retry` | a timer for several deadlines; retries with backoff |
 //! | `relay` | requests sent to the instance that holds their call or session |
-//! | `remote` | connections to other servers |
+//! | `http_client` | pooled connections to other servers |
 //! | `record` | recorded messages, for tests |
 
 mod auth;
@@ -30,6 +30,7 @@ mod dispatch;
 pub mod drafts;
 mod handler;
 mod http;
+mod http_client;
 mod legacy;
 mod limits;
 mod listen;
@@ -37,7 +38,6 @@ mod live;
 mod metrics;
 mod record;
 mod relay;
-mod remote;
 mod reply;
 mod response;
 mod retry;

@@ -8,11 +8,9 @@
 //! | --- | --- |
 //! | `holder` | an instance and its advertised URL |
 //! | `auth` | the sealed header that authenticates a relayed request |
-//! | `client` | pooled HTTP connections to other instances |
 //! | `stream` | the response of the holder, with its timeouts |
 
 mod auth;
-mod client;
 mod holder;
 mod stream;
 
@@ -22,13 +20,13 @@ pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 
 use crate::auth::Caller;
 use crate::builder::BuildError;
+use crate::http_client::HttpClient;
 use crate::limits::Permit;
 use crate::services::Services;
 use auth::{Claims, digest_of};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use client::RelayClient;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -36,6 +34,7 @@ use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_wire::ParamHeaders;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 use stream::Silence;
 use tokio::time::Instant;
@@ -46,6 +45,8 @@ const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
 const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+/// Time to connect to an instance.
+const CONNECT: Duration = Duration::from_secs(1);
 /// How long a holder may be silent beyond the time of a round or the keep-alive interval of a stream.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The longest timeout.
@@ -73,7 +74,8 @@ const PASSED_ON: [HeaderName; 8] = [
 pub(crate) struct Relay {
     own: Holder,
     services: Services,
-    client: RelayClient,
+    /// Made for the first request.
+    client: OnceLock<HttpClient>,
     silence: Duration,
     /// Instances that could not be reached, and until when they are not tried again.
     lost: Mutex<HashMap<u64, Instant>>,
@@ -120,6 +122,13 @@ pub(crate) enum RelayError {
 }
 
 impl RelayError {
+    fn of(error: hyper_util::client::legacy::Error) -> Self {
+        match error.is_connect() {
+            true => Self::Connect(error),
+            false => Self::Exchange(error),
+        }
+    }
+
     /// Is the holder gone? The request was not processed then.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(
@@ -136,7 +145,7 @@ impl Relay {
         let silence = limits.round_time.max(limits.keep_alive).min(LONGEST) + SILENCE;
         Ok(Self {
             own,
-            client: RelayClient::new(limits.idle_time),
+            client: OnceLock::new(),
             silence,
             lost: Mutex::default(),
             services: services.clone(),
@@ -186,7 +195,7 @@ impl Relay {
         let request = self.write(holder, &request)?;
         let response = tokio::select! {
             biased;
-            response = self.client.send(request) => response?,
+            response = self.client().send(request) => response.map_err(RelayError::of)?,
             () = silence.over() => return Err(RelayError::Timeout),
         };
         let (head, body) = response.into_parts();
@@ -202,6 +211,12 @@ impl Relay {
         }
         let head = Response::from_parts(head, ());
         Ok((head, RelayBody::new(body, silence)))
+    }
+
+    fn client(&self) -> &HttpClient {
+        // Holders close a connection that was idle for `idle_time` or longer.
+        let idle = self.services.limits.idle_time / 2;
+        self.client.get_or_init(|| HttpClient::new(CONNECT, idle))
     }
 
     /// Is the process that was this holder gone?

@@ -8,8 +8,8 @@ mod keys;
 
 use super::web::web;
 use super::{AuthFuture, Authenticator, Caller, Refused, Scopes, bearer_token};
-use crate::remote::Remote;
 use demands::Demands;
+use fetch::Document;
 use http::HeaderMap;
 use jsonwebtoken::crypto::aws_lc;
 use jwk::NoKey;
@@ -223,8 +223,8 @@ impl JwtVerifierBuilder {
         }
         let (origin, max_age, interval) = match self.jwks.clone() {
             Jwks::File(path) => (Origin::File(path), FILE_LOOK, FILE_LOOK),
-            Jwks::Url(url) => match web(&url).and_then(Remote::new) {
-                Ok(remote) => (Origin::Remote(Box::new(remote)), URL_AGE, URL_INTERVAL),
+            Jwks::Url(url) => match web(&url).and_then(Document::new) {
+                Ok(document) => (Origin::Url(Box::new(document)), URL_AGE, URL_INTERVAL),
                 Err(reason) => return Err(JwtVerifierError::Url { url, reason }),
             },
         };

@@ -10,7 +10,6 @@ pub(crate) struct Web {
     pub(crate) tls: bool,
     /// The host, without the brackets of an IPv6 address.
     pub(crate) host: String,
-    pub(crate) port: u16,
     /// Scheme, host and port as they are written.
     pub(crate) origin: String,
 }
@@ -52,7 +51,6 @@ pub(crate) fn any_web(text: &str) -> Result<Web, &'static str> {
     Ok(Web {
         tls,
         host: host.to_owned(),
-        port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
         origin: format!("{scheme}://{authority}"),
         uri,
     })
@@ -69,26 +67,20 @@ mod tests {
 
     #[test]
     fn only_what_is_safe_to_speak_to() {
-        for (good, tls, host, port) in [
+        for (good, tls, host) in [
             (
                 "https://login.example.com/jwks.json?p=1",
                 true,
                 "login.example.com",
-                443,
             ),
-            (
-                "https://login.example.com:8443",
-                true,
-                "login.example.com",
-                8443,
-            ),
-            ("HTTPS://[2001:db8::1]/x", true, "2001:db8::1", 443),
-            ("http://localhost:9000/x", false, "localhost", 9000),
-            ("http://127.0.0.1/", false, "127.0.0.1", 80),
-            ("http://[::1]:1/", false, "::1", 1),
+            ("https://login.example.com:8443", true, "login.example.com"),
+            ("HTTPS://[2001:db8::1]/x", true, "2001:db8::1"),
+            ("http://localhost:9000/x", false, "localhost"),
+            ("http://127.0.0.1/", false, "127.0.0.1"),
+            ("http://[::1]:1/", false, "::1"),
         ] {
             let web = web(good).unwrap_or_else(|reason| panic!("{good}: {reason}"));
-            assert_eq!((web.tls, web.host.as_str(), web.port), (tls, host, port));
+            assert_eq!((web.tls, web.host.as_str()), (tls, host));
         }
         for bad in [
             "",

@@ -2,6 +2,7 @@
 
 use crate::auth::web::any_web;
 use crate::builder::BuildError;
+use crate::http_client::check_tls;
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,13 +26,12 @@ impl Holder {
                 url: url.clone(),
                 reason,
             };
-            any_web(url).map_err(invalid)?;
+            let web = any_web(url).map_err(invalid)?;
             if url.len() > LONGEST {
                 return Err(invalid("it is longer than 512 bytes"));
             }
-            #[cfg(not(feature = "tls"))]
-            if url.starts_with("https") {
-                return Err(invalid("this build has no TLS: enable the feature `tls`"));
+            if web.tls {
+                check_tls().map_err(invalid)?;
             }
         }
         Ok(Self {

@@ -1,30 +1,33 @@
 //! One GET of a small document, over TLS unless it is on this machine.
-//!
-//! A connection is made for each: there are minutes between two. Redirects are not followed, and what the environment
-//! says about proxies is not looked at.
 
-use crate::remote::{Remote, Stream};
+use crate::auth::web::Web;
+use crate::http_client::{HttpClient, check_tls};
 use bytes::Bytes;
-use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::header::{ACCEPT, USER_AGENT};
 use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::{BodyExt, Full, Limited};
 use std::time::Duration;
-use tokio::task::JoinSet;
 
 /// Time for the whole of it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the connection is kept: there are minutes between two requests.
+const IDLE: Duration = Duration::from_secs(5);
 /// The largest document that is read.
 const LARGEST: usize = 512 * 1024;
 
-/// Why a document could not be had.
+/// Why a document could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    #[error("no connection to {host}: {error}")]
-    Connect { host: String, error: std::io::Error },
+    #[error("no connection to {host}: {}", innermost(error))]
+    Connect {
+        host: String,
+        error: hyper_util::client::legacy::Error,
+    },
     #[error("the exchange with {host} failed: {error}")]
-    Http { host: String, error: hyper::Error },
+    Http {
+        host: String,
+        error: hyper_util::client::legacy::Error,
+    },
     #[error("{host} answered with {status}; redirects are not followed")]
     Redirect { host: String, status: StatusCode },
     #[error("{host} answered with {status}")]
@@ -36,62 +39,74 @@ pub(super) enum FetchError {
         host: String,
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-    #[error("{host} did not answer within {} seconds", PATIENCE.as_secs())]
+    #[error("{host} did not answer within {} seconds", TIMEOUT.as_secs())]
     TooLate { host: String },
 }
 
-impl Remote {
-    /// Fetches the document at the URL.
-    pub(super) async fn fetch(&self) -> Result<Bytes, FetchError> {
-        let host = || self.web.host.clone();
-        let exchange = async {
-            let connect = |error| FetchError::Connect {
-                host: host(),
-                error,
-            };
-            self.get(self.connect().await.map_err(connect)?).await
-        };
-        tokio::time::timeout(PATIENCE, exchange)
-            .await
-            .map_err(|_| FetchError::TooLate { host: host() })?
+/// The cause of a failed connection.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// A document at a URL.
+pub(super) struct Document {
+    web: Web,
+    client: HttpClient,
+}
+
+impl Document {
+    pub(super) fn new(web: Web) -> Result<Self, &'static str> {
+        if web.tls {
+            check_tls()?;
+        }
+        let client = HttpClient::new(TIMEOUT, IDLE);
+        Ok(Self { web, client })
     }
 
-    async fn get(&self, stream: Box<dyn Stream>) -> Result<Bytes, FetchError> {
-        let host = || self.web.host.clone();
-        let http = |error| FetchError::Http {
-            host: host(),
-            error,
-        };
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-        // Ended with this future, whatever comes of it.
-        let mut tasks = JoinSet::new();
-        tasks.spawn(connection);
-        let request = Request::get(self.path())
-            .header(HOST, self.authority())
+    pub(super) async fn fetch(&self) -> Result<Bytes, FetchError> {
+        let late = |_| FetchError::TooLate { host: self.host() };
+        tokio::time::timeout(TIMEOUT, self.get())
+            .await
+            .map_err(late)?
+    }
+
+    fn host(&self) -> String {
+        self.web.host.clone()
+    }
+
+    async fn get(&self) -> Result<Bytes, FetchError> {
+        let request = Request::get(&self.web.uri)
             .header(ACCEPT, "application/jwk-set+json, application/json")
             .header(USER_AGENT, concat!("refrain/", env!("CARGO_PKG_VERSION")))
-            .body(Empty::<Bytes>::new())
+            .body(Full::default())
             .expect("the parts of a URL that was parsed make a request");
-        let response = sender.send_request(request).await.map_err(http)?;
-        let status = response.status();
+        let response = self.client.send(request).await.map_err(|error| {
+            let host = self.host();
+            match error.is_connect() {
+                true => FetchError::Connect { host, error },
+                false => FetchError::Http { host, error },
+            }
+        })?;
+        let (status, host) = (response.status(), self.host());
         if status.is_redirection() {
-            return Err(FetchError::Redirect {
-                host: host(),
-                status,
-            });
+            return Err(FetchError::Redirect { host, status });
         }
         if status != StatusCode::OK {
-            return Err(FetchError::Status {
-                host: host(),
-                status,
-            });
+            return Err(FetchError::Status { host, status });
         }
         let body = Limited::new(response.into_body(), LARGEST).collect().await;
-        let body = body.map_err(|error| FetchError::Body {
-            host: host(),
-            error,
-        })?;
+        let body = body.map_err(|error| FetchError::Body { host, error })?;
         Ok(body.to_bytes())
+    }
+}
+
+/// The origin alone: the query of the URL may be a secret.
+impl std::fmt::Debug for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Document").field(&self.web.origin).finish()
     }
 }

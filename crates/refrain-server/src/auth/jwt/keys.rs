@@ -4,9 +4,8 @@
 //! not more often than the interval allows. When that fails the known keys stay. Only those wait for it whose key is not
 //! known.
 
-use super::fetch::FetchError;
+use super::fetch::{Document, FetchError};
 use super::jwk::{Key, KeySet, NoKey};
-use crate::remote::Remote;
 use jsonwebtoken::Algorithm;
 use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
@@ -18,7 +17,7 @@ use tokio::task::JoinHandle;
 /// Where the keys come from.
 pub(super) enum Origin {
     File(PathBuf),
-    Remote(Box<Remote>),
+    Url(Box<Document>),
 }
 
 /// The keys that are known, and how to know more.
@@ -151,8 +150,8 @@ impl Keys {
 
     async fn read(&self, missed: bool) {
         let read = match &self.origin {
-            Origin::Remote(remote) => {
-                let document = remote.fetch().await.map_err(ReadError::from);
+            Origin::Url(url) => {
+                let document = url.fetch().await.map_err(ReadError::from);
                 let keys = document.and_then(|json| Ok(KeySet::read(&json)?));
                 keys.map(|keys| (None, Some(keys)))
             }

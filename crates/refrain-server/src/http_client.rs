@@ -1,0 +1,108 @@
+//! The HTTP client of the server: pooled connections, with TLS if the feature `tls` is enabled.
+//!
+//! Redirects are not followed, and proxy settings of the environment are ignored.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::time::Duration;
+
+/// Unused connections that are kept to one server.
+const IDLE: usize = 64;
+
+#[cfg(feature = "tls")]
+type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
+#[cfg(not(feature = "tls"))]
+type Connector = HttpConnector;
+
+/// A client with a pool of connections.
+#[derive(Clone)]
+pub(crate) struct HttpClient(Client<Connector, Full<Bytes>>);
+
+impl HttpClient {
+    /// A client that connects within `connect`, and keeps an unused connection for `idle`.
+    pub(crate) fn new(connect: Duration, idle: Duration) -> Self {
+        let mut http = HttpConnector::new();
+        http.set_connect_timeout(Some(connect));
+        http.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(idle)
+            .pool_max_idle_per_host(IDLE)
+            .build(connector(http));
+        Self(client)
+    }
+
+    pub(crate) async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Error> {
+        self.0.request(request).await
+    }
+}
+
+/// Whether `https` URLs can be connected to, or why not.
+#[cfg(not(feature = "tls"))]
+pub(crate) fn check_tls() -> Result<(), &'static str> {
+    Err("https needs the cargo feature `tls`")
+}
+
+#[cfg(not(feature = "tls"))]
+fn connector(http: HttpConnector) -> Connector {
+    http
+}
+
+#[cfg(feature = "tls")]
+pub(crate) use tls::check_tls;
+#[cfg(feature = "tls")]
+use tls::connector;
+
+#[cfg(feature = "tls")]
+mod tls {
+    use super::{Connector, HttpConnector};
+    use hyper_rustls::HttpsConnectorBuilder;
+    use std::sync::{Arc, OnceLock};
+    use tokio_rustls::rustls::crypto::aws_lc_rs;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+    /// The certificates that this machine trusts.
+    fn roots() -> Arc<RootCertStore> {
+        static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+        let load = || {
+            let mut roots = RootCertStore::empty();
+            let native = rustls_native_certs::load_native_certs();
+            for error in &native.errors {
+                tracing::warn!(%error, "failed to read a trusted certificate");
+            }
+            roots.add_parsable_certificates(native.certs);
+            Arc::new(roots)
+        };
+        ROOTS.get_or_init(load).clone()
+    }
+
+    pub(crate) fn check_tls() -> Result<(), &'static str> {
+        match roots().is_empty() {
+            true => Err("this machine trusts no certificates: install some, or set SSL_CERT_FILE"),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn connector(mut http: HttpConnector) -> Connector {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports the default versions")
+            .with_root_certificates(roots())
+            .with_no_client_auth();
+        http.enforce_http(false);
+        HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http)
+    }
+}
