@@ -125,3 +125,13 @@ impl<F: Args> App<F> {
         (self.build)(flags, draft)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_do_not_contradict_each_other() {
+        Cli::<NoFlags>::command().debug_assert();
+    }
+}

@@ -22,7 +22,7 @@ mod value;
 pub(crate) use command::{Options, run};
 pub(crate) use tables::Config;
 pub use value::LogFormat;
-pub(crate) use value::{Address, Filled, Host, Hosts, OneOrMore, Seconds};
+pub(crate) use value::{Address, Filled, Host, Hosts, Invalid, OneOrMore, Seconds};
 
 use crate::auth::{Auth, AuthMistake};
 use crate::{Failure, keys};

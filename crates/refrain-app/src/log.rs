@@ -36,12 +36,13 @@ where
 }
 
 /// Parses a filter. An empty one is `info`.
-fn filter(text: &str) -> Result<EnvFilter, String> {
-    let wrong = |reason: &str| {
+fn filter(text: &str) -> Result<EnvFilter, Failure> {
+    let wrong = |reason: &str| -> Failure {
         format!(
             "${FILTER} is {text:?}: {reason} Write a level ({}), or TARGET=LEVEL, several with commas between them",
             LEVELS.join(", ")
         )
+        .into()
     };
     let mut said = text
         .split(',')
@@ -104,7 +105,7 @@ mod tests {
             ("info,tarce", "did you mean \"trace\"?"),
             ("=", "RUST_LOG"),
         ] {
-            let error = filter(bad).expect_err(bad);
+            let error = filter(bad).expect_err(bad).to_string();
             assert!(
                 error.contains(part) && error.contains("RUST_LOG"),
                 "{bad:?}: {error}"

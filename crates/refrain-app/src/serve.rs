@@ -1,6 +1,6 @@
 //! `serve`: one instance over HTTP, or over standard input and output.
 
-use crate::config::{Address, Config, Filled, Host, Hosts, Loaded};
+use crate::config::{Address, Config, Filled, Host, Hosts, Invalid, Loaded};
 use crate::instance::{self, Common, listen};
 use crate::servers::{Extras, Servers};
 use crate::{App, Failure, auth, signals};
@@ -78,9 +78,9 @@ async fn speak_stdio(servers: Servers) -> Result<(), Failure> {
 }
 
 /// A draft by its name.
-fn dialect(name: &str) -> Result<Draft, String> {
+fn dialect(name: &str) -> Result<Draft, Invalid> {
     let names = Draft::ALL.map(Draft::name).join(", ");
-    Draft::from_name(name).ok_or_else(|| format!("the drafts are {names}"))
+    Draft::from_name(name).ok_or_else(|| Invalid(format!("the drafts are {names}")))
 }
 
 /// Lays the flags over the settings of the file.

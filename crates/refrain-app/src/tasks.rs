@@ -2,7 +2,7 @@
 //!
 //! Arguments, answers and results of callers are never shown, only their sizes.
 
-use crate::config::Loaded;
+use crate::config::{Invalid, Loaded};
 use crate::store::StoreUrl;
 use crate::{Failure, runtime};
 use anstyle::{AnsiColor, Style};
@@ -100,13 +100,13 @@ pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure>
     })
 }
 
-fn status(text: &str) -> Result<TaskStatus, String> {
+fn status(text: &str) -> Result<TaskStatus, Invalid> {
     TaskStatus::parse(text).ok_or_else(|| {
         let all: Vec<&str> = TaskStatus::ALL
             .iter()
             .map(|status| status.as_str())
             .collect();
-        format!("it is one of {}", all.join(", "))
+        Invalid(format!("it is one of {}", all.join(", ")))
     })
 }
 

@@ -14,7 +14,7 @@ const MAX_SECONDS: u64 = 10 * 365 * 24 * 3600;
 /// Why the value of a setting is not allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(String);
+pub struct Invalid(pub(crate) String);
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
