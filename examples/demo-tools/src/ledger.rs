@@ -1,12 +1,12 @@
 //! A file with one line for each effect of a tool, so that effects can be counted.
 
+use parking_lot::Mutex;
 use refrain::{Error, Result};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// A list of effects: a file that all instances append to, or nothing.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Ledger {
     /// Stands in for a service that knows whether a visit was completed: it is, from the second look on.
     pub(crate) async fn looked_twice(&self, visit: &str) -> Result<bool> {
         self.record(&format!("look {visit}"))?;
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks = self.looks.lock();
         if looks.len() >= 10_000 {
             looks.clear();
         }

@@ -7,9 +7,10 @@ use super::options::{Answering, here};
 use super::sampler;
 use super::screen::Screen;
 use crate::terminal::Terminal;
+use parking_lot::Mutex;
 use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, Refused, RootsAsk, SamplingAsk};
 use refrain_wire::{Root, SamplingAnswer};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Answers what is asked.
 pub(super) struct Answerer {
@@ -71,7 +72,7 @@ impl Answerer {
 
     /// What was asked and not answered so far.
     pub(super) fn open(&self) -> Vec<Asked> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.lock();
         open.clone()
     }
 
@@ -82,7 +83,7 @@ impl Answerer {
             && !error.is::<Refused>()
         {
             let why = error.to_string();
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = self.open.lock();
             open.push(Asked { ask, why });
         }
         answer

@@ -6,7 +6,7 @@ use super::answerer::Answerer;
 use super::asked::{Asked, asked};
 use super::exit::{Code, Stop};
 use super::interrupt::Interrupt;
-use super::json::{Fold, Json};
+use super::json::{Fold, shown};
 use super::keep::Keep;
 use super::options::{Answering, Place, Reach, TOKEN};
 use super::output;
@@ -329,12 +329,11 @@ fn logged(message: &LogMessage) -> String {
     let logger = logger.map_or(String::new(), |logger| format!(" {logger}"));
     let text = match &message.data {
         Value::String(text) => one_line(text),
-        data => Json::parse(&data.to_string()).map_or(String::new(), |json| {
-            let line = json.shown(Fold::NOTHING, 0);
-            anstream::adapter::strip_str(&line)
-                .to_string()
-                .replace('\n', " ")
-        }),
+        data => {
+            let line = shown(data, Fold::NOTHING, 0);
+            let plain = anstream::adapter::strip_str(&line).to_string();
+            plain.replace('\n', " ")
+        }
     };
     format!("{DIM}{}{logger}: {text}{DIM:#}", one_line(&message.level))
 }

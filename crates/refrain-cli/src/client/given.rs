@@ -3,12 +3,12 @@
 use super::exit::Stop;
 use super::sampler;
 use crate::number::exact;
+use parking_lot::Mutex;
 use refrain_client::{Answer, Ask};
 use refrain_wire::{AskKind, Form, Root};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 /// What a form or a URL can be answered with in one word.
 const WORDS: [&str; 3] = ["accept", "decline", "cancel"];
@@ -33,7 +33,7 @@ impl Given {
 
     /// The next answer to an ask, if one was given.
     pub(super) fn take(&self, ask: &Ask) -> Option<Result<Answer, String>> {
-        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.0.lock();
         let value = given.get_mut(ask.key())?.pop_front()?;
         drop(given);
         Some(match ask {
@@ -49,7 +49,7 @@ impl Given {
 
     /// Why there is no answer for this key. What a tool asks again by the same name has a key of its own.
     pub(super) fn none(&self, key: &str) -> String {
-        let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = self.0.lock();
         match key.rsplit_once('#') {
             Some((first, _)) if given.contains_key(first) => format!(
                 "no answer was given: the one for {first:?} is for the first time that it is asked"
@@ -60,13 +60,13 @@ impl Given {
 
     /// Whether no answers were given at all.
     pub(super) fn is_empty(&self) -> bool {
-        let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = self.0.lock();
         given.is_empty()
     }
 
     /// The keys of answers that nothing asked for.
     pub(super) fn left(&self) -> Vec<String> {
-        let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = self.0.lock();
         let left = given.iter().filter(|(_, answers)| !answers.is_empty());
         left.map(|(key, _)| key.clone()).collect()
     }

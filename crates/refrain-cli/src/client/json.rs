@@ -2,9 +2,7 @@
 
 use super::text::{harmless, shortened};
 use anstyle::{AnsiColor, Style};
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::Number;
-use std::fmt;
+use serde_json::Value;
 
 /// What is wider is spread over several lines.
 const WIDTH: usize = 100;
@@ -20,17 +18,6 @@ const TEXT: Style = AnsiColor::Green.on_default();
 const NUMBER: Style = AnsiColor::Yellow.on_default();
 const WORD: Style = AnsiColor::Magenta.on_default();
 const FOLDED: Style = Style::new().dimmed();
-
-/// A JSON value whose members keep their order.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Json {
-    /// `null`, `true` or `false`.
-    Word(&'static str),
-    Number(Number),
-    Text(String),
-    List(Vec<Json>),
-    Object(Vec<(String, Json)>),
-}
 
 /// How much of a value is shown.
 #[derive(Debug, Clone, Copy)]
@@ -65,90 +52,65 @@ impl Fold {
     }
 }
 
-impl Json {
-    pub(super) fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
-    }
+/// The value with its colours, without a line end. Further lines are indented by so many columns.
+pub(super) fn shown(value: &Value, fold: Fold, indent: usize) -> String {
+    let mut out = String::new();
+    write(value, &mut out, fold, indent, indent);
+    out
+}
 
-    /// A member of an object.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
-        match self {
-            Self::Object(members) => {
-                let found = members.iter().find(|(name, _)| name == key);
-                found.map(|(_, value)| value)
+/// Writes the value at a column, with the lines after it indented.
+fn write(value: &Value, out: &mut String, fold: Fold, indent: usize, column: usize) {
+    let (line, width) = line(value, fold);
+    let fits = column + width <= WIDTH || fold.depth == 0;
+    let deeper = indent + INDENT;
+    match value {
+        Value::Object(members) if !fits && !members.is_empty() => {
+            out.push('{');
+            for (at, (key, value)) in members.iter().enumerate() {
+                let (name, width) = quoted(key, usize::MAX, KEY);
+                out.push_str(if at == 0 { "\n" } else { ",\n" });
+                out.push_str(&format!("{:deeper$}{name}: ", ""));
+                write(value, out, fold.inside(key), deeper, deeper + width + 2);
             }
-            _ => None,
+            out.push_str(&format!("\n{:indent$}}}", ""));
         }
-    }
-
-    pub(super) fn as_text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
+        Value::Array(items) if !fits && !items.is_empty() => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                out.push_str(if at == 0 { "\n" } else { ",\n" });
+                out.push_str(&format!("{:deeper$}", ""));
+                write(item, out, fold.inside(""), deeper, deeper);
+            }
+            out.push_str(&format!("\n{:indent$}]", ""));
         }
+        _ => out.push_str(&line),
     }
+}
 
-    /// The value with its colours, without a line end. Further lines are indented by so many columns.
-    pub(super) fn shown(&self, fold: Fold, indent: usize) -> String {
-        let mut out = String::new();
-        self.write(&mut out, fold, indent, indent);
-        out
-    }
-
-    /// Writes the value at a column, with the lines after it indented.
-    fn write(&self, out: &mut String, fold: Fold, indent: usize, column: usize) {
-        let (line, width) = self.line(fold);
-        let fits = column + width <= WIDTH || fold.depth == 0;
-        let deeper = indent + INDENT;
-        match self {
-            Self::Object(members) if !fits && !members.is_empty() => {
-                out.push('{');
-                for (at, (key, value)) in members.iter().enumerate() {
-                    let (name, width) = quoted(key, usize::MAX, KEY);
-                    out.push_str(if at == 0 { "\n" } else { ",\n" });
-                    out.push_str(&format!("{:deeper$}{name}: ", ""));
-                    value.write(out, fold.inside(key), deeper, deeper + width + 2);
-                }
-                out.push_str(&format!("\n{:indent$}}}", ""));
-            }
-            Self::List(items) if !fits && !items.is_empty() => {
-                out.push('[');
-                for (at, item) in items.iter().enumerate() {
-                    out.push_str(if at == 0 { "\n" } else { ",\n" });
-                    out.push_str(&format!("{:deeper$}", ""));
-                    item.write(out, fold.inside(""), deeper, deeper);
-                }
-                out.push_str(&format!("\n{:indent$}]", ""));
-            }
-            _ => out.push_str(&line),
+/// The value on one line, and its width.
+fn line(value: &Value, fold: Fold) -> (String, usize) {
+    match value {
+        Value::Null | Value::Bool(_) => styled(&value.to_string(), WORD),
+        Value::Number(number) => styled(&number.to_string(), NUMBER),
+        Value::String(text) => quoted(text, fold.text, TEXT),
+        Value::Array(items) if fold.depth == 0 && !items.is_empty() => {
+            styled(&format!("[… {} …]", items.len()), FOLDED)
         }
-    }
-
-    /// The value on one line, and how wide it is.
-    fn line(&self, fold: Fold) -> (String, usize) {
-        match self {
-            Self::Word(word) => styled(word, WORD),
-            Self::Number(number) => styled(&number.to_string(), NUMBER),
-            Self::Text(text) => quoted(text, fold.text, TEXT),
-            Self::List(items) if fold.depth == 0 && !items.is_empty() => {
-                styled(&format!("[… {} …]", items.len()), FOLDED)
-            }
-            Self::Object(members) if fold.depth == 0 && !members.is_empty() => {
-                styled(&format!("{{… {} …}}", members.len()), FOLDED)
-            }
-            Self::List(items) => joined(
-                '[',
-                ']',
-                items.iter().map(|item| item.line(fold.inside(""))),
-            ),
-            Self::Object(members) => {
-                let each = members.iter().map(|(key, value)| {
-                    let (name, width) = quoted(key, usize::MAX, KEY);
-                    let (value, more) = value.line(fold.inside(key));
-                    (format!("{name}: {value}"), width + 2 + more)
-                });
-                joined('{', '}', each)
-            }
+        Value::Object(members) if fold.depth == 0 && !members.is_empty() => {
+            styled(&format!("{{… {} …}}", members.len()), FOLDED)
+        }
+        Value::Array(items) => {
+            let each = items.iter().map(|item| line(item, fold.inside("")));
+            joined('[', ']', each)
+        }
+        Value::Object(members) => {
+            let each = members.iter().map(|(key, value)| {
+                let (name, width) = quoted(key, usize::MAX, KEY);
+                let (value, more) = line(value, fold.inside(key));
+                (format!("{name}: {value}"), width + 2 + more)
+            });
+            joined('{', '}', each)
         }
     }
 }
@@ -162,7 +124,7 @@ fn quoted(text: &str, most: usize, style: Style) -> (String, usize) {
         (all, None) => (all, None),
         (_, Some(whole)) => (shortened(text, START).0, Some(whole)),
     };
-    let escaped = serde_json::Value::from(start).to_string();
+    let escaped = Value::from(start).to_string();
     let (shown, width) = styled(&harmless(&escaped), style);
     match whole {
         None => (shown, width),
@@ -188,69 +150,13 @@ fn joined(open: char, close: char, each: impl Iterator<Item = (String, usize)>) 
     (line, width)
 }
 
-impl<'de> Deserialize<'de> for Json {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-
-        impl<'de> Visitor<'de> for Any {
-            type Value = Json;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON value")
-            }
-
-            fn visit_unit<E>(self) -> Result<Json, E> {
-                Ok(Json::Word("null"))
-            }
-
-            fn visit_bool<E>(self, truth: bool) -> Result<Json, E> {
-                Ok(Json::Word(if truth { "true" } else { "false" }))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Json, E> {
-                Ok(Json::Number(number.into()))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Json, E> {
-                Ok(Json::Number(number.into()))
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<Json, E> {
-                Ok(Number::from_f64(number).map_or(Json::Word("null"), Json::Number))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Json, E> {
-                Ok(Json::Text(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = seq.next_element()? {
-                    items.push(item);
-                }
-                Ok(Json::List(items))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Json::Object(members))
-            }
-        }
-
-        deserializer.deserialize_any(Any)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn plain(text: &str, fold: Fold) -> String {
-        let json = Json::parse(text).expect("JSON");
-        anstream::adapter::strip_str(&json.shown(fold, 0)).to_string()
+        let value = serde_json::from_str(text).expect("JSON");
+        anstream::adapter::strip_str(&shown(&value, fold, 0)).to_string()
     }
 
     #[test]

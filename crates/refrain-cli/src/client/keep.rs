@@ -4,13 +4,13 @@
 //! nothing left to take up. One command at a time has it.
 
 use super::exit::Stop;
+use parking_lot::Mutex;
 use refrain_app::secret_file;
 use refrain_client::PendingCall;
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, read_to_string};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// The largest file that is read.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
@@ -100,7 +100,7 @@ impl Keep {
 
     /// The new file takes the place of the old one, and so does its lock.
     fn hold(&self, made: File) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         *held = Some(made);
     }
 

@@ -1,7 +1,7 @@
 //! Standard output: the result, and nothing else.
 
 use super::exit::{Code, Stop};
-use super::json::{Fold, Json};
+use super::json::{Fold, shown};
 use super::text::{harmless, one_line};
 use crate::terminal::text::is_hidden;
 use anstream::AutoStream;
@@ -183,11 +183,7 @@ fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> Piece {
 
 /// A value with its colours, on as many lines as it takes. Those after the first are indented.
 pub(super) fn pretty(value: &Value, indent: usize) -> String {
-    let text = value.to_string();
-    match Json::parse(&text) {
-        Ok(json) => json.shown(Fold::NOTHING, indent),
-        Err(_) => text,
-    }
+    shown(value, Fold::NOTHING, indent)
 }
 
 #[cfg(test)]

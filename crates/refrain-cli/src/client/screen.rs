@@ -2,9 +2,9 @@
 
 use super::text::one_line;
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::{Mutex, MutexGuard};
 use refrain_client::Progress;
 use std::io::{self, IsTerminal, Write, stderr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How fine the bar is.
 const STEPS: u64 = 1000;
@@ -130,7 +130,7 @@ fn write(text: &str) {
 }
 
 fn shown() -> MutexGuard<'static, Shown> {
-    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    SHOWN.lock()
 }
 
 impl Drop for Hold {

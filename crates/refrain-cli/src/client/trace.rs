@@ -3,14 +3,15 @@
 //! Always: what authorizes a request travels beside the messages, and is not shown; the state that a server hands out is
 //! cut short.
 
-use super::json::{Fold, Json};
+use super::json::{self, Fold};
 use super::screen::Screen;
 use super::text::{harmless, one_line, shortened};
 use anstyle::{AnsiColor, Style};
+use parking_lot::Mutex;
 use refrain_client::Wire;
 use refrain_wire::CallKind;
+use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 /// What is shown unless more is wished: the messages without what they say of themselves.
 const USUAL_DEPTH: usize = 5;
@@ -39,7 +40,7 @@ pub(super) struct Trace {
 struct Rounds {
     last: u32,
     /// What the last round sent, to know it again when it is sent again.
-    sent: Option<Json>,
+    sent: Option<Value>,
     /// The rounds of requests, by id.
     of: HashMap<String, u32>,
 }
@@ -65,7 +66,7 @@ impl Trace {
             Wire::Received { message, status } => ('←', RECEIVED, message, status),
             _ => return,
         };
-        let message = Json::parse(text).ok();
+        let message = serde_json::from_str::<Value>(text).ok();
         let round = message
             .as_ref()
             .and_then(|message| self.round(message, arrow == '→'));
@@ -79,7 +80,7 @@ impl Trace {
                     text: TEXT,
                     meta: self.depth <= USUAL_DEPTH,
                 };
-                message.shown(fold, INDENT)
+                json::shown(message, fold, INDENT)
             }
             None => harmless(shortened(text, NO_JSON).0),
         };
@@ -91,10 +92,10 @@ impl Trace {
     }
 
     /// The round that a message belongs to, if it is part of a call.
-    fn round(&self, message: &Json, is_sent: bool) -> Option<u32> {
-        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+    fn round(&self, message: &Value, is_sent: bool) -> Option<u32> {
+        let mut rounds = self.rounds.lock();
         let id = message.get("id").map(id);
-        let method = message.get("method").and_then(Json::as_text);
+        let method = message.get("method").and_then(Value::as_str);
         match (method, id) {
             (Some(method), Some(id)) if is_sent => {
                 CallKind::from_method(method)?;
@@ -109,11 +110,12 @@ impl Trace {
 
 impl Rounds {
     /// A round is sent, or sent again.
-    fn sent(&mut self, id: String, params: Option<&Json>) -> u32 {
+    fn sent(&mut self, id: String, params: Option<&Value>) -> u32 {
         let params = match params {
-            Some(Json::Object(members)) => {
-                let members = members.iter().filter(|(name, _)| name != "_meta");
-                Some(Json::Object(members.cloned().collect()))
+            Some(Value::Object(members)) => {
+                let mut members = members.clone();
+                members.remove("_meta");
+                Some(Value::Object(members))
             }
             other => other.cloned(),
         };
@@ -129,21 +131,21 @@ impl Rounds {
     }
 }
 
-fn id(id: &Json) -> String {
+fn id(id: &Value) -> String {
     match id {
-        Json::Text(text) => format!("{text:?}"),
-        Json::Number(number) => number.to_string(),
+        Value::String(text) => format!("{text:?}"),
+        Value::Number(number) => number.to_string(),
         _ => String::new(),
     }
 }
 
 /// What a message is, in a few words.
-fn what(message: &Json) -> String {
-    if let Some(method) = message.get("method").and_then(Json::as_text) {
+fn what(message: &Value) -> String {
+    if let Some(method) = message.get("method").and_then(Value::as_str) {
         let params = message.get("params");
         let target = ["name", "uri", "taskId"]
             .iter()
-            .find_map(|name| params?.get(name)?.as_text());
+            .find_map(|name| params?.get(name)?.as_str());
         return match target {
             Some(target) => format!("{method} {target}"),
             None => method.to_owned(),
@@ -151,17 +153,17 @@ fn what(message: &Json) -> String {
     }
     if let Some(error) = message.get("error") {
         return match error.get("code") {
-            Some(Json::Number(code)) => format!("error {code}"),
+            Some(Value::Number(code)) => format!("error {code}"),
             _ => "error".to_owned(),
         };
     }
     let result = message.get("result");
-    let kind = result.and_then(|result| result.get("resultType")?.as_text());
+    let kind = result.and_then(|result| result.get("resultType")?.as_str());
     let mut words = vec![kind.unwrap_or("complete").to_owned()];
-    if let Some(Json::Object(asks)) = result.and_then(|result| result.get("inputRequests")) {
-        words.extend(asks.iter().map(|(key, _)| key.clone()));
+    if let Some(Value::Object(asks)) = result.and_then(|result| result.get("inputRequests")) {
+        words.extend(asks.keys().cloned());
     }
-    if let Some(status) = result.and_then(|result| result.get("status")?.as_text()) {
+    if let Some(status) = result.and_then(|result| result.get("status")?.as_str()) {
         words.push(status.to_owned());
     }
     words.join(" ")

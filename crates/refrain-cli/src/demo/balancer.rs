@@ -14,12 +14,13 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::client::legacy::{self, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -67,7 +68,7 @@ pub(super) struct Exchanges(Arc<Mutex<Vec<Exchange>>>);
 
 impl Exchanges {
     pub(super) fn take(&self) -> Vec<Exchange> {
-        std::mem::take(&mut lock(&self.0))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
@@ -159,13 +160,13 @@ impl Balancer {
             self.checks
                 .spawn(keep_checking(self.http.clone(), member.clone()));
         }
-        *lock(&self.ring) = Ring { members, turn: 0 };
+        *self.ring.lock() = Ring { members, turn: 0 };
         Ok(())
     }
 
     /// Makes it this instance's turn.
     pub(super) fn turn_to(&self, name: &str) {
-        let mut ring = lock(&self.ring);
+        let mut ring = self.ring.lock();
         if let Some(turn) = ring.members.iter().position(|member| member.name == name) {
             ring.turn = turn;
         }
@@ -248,10 +249,6 @@ impl Http {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 async fn keep_checking(http: Http, member: Arc<Member>) {
     loop {
         tokio::time::sleep(CHECK_EVERY).await;
@@ -302,9 +299,9 @@ impl Onward {
         };
         let body = body.to_bytes();
         let mut passed_over = Vec::new();
-        let members = lock(&self.ring).members.len();
+        let members = self.ring.lock().members.len();
         for _ in 0..members {
-            let Some(member) = lock(&self.ring).take_turn() else {
+            let Some(member) = self.ring.lock().take_turn() else {
                 break;
             };
             if member.ready.load(Ordering::Acquire) {
@@ -334,7 +331,7 @@ impl Onward {
         method: Option<String>,
         response: &Response<Bytes>,
     ) {
-        lock(&self.exchanges.0).push(Exchange {
+        self.exchanges.0.lock().push(Exchange {
             instance,
             passed_over,
             method: method.unwrap_or_default(),

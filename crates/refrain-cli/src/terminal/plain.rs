@@ -2,9 +2,10 @@
 
 use super::console::{Check, Console, Left, Question, Withdrawn, forget_typed};
 use super::text::{Line, one_line};
+use parking_lot::Mutex;
 use std::io::{self, BufRead, Write, stderr, stdin};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(super) struct Plain {
 impl Plain {
     pub(super) fn open(withdrawn: Withdrawn) -> Result<Self, Left> {
         forget_typed()?;
-        let lines = lines().lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lines().lock();
         while let Ok(line) = lines.try_recv() {
             line?;
         }
@@ -67,7 +68,7 @@ impl Plain {
     }
 
     fn line(&self) -> Result<String, Left> {
-        let lines = lines().lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lines().lock();
         loop {
             self.withdrawn.check()?;
             match lines.recv_timeout(LOOK) {
