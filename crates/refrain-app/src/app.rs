@@ -54,6 +54,7 @@ pub enum Command<F: Args = NoFlags> {
     Config(config::Options),
 }
 
+/// An MCP server, and commands to operate it.
 #[derive(Parser)]
 struct Cli<F: Args> {
     #[command(subcommand)]

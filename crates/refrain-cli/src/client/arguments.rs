@@ -257,7 +257,7 @@ mod tests {
             unlisted(&["locat=x", "weight=1"], &schema),
             [
                 r#"the tool lists no argument "locat"; did you mean "location", "locale"?"#,
-                r#"the tool lists no argument "weight"; it lists "days", "locale", "location""#,
+                r#"the tool lists no argument "weight"; it lists "location", "locale", "days""#,
             ]
         );
         assert_eq!(unlisted(&[r#"{"locat": 1}"#], &schema).len(), 1);

@@ -228,7 +228,7 @@ mod tests {
              [resource file:///a, a]\n\
              b\n\
              [file:///c, application/octet-stream, 1 bytes; --json has all of it]\n\
-             {\"data\": 1, \"type\": \"hologram\"}"
+             {\"type\": \"hologram\", \"data\": 1}"
         );
     }
 
