@@ -172,3 +172,37 @@ async fn a_server_that_does_not_go_on_with_it_does_not_become_its_own() {
     assert_eq!(pending.address(), here);
     assert!(pending.unanswered().is_empty(), "its answer is there");
 }
+
+#[test]
+fn stored_calls_of_every_stage_are_read_and_written_unchanged() {
+    let ask = r#"{"method":"elicitation/create","params":{"mode":"url","message":"Go","url":"https://a.example/"}}"#;
+    let start = r#"{"format":1,"address":"http://127.0.0.1:1/mcp","server":"files","call":{"method":"tools/call","target":"t","arguments":{"b":1,"a":2}},"callId":"c1""#;
+    for (stage, task, is_unclear) in [
+        (r#","round":0,"unclear":true}"#.to_owned(), None, true),
+        (
+            format!(
+                r#","round":2,"asks":{{"z":{ask},"a":{ask}}},"answers":{{"a":{{"action":"accept"}}}},"state":"s"}}"#
+            ),
+            None,
+            false,
+        ),
+        (
+            format!(r#","round":1,"asks":{{"ask-1":{ask}}},"byError":"visit first"}}"#),
+            None,
+            false,
+        ),
+        (
+            format!(r#","round":1,"asks":{{"b":{ask}}},"task":"t1","answered":["a"]}}"#),
+            Some("t1"),
+            false,
+        ),
+    ] {
+        let text = format!("{start}{stage}");
+        let pending: PendingCall = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (pending.task_id(), pending.is_unclear()),
+            (task, is_unclear)
+        );
+        assert_eq!(serde_json::to_string(&pending).unwrap(), text);
+    }
+}
