@@ -4,6 +4,7 @@ use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::catalog::complete::Later;
 use crate::http::Headers;
+use crate::legacy::Session;
 use crate::listen::{NoPlace, Subscription};
 use crate::live::elsewhere;
 use crate::metrics::{Label, LiveCount, Other, Refusal};
@@ -38,6 +39,8 @@ pub struct Context<'a> {
     pub(crate) caller: Caller,
     /// The headers of the request; they must repeat what the message says.
     pub(crate) headers: Option<&'a Headers<'a>>,
+    /// The session of a legacy client.
+    pub(crate) session: Option<&'a Session>,
 }
 
 impl<C: Into<Caller>> From<C> for Context<'_> {
@@ -45,6 +48,7 @@ impl<C: Into<Caller>> From<C> for Context<'_> {
         Self {
             caller: caller.into(),
             headers: None,
+            session: None,
         }
     }
 }
@@ -200,6 +204,15 @@ impl Server {
         message: Result<Incoming<'_>, Box<Rejection>>,
         context: Context<'_>,
     ) -> Response {
+        let message = match (context.session, message) {
+            (Some(session), Ok(Incoming::Message(message))) => {
+                return self.handle_legacy(session, Ok(message), context.caller);
+            }
+            (Some(session), Err(rejection)) => {
+                return self.handle_legacy(session, Err(rejection), context.caller);
+            }
+            (_, message) => message,
+        };
         match self.accept(message, context).await {
             Handled::Response(response) => response,
             Handled::Relay(id, _) => {
@@ -257,7 +270,7 @@ impl Server {
             }
             None => self.answer(request, caller, headers),
         };
-        Response::begun(self, id, method, begun)
+        Response::begun(self, id, method, begun, None)
     }
 
     /// Answers a request, or begins what will. The headers are those of a transport that has any.

@@ -271,7 +271,7 @@ impl HttpService {
             false => read_message(bytes),
         };
         if legacy::is_legacy(headers.all(), &message) {
-            let respond = self.respond_older(headers.all(), bytes, caller, relayed, busy);
+            let respond = self.respond_legacy(headers.all(), message, bytes, caller, relayed, busy);
             return Box::pin(respond).await;
         }
         if let Some(refusal) = self.refuse_without_session(headers.all(), &message) {

@@ -13,7 +13,7 @@
 //! | `state` | log level and subscriptions of the sessions held here |
 //! | `ask` | the ids of asks |
 //! | `request` | a message of a session read, and answered or begun |
-//! | `talk` | what goes out in response to one request |
+//! | `exchange` | a request while it is answered: how messages are written, and the asks that are open |
 //! | `desk` | the calls and open asks of this instance |
 //! | `event` | the ids of events |
 //! | `stream` | a stream of events that can be resumed |
@@ -22,20 +22,20 @@
 mod ask;
 mod desk;
 mod event;
+mod exchange;
 mod listening;
 mod request;
 mod session;
 mod state;
 mod stream;
-mod talk;
 
 pub(crate) use desk::{Desk, RequestId};
 pub(crate) use event::{EventId, Purpose};
+pub(crate) use exchange::{LegacyExchange, session_over};
 pub(crate) use listening::Listening;
-pub(crate) use request::{Cancelled, HELD_ELSEWHERE, Received, lost_call, opens_session};
+pub(crate) use request::{Cancelled, HELD_ELSEWHERE, lost_call};
 pub(crate) use session::{DEFAULT_LEVEL, Session};
 pub(crate) use stream::{Lost, Reader, Stream, Streams};
-pub(crate) use talk::{Sent, Talk};
 
 use crate::relay::Relay;
 use crate::services::Services;

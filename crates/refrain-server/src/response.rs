@@ -1,9 +1,11 @@
 //! What goes out in response to one message, for every transport.
 
+use crate::auth::MissingScopes;
 use crate::catalog::complete::{Later, NoReply};
 use crate::dispatch::Begin;
+use crate::legacy::{LegacyExchange, session_over};
 use crate::listen::Subscription;
-use crate::metrics::Refusal;
+use crate::metrics::{LiveCount, Refusal};
 use crate::record;
 use crate::relay::RelayTo;
 use crate::rounds::{Round, RoundEvent};
@@ -18,8 +20,10 @@ use std::task::{Context, Poll, ready};
 /// The kind of a message that goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
-    /// A notification: progress, a log message, or what a subscription is about.
+    /// A notification: progress, a log message, or a change that the client is subscribed to.
     Notification,
+    /// A request to a legacy client, or its withdrawal.
+    Ask,
     /// The reply, after which nothing follows.
     Reply,
 }
@@ -52,6 +56,8 @@ pub struct Response {
     /// The length of the token in the reply.
     token: usize,
     map: Option<Map>,
+    /// The exchange with a legacy client.
+    legacy: Option<Box<LegacyExchange>>,
 }
 
 /// A translation of the messages that go out; `None` leaves one out.
@@ -102,23 +108,37 @@ impl Response {
             status: Status::Replied,
             token: 0,
             map: None,
+            legacy: None,
         }
     }
 
     /// The response to a message that wants none.
     pub(crate) fn accepted(server: &Server) -> Self {
-        let mut response = Self::new(server, None, "", Work::Done(None));
-        response.status = Status::Accepted;
-        response
+        Self::new(server, None, "", Work::Done(None)).with_status(Status::Accepted)
     }
 
     /// The response to a message that is refused.
     pub(crate) fn refused(server: &Server, id: Option<Id<'_>>, error: RpcError) -> Self {
-        let code = error.code;
-        server.0.metrics.request_refused(Refusal::error(code));
+        Self::refused_as(server, Refusal::error(error.code), id, error)
+    }
+
+    /// The same, counted as this refusal.
+    pub(crate) fn refused_as(
+        server: &Server,
+        refusal: Refusal,
+        id: Option<Id<'_>>,
+        error: RpcError,
+    ) -> Self {
+        server.0.metrics.request_refused(refusal);
+        let status = Status::Refused(error.code);
         let reply = Work::Reply(Reply::Error(error));
-        let mut response = Self::new(server, id, "", reply);
-        response.status = Status::Refused(code);
+        Self::new(server, id, "", reply).with_status(status)
+    }
+
+    /// The response to a message of a caller who lacks scopes.
+    pub(crate) fn forbidden(server: &Server, missing: MissingScopes) -> Self {
+        let mut response = Self::new(server, None, "", Work::Done(None));
+        response.work = Work::Reply(response.decline(NoReply::Forbidden(missing)));
         response
     }
 
@@ -133,13 +153,18 @@ impl Response {
         id: Id<'a>,
         method: &'static str,
         begin: Begin,
+        legacy: Option<Box<LegacyExchange>>,
     ) -> Handled<'a> {
         let mut response = Self::new(server, Some(id), method, Work::Done(None));
+        response.legacy = legacy;
         response.work = match begin {
             Begin::Reply(reply) => Work::Reply(reply),
             Begin::Later(later) => Work::Later(later),
-            Begin::Round(round) => {
+            Begin::Round(mut round) => {
                 round.answers(&id);
+                if let Some(legacy) = &mut response.legacy {
+                    legacy.connect(&mut round);
+                }
                 Work::Round(round)
             }
             Begin::Listen(subscription) => Work::Subscription(subscription),
@@ -171,6 +196,12 @@ impl Response {
 
     pub(crate) fn with_status(mut self, status: Status) -> Self {
         self.status = status;
+        self
+    }
+
+    /// Has the messages written for a legacy client.
+    pub(crate) fn in_session(mut self, exchange: Box<LegacyExchange>) -> Self {
+        self.legacy = Some(exchange);
         self
     }
 
@@ -228,24 +259,9 @@ impl Response {
                         return Poll::Pending;
                     }
                 },
-                Work::Round(mut round) => match round.poll(cx) {
-                    Poll::Ready(RoundEvent::Notes(notes)) => {
-                        self.queue_notes(round.progress_token(), &notes);
-                        self.work = Work::Round(round);
-                        continue;
-                    }
-                    Poll::Ready(RoundEvent::Reply(reply)) => {
-                        self.work = Work::Done(Some(round));
-                        reply
-                    }
-                    Poll::Ready(RoundEvent::Asks { .. } | RoundEvent::Crashed) => {
-                        self.work = Work::Done(Some(round));
-                        continue;
-                    }
-                    Poll::Pending => {
-                        self.work = Work::Round(round);
-                        return Poll::Pending;
-                    }
+                Work::Round(round) => match ready!(self.poll_round(round, cx)) {
+                    Some(reply) => reply,
+                    None => continue,
                 },
                 Work::Subscription(mut subscription) => {
                     let polled = match &self.id {
@@ -256,8 +272,50 @@ impl Response {
                     return polled.map(|next| next.map(|message| self.notification(message)));
                 }
             };
-            return Poll::Ready(Some((MessageKind::Reply, self.write(&reply))));
+            let withdrawn = self.legacy.as_mut().map(|legacy| legacy.withdraw_all());
+            self.queue_asks(withdrawn.unwrap_or_default());
+            let reply = (MessageKind::Reply, self.write(&reply));
+            if self.queue.is_empty() {
+                return Poll::Ready(Some(reply));
+            }
+            self.queue.push_back(reply);
         }
+    }
+
+    /// Goes on with a call. `None`: its messages were queued, or it was made to crash.
+    fn poll_round(&mut self, mut round: Box<Round>, cx: &mut Context<'_>) -> Poll<Option<Reply>> {
+        let event = match round.poll(cx) {
+            Poll::Ready(event) => event,
+            Poll::Pending => {
+                if let Some(legacy) = &mut self.legacy
+                    && legacy.is_over(&round, cx)
+                {
+                    self.server.0.metrics.live(LiveCount::GivenUp);
+                    return Poll::Ready(Some(Reply::Error(session_over())));
+                }
+                self.work = Work::Round(round);
+                return Poll::Pending;
+            }
+        };
+        match event {
+            RoundEvent::Notes(notes) => self.queue_notes(round.progress_token(), &notes),
+            RoundEvent::Asks { asks, withdrawn } => {
+                if let Some(legacy) = &mut self.legacy {
+                    let messages = legacy.write_asks(asks, &withdrawn);
+                    self.queue_asks(messages);
+                }
+            }
+            RoundEvent::Reply(reply) => {
+                self.work = Work::Done(Some(round));
+                return Poll::Ready(Some(reply));
+            }
+            RoundEvent::Crashed => {
+                self.work = Work::Done(Some(round));
+                return Poll::Ready(None);
+            }
+        }
+        self.work = Work::Round(round);
+        Poll::Ready(None)
     }
 
     /// The reply to a request that is not carried out.
@@ -287,9 +345,23 @@ impl Response {
         }
     }
 
+    fn queue_asks(&mut self, messages: Vec<Vec<u8>>) {
+        for message in messages {
+            self.record(&message);
+            self.queue.push_back((MessageKind::Ask, message));
+        }
+    }
+
     fn notification(&self, message: Vec<u8>) -> (MessageKind, Vec<u8>) {
-        record::sent(self.method, &message);
+        self.record(&message);
         (MessageKind::Notification, message)
+    }
+
+    fn record(&self, message: &[u8]) {
+        match &self.legacy {
+            None => record::sent(self.method, message),
+            Some(legacy) => legacy.record(self.method, message),
+        }
     }
 
     fn write(&mut self, reply: &Reply) -> Vec<u8> {
@@ -298,15 +370,20 @@ impl Response {
                 self.token = incomplete.state.as_ref().map_or(0, String::len);
             }
             // The protocol demands a status for this one; any other error of a call is a reply like its result.
-            Reply::Error(error) if error.code == ErrorCode::MissingCapability => {
+            Reply::Error(error)
+                if error.code == ErrorCode::MissingCapability && self.legacy.is_none() =>
+            {
                 self.status = Status::Refused(error.code);
             }
             _ => {}
         }
         let mut out = Vec::with_capacity(1024);
         let id = self.id.as_ref().map(IdBuf::as_id);
-        write_reply(&mut out, id, reply, &self.server.0.info);
-        record::sent(self.method, &out);
+        match &self.legacy {
+            None => write_reply(&mut out, id, reply, &self.server.0.info),
+            Some(legacy) => legacy.write_reply(&mut out, id, reply),
+        }
+        self.record(&out);
         out
     }
 
@@ -316,6 +393,16 @@ impl Response {
             Work::Round(round) | Work::Done(Some(round)) => Some(round),
             _ => None,
         }
+    }
+
+    /// The id of the request.
+    pub(crate) fn id(&self) -> Option<Id<'_>> {
+        self.id.as_ref().map(IdBuf::as_id)
+    }
+
+    /// Whether a handler is at work.
+    pub(crate) fn is_call(&self) -> bool {
+        matches!(self.work, Work::Round(_))
     }
 
     /// The length of the token in the reply.
@@ -343,7 +430,7 @@ impl Response {
 }
 
 /// Writes one note as a notification.
-pub(crate) fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
+fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
     match note {
         Note::Progress {
             done,

@@ -3,6 +3,7 @@
 mod legacy;
 
 use crate::auth::{Caller, Scopes};
+use crate::dispatch::Context;
 use crate::legacy::{Cancelled, RequestId};
 use crate::metrics::Refusal;
 use crate::record;
@@ -12,7 +13,7 @@ use crate::tasks::Worker;
 use refrain_core::Principal;
 use refrain_wire::{Incoming, Message, Rejection, RpcError, write_error};
 use serde_json::value::RawValue;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -93,62 +94,83 @@ async fn read_lines(
         input,
         limit: server.limits().body,
     };
-    let mut by_id: HashMap<RequestId, Running> = HashMap::new();
-    let mut opened = legacy::Opened::default();
+    let mut client = Client {
+        server,
+        sender,
+        closed,
+        running,
+        by_id: HashMap::new(),
+        opened: legacy::Opened::default(),
+    };
     while let Some(line) = lines.next().await? {
-        by_id.retain(|_, request| !request.handle.is_finished());
-        while running.try_join_next().is_some() {}
+        client.forget_finished();
         match line {
-            Line::TooLong => {
-                Out::new(sender).send(too_long(server)).await;
-            }
+            Line::TooLong => Out::new(sender).send(too_long(server)).await,
             Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
             Line::Text(bytes) => {
-                let mut messages = VecDeque::from([bytes]);
-                while let Some(bytes) = messages.pop_front() {
-                    let out = Out::new(sender);
-                    let server = server.clone();
-                    let message = opened.read(&bytes);
-                    match opened.take(&server, &message, &bytes, &out).await {
-                        legacy::Line::Done => {}
-                        legacy::Line::Batch(batch) => messages.extend(batch),
-                        legacy::Line::Ready(session) => {
-                            running.spawn(legacy::tell(server, session, out, closed.clone()));
-                        }
-                        legacy::Line::Request(session) => {
-                            let id = request_id(&message);
-                            let silent = out.silent.clone();
-                            let handle = running.spawn(legacy::answer(server, session, bytes, out));
-                            by_id.extend(id.map(|id| (id, Running { handle, silent })));
-                        }
-                        legacy::Line::Other => {
-                            if let Ok(Incoming::Message(Message::Notification { method, params })) =
-                                &message
-                            {
-                                if method == "notifications/cancelled" {
-                                    cancel(&mut by_id, *params);
-                                }
-                                continue;
-                            }
-                            let id = request_id(&message);
-                            let context = everything().into();
-                            let response = server.handle_message(message, context).await;
-                            let silent = out.silent.clone();
-                            let sending = send_all(out.answer(response), out, closed.clone());
-                            match id {
-                                Some(id) => {
-                                    let handle = running.spawn(sending);
-                                    by_id.insert(id, Running { handle, silent });
-                                }
-                                None => sending.await,
-                            }
-                        }
-                    }
+                for message in client.take(&bytes).await {
+                    client.take(&message).await;
                 }
             }
         }
     }
     Ok(())
+}
+
+/// The client of the process, and its requests that are being answered.
+struct Client<'a> {
+    server: &'a Server,
+    sender: &'a Sender,
+    closed: &'a watch::Receiver<bool>,
+    running: &'a mut JoinSet<()>,
+    by_id: HashMap<RequestId, Running>,
+    opened: legacy::Opened,
+}
+
+impl Client<'_> {
+    fn forget_finished(&mut self) {
+        let by_id = &mut self.by_id;
+        by_id.retain(|_, request| !request.handle.is_finished());
+        while self.running.try_join_next().is_some() {}
+    }
+
+    /// Takes a message. The messages of a batch are given back.
+    async fn take(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let out = Out::new(self.sender);
+        let message = self.opened.read(bytes);
+        let session = match self.opened.take(self.server, &message, bytes, &out).await {
+            legacy::Line::Done => return Vec::new(),
+            legacy::Line::Batch(batch) => return batch,
+            legacy::Line::Ready(session) => {
+                let (server, closed) = (self.server.clone(), self.closed.clone());
+                self.running
+                    .spawn(legacy::tell(server, session, out, closed));
+                return Vec::new();
+            }
+            legacy::Line::Message(session) => Some(session),
+            legacy::Line::Other => None,
+        };
+        if let Ok(Incoming::Message(Message::Notification { method, params })) = &message {
+            if method == "notifications/cancelled" {
+                cancel(&mut self.by_id, *params);
+            }
+            return Vec::new();
+        }
+        let id = request_id(&message);
+        let mut context = Context::from(everything());
+        context.session = session.as_ref();
+        let response = self.server.handle_message(message, context).await;
+        let silent = out.silent.clone();
+        let sending = send_all(out.answer(response), out, self.closed.clone());
+        match id {
+            Some(id) => {
+                let handle = self.running.spawn(sending);
+                self.by_id.insert(id, Running { handle, silent });
+            }
+            None => sending.await,
+        }
+        Vec::new()
+    }
 }
 
 /// The error for a line that is too long.

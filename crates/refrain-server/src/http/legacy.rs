@@ -16,13 +16,12 @@ use super::body::ReplayedStream;
 use super::pulse::Busy;
 use super::{Body, HttpService, JSON, accepted, events};
 use crate::auth::Caller;
-use crate::legacy::{
-    EventId, Listening, Purpose, Reader, Received, Sent, Session, Stream, Talk, opens_session,
-};
+use crate::legacy::{EventId, Listening, Purpose, Reader, RequestId, Session, Stream};
 use crate::listen::NoPlace;
 use crate::metrics::{Other, Refusal};
 use crate::record;
 use crate::relay::RelayRequest;
+use crate::response::{MessageKind, Status};
 use crate::server::Server;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -30,7 +29,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::{
     Agreed, ErrorCode, Id, Incoming, Message, Rejection, Revision, RpcError, decode_initialize,
-    is_modern, split_batch, write_older_error, write_older_reply,
+    is_modern, parse, split_batch, write_older_reply,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,16 +73,22 @@ type Refused = Box<Response<Body>>;
 
 impl HttpService {
     /// Answers a POST of a legacy client.
-    pub(super) async fn respond_older(
+    pub(super) async fn respond_legacy(
         &self,
         headers: &HeaderMap,
+        message: Result<Incoming<'_>, Box<Rejection>>,
         bytes: &[u8],
         caller: Caller,
         relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
+        let message = match message {
+            Ok(Incoming::Message(message)) => Ok(message),
+            Ok(Incoming::Call(..)) => return self.no_session(),
+            Err(rejection) => Err(rejection),
+        };
         if !headers.contains_key(SESSION) {
-            return self.initialize(bytes, &caller);
+            return self.initialize(message, &caller);
         }
         let session = match self.find_session(headers, &caller) {
             Ok(session) => session,
@@ -109,39 +114,28 @@ impl HttpService {
             return self.respond_to_batch(session, &batch, caller, busy).await;
         }
         let server = &self.server;
-        let mut received = server.receive_older(&session, bytes, caller.clone(), !relayed);
-        if let Received::Relay(holder) = &received {
-            if let Some(response) = self.relay_legacy(holder, request, &mut busy).await {
-                return response;
-            }
-            received = server.receive_older(&session, bytes, caller, false);
-        }
-        match received {
-            Received::Talk(talk) => self.talk(talk, busy).await,
-            received => self.respond_at_once(received),
-        }
-    }
-
-    /// What a message is answered with that begins nothing.
-    fn respond_at_once(&self, received: Received<'_>) -> Response<Body> {
-        match received {
-            Received::Accepted | Received::Talk(_) | Received::Relay(_) => accepted(),
-            Received::Refused(error) => {
-                let refusal = Refusal::error(error.code);
-                self.refuse(refusal, StatusCode::BAD_REQUEST, None, &error)
-            }
-            Received::Elsewhere(error) => {
-                self.refuse(Refusal::Elsewhere, StatusCode::BAD_REQUEST, None, &error)
-            }
-            Received::Forbidden(Some(id), missing) => self.forbid(id, missing),
-            Received::Forbidden(None, missing) => self.forbid_session(missing),
-            Received::Busy(id, error) => self.busy(id, &error),
+        let again = message.clone();
+        let response = match server.accept_legacy(&session, message, caller.clone(), !relayed) {
+            Ok(response) => response,
+            Err(holder) => match self.relay_legacy(&holder, request, &mut busy).await {
+                Some(response) => return response,
+                None => server.handle_legacy(&session, again, caller),
+            },
+        };
+        let busy = busy.unwrap_or_else(|| Busy::new(None));
+        match response.is_call() {
+            true => self.answer_call(session, response, busy).await,
+            false => self.answer(response, busy).await,
         }
     }
 
     /// Opens a session.
-    fn initialize(&self, bytes: &[u8], caller: &Caller) -> Response<Body> {
-        let Some((id, params)) = opens_session(bytes) else {
+    fn initialize(
+        &self,
+        message: Result<Message<'_>, Box<Rejection>>,
+        caller: &Caller,
+    ) -> Response<Body> {
+        let Ok(Message::Request { id, params, .. }) = message else {
             return self.no_session();
         };
         let server = &self.server;
@@ -246,22 +240,27 @@ impl HttpService {
         self.refuse(Refusal::Session, StatusCode::NOT_FOUND, None, &error)
     }
 
-    /// Answers a request: what needs no handler, or is done at once, with one object.
-    async fn talk(&self, mut talk: Box<Talk>, busy: Option<Busy>) -> Response<Body> {
-        if !talk.is_call() {
-            let reply = talk.next().await;
-            return json(reply.map_or_else(Bytes::new, |(_, reply)| reply.into()));
-        }
-        let session = talk.session().clone();
-        let stream = self.begin_stream(&session, Some(&talk.purpose()));
+    /// Answers a call: with one object if it is done at once, else on a stream.
+    async fn answer_call(
+        &self,
+        session: Session,
+        response: crate::Response,
+        busy: Busy,
+    ) -> Response<Body> {
+        let revision = session.revision;
+        let purpose = response
+            .id()
+            .map(|id| Purpose::Call(id.as_json().to_owned()));
+        let stream = self.begin_stream(&session, purpose.as_ref());
         let reader = stream.read();
-        tokio::spawn(drive_all(self.server.clone(), vec![*talk], stream.clone()));
+        let driving = drive_all(self.server.clone(), session, vec![response], stream.clone());
+        tokio::spawn(driving);
         match tokio::time::timeout(PROMPT, reader.peek()).await {
-            Ok(Some((Sent::Reply, reply))) => {
+            Ok(Some((MessageKind::Reply, reply))) => {
                 self.server.0.legacy.streams.forget(&stream);
                 json(reply)
             }
-            _ => self.stream_older(reader, session.revision, busy),
+            _ => self.stream_older(reader, revision, Some(busy)),
         }
     }
 
@@ -283,49 +282,39 @@ impl HttpService {
             let status = StatusCode::BAD_REQUEST;
             return self.refuse(Refusal::InvalidRequest, status, None, &error);
         }
-        let (mut talks, mut refused, mut accepted_some) = (Vec::new(), Vec::new(), false);
-        for message in batch {
-            let caller = caller.clone();
-            match self.server.receive_older(&session, message, caller, false) {
-                Received::Accepted => accepted_some = true,
-                Received::Talk(talk) => talks.push(*talk),
-                received => refused.push(received),
-            }
+        let responses = batch.iter().map(|message| {
+            let message = parse(message);
+            let server = &self.server;
+            server.handle_legacy(&session, message, caller.clone())
+        });
+        let responses: Vec<crate::Response> = responses.collect();
+        let is_done = |response: &crate::Response| {
+            matches!(response.status(), Status::Accepted | Status::Replied)
+        };
+        let retry = |response: &crate::Response| {
+            matches!(response.status(), Status::Forbidden(_) | Status::Busy)
+        };
+        if !responses.iter().any(is_done)
+            && let Some(at) = responses.iter().position(retry)
+        {
+            // The status tells the client what to do, since none of the batch was done.
+            let response = responses.into_iter().nth(at);
+            let busy = busy.unwrap_or_else(|| Busy::new(None));
+            return match response {
+                Some(response) => self.answer(response, busy).await,
+                None => accepted(),
+            };
         }
-        let nothing_done = talks.is_empty() && !accepted_some;
-        let tells = |received: &Received<'_>| !matches!(received, Received::Refused(_));
-        if nothing_done && let Some(at) = refused.iter().position(tells) {
-            // The status says what to do about it, to whoever has none of it done.
-            return self.respond_at_once(refused.swap_remove(at));
-        }
-        if talks.is_empty() && refused.is_empty() {
+        let replies = responses.into_iter();
+        let replies = replies.filter(|response| *response.status() != Status::Accepted);
+        let replies: Vec<crate::Response> = replies.collect();
+        if replies.is_empty() {
             return accepted();
         }
-        let stream = self.begin_stream(&session, None);
+        let (stream, revision) = (self.begin_stream(&session, None), session.revision);
         let reader = stream.read();
-        for received in refused {
-            if let Some(message) = self.refuse_in_batch(&session, received) {
-                let streams = &self.server.0.legacy.streams;
-                streams.push(&stream, Sent::Reply, message);
-            }
-        }
-        tokio::spawn(drive_all(self.server.clone(), talks, stream));
-        self.stream_older(reader, session.revision, busy)
-    }
-
-    /// What is said to a message of a batch that was not taken.
-    fn refuse_in_batch(&self, session: &Session, received: Received<'_>) -> Option<Vec<u8>> {
-        let elsewhere = matches!(received, Received::Elsewhere(_));
-        let (id, error) = received.refusal()?;
-        let refusal = match elsewhere {
-            true => Refusal::Elsewhere,
-            false => Refusal::error(error.code),
-        };
-        self.server.0.metrics.request_refused(refusal);
-        let mut message = Vec::with_capacity(256);
-        write_older_error(&mut message, id.as_ref().map(Id::as_json), &error);
-        record::sent_older(session.revision, "", &message);
-        Some(message)
+        tokio::spawn(drive_all(self.server.clone(), session, replies, stream));
+        self.stream_older(reader, revision, busy)
     }
 
     fn begin_stream(&self, session: &Session, purpose: Option<&Purpose>) -> Arc<Stream> {
@@ -432,7 +421,7 @@ async fn tell(server: Server, mut listening: Listening, stream: Arc<Stream>) {
     let streams = &server.0.legacy.streams;
     let telling = async {
         while let Some(message) = listening.next().await {
-            streams.push(&stream, Sent::Ask, message);
+            streams.push(&stream, MessageKind::Ask, message);
             // What a slow client was not told yet is noted only once.
             stream.drained().await;
         }
@@ -450,33 +439,53 @@ async fn tell(server: Server, mut listening: Listening, stream: Arc<Stream>) {
     }
 }
 
-/// Drives calls to their ends, whoever reads the stream they share.
-async fn drive_all(server: Server, talks: Vec<Talk>, stream: Arc<Stream>) {
+/// Sends responses on the stream that they share, whether a client reads it or not.
+async fn drive_all(
+    server: Server,
+    session: Session,
+    responses: Vec<crate::Response>,
+    stream: Arc<Stream>,
+) {
     let mut calls = JoinSet::new();
-    for talk in talks {
-        calls.spawn(drive(server.clone(), talk, stream.clone()));
+    for response in responses {
+        calls.spawn(drive(
+            server.clone(),
+            session.clone(),
+            response,
+            stream.clone(),
+        ));
     }
     while calls.join_next().await.is_some() {}
     server.end_stream(&stream).await;
 }
 
-async fn drive(server: Server, mut talk: Talk, stream: Arc<Stream>) {
-    let call = server
-        .0
-        .legacy
-        .begin_call(talk.session(), talk.request_id());
-    let talking = async {
-        while let Some((sent, message)) = talk.next().await {
-            server.0.legacy.streams.push(&stream, sent, message);
-            // A handler that never stops talking holds up nobody else.
-            if sent == Sent::Note {
+async fn drive(
+    server: Server,
+    session: Session,
+    mut response: crate::Response,
+    stream: Arc<Stream>,
+) {
+    let legacy = &server.0.legacy;
+    let id = response.id().map(|id| RequestId::read(id.as_json()));
+    let call = id.map(|id| legacy.begin_call(&session, id));
+    let sending = async {
+        while let Some((kind, message)) = response.next_message().await {
+            legacy.streams.push(&stream, kind, message);
+            // A handler that reports progress all the time holds up no other.
+            if kind == MessageKind::Notification {
                 tokio::task::yield_now().await;
             }
         }
     };
+    let cancelled = async {
+        match &call {
+            Some(call) => call.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        () = talking => {}
-        () = call.cancelled() => {}
+        () = sending => {}
+        () = cancelled => {}
     }
 }
 

@@ -1,53 +1,24 @@
 //! A message of a session read, and answered or begun.
 
 use super::state::StateError;
-use super::{RequestId, Session, Talk};
-use crate::auth::{Caller, MissingScopes};
+use super::{LegacyExchange, RequestId, Session};
+use crate::auth::Caller;
 use crate::catalog::Listing;
 use crate::dispatch::Begin;
 use crate::metrics::{Label, Other, Refusal};
 use crate::relay::Holder;
+use crate::response::{Handled, Response};
 use crate::rounds::{CallRequest, Home, Token};
 use crate::server::Server;
 use refrain_wire::{
-    CallKind, Empty, Id, Message, Reply, Response, RpcError, decode_older_call,
-    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern, parse,
+    CallKind, Empty, Id, Message, Rejection, Reply, RpcError, decode_older_call,
+    decode_older_complete, decode_older_list, decode_set_level, decode_uri,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// Bytes of the longest URI that a session may subscribe to.
 const LONGEST_URI: usize = 1024;
-
-/// What comes of a message of a session.
-pub(crate) enum Received<'a> {
-    /// It wants no response.
-    Accepted,
-    /// This goes out in response.
-    Talk(Box<Talk>),
-    /// It is no message, or one that cannot be taken.
-    Refused(RpcError),
-    /// It has to be relayed to this instance.
-    Relay(Holder),
-    /// It is for an instance that cannot be reached from here, or for a call that was lost with its instance.
-    Elsewhere(RpcError),
-    /// The caller lacks a scope.
-    Forbidden(Option<Id<'a>>, MissingScopes),
-    /// All places are taken.
-    Busy(Option<Id<'a>>, RpcError),
-}
-
-impl<'a> Received<'a> {
-    /// What a client is told whose message was not taken.
-    pub(crate) fn refusal(self) -> Option<(Option<Id<'a>>, RpcError)> {
-        match self {
-            Self::Accepted | Self::Talk(_) | Self::Relay(_) => None,
-            Self::Refused(error) | Self::Elsewhere(error) => Some((None, error)),
-            Self::Forbidden(id, missing) => Some((id, missing.into())),
-            Self::Busy(id, error) => Some((id, error)),
-        }
-    }
-}
 
 /// What a client no longer wants.
 #[derive(Deserialize)]
@@ -63,46 +34,53 @@ impl<'a> Cancelled<'a> {
     }
 }
 
-/// The id and the params of a message that opens a session. `None`: it is another, or one of 2026-07-28.
-pub(crate) fn opens_session(bytes: &[u8]) -> Option<(Id<'_>, Option<&RawValue>)> {
-    match parse(bytes) {
-        Ok(Message::Request { id, method, params })
-            if method == "initialize" && !is_modern(params) =>
-        {
-            Some((id, params))
-        }
-        _ => None,
-    }
-}
-
 impl Server {
-    /// Takes one message of a session. One that was relayed, or could not be, is served here.
-    pub(crate) fn receive_older<'a>(
+    /// Takes one message of a session. `Err`: it has to be relayed to this holder, which happens only if the transport
+    /// `relays`.
+    pub(crate) fn accept_legacy(
         &self,
         session: &Session,
-        bytes: &'a [u8],
+        message: Result<Message<'_>, Box<Rejection>>,
         caller: Caller,
         relays: bool,
-    ) -> Received<'a> {
-        let message = parse(bytes);
+    ) -> Result<Response, Holder> {
         if let Ok(Message::Request { id, method, params }) = message {
             if relays && self.0.relay.reaches(&session.holder) {
-                return Received::Relay(session.holder.clone());
+                return Err(session.holder.clone());
             }
-            return self.begin_older(session, id, &method, params, caller);
+            return Ok(self.begin_legacy(session, id, &method, params, caller));
         }
-        // Whoever may not call has nothing to say about calls either.
+        // A caller that may not call has nothing to say about calls either.
         if let Err(missing) = self.0.auth.allow(&caller, &[]) {
-            return Received::Forbidden(None, missing);
+            let exchange = LegacyExchange::new(self, session);
+            return Ok(Response::forbidden(self, missing).in_session(exchange));
         }
         match message {
             Ok(Message::Notification { method, params }) if method == "notifications/cancelled" => {
-                self.cancelled_older(session, params, relays)
+                self.take_cancelled(session, params, relays)
             }
-            Ok(Message::Response(response)) => self.answered_older(session, response, relays),
-            Ok(_) => Received::Accepted,
-            Err(rejection) => Received::Refused(rejection.error),
+            Ok(Message::Response(response)) => self.take_answer(session, response, relays),
+            Ok(_) => Ok(Response::accepted(self)),
+            Err(rejection) => Ok(self.refuse_legacy(session, rejection.error)),
         }
+    }
+
+    /// Takes one message of a session that cannot be relayed.
+    pub(crate) fn handle_legacy(
+        &self,
+        session: &Session,
+        message: Result<Message<'_>, Box<Rejection>>,
+        caller: Caller,
+    ) -> Response {
+        let accepted = self.accept_legacy(session, message, caller, false);
+        accepted.unwrap_or_else(|_| self.refuse_legacy(session, lost_call()))
+    }
+
+    /// The response to a message without a usable id that is refused.
+    fn refuse_legacy(&self, session: &Session, error: RpcError) -> Response {
+        let refusal = Refusal::error(error.code);
+        let exchange = LegacyExchange::new(self, session);
+        Response::refused_as(self, refusal, None, error).in_session(exchange)
     }
 
     /// May a batch have so many messages?
@@ -120,14 +98,14 @@ impl Server {
     }
 
     /// Takes an answer. Its id names the instance that asked.
-    fn answered_older(
+    fn take_answer(
         &self,
         session: &Session,
-        response: Response<'_>,
+        response: refrain_wire::Response<'_>,
         relays: bool,
-    ) -> Received<'static> {
+    ) -> Result<Response, Holder> {
         let RequestId::Text(ask) = RequestId::read(response.id.as_json()) else {
-            return Received::Refused(nothing_asked());
+            return Ok(self.refuse_legacy(session, nothing_asked()));
         };
         let answer = match response.outcome {
             Ok(result) => Ok(result.get().to_owned()),
@@ -135,75 +113,78 @@ impl Server {
         };
         let legacy = &self.0.legacy;
         if legacy.desk.answer(&session.key, &ask, answer).is_ok() {
-            return Received::Accepted;
+            return Ok(Response::accepted(self));
         }
         match legacy.asked_by(session, &ask) {
-            None => Received::Refused(nothing_asked()),
+            None => Ok(self.refuse_legacy(session, nothing_asked())),
             // It was answered before, or is no longer needed.
-            Some(holder) if self.0.relay.is_own(&holder) => Received::Accepted,
-            Some(holder) => self.needs_holder(holder, relays),
+            Some(holder) if self.0.relay.is_own(&holder) => Ok(Response::accepted(self)),
+            Some(holder) => self.need_holder(session, holder, relays),
         }
     }
 
-    fn cancelled_older(
+    fn take_cancelled(
         &self,
         session: &Session,
         params: Option<&RawValue>,
         relays: bool,
-    ) -> Received<'static> {
+    ) -> Result<Response, Holder> {
         let cancelled = params.and_then(Cancelled::read);
         let id = cancelled.and_then(|cancelled| RequestId::parse(cancelled.request_id.get()));
         let Some(id) = id else {
-            return Received::Accepted;
+            return Ok(Response::accepted(self));
         };
         let cancelled = self.0.legacy.desk.cancel(&session.key, &id);
         if cancelled || self.0.relay.is_own(&session.holder) {
-            return Received::Accepted;
+            return Ok(Response::accepted(self));
         }
-        self.needs_holder(session.holder.clone(), relays)
+        self.need_holder(session, session.holder.clone(), relays)
     }
 
-    /// A message that only this holder can take.
-    fn needs_holder(&self, holder: Holder, relays: bool) -> Received<'static> {
-        if holder.url.is_none() {
-            let error = RpcError::invalid_request(HELD_ELSEWHERE);
-            return Received::Elsewhere(error);
-        }
-        match relays && self.0.relay.reaches(&holder) {
-            true => Received::Relay(holder),
-            false => Received::Elsewhere(lost_call()),
-        }
-    }
-
-    fn begin_older<'a>(
+    /// The response to a message that only this holder can take.
+    fn need_holder(
         &self,
         session: &Session,
-        id: Id<'a>,
+        holder: Holder,
+        relays: bool,
+    ) -> Result<Response, Holder> {
+        let error = match holder.url {
+            None => RpcError::invalid_request(HELD_ELSEWHERE),
+            Some(_) if relays && self.0.relay.reaches(&holder) => return Err(holder),
+            Some(_) => lost_call(),
+        };
+        let exchange = LegacyExchange::new(self, session);
+        let refused = Response::refused_as(self, Refusal::Elsewhere, None, error);
+        Ok(refused.in_session(exchange))
+    }
+
+    fn begin_legacy(
+        &self,
+        session: &Session,
+        id: Id<'_>,
         method: &str,
         params: Option<&RawValue>,
         caller: Caller,
-    ) -> Received<'a> {
-        let (name, begun) = self.answer_older(session, method, params, caller);
-        let talk = match begun {
-            Begin::Round(round) => Talk::of_round(self, session, id, round),
-            Begin::Later(later) => Talk::of_later(self, session, id, name, later),
-            Begin::Reply(reply) => Talk::of_reply(self, session, id, name, &reply),
+    ) -> Response {
+        let (name, begun) = self.answer_legacy(session, method, params, caller);
+        let begun = match begun {
+            // An error of a request is a reply like any other in these revisions.
             Begin::Refused(error) => {
                 self.0.metrics.request_refused(Refusal::error(error.code));
-                Talk::of_reply(self, session, id, name, &Reply::Error(error))
+                Begin::Reply(Reply::Error(error))
             }
-            Begin::Forbidden(missing) => return Received::Forbidden(Some(id), missing),
-            Begin::Busy(error) => return Received::Busy(Some(id), error),
-            Begin::Listen(_) | Begin::Relay(_) => {
-                let unknown = Reply::Error(RpcError::method_not_found(method));
-                Talk::of_reply(self, session, id, name, &unknown)
-            }
+            begun => begun,
         };
-        Received::Talk(Box::new(talk))
+        let exchange = LegacyExchange::new(self, session);
+        match Response::begun(self, id, name, begun, Some(exchange)) {
+            Handled::Response(response) => response,
+            Handled::Relay(id, _) => Response::reply(self, id, name, Reply::Error(lost_call()))
+                .in_session(LegacyExchange::new(self, session)),
+        }
     }
 
     /// Answers a request of a session, or begins what will.
-    fn answer_older(
+    fn answer_legacy(
         &self,
         session: &Session,
         method: &str,
@@ -230,7 +211,7 @@ impl Server {
         };
         let begun = match what {
             Other::List(listing) => decode_older_list(params, agreed)
-                .and_then(|params| self.list_older(listing, params.cursor.as_deref(), &caller)),
+                .and_then(|params| self.list_legacy(listing, params.cursor.as_deref(), &caller)),
             Other::Complete => decode_older_complete(params, agreed).map(|params| {
                 let (auth, limits) = (&self.0.auth, &self.0.limits);
                 match self.0.catalog.complete(params, caller, auth, limits) {
@@ -249,7 +230,7 @@ impl Server {
         (what.name(), begun.unwrap_or_else(Begin::Refused))
     }
 
-    fn list_older(
+    fn list_legacy(
         &self,
         listing: Listing,
         cursor: Option<&str>,

@@ -4,7 +4,8 @@
 //! back is told what it has missed; asks and replies that nobody has read yet are never thrown away while their stream
 //! goes on. Notes may be missing from what a client is told that comes back, asks and replies never are.
 
-use super::{EventId, Purpose, Sent, Session};
+use super::{EventId, Purpose, Session};
+use crate::response::MessageKind;
 use crate::server::Server;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -85,7 +86,7 @@ impl Streams {
     }
 
     /// Adds a message to a stream.
-    pub(crate) fn push(&self, stream: &Stream, sent: Sent, message: Vec<u8>) {
+    pub(crate) fn push(&self, stream: &Stream, sent: MessageKind, message: Vec<u8>) {
         stream.push(sent, message);
         if self.forget_finished() {
             return;
@@ -222,7 +223,7 @@ struct State {
 
 struct Event {
     place: u64,
-    sent: Sent,
+    sent: MessageKind,
     message: Bytes,
 }
 
@@ -237,13 +238,13 @@ impl State {
                 _ => self
                     .events
                     .iter()
-                    .position(|event| event.sent == Sent::Note),
+                    .position(|event| event.sent == MessageKind::Notification),
             };
             let Some(event) = at.and_then(|at| self.events.remove(at)) else {
                 return;
             };
             self.bytes -= event.message.len();
-            if event.sent != Sent::Note {
+            if event.sent != MessageKind::Notification {
                 self.lost = self.lost.max(event.place);
             }
         }
@@ -252,7 +253,7 @@ impl State {
 
 impl Stream {
     /// Adds a message.
-    fn push(&self, sent: Sent, message: Vec<u8>) {
+    fn push(&self, sent: MessageKind, message: Vec<u8>) {
         let mut state = self.lock();
         if state.over {
             return;
@@ -261,7 +262,7 @@ impl Stream {
         state.last += 1;
         state.bytes += message.len();
         let place = state.last;
-        if sent == Sent::Reply {
+        if sent == MessageKind::Reply {
             state.replied = Some(place);
         }
         let message = message.into();
@@ -412,7 +413,7 @@ impl Reader {
     }
 
     /// The next message, and what it is. `None`: there is no more, or another reads now.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Sent, Bytes)>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(MessageKind, Bytes)>> {
         let mut state = self.stream.lock();
         let next = ready!(self.poll_in(&mut state, cx));
         Poll::Ready(next.map(|(place, sent, message)| {
@@ -424,7 +425,11 @@ impl Reader {
         }))
     }
 
-    fn poll_in(&self, state: &mut State, cx: &mut Context<'_>) -> Poll<Option<(u64, Sent, Bytes)>> {
+    fn poll_in(
+        &self,
+        state: &mut State,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(u64, MessageKind, Bytes)>> {
         // A stream with a hole in it ends, so that its client comes back and is told so.
         if state.readers != self.number || state.lost > self.place {
             return Poll::Ready(None);
@@ -441,7 +446,7 @@ impl Reader {
     }
 
     /// The next message, and what it is. It stays the next one.
-    pub(crate) async fn peek(&self) -> Option<(Sent, Bytes)> {
+    pub(crate) async fn peek(&self) -> Option<(MessageKind, Bytes)> {
         let next = poll_fn(|cx| self.poll_in(&mut self.stream.lock(), cx)).await;
         next.map(|(_, sent, message)| (sent, message))
     }

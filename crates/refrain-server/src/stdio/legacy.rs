@@ -1,13 +1,13 @@
 //! An older client on standard input and output: its session is that of the process.
 
 use super::{Out, everything};
-use crate::legacy::{Listening, Received, Session};
+use crate::legacy::{Listening, Session};
 use crate::metrics::Other;
 use crate::record;
 use crate::server::Server;
 use refrain_wire::{
-    Empty, Id, Incoming, Message, Rejection, Reply, Revision, RpcError, decode_initialize,
-    is_modern, parse, read_message, split_batch, write_older_error, write_older_reply,
+    Empty, Incoming, Message, Rejection, Reply, Revision, RpcError, decode_initialize, is_modern,
+    parse, read_message, split_batch, write_older_error, write_older_reply,
 };
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -16,8 +16,8 @@ use tokio::sync::watch;
 pub(super) enum Line {
     /// It was dealt with.
     Done,
-    /// It is a request, and this session's.
-    Request(Session),
+    /// It is a message of this session.
+    Message(Session),
     /// It is a batch of these messages.
     Batch(Vec<Vec<u8>>),
     /// The client is ready to be told what belongs to no call.
@@ -61,7 +61,7 @@ impl Opened {
         };
         match message {
             Some(Message::Request { params, .. }) if is_modern(*params) => Line::Other,
-            Some(Message::Request { .. }) => Line::Request(session),
+            Some(Message::Request { .. }) => Line::Message(session),
             Some(Message::Notification { method, .. }) => match method.as_ref() {
                 "notifications/initialized" if !self.told => {
                     self.told = true;
@@ -71,7 +71,7 @@ impl Opened {
                 _ => Line::Done,
             },
             Some(Message::Response(_)) | None => {
-                self.take_unusual(server, &session, bytes, out).await
+                Self::take_batch(server, session, bytes, out).await
             }
         }
     }
@@ -112,30 +112,19 @@ impl Opened {
         Line::Done
     }
 
-    /// Takes what is neither a request nor a notification.
-    async fn take_unusual(
-        &self,
-        server: &Server,
-        session: &Session,
-        bytes: &[u8],
-        out: &Out,
-    ) -> Line {
+    /// Takes a batch apart, where the session has them. Other messages without a method are left to the server.
+    async fn take_batch(server: &Server, session: Session, bytes: &[u8], out: &Out) -> Line {
         let batch = split_batch(bytes).filter(|_| session.revision == Revision::V2025_03_26);
-        let error = match batch {
-            Some(batch) => match server.check_batch(batch.len()) {
-                Ok(()) => return take_apart(session, &batch, out).await,
-                Err(error) => error,
-            },
-            None => {
-                let received = server.receive_older(session, bytes, everything(), false);
-                match received.refusal() {
-                    Some((_, error)) => error,
-                    None => return Line::Done,
-                }
-            }
+        let Some(batch) = batch else {
+            return Line::Message(session);
         };
-        refuse(session, &error, out).await;
-        Line::Done
+        match server.check_batch(batch.len()) {
+            Ok(()) => take_apart(&session, &batch, out).await,
+            Err(error) => {
+                refuse(&session, &error, out).await;
+                Line::Done
+            }
+        }
     }
 }
 
@@ -157,26 +146,6 @@ async fn take_apart(session: &Session, batch: &[&RawValue], out: &Out) -> Line {
 async fn refuse(session: &Session, error: &RpcError, out: &Out) {
     let mut message = Vec::new();
     write_older_error(&mut message, None, error);
-    record::sent_older(session.revision, "", &message);
-    out.send(message).await;
-}
-
-/// Answers a request of a session.
-pub(super) async fn answer(server: Server, session: Session, bytes: Vec<u8>, out: Out) {
-    let received = match server.receive_older(&session, &bytes, everything(), false) {
-        Received::Talk(mut talk) => {
-            while let Some((_, message)) = talk.next().await {
-                out.send(message).await;
-            }
-            return;
-        }
-        received => received,
-    };
-    let Some((id, error)) = received.refusal() else {
-        return;
-    };
-    let mut message = Vec::new();
-    write_older_error(&mut message, id.as_ref().map(Id::as_json), &error);
     record::sent_older(session.revision, "", &message);
     out.send(message).await;
 }

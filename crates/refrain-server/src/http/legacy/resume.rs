@@ -11,9 +11,10 @@
 
 use super::{Body, Busy, HttpService, drive_all};
 use crate::auth::Caller;
-use crate::legacy::{EventId, HELD_ELSEWHERE, Lost, Purpose, Sent, Session, lost_call};
+use crate::legacy::{EventId, HELD_ELSEWHERE, Lost, Purpose, Session, lost_call};
 use crate::metrics::Refusal;
 use crate::record;
+use crate::response::MessageKind;
 use http::{Response, StatusCode};
 use refrain_wire::{RpcError, write_older_error};
 
@@ -68,8 +69,9 @@ impl HttpService {
         let stream = self.begin_stream(session, None);
         let reader = stream.read();
         let streams = &self.server.0.legacy.streams;
-        streams.push(&stream, Sent::Reply, message);
-        tokio::spawn(drive_all(self.server.clone(), Vec::new(), stream));
+        streams.push(&stream, MessageKind::Reply, message);
+        let driving = drive_all(self.server.clone(), session.clone(), Vec::new(), stream);
+        tokio::spawn(driving);
         self.stream_older(reader, session.revision, busy)
     }
 

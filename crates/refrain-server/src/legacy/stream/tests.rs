@@ -17,7 +17,7 @@ fn server(limits: ServerLimits) -> Server {
     builder.build().expect("a usable server")
 }
 
-fn read_all(mut reader: Reader) -> Vec<(Sent, usize)> {
+fn read_all(mut reader: Reader) -> Vec<(MessageKind, usize)> {
     let mut cx = Context::from_waker(Waker::noop());
     let next = || match reader.poll_next(&mut cx) {
         Poll::Ready(next) => next.map(|(sent, message)| (sent, message.len())),
@@ -40,24 +40,24 @@ fn a_talkative_call_keeps_its_reply_within_reach() {
     let server = server(ServerLimits::default());
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let stream = streams.begin(&session, 300, None);
-    streams.push(&stream, Sent::Ask, vec![0; 10]);
+    streams.push(&stream, MessageKind::Ask, vec![0; 10]);
     for _ in 0..20 {
-        streams.push(&stream, Sent::Note, vec![0; 100]);
+        streams.push(&stream, MessageKind::Notification, vec![0; 100]);
     }
-    streams.push(&stream, Sent::Reply, vec![0; 50]);
+    streams.push(&stream, MessageKind::Reply, vec![0; 50]);
     // Nobody has read any of it.
     let reader = streams
         .resume(&session, &after(&stream, 0))
         .expect("it is there");
     let read = [
-        (Sent::Ask, 10),
-        (Sent::Note, 100),
-        (Sent::Note, 100),
-        (Sent::Reply, 50),
+        (MessageKind::Ask, 10),
+        (MessageKind::Notification, 100),
+        (MessageKind::Notification, 100),
+        (MessageKind::Reply, 50),
     ];
     assert_eq!(read_all(reader), read);
     // What was read is thrown away first, and an ask that is no longer there is lost.
-    streams.push(&stream, Sent::Note, vec![0; 250]);
+    streams.push(&stream, MessageKind::Notification, vec![0; 250]);
     assert_eq!(
         streams
             .resume(&session, &after(&stream, 0))
@@ -68,7 +68,7 @@ fn a_talkative_call_keeps_its_reply_within_reach() {
     let reader = streams
         .resume(&session, &after(&stream, 22))
         .expect("it is there");
-    assert_eq!(read_all(reader), [(Sent::Note, 250)]);
+    assert_eq!(read_all(reader), [(MessageKind::Notification, 250)]);
 }
 
 #[tokio::test]
@@ -83,19 +83,24 @@ async fn what_was_only_looked_at_is_not_thrown_away() {
         let (streams, session) = (&server.0.legacy.streams, session(&server));
         let stream = streams.begin(&session, room, None);
         let reader = stream.read();
-        streams.push(&stream, Sent::Ask, vec![0; 10]);
+        streams.push(&stream, MessageKind::Ask, vec![0; 10]);
         let first = reader.peek().await.expect("an ask");
-        assert_eq!((first.0, first.1.len()), (Sent::Ask, 10));
-        streams.push(&stream, Sent::Ask, vec![0; 20]);
-        streams.push(&stream, Sent::Reply, vec![0; 30]);
-        let read = [(Sent::Ask, 10), (Sent::Ask, 20), (Sent::Reply, 30)];
+        assert_eq!((first.0, first.1.len()), (MessageKind::Ask, 10));
+        streams.push(&stream, MessageKind::Ask, vec![0; 20]);
+        streams.push(&stream, MessageKind::Reply, vec![0; 30]);
+        let read = [
+            (MessageKind::Ask, 10),
+            (MessageKind::Ask, 20),
+            (MessageKind::Reply, 30),
+        ];
         assert_eq!(read_all(reader), read);
     }
 }
 
 #[test]
 fn whoever_comes_back_is_given_all_that_another_had_read() {
-    let asks: Vec<(Sent, usize)> = (1..=900).map(|bytes| (Sent::Ask, bytes)).collect();
+    let asks: Vec<(MessageKind, usize)> =
+        (1..=900).map(|bytes| (MessageKind::Ask, bytes)).collect();
     // More events than are kept, and more bytes.
     for (room, size, more) in [(usize::MAX, 1, EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
         let server = server(ServerLimits::default());
@@ -108,12 +113,12 @@ fn whoever_comes_back_is_given_all_that_another_had_read() {
         let again = streams.resume(&session, &after(&stream, 3));
         let again = again.expect("it is there");
         for _ in 0..more {
-            streams.push(&stream, Sent::Note, vec![0; size]);
+            streams.push(&stream, MessageKind::Notification, vec![0; size]);
         }
-        streams.push(&stream, Sent::Reply, vec![0; 50]);
+        streams.push(&stream, MessageKind::Reply, vec![0; 50]);
         let mut read = read_all(again);
-        read.retain(|(sent, _)| *sent != Sent::Note);
-        assert_eq!(read.pop(), Some((Sent::Reply, 50)));
+        read.retain(|(sent, _)| *sent != MessageKind::Notification);
+        assert_eq!(read.pop(), Some((MessageKind::Reply, 50)));
         assert_eq!(read, asks[3..]);
     }
 }
@@ -128,7 +133,7 @@ fn the_oldest_streams_that_are_over_make_room_for_others() {
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let begin = || {
         let stream = streams.begin(&session, usize::MAX, None);
-        streams.push(&stream, Sent::Reply, vec![0; 300]);
+        streams.push(&stream, MessageKind::Reply, vec![0; 300]);
         stream
     };
     let all = [begin(), begin(), begin()];
@@ -142,7 +147,7 @@ fn the_oldest_streams_that_are_over_make_room_for_others() {
         [false, true, true]
     );
     // Of those that go on, the one that says more does without its notes.
-    streams.push(&more, Sent::Note, vec![0; 500]);
+    streams.push(&more, MessageKind::Notification, vec![0; 500]);
     assert_eq!(
         all.each_ref().map(|stream| reads(stream)),
         [false, false, true]
@@ -150,7 +155,7 @@ fn the_oldest_streams_that_are_over_make_room_for_others() {
     let reader = streams
         .resume(&session, &after(&more, 0))
         .expect("it is there");
-    assert_eq!(read_all(reader), [(Sent::Reply, 300)]);
+    assert_eq!(read_all(reader), [(MessageKind::Reply, 300)]);
     for stream in [&all[2], &more] {
         streams.forget(stream);
     }

@@ -1,0 +1,142 @@
+//! A request of a legacy session while it is answered: how messages are written, and the asks that are open.
+
+use super::Session;
+use crate::live::LiveAnswer;
+use crate::record;
+use crate::rounds::Round;
+use crate::server::Server;
+use refrain_wire::{
+    Ask, Id, Reply, RpcError, write_ask, write_cancelled, write_older_error, write_older_reply,
+};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
+
+/// A request of a legacy session. Dropping it withdraws its asks.
+pub(crate) struct LegacyExchange {
+    server: Server,
+    session: Session,
+    /// The ids of the open asks, by key.
+    open: BTreeMap<String, String>,
+    answers: Option<mpsc::Sender<LiveAnswer>>,
+    /// Fires when the session expires, from when on answers are refused. Set with the first ask.
+    session_ends: Option<Pin<Box<Sleep>>>,
+}
+
+impl std::fmt::Debug for LegacyExchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LegacyExchange")
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LegacyExchange {
+    pub(crate) fn new(server: &Server, session: &Session) -> Box<Self> {
+        Box::new(Self {
+            server: server.clone(),
+            session: session.clone(),
+            open: BTreeMap::new(),
+            answers: None,
+            session_ends: None,
+        })
+    }
+
+    /// Connects a call with the answers to its asks.
+    pub(crate) fn connect(&mut self, round: &mut Round) {
+        let (sender, answers) = mpsc::channel(self.server.0.limits.flow.asks.max(1));
+        round.answers_from(answers);
+        self.answers = Some(sender);
+    }
+
+    /// Whether a call has nothing left to do but to wait for answers that would be refused, since the session has expired.
+    pub(crate) fn is_over(&mut self, round: &Round, cx: &mut Context<'_>) -> bool {
+        let ends = self.session_ends.as_mut();
+        if !ends.is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
+            return false;
+        }
+        let desk = &self.server.0.legacy.desk;
+        let is_open = |ask: &String| desk.is_open(&self.session.key, ask);
+        round.rests() && self.open.values().any(is_open)
+    }
+
+    /// The messages for new asks, and for those that are withdrawn.
+    pub(crate) fn write_asks(
+        &mut self,
+        asks: Vec<(String, Ask)>,
+        withdrawn: &[String],
+    ) -> Vec<Vec<u8>> {
+        let mut messages: Vec<Vec<u8>> = Vec::with_capacity(asks.len());
+        messages.extend(withdrawn.iter().filter_map(|key| self.withdraw(key)));
+        for (key, ask) in asks {
+            // An ask that was dropped and is made again has another id.
+            messages.extend(self.withdraw(&key));
+            messages.extend(self.ask(key, &ask));
+        }
+        messages
+    }
+
+    fn ask(&mut self, key: String, ask: &Ask) -> Option<Vec<u8>> {
+        let answers = self.answers.clone()?;
+        let left = self.session.left(&self.server);
+        let ends = || Box::pin(tokio::time::sleep(left));
+        self.session_ends.get_or_insert_with(ends);
+        let legacy = &self.server.0.legacy;
+        let id = legacy.new_ask(&self.session);
+        let about = (key.as_str(), ask.kind());
+        legacy.desk.ask(&self.session, id.clone(), about, &answers);
+        let mut out = Vec::with_capacity(512);
+        write_ask(&mut out, &id, ask, self.session.revision);
+        self.open.insert(key, id);
+        Some(out)
+    }
+
+    /// Withdraws an ask. One that was answered needs no message.
+    fn withdraw(&mut self, key: &str) -> Option<Vec<u8>> {
+        let id = self.open.remove(key)?;
+        self.server.0.legacy.desk.withdraw(&id).then(|| {
+            let mut out = Vec::with_capacity(256);
+            write_cancelled(&mut out, &id, "the answer is no longer needed");
+            out
+        })
+    }
+
+    /// Withdraws all asks that are open.
+    pub(crate) fn withdraw_all(&mut self) -> Vec<Vec<u8>> {
+        let keys: Vec<String> = self.open.keys().cloned().collect();
+        keys.iter().filter_map(|key| self.withdraw(key)).collect()
+    }
+
+    /// Writes the reply; an error without an id where the message had none to read.
+    pub(crate) fn write_reply(&self, out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply) {
+        match (id, reply) {
+            (Some(id), reply) => write_older_reply(out, id, reply, self.session.revision),
+            (None, Reply::Error(error)) => write_older_error(out, None, error),
+            (None, _) => {}
+        }
+    }
+
+    /// Keeps a message for the check of a test run.
+    pub(crate) fn record(&self, method: &str, message: &[u8]) {
+        record::sent_older(self.session.revision, method, message);
+    }
+}
+
+/// The error of a call that waits for an answer when its session expires.
+pub(crate) fn session_over() -> RpcError {
+    RpcError::call_over(
+        "the call was given up: the time of the session is over, and no answer is taken any more; what it did so far is done; \
+         open another session with initialize, and call again",
+    )
+}
+
+impl Drop for LegacyExchange {
+    fn drop(&mut self) {
+        for id in self.open.values() {
+            self.server.0.legacy.desk.withdraw(id);
+        }
+    }
+}
