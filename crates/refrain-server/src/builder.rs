@@ -11,13 +11,13 @@ use crate::catalog::{
 use crate::handler::States;
 use crate::legacy::LegacySessions;
 use crate::limits::{Limits, ServerLimits};
-use crate::listen::Hub;
 use crate::live::LiveCalls;
 use crate::metrics::{Metrics, Seen};
 use crate::relay::Relay;
 use crate::rounds::{Flows, RoundHook, Rounds};
 use crate::server::{Inner, Server, WeakServer};
 use crate::services::Services;
+use crate::subscriptions::Subscriptions;
 use crate::tasks::{Namespace, TaskOptions, Tasks};
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
@@ -320,10 +320,10 @@ impl ServerBuilder {
         let auth = Arc::new(self.access.build(self.authenticator)?);
         let relay = Arc::new(Relay::new(self.advertise, &services)?);
         let limits = &services.limits;
-        let hub = Hub::new(limits.subscriptions.clone());
+        let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
         services.metrics.watch(Seen {
             limits: limits.clone(),
-            hub: hub.clone(),
+            subscriptions: subscriptions.registry().clone(),
         });
         Ok(Server(Arc::new_cyclic(|server| {
             let server = WeakServer::new(server.clone());
@@ -349,7 +349,7 @@ impl ServerBuilder {
                 extensions: self.extensions,
                 instance: self.instance,
                 catalog,
-                hub,
+                subscriptions,
                 live,
                 relay,
                 auth,

@@ -5,18 +5,18 @@ use crate::catalog::Listing;
 use crate::catalog::complete::Later;
 use crate::http::Headers;
 use crate::legacy::Session;
-use crate::listen::{NoPlace, Subscription};
 use crate::live::elsewhere;
 use crate::metrics::{Label, LiveCount, Other, Refusal};
 use crate::relay::RelayTo;
 use crate::response::{Handled, Response};
 use crate::rounds::{CallRequest, Home, Round, Token};
 use crate::server::Server;
-use crate::tasks::{Fetching, TaskNews};
+use crate::subscriptions::Subscription;
+use crate::tasks::Fetching;
 use http::HeaderMap;
 use refrain_wire::{
-    Call, CallKind, Capability, CompleteParams, Id, Incoming, ListParams, ListenParams, Message,
-    Meta, PROTOCOL_VERSION, Rejection, Reply, RpcError, TaskMethod, TaskParams, decode_call,
+    Call, CallKind, CompleteParams, Id, Incoming, ListParams, ListenParams, Message, Meta,
+    PROTOCOL_VERSION, Rejection, Reply, RpcError, TaskMethod, TaskParams, decode_call,
     decode_complete, decode_list, decode_listen, decode_meta, decode_task, read_message,
 };
 use serde::Deserialize;
@@ -307,7 +307,10 @@ impl Server {
                 let later = self.0.catalog.complete(params, caller, auth, limits);
                 self.later(Other::Complete, later)
             }
-            Request::Listen(params) => self.listen(params, caller),
+            Request::Listen(params) => {
+                let tasks = self.0.tasks.as_ref();
+                self.0.subscriptions.listen(params, caller, tasks)
+            }
             Request::Task(params) => {
                 let method = params.method;
                 let Some(tasks) = &self.0.tasks else {
@@ -366,80 +369,4 @@ impl Server {
             (request, Ok(_)) => self.answer(request, caller, headers),
         }
     }
-
-    fn listen(&self, mut params: ListenParams<'_>, caller: Caller) -> Begin {
-        let limits = &self.0.limits;
-        let uris = &params.filter.uris;
-        let too_much = if uris.len() > limits.subscribed_resources {
-            Some((limits.subscribed_resources, "resources"))
-        } else if uris.iter().map(String::len).sum::<usize>() > limits.subscribed_bytes {
-            Some((limits.subscribed_bytes, "bytes of URIs"))
-        } else {
-            None
-        };
-        if let Some((most, what)) = too_much {
-            return Begin::Refused(RpcError::invalid_params(format!(
-                "notifications.resourceSubscriptions: at most {most} {what} in one subscription"
-            )));
-        }
-        // Whoever may not read a resource is not told of its changes either.
-        let catalog = self.catalog().clone();
-        let needed: Vec<String> = uris
-            .iter()
-            .flat_map(|uri| catalog.scopes_of_resource(uri).to_vec())
-            .collect();
-        if let Err(missing) = self.0.auth.allow(&caller, &needed) {
-            return Begin::Forbidden(missing);
-        }
-        let tasks = match self.listen_for_tasks(&mut params, &caller) {
-            Ok(tasks) => tasks,
-            Err(error) => return Begin::Refused(error),
-        };
-        match self.0.hub.subscribe(params.filter, tasks, caller) {
-            Ok(subscription) => {
-                self.0.metrics.other(Other::Listen);
-                Begin::Listen(subscription)
-            }
-            Err(none) => {
-                self.0.metrics.request_refused(Refusal::Busy);
-                Begin::Busy(match none {
-                    NoPlace::Full(limit) => no_place(limit, "subscriptions"),
-                    NoPlace::FullForCaller(limit) => no_place(limit, "subscriptions of one caller"),
-                    NoPlace::Closed => {
-                        RpcError::internal("this instance is stopping; listen to another one")
-                    }
-                })
-            }
-        }
-    }
-
-    /// The news of the tasks that a client wants to hear of. To a server without tasks they are like any wish that it
-    /// does not know.
-    fn listen_for_tasks(
-        &self,
-        params: &mut ListenParams<'_>,
-        caller: &Caller,
-    ) -> Result<Option<Box<TaskNews>>, RpcError> {
-        let wanted = std::mem::take(&mut params.filter.tasks);
-        let Some(tasks) = self.0.tasks.as_ref().filter(|_| !wanted.is_empty()) else {
-            return Ok(None);
-        };
-        if !params.meta.capabilities.tasks {
-            return Err(RpcError::missing_capability(&[Capability::Tasks]));
-        }
-        let most = tasks.options.subscribed;
-        if wanted.len() > most {
-            return Err(RpcError::invalid_params(format!(
-                "notifications.taskIds: at most {most} tasks in one subscription"
-            )));
-        }
-        Ok(Some(Box::new(TaskNews::new(tasks, &wanted, caller))))
-    }
-}
-
-/// The error for a request that found no place.
-pub(crate) fn no_place(limit: usize, of: &str) -> RpcError {
-    RpcError::internal(format!(
-        "this instance already has its limit of {limit} {of}; try again"
-    ))
 }

@@ -280,6 +280,7 @@ impl HttpService {
         let context = crate::Context {
             caller,
             headers: Some(headers),
+            session: None,
         };
         match self.server.accept(message, context).await {
             Handled::Response(response) => self.answer(response, busy).await,

@@ -13,7 +13,7 @@
 //! | `tasks` | flows whose home is a store |
 //! | `live` | flows whose home is memory |
 //! | `legacy` | sessions of clients that speak earlier revisions |
-//! | `listen` | subscriptions to changes |
+//! | `subscriptions` | clients that are notified of changes |
 //! | `auth` | callers and their scopes |
 //! | `limits` | limits and permits |
 //! | `http`, `stdio` | the transports |
@@ -33,7 +33,6 @@ mod http;
 mod http_client;
 mod legacy;
 mod limits;
-mod listen;
 mod live;
 mod metrics;
 mod record;
@@ -45,6 +44,7 @@ mod rounds;
 mod server;
 mod services;
 mod stdio;
+mod subscriptions;
 mod tasks;
 mod timer;
 

@@ -21,7 +21,7 @@ pub(crate) use target::TargetCounts;
 pub use text::METRICS_CONTENT_TYPE;
 
 use crate::limits::Limits;
-use crate::listen::Hub;
+use crate::subscriptions::Registry;
 use label::KINDS;
 use number::{Counter, Gauge, Histogram};
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ const SIZES: [f64; 9] = [
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) limits: Arc<Limits>,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) subscriptions: Arc<Registry>,
 }
 
 /// The numbers of one server, or of some that count together.

@@ -1,15 +1,15 @@
 //! The server: what is registered, and what all its rounds share.
 
-use crate::auth::{Auth, Caller};
+use crate::auth::Auth;
 use crate::builder::{BuildError, ServerBuilder};
-use crate::catalog::{Catalog, Changes, Entries, normal};
+use crate::catalog::{Catalog, Changes, Entries};
 use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
-use crate::listen::Hub;
 use crate::live::LiveCalls;
 use crate::relay::Relay;
 use crate::rounds::Rounds;
 use crate::services::Services;
+use crate::subscriptions::Subscriptions;
 use crate::tasks::Tasks;
 use parking_lot::RwLockReadGuard;
 use refrain_core::KeyRing;
@@ -35,7 +35,7 @@ pub(crate) struct Inner {
     pub(crate) extensions: Map<String, Value>,
     pub(crate) instance: Option<String>,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) subscriptions: Subscriptions,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) relay: Arc<Relay>,
     pub(crate) auth: Arc<Auth>,
@@ -77,7 +77,7 @@ impl Server {
     /// Each instance has a catalog of its own: a fleet whose lists are to be the same makes the same changes everywhere.
     pub fn change(&self, changes: Changes) -> Result<(), BuildError> {
         let changed = self.0.catalog.change(&changes)?;
-        self.0.hub.lists_changed(changed);
+        self.0.subscriptions.lists_changed(changed);
         Ok(())
     }
 
@@ -85,15 +85,12 @@ impl Server {
     ///
     /// Those who may not read it are not told, whatever they were allowed when they began to listen.
     pub fn resource_updated(&self, uri: &str) {
-        let catalog = self.catalog().clone();
-        let needed = catalog.scopes_of_resource(uri);
-        let may = |caller: &Caller| self.0.auth.allow(caller, needed).is_ok();
-        self.0.hub.resource_updated(&normal(uri), may);
+        self.0.subscriptions.resource_updated(uri);
     }
 
     /// How many clients listen.
     pub fn subscriptions(&self) -> usize {
-        self.0.hub.len()
+        self.0.subscriptions.len()
     }
 
     /// The present entries of the catalog.
@@ -149,7 +146,7 @@ impl Server {
     /// Hands running flows on at their next checkpoint from now on, ends subscriptions, and has `/readyz` say no.
     pub fn start_draining(&self) {
         self.0.limits.start_draining();
-        self.0.hub.close();
+        self.0.subscriptions.close();
     }
 
     /// Gives up the calls in memory that wait here for an answer, of live tools and of older clients, and takes no live tools

@@ -17,12 +17,12 @@ use super::pulse::Busy;
 use super::{Body, HttpService, JSON, accepted, events};
 use crate::auth::Caller;
 use crate::legacy::{EventId, Listening, Purpose, Reader, RequestId, Session, Stream};
-use crate::listen::NoPlace;
 use crate::metrics::{Other, Refusal};
 use crate::record;
 use crate::relay::RelayRequest;
 use crate::response::{MessageKind, Status};
 use crate::server::Server;
+use crate::subscriptions::SubscribeError;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -287,23 +287,19 @@ impl HttpService {
             let server = &self.server;
             server.handle_legacy(&session, message, caller.clone())
         });
-        let responses: Vec<crate::Response> = responses.collect();
+        let mut responses: Vec<crate::Response> = responses.collect();
         let is_done = |response: &crate::Response| {
             matches!(response.status(), Status::Accepted | Status::Replied)
         };
         let retry = |response: &crate::Response| {
             matches!(response.status(), Status::Forbidden(_) | Status::Busy)
         };
-        if !responses.iter().any(is_done)
-            && let Some(at) = responses.iter().position(retry)
-        {
+        let any_done = responses.iter().any(is_done);
+        let first = responses.iter().position(retry).filter(|_| !any_done);
+        if let Some(first) = first {
             // The status tells the client what to do, since none of the batch was done.
-            let response = responses.into_iter().nth(at);
             let busy = busy.unwrap_or_else(|| Busy::new(None));
-            return match response {
-                Some(response) => self.answer(response, busy).await,
-                None => accepted(),
-            };
+            return self.answer(responses.swap_remove(first), busy).await;
         }
         let replies = responses.into_iter();
         let replies = replies.filter(|response| *response.status() != Status::Accepted);
@@ -407,10 +403,10 @@ impl HttpService {
     }
 }
 
-fn no_place(none: NoPlace) -> RpcError {
+fn no_place(none: SubscribeError) -> RpcError {
     RpcError::internal(match none {
-        NoPlace::Closed => "this instance is stopping; listen to another one",
-        NoPlace::Full(_) | NoPlace::FullForCaller(_) => {
+        SubscribeError::Closed => "this instance is stopping; listen to another one",
+        SubscribeError::Full(_) | SubscribeError::FullForCaller(_) => {
             "this instance already has its limit of streams; try again"
         }
     })

@@ -3,9 +3,9 @@
 use super::Session;
 use super::state::SessionState;
 use crate::auth::Caller;
-use crate::listen::{NoPlace, Subscription};
 use crate::record;
 use crate::server::Server;
+use crate::subscriptions::{SubscribeError, Subscription};
 use refrain_wire::{Filter, write_older_change};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -35,7 +35,11 @@ pub(crate) struct Listening {
 
 impl Listening {
     /// Listens for the changes that the session is subscribed to.
-    pub(crate) fn new(server: &Server, session: &Session, caller: Caller) -> Result<Self, NoPlace> {
+    pub(crate) fn new(
+        server: &Server,
+        session: &Session,
+        caller: Caller,
+    ) -> Result<Self, SubscribeError> {
         let mut state = server.0.legacy.watch(session);
         let uris = state.borrow_and_update().uris.clone();
         let mut retry = tokio::time::interval(RETRY);
@@ -113,7 +117,11 @@ async fn until(end: Option<Instant>) {
     }
 }
 
-fn subscribe(server: &Server, uris: &[String], caller: &Caller) -> Result<Subscription, NoPlace> {
+fn subscribe(
+    server: &Server,
+    uris: &[String],
+    caller: &Caller,
+) -> Result<Subscription, SubscribeError> {
     let filter = Filter {
         tools: true,
         prompts: true,
@@ -121,7 +129,7 @@ fn subscribe(server: &Server, uris: &[String], caller: &Caller) -> Result<Subscr
         uris: uris.to_vec(),
         tasks: Vec::new(),
     };
-    server.0.hub.subscribe(filter, None, caller.clone())
+    server.0.subscriptions.subscribe(filter, caller.clone())
 }
 
 impl Subscription {

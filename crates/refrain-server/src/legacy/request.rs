@@ -7,11 +7,11 @@ use crate::catalog::Listing;
 use crate::dispatch::Begin;
 use crate::metrics::{Label, Other, Refusal};
 use crate::relay::Holder;
-use crate::response::{Handled, Response};
+use crate::response::{Handled, Response, Status};
 use crate::rounds::{CallRequest, Home, Token};
 use crate::server::Server;
 use refrain_wire::{
-    CallKind, Empty, Id, Message, Rejection, Reply, RpcError, decode_older_call,
+    CallKind, Empty, ErrorCode, Id, Message, Rejection, Reply, RpcError, decode_older_call,
     decode_older_complete, decode_older_list, decode_set_level, decode_uri,
 };
 use serde::Deserialize;
@@ -78,9 +78,14 @@ impl Server {
 
     /// The response to a message without a usable id that is refused.
     fn refuse_legacy(&self, session: &Session, error: RpcError) -> Response {
-        let refusal = Refusal::error(error.code);
-        let exchange = LegacyExchange::new(self, session);
-        Response::refused_as(self, refusal, None, error).in_session(exchange)
+        self.refuse_as(session, Refusal::error(error.code), error)
+    }
+
+    /// The same, counted as this refusal. Whatever the code, the client's message was at fault.
+    fn refuse_as(&self, session: &Session, refusal: Refusal, error: RpcError) -> Response {
+        let status = Status::Refused(ErrorCode::InvalidRequest);
+        let refused = Response::refused_as(self, refusal, None, error).with_status(status);
+        refused.in_session(LegacyExchange::new(self, session))
     }
 
     /// May a batch have so many messages?
@@ -153,9 +158,7 @@ impl Server {
             Some(_) if relays && self.0.relay.reaches(&holder) => return Err(holder),
             Some(_) => lost_call(),
         };
-        let exchange = LegacyExchange::new(self, session);
-        let refused = Response::refused_as(self, Refusal::Elsewhere, None, error);
-        Ok(refused.in_session(exchange))
+        Ok(self.refuse_as(session, Refusal::Elsewhere, error))
     }
 
     fn begin_legacy(

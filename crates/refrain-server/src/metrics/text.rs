@@ -142,7 +142,7 @@ impl Collector for Metrics {
             "Calls whose home is memory, at work or waiting for an answer.",
             live,
         )?;
-        let listening = self.sum(|server| server.hub.len());
+        let listening = self.sum(|server| server.subscriptions.len());
         out.gauge("refrain_subscriptions", "Clients that listen.", listening)?;
         out.gauge(
             "refrain_draining",

@@ -139,10 +139,6 @@ impl Round {
         self.metrics = Some(metrics);
     }
 
-    pub(crate) fn kind(&self) -> CallKind {
-        self.kind
-    }
-
     /// The number of this round, counted from 1.
     pub fn number(&self) -> u32 {
         self.number

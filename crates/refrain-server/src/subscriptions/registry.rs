@@ -1,0 +1,133 @@
+//! The open subscriptions: found by what they are about, and notified.
+
+use super::listener::{Listener, Pending};
+use super::{SubscribeError, Subscription};
+use crate::auth::Caller;
+use crate::catalog::{Changed, normal};
+use crate::limits::{LimitKey, LimitReached, Limiter};
+use crate::tasks::TaskNews;
+use parking_lot::Mutex;
+use refrain_wire::Filter;
+use std::sync::Arc;
+use std::task::Waker;
+
+pub(super) const STOPPING: &str = "the server is stopping; listen again";
+
+/// The open subscriptions of all clients.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    listeners: Mutex<Listeners>,
+    limiter: Arc<Limiter>,
+}
+
+#[derive(Debug, Default)]
+struct Listeners {
+    open: Vec<Arc<Listener>>,
+    closed: bool,
+}
+
+impl Registry {
+    pub(crate) fn new(limiter: Arc<Limiter>) -> Arc<Self> {
+        Arc::new(Self {
+            listeners: Mutex::default(),
+            limiter,
+        })
+    }
+
+    /// Opens a subscription to the changes that match a filter, until the caller's access expires.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        filter: Filter,
+        tasks: Option<Box<TaskNews>>,
+        caller: Caller,
+    ) -> Result<Subscription, SubscribeError> {
+        let mut listeners = self.listeners.lock();
+        if listeners.closed {
+            return Err(SubscribeError::Closed);
+        }
+        // Anonymous callers cannot be told apart.
+        let key = caller.principal.id();
+        let permit = self
+            .limiter
+            .acquire(key.map(|id| LimitKey::Principal(id.into())))
+            .map_err(|reached| match reached {
+                LimitReached::Total { limit, .. } => SubscribeError::Full(limit),
+                LimitReached::Caller { limit, .. } => SubscribeError::FullForCaller(limit),
+            })?;
+        let uris = filter.uris.iter().map(|uri| normal(uri).into_owned());
+        let listener = Arc::new(Listener {
+            uris: uris.collect(),
+            caller,
+            filter,
+            pending: Mutex::default(),
+        });
+        listeners.open.push(listener.clone());
+        Ok(Subscription::new(self.clone(), listener, tasks, permit))
+    }
+
+    /// The number of open subscriptions.
+    pub(crate) fn len(&self) -> usize {
+        self.listeners.lock().open.len()
+    }
+
+    /// Notifies clients of changed lists.
+    pub(crate) fn lists_changed(&self, changed: Changed) {
+        self.notify(|listener, pending| {
+            let filter = &listener.filter;
+            let tools = changed.tools && filter.tools;
+            let prompts = changed.prompts && filter.prompts;
+            let resources = changed.resources && filter.resources;
+            pending.tools |= tools;
+            pending.prompts |= prompts;
+            pending.resources |= resources;
+            tools || prompts || resources
+        });
+    }
+
+    /// Notifies those clients that may read it of a change of the resource at this URI, in its normal form.
+    pub(crate) fn resource_updated(&self, uri: &str, may: impl Fn(&Caller) -> bool) {
+        self.notify(|listener, pending| {
+            let uris = listener.uris.iter().enumerate();
+            let matching: Vec<usize> = uris
+                .filter(|(_, known)| *known == uri)
+                .map(|(index, _)| index)
+                .collect();
+            if matching.is_empty() || !may(&listener.caller) {
+                return false;
+            }
+            for index in matching {
+                if !pending.uris.contains(&index) {
+                    pending.uris.push_back(index);
+                }
+            }
+            true
+        });
+    }
+
+    /// Ends every subscription and refuses new ones.
+    pub(crate) fn close(&self) {
+        self.listeners.lock().closed = true;
+        self.notify(|_, pending| {
+            pending.ended = Some(STOPPING);
+            true
+        });
+    }
+
+    /// Wakes each client for which `note` has noted a change.
+    fn notify(&self, note: impl Fn(&Listener, &mut Pending) -> bool) {
+        let mut wakers = Vec::new();
+        for listener in &self.listeners.lock().open {
+            let mut pending = listener.pending.lock();
+            if note(listener, &mut pending) {
+                wakers.extend(pending.waker.take());
+            }
+        }
+        // Outside of the locks: a waker may run any code.
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn forget(&self, listener: &Arc<Listener>) {
+        let mut listeners = self.listeners.lock();
+        listeners.open.retain(|open| !Arc::ptr_eq(open, listener));
+    }
+}
