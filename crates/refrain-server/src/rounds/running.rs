@@ -282,7 +282,14 @@ impl Round {
             Step::Notes(notes) => Some(RoundEvent::Notes(notes)),
             Step::Asks { asks, withdrawn } => Some(RoundEvent::Asks { asks, withdrawn }),
             Step::Crashed => Some(RoundEvent::Crashed),
-            Step::Reply(reply) => self.finish(reply),
+            Step::Reply(reply) => {
+                // A session's flow holds a permit for live calls: it ends before the reply is sent.
+                if let State::Running(FlowHome::Session(_)) = &self.state {
+                    self.stats = self.stats();
+                    self.state = State::Over;
+                }
+                self.finish(reply)
+            }
             Step::HandedOn(reply) => {
                 self.handed_on = true;
                 self.finish(reply)
