@@ -23,8 +23,9 @@ mod proxy;
 mod scopes;
 pub(crate) mod web;
 
+pub use access::ScopeError;
 pub(crate) use access::{AccessRules, Auth, MissingScopes, check_scopes};
-pub use bearer::{BadToken, BearerTokens};
+pub use bearer::{BadToken, BadTokenReason, BearerTokens};
 pub(crate) use challenge::Challenge;
 #[cfg(feature = "jwt")]
 pub use jwt::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
@@ -32,6 +33,7 @@ pub use metadata::ResourceMetadata;
 pub(crate) use metadata::{Published, WELL_KNOWN};
 pub use proxy::{TrustedProxy, TrustedProxyError};
 pub use scopes::Scopes;
+pub use web::UrlError;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};

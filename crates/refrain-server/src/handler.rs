@@ -79,7 +79,7 @@ pub trait Handler<M, K>: Send + Sync + 'static {
     fn needs() -> Vec<Needs>;
     /// Starts the handler, or says why the arguments do not fit.
     #[doc(hidden)]
-    fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, String>;
+    fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, serde_json::Error>;
 }
 
 /// What a handler is started with.
@@ -145,7 +145,7 @@ macro_rules! handler {
                 vec![$(Needs { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
             }
 
-            fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, String> {
+            fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, serde_json::Error> {
                 let future = self(cx, $(run.state::<$state>()),*);
                 let to = run.to;
                 Ok(Box::pin(async move { future.await?.into_reply(&to) }))
@@ -172,11 +172,10 @@ macro_rules! handler {
                 vec![$(Needs { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
             }
 
-            fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, String> {
+            fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, serde_json::Error> {
                 $(#[allow(non_snake_case, reason = "named after its type")]
                 let $state = run.state::<$state>();)*
-                let arguments: A =
-                    serde_json::from_value(run.arguments).map_err(|error| error.to_string())?;
+                let arguments: A = serde_json::from_value(run.arguments)?;
                 let future = self(cx, $($state,)* arguments);
                 let to = run.to;
                 Ok(Box::pin(async move { future.await?.into_reply(&to) }))
@@ -192,7 +191,8 @@ handler!(S1, S2, S3);
 handler!(S1, S2, S3, S4);
 
 /// A handler of a known kind, whatever its function looks like.
-pub(crate) type Start = Box<dyn Fn(Cx, Run<'_>) -> Result<HandlerFuture, String> + Send + Sync>;
+pub(crate) type Start =
+    Box<dyn Fn(Cx, Run<'_>) -> Result<HandlerFuture, serde_json::Error> + Send + Sync>;
 
 /// Forgets a handler's type.
 pub(crate) fn erase<M, K, H: Handler<M, K>>(handler: H) -> Start {

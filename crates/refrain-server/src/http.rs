@@ -176,7 +176,7 @@ impl HttpService {
     ) -> Result<(), Box<Response<Body>>> {
         // A relayed request is sent to the advertised URL, and its header is sealed: it is no web page's.
         if !relayed && let Err(reason) = self.hosts.admit(heads, &parts.uri) {
-            let error = RpcError::invalid_request(reason);
+            let error = RpcError::invalid_request(reason.to_string());
             let status = StatusCode::FORBIDDEN;
             return Err(Box::new(self.refuse(Refusal::Host, status, None, &error)));
         }

@@ -2,6 +2,7 @@
 //!
 //! Redirects are not followed, and proxy settings of the environment are ignored.
 
+use crate::auth::UrlError;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -47,8 +48,8 @@ impl HttpClient {
 
 /// Whether `https` URLs can be connected to, or why not.
 #[cfg(not(feature = "tls"))]
-pub(crate) fn check_tls() -> Result<(), &'static str> {
-    Err("https needs the cargo feature `tls`")
+pub(crate) fn check_tls() -> Result<(), UrlError> {
+    Err(UrlError::NoTls)
 }
 
 #[cfg(not(feature = "tls"))]
@@ -63,7 +64,7 @@ use tls::connector;
 
 #[cfg(feature = "tls")]
 mod tls {
-    use super::{Connector, HttpConnector};
+    use super::{Connector, HttpConnector, UrlError};
     use hyper_rustls::HttpsConnectorBuilder;
     use std::sync::{Arc, OnceLock};
     use tokio_rustls::rustls::crypto::aws_lc_rs;
@@ -84,9 +85,9 @@ mod tls {
         ROOTS.get_or_init(load).clone()
     }
 
-    pub(crate) fn check_tls() -> Result<(), &'static str> {
+    pub(crate) fn check_tls() -> Result<(), UrlError> {
         match roots().is_empty() {
-            true => Err("this machine trusts no certificates: install some, or set SSL_CERT_FILE"),
+            true => Err(UrlError::NoCertificates),
             false => Ok(()),
         }
     }

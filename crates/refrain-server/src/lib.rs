@@ -49,8 +49,8 @@ mod tasks;
 mod timer;
 
 pub use auth::{
-    AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Refused, ResourceMetadata, Scopes,
-    TrustedProxy, TrustedProxyError,
+    AuthFuture, Authenticator, BadToken, BadTokenReason, BearerTokens, Caller, Refused,
+    ResourceMetadata, ScopeError, Scopes, TrustedProxy, TrustedProxyError, UrlError,
 };
 #[cfg(feature = "jwt")]
 pub use auth::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::ask::AskKind;
-use crate::decode::{RawObject, is_object, reason};
+use crate::decode::{RawObject, is_object};
 use crate::sampling::SamplingAnswer;
-use crate::strict::{MAX_DEPTH, is_too_deep, parse_value};
+use crate::strict::{JsonError, MAX_DEPTH, is_too_deep, parse_value};
 
 /// What a person did with a form or a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,54 +57,90 @@ impl Root {
     }
 }
 
-/// Whether raw text has the shape of an answer to this kind of ask, and if not, why.
+/// Why raw text is not an answer to an ask.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// It is not an object.
+    #[error("the answer to a {} ask must be an object", .0.as_str())]
+    NotAnObject(AskKind),
+    /// It does not have the shape of an answer to this kind of ask.
+    #[error("not an answer to a {} ask: {source}", kind.as_str())]
+    Shape {
+        /// The kind of the ask.
+        kind: AskKind,
+        /// What is wrong with it.
+        source: ShapeError,
+    },
+}
+
+/// What is wrong with the shape of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// It is nested too deeply.
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// The content of a form is not an object.
+    #[error("content must be an object")]
+    Content,
+    /// A member is missing or has another type.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// A root is malformed.
+    #[error("roots[{index}]: {source}")]
+    Root {
+        /// The position of the root.
+        index: usize,
+        /// What is wrong with it.
+        source: JsonError,
+    },
+}
+
+/// Checks that raw text has the shape of an answer to this kind of ask.
 ///
-/// What a form was filled in with is not compared with its schema here.
-pub fn check_answer_shape(kind: AskKind, raw: &RawValue) -> Result<(), String> {
+/// The content of a form is not compared with its schema here.
+pub fn check_answer_shape(kind: AskKind, raw: &RawValue) -> Result<(), AnswerError> {
     if !is_object(raw) {
-        return Err(format!(
-            "the answer to a {} ask must be an object",
-            kind.as_str()
-        ));
+        return Err(AnswerError::NotAnObject(kind));
     }
     let checked = match kind {
-        _ if is_too_deep(raw.get()) => Err(format!("nested deeper than {MAX_DEPTH} levels")),
+        _ if is_too_deep(raw.get()) => Err(ShapeError::TooDeep),
         AskKind::Form | AskKind::Url => check_elicit(raw),
         AskKind::Sampling => check_sampling(raw),
         AskKind::Roots => check_roots(raw),
     };
-    checked.map_err(|why| format!("not an answer to a {} ask: {why}", kind.as_str()))
+    checked.map_err(|source| AnswerError::Shape { kind, source })
 }
 
-fn check_elicit(raw: &RawValue) -> Result<(), String> {
+fn check_elicit(raw: &RawValue) -> Result<(), ShapeError> {
     let answer: ElicitAnswer<'_> = read(raw)?;
     match answer.content {
-        Some(content) if !is_object(content) => Err("content must be an object".to_owned()),
+        Some(content) if !is_object(content) => Err(ShapeError::Content),
         _ => Ok(()),
     }
 }
 
-fn check_sampling(raw: &RawValue) -> Result<(), String> {
-    // The blocks may hold anything, but no key twice.
-    let value = parse_value(raw.get()).map_err(|error| error.to_string())?;
+fn check_sampling(raw: &RawValue) -> Result<(), ShapeError> {
+    // Blocks may contain any JSON, but no key twice.
+    let value = parse_value(raw.get())?;
     let answer: Result<SamplingAnswer, _> = serde_json::from_value(value);
-    answer.map(|_| ()).map_err(|error| reason(&error))
+    Ok(answer.map(drop).map_err(JsonError::from)?)
 }
 
-fn check_roots(raw: &RawValue) -> Result<(), String> {
+fn check_roots(raw: &RawValue) -> Result<(), ShapeError> {
     #[derive(Deserialize)]
     struct Shape<'a> {
         #[serde(borrow)]
         roots: Vec<&'a RawValue>,
     }
     let shape: Shape<'_> = read(raw)?;
-    for (i, root) in shape.roots.into_iter().enumerate() {
+    for (index, root) in shape.roots.into_iter().enumerate() {
         let checked = read::<RawObject<'_>>(root).and_then(|object| read::<Root>(object.0));
-        checked.map_err(|why| format!("roots[{i}]: {why}"))?;
+        checked.map_err(|source| ShapeError::Root { index, source })?;
     }
     Ok(())
 }
 
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
-    serde_json::from_str(raw.get()).map_err(|error| reason(&error))
+fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, JsonError> {
+    Ok(serde_json::from_str(raw.get())?)
 }

@@ -8,7 +8,8 @@ mod check;
 mod json;
 mod parse;
 
-pub use parse::FormError;
+pub use check::{ContentError, FieldError};
+pub use parse::{FieldFlaw, FormError};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -93,11 +94,11 @@ impl Form {
     /// let form = Form::new([Field::integer("age").min(0.0)]);
     /// assert!(form.check(&serde_json::json!({"age": 7})).is_ok());
     /// assert_eq!(
-    ///     form.check(&serde_json::json!({"age": -1})).unwrap_err(),
+    ///     form.check(&serde_json::json!({"age": -1})).unwrap_err().to_string(),
     ///     "age: must be at least 0"
     /// );
     /// ```
-    pub fn check(&self, content: &Value) -> Result<(), String> {
+    pub fn check(&self, content: &Value) -> Result<(), ContentError> {
         check::check(&self.0.fields, content)
     }
 
@@ -384,9 +385,10 @@ impl Field {
     /// ```
     /// # use refrain_wire::Field;
     /// let field = Field::date("until");
-    /// assert_eq!(field.check(&"tomorrow".into()).unwrap_err(), "must have the format date");
+    /// let error = field.check(&"tomorrow".into()).unwrap_err();
+    /// assert_eq!(error.to_string(), "must have the format date");
     /// ```
-    pub fn check(&self, value: &Value) -> Result<(), String> {
+    pub fn check(&self, value: &Value) -> Result<(), FieldError> {
         check::field(self, value)
     }
 

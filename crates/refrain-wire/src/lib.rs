@@ -56,7 +56,9 @@ mod tasks;
 mod trace;
 mod write;
 
-pub use answer::{Action, ElicitAnswer, Root, RootsAnswer, check_answer_shape};
+pub use answer::{
+    Action, AnswerError, ElicitAnswer, Root, RootsAnswer, ShapeError, check_answer_shape,
+};
 pub use ask::{Ask, AskKind};
 pub use call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
 pub use complete::{
@@ -69,7 +71,9 @@ pub use drafts::{
 pub use envelope::{Id, IdBuf, Message, Rejection, Response, parse};
 pub use error::{ErrorCode, RpcError};
 pub use fast::{Incoming, read_call, read_message};
-pub use form::{Choice, Field, FieldKind, Form, FormError, Format};
+pub use form::{
+    Choice, ContentError, Field, FieldError, FieldFlaw, FieldKind, Form, FormError, Format,
+};
 pub use info::{
     Empty, Icon, Implementation, ListCapability, PromptArgument, PromptInfo, ResourceInfo,
     ResourceTemplateInfo, ServerCapabilities, TaskSupport, TasksCapability, Theme, ToolAnnotations,
@@ -101,8 +105,8 @@ pub use ratified::{
     write_progress, write_reply,
 };
 pub use sampling::{
-    IncludeContext, ModelHint, ModelPreferences, SamplingAnswer, SamplingBlock, SamplingMessage,
-    SamplingParams, ToolChoice, ToolUse, ToolUseResult,
+    ConversationError, IncludeContext, MessageError, ModelHint, ModelPreferences, SamplingAnswer,
+    SamplingBlock, SamplingMessage, SamplingParams, ToolChoice, ToolUse, ToolUseResult,
 };
 pub use strict::{JsonError, parse_value, write_canonical};
 pub use tasks::{

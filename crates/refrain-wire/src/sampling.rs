@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::content::{Content, Role};
-use crate::decode::reason;
 use crate::info::ToolInfo;
 use crate::meta::{Capabilities, Capability};
+use crate::strict::JsonError;
 
 /// A question to the client's model.
 ///
@@ -199,18 +199,16 @@ impl SamplingParams {
     ///
     /// A model is given text, images and sounds. Where it used tools, the next message has a result for each use and
     /// nothing else; results stand nowhere else.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), ConversationError> {
         let mut used: Vec<&str> = Vec::new();
-        for (at, message) in self.messages.iter().enumerate() {
+        for (index, message) in self.messages.iter().enumerate() {
             message
                 .check(&mut used)
-                .map_err(|reason| format!("messages[{at}]: {reason}"))?;
+                .map_err(|source| ConversationError::Message { index, source })?;
         }
         match used.first() {
             None => Ok(()),
-            Some(id) => Err(format!(
-                "messages: the use {id:?} of a tool has no result; add .results(..)"
-            )),
+            Some(id) => Err(ConversationError::NoResult((*id).to_owned())),
         }
     }
 
@@ -226,6 +224,47 @@ impl SamplingParams {
     }
 }
 
+/// Why a conversation cannot be given to a model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConversationError {
+    /// A message is invalid.
+    #[error("messages[{index}]: {source}")]
+    Message {
+        /// The position of the message.
+        index: usize,
+        /// What is wrong with it.
+        source: MessageError,
+    },
+    /// The use of a tool with this id has no result.
+    #[error("messages: the use {0:?} of a tool has no result; add .results(..)")]
+    NoResult(String),
+}
+
+/// Why a message of a conversation is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// It contains a resource.
+    #[error("a model is given text, images and sounds, no resources")]
+    Resource,
+    /// It contains results of tools beside other content, or is not the user's.
+    #[error("results of tools are a message of the user with nothing else in it")]
+    MixedResults,
+    /// The user uses a tool.
+    #[error("only the assistant uses tools")]
+    ToolUseByUser,
+    /// Its results are not those of the tools used in the message before.
+    #[error(
+        "there must be one result for each use of a tool in the message before ({used:?}), not {results:?}"
+    )]
+    Results {
+        /// The ids of the uses.
+        used: Vec<String>,
+        /// The ids of the results.
+        results: Vec<String>,
+    },
+}
+
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplingMessage {
@@ -238,7 +277,7 @@ pub struct SamplingMessage {
 
 impl SamplingMessage {
     /// Does it go on from a message in which these uses of tools were made? Leaves those that it makes.
-    fn check<'a>(&'a self, used: &mut Vec<&'a str>) -> Result<(), String> {
+    fn check<'a>(&'a self, used: &mut Vec<&'a str>) -> Result<(), MessageError> {
         let mut results = Vec::new();
         let mut uses = Vec::new();
         for block in &self.content {
@@ -246,25 +285,25 @@ impl SamplingMessage {
                 SamplingBlock::ToolResult(result) => results.push(result.tool_use_id.as_str()),
                 SamplingBlock::ToolUse(tool) => uses.push(tool.id.as_str()),
                 SamplingBlock::Content(Content::Resource { .. } | Content::ResourceLink(_)) => {
-                    return Err("a model is given text, images and sounds, no resources".into());
+                    return Err(MessageError::Resource);
                 }
                 SamplingBlock::Content(_) | SamplingBlock::Other(_) => {}
             }
         }
         if !results.is_empty() && (results.len() < self.content.len() || self.role != Role::User) {
-            return Err(
-                "results of tools are a message of the user with nothing else in it".into(),
-            );
+            return Err(MessageError::MixedResults);
         }
         if !uses.is_empty() && self.role != Role::Assistant {
-            return Err("only the assistant uses tools".into());
+            return Err(MessageError::ToolUseByUser);
         }
         results.sort_unstable();
         used.sort_unstable();
         if results != *used {
-            return Err(format!(
-                "there must be one result for each use of a tool in the message before ({used:?}), not {results:?}"
-            ));
+            let owned = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+            return Err(MessageError::Results {
+                used: owned(used),
+                results: owned(&results),
+            });
         }
         *used = uses;
         Ok(())
@@ -453,12 +492,12 @@ impl<'de> Deserialize<'de> for SamplingBlock {
 }
 
 impl SamplingBlock {
-    fn from_value(value: Value) -> Result<Self, String> {
+    fn from_value(value: Value) -> Result<Self, JsonError> {
         if !value.is_object() {
-            return Err("a content block must be an object".to_owned());
+            return Err(JsonError::new("a content block must be an object"));
         }
         let read = match value.get("type").and_then(Value::as_str) {
-            None => return Err("a content block must have a type".to_owned()),
+            None => return Err(JsonError::new("a content block must have a type")),
             Some("tool_use") => serde_json::from_value(value).map(Self::ToolUse),
             Some("tool_result") => serde_json::from_value(value).map(Self::ToolResult),
             Some(kind) if Content::is_known(kind) => {
@@ -466,7 +505,7 @@ impl SamplingBlock {
             }
             Some(_) => Ok(Self::Other(value)),
         };
-        read.map_err(|error| reason(&error))
+        Ok(read?)
     }
 
     const fn is_about_a_tool(&self) -> bool {

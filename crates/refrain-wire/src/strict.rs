@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
 use crate::decode::reason;
@@ -27,35 +28,33 @@ pub fn parse_value(raw: &str) -> Result<Value, JsonError> {
 }
 
 /// Malformed JSON. Its text omits the position, because the text that was read is often part of a larger message.
-#[derive(Debug)]
-pub struct JsonError(serde_json::Error);
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct JsonError {
+    message: Box<str>,
+    category: Category,
+}
 
 impl JsonError {
-    pub(crate) fn new(message: impl fmt::Display) -> Self {
-        Self(Error::custom(message))
+    pub(crate) fn new(message: impl Into<Box<str>>) -> Self {
+        Self {
+            message: message.into(),
+            category: Category::Data,
+        }
     }
 
     /// Whether the text is malformed JSON, or JSON of an unexpected shape.
-    pub fn classify(&self) -> serde_json::error::Category {
-        self.0.classify()
-    }
-}
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&reason(&self.0))
-    }
-}
-
-impl std::error::Error for JsonError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
+    pub fn classify(&self) -> Category {
+        self.category
     }
 }
 
 impl From<serde_json::Error> for JsonError {
     fn from(error: serde_json::Error) -> Self {
-        Self(error)
+        Self {
+            message: reason(&error).into(),
+            category: error.classify(),
+        }
     }
 }
 

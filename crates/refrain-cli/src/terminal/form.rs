@@ -147,7 +147,11 @@ fn write(
         "" if !field.is_required() => Ok(Value::Null),
         text => read(text),
     };
-    let check = |text: &str| field.check(&value(text)?);
+    let check = |text: &str| {
+        field
+            .check(&value(text)?)
+            .map_err(|error| error.to_string())
+    };
     let text = console.write(question, start, &check)?;
     // It was read once already, by the check.
     Ok(value(&text).unwrap_or_default())
@@ -190,7 +194,11 @@ fn tick(
             _ => values,
         }
     };
-    let check = |ticked: &[bool]| field.check(&value(ticked));
+    let check = |ticked: &[bool]| {
+        field
+            .check(&value(ticked))
+            .map_err(|error| error.to_string())
+    };
     let is_in = |choice: &Choice| {
         let start = start.as_array().map(Vec::as_slice).unwrap_or_default();
         start.iter().any(|value| value == choice.value())

@@ -171,11 +171,10 @@ impl<'a, T> AskFuture<'a, T> {
         if let Some(at) = loose {
             let (key, json) = state.loose.swap_remove(at);
             let kind = self.key.kind.ask()?;
-            let shape = serde_json::from_str::<&RawValue>(&json)
-                .map_err(|error| error.to_string())
-                .and_then(|raw| check_answer_shape(kind, raw));
-            if let Err(reason) = shape {
-                state.set_fault(format!("inputResponses[{key:?}]: {reason}"), true);
+            // The text comes from a raw value.
+            let raw: &RawValue = serde_json::from_str(&json).ok()?;
+            if let Err(error) = check_answer_shape(kind, raw) {
+                state.set_fault(format!("inputResponses[{key:?}]: {error}"), true);
                 return None;
             }
             return Some(Held::Value(json));
@@ -329,15 +328,18 @@ pub(super) fn outcome<T: DeserializeOwned>(
     let Some(content) = answer.content else {
         return Decoded::Invalid("the form came back without content".into());
     };
-    let decoded = parse_value(content.get())
-        .map_err(|error| error.to_string())
-        .and_then(|content| {
-            form.map_or(Ok(()), |form| form.check(&content))?;
-            serde_json::from_value(content).map_err(|error| error.to_string())
-        });
-    match decoded {
+    let content = match parse_value(content.get()) {
+        Ok(content) => content,
+        Err(error) => return Decoded::Invalid(error.to_string()),
+    };
+    if let Some(form) = form
+        && let Err(error) = form.check(&content)
+    {
+        return Decoded::Invalid(error.to_string());
+    }
+    match serde_json::from_value(content) {
         Ok(value) => Decoded::Value(Answer::Accepted(value)),
-        Err(reason) => Decoded::Invalid(reason),
+        Err(error) => Decoded::Invalid(error.to_string()),
     }
 }
 

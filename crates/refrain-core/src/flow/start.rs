@@ -3,7 +3,7 @@
 use super::task::{TaskState, fits};
 use crate::Trace;
 use crate::journal::{Entry, FlowId, Held, Snapshot};
-use refrain_wire::{Answers, TraceContext, check_answer_shape};
+use refrain_wire::{AnswerError, Answers, TraceContext, check_answer_shape};
 use std::sync::Arc;
 
 /// Where a round begins.
@@ -21,12 +21,12 @@ pub struct Start {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// An answer has not the shape that its ask calls for.
-    #[error("inputResponses[{key:?}]: {reason}")]
+    #[error("inputResponses[{key:?}]: {source}")]
     Shape {
         /// The key of the answer.
         key: String,
         /// What is wrong with it.
-        reason: String,
+        source: AnswerError,
     },
 }
 
@@ -103,9 +103,9 @@ impl Start {
                 continue;
             };
             if let Some(kind) = asked.key.kind.ask() {
-                check_answer_shape(kind, raw).map_err(|reason| StartError::Shape {
+                check_answer_shape(kind, raw).map_err(|source| StartError::Shape {
                     key: asked.wire_key.to_string(),
-                    reason,
+                    source,
                 })?;
             }
             let held = Held::Value(raw.get().into());

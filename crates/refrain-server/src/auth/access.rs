@@ -180,16 +180,26 @@ pub(crate) fn check_scopes<'a>(
     Ok(())
 }
 
-/// The characters are those of RFC 6749.
-pub(super) fn check_scope(scope: &str) -> Result<(), &'static str> {
+/// Why a scope is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScopeError {
+    /// It has other characters than RFC 6749 allows.
+    #[error("a scope is made of printable ASCII characters without spaces, \" and \\")]
+    Characters,
+    /// It is `offline_access`.
+    #[error(
+        "offline_access is for the client to ask of its authorization server: no server needs it"
+    )]
+    OfflineAccess,
+}
+
+pub(super) fn check_scope(scope: &str) -> Result<(), ScopeError> {
     let plain = |c: char| matches!(c, '!'..='~') && !matches!(c, '"' | '\\');
     if scope.is_empty() || !scope.chars().all(plain) {
-        return Err("a scope is made of printable ASCII characters without spaces, \" and \\");
+        return Err(ScopeError::Characters);
     }
     if scope == OFFLINE {
-        return Err(
-            "offline_access is for the client to ask of its authorization server: no server needs it",
-        );
+        return Err(ScopeError::OfflineAccess);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A fixed list of bearer tokens.
 
-use super::access::check_scope;
+use super::access::{ScopeError, check_scope};
 use super::{AuthFuture, Authenticator, Caller, Refused, bearer_token};
 use aws_lc_rs::digest::{SHA256, digest};
 use http::HeaderMap;
@@ -15,7 +15,24 @@ pub struct BadToken {
     /// The number of the line, from 1.
     pub line: usize,
     /// What is wrong with it.
-    pub reason: &'static str,
+    pub reason: BadTokenReason,
+}
+
+/// What is wrong with a line of a token file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTokenReason {
+    /// It has no token.
+    #[error("expected `PRINCIPAL TOKEN [SCOPE …]`")]
+    NoToken,
+    /// The token is too short.
+    #[error("a token needs at least 16 characters")]
+    TooShort,
+    /// The token is that of an earlier line, too.
+    #[error("this token is there twice")]
+    Duplicate,
+    /// A scope is not accepted.
+    #[error(transparent)]
+    Scope(#[from] ScopeError),
 }
 
 /// What `main` shows when it returns this error.
@@ -78,18 +95,16 @@ impl BearerTokens {
                 line: number + 1,
                 reason,
             };
-            let token = words
-                .next()
-                .ok_or_else(|| bad("expected `PRINCIPAL TOKEN [SCOPE …]`"))?;
+            let token = words.next().ok_or_else(|| bad(BadTokenReason::NoToken))?;
             if token.len() < 16 {
-                return Err(bad("a token needs at least 16 characters"));
+                return Err(bad(BadTokenReason::TooShort));
             }
             if tokens.callers.contains_key(&hash(token)) {
-                return Err(bad("this token is there twice"));
+                return Err(bad(BadTokenReason::Duplicate));
             }
             let scopes: Vec<&str> = words.collect();
             for scope in &scopes {
-                check_scope(scope).map_err(bad)?;
+                check_scope(scope).map_err(|error| bad(error.into()))?;
             }
             tokens = tokens.with_scopes(principal, token, scopes);
         }

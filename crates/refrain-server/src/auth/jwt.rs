@@ -6,7 +6,7 @@ mod jwk;
 mod jws;
 mod keys;
 
-use super::web::web;
+use super::web::{UrlError, web};
 use super::{AuthFuture, Authenticator, Caller, Refused, Scopes, bearer_token};
 use demands::Demands;
 use fetch::Document;
@@ -103,7 +103,7 @@ pub enum JwtVerifierError {
         /// The URL.
         url: String,
         /// What is wrong with it.
-        reason: &'static str,
+        reason: UrlError,
     },
     /// The file cannot be read, or there is no usable key in it.
     #[error("the keys cannot be had from {}: {reason}", path.display())]

@@ -1,6 +1,6 @@
 //! Where clients get their tokens: the protected resource metadata of RFC 9728.
 
-use super::web::{Web, web};
+use super::web::{UrlError, Web, web};
 use crate::builder::BuildError;
 use bytes::Bytes;
 use serde::Serialize;
@@ -77,7 +77,7 @@ impl ResourceMetadata {
             let web = web(url).map_err(|reason| bad(url, reason))?;
             match web.uri.query() {
                 None => Ok(web),
-                Some(_) => Err(bad(url, "it may not have a query")),
+                Some(_) => Err(bad(url, UrlError::Query)),
             }
         };
         let Web { uri, origin, .. } = identifier(&self.resource)?;
@@ -85,8 +85,8 @@ impl ResourceMetadata {
             identifier(server)?;
         }
         if self.authorization_servers.is_empty() {
-            let reason = "name at least one authorization server that issues tokens for it";
-            return Err(bad(&self.resource, reason));
+            let url = self.resource.clone();
+            return Err(BuildError::NoAuthorizationServer { url });
         }
         let path = format!("{WELL_KNOWN}{}", uri.path().trim_end_matches('/'));
         let document = Document {

@@ -14,26 +14,68 @@ pub(crate) struct Web {
     pub(crate) origin: String,
 }
 
-/// Checks a URL, or says what is wrong with it.
-pub(crate) fn web(text: &str) -> Result<Web, &'static str> {
+/// Why a URL is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// It cannot be parsed.
+    #[error("it is not a URL")]
+    Malformed,
+    /// It has no scheme or no authority.
+    #[error("it is not a URL with a scheme and a host")]
+    Relative,
+    /// Its scheme is neither `https` nor `http`.
+    #[error("it is not an https URL")]
+    Scheme,
+    /// Its scheme is `http`, and its host is not this machine.
+    #[error("plain http is for this machine only: use https")]
+    PlainHttp,
+    /// It has a user name or a password.
+    #[error("it may not have a user or a password")]
+    UserInfo,
+    /// Its host is empty.
+    #[error("it has no host")]
+    NoHost,
+    /// It has a query.
+    #[error("it may not have a query")]
+    Query,
+    /// It has a fragment.
+    #[error("it may not have a fragment")]
+    Fragment,
+    /// It is too long.
+    #[error("it is longer than {limit} bytes")]
+    TooLong {
+        /// The limit.
+        limit: usize,
+    },
+    /// Its scheme is `https`, and the build has no TLS.
+    #[error("https needs the cargo feature `tls`")]
+    NoTls,
+    /// Its scheme is `https`, and this machine has no trusted certificates.
+    #[error("this machine trusts no certificates: install some, or set SSL_CERT_FILE")]
+    NoCertificates,
+}
+
+/// Checks a URL.
+pub(crate) fn web(text: &str) -> Result<Web, UrlError> {
     let web = any_web(text)?;
     if !web.tls && !is_loopback(&web.host) {
-        return Err("plain http is for this machine only: use https");
+        return Err(UrlError::PlainHttp);
     }
     Ok(web)
 }
 
 /// The same, for a server in a network of one's own: plain `http` will do.
-pub(crate) fn any_web(text: &str) -> Result<Web, &'static str> {
+pub(crate) fn any_web(text: &str) -> Result<Web, UrlError> {
     if text.contains('#') {
-        return Err("it may not have a fragment");
+        return Err(UrlError::Fragment);
     }
-    let uri: Uri = text.parse().map_err(|_| "it is not a URL")?;
+    let uri: Uri = text.parse().map_err(|_| UrlError::Malformed)?;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-        return Err("it is not a URL with a scheme and a host");
+        return Err(UrlError::Relative);
     };
     if authority.as_str().contains('@') {
-        return Err("it may not have a user or a password");
+        return Err(UrlError::UserInfo);
     }
     let host = authority.host();
     let host = host
@@ -43,10 +85,10 @@ pub(crate) fn any_web(text: &str) -> Result<Web, &'static str> {
     let tls = match scheme {
         "https" => true,
         "http" => false,
-        _ => return Err("it is not an https URL"),
+        _ => return Err(UrlError::Scheme),
     };
     if host.is_empty() {
-        return Err("it has no host");
+        return Err(UrlError::NoHost);
     }
     Ok(Web {
         tls,

@@ -1,5 +1,6 @@
 //! Errors of building and changing a server.
 
+use crate::auth::{ScopeError, UrlError};
 use crate::catalog::TemplateError;
 use refrain_wire::ParamHeaderError;
 
@@ -50,7 +51,7 @@ pub enum BuildError {
         /// The URL.
         url: String,
         /// Why it is invalid.
-        reason: &'static str,
+        reason: UrlError,
     },
     /// The other instances would not open the ids that contain the advertised URL.
     #[error("an advertised URL needs keys that all instances share: hand them in with .keys(..)")]
@@ -134,7 +135,15 @@ pub enum BuildError {
         /// The scope.
         scope: String,
         /// What is wrong with it.
-        reason: &'static str,
+        reason: ScopeError,
+    },
+    /// The resource metadata names no authorization server.
+    #[error(
+        "the resource metadata cannot name {url:?}: name at least one authorization server that issues tokens for it"
+    )]
+    NoAuthorizationServer {
+        /// The URL of the resource.
+        url: String,
     },
     /// The resource metadata would lead clients nowhere.
     #[error("the resource metadata cannot name {url:?}: {reason}")]
@@ -142,7 +151,7 @@ pub enum BuildError {
         /// The URL that is at fault.
         url: String,
         /// What is wrong with it.
-        reason: &'static str,
+        reason: UrlError,
     },
     /// A resource template cannot be matched against URIs.
     #[error(transparent)]

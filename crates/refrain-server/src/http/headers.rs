@@ -45,7 +45,7 @@ impl AllowedHosts {
     }
 
     /// May a request to this host, from this origin, come in?
-    pub(super) fn admit(&self, heads: &Headers<'_>, uri: &Uri) -> Result<(), &'static str> {
+    pub(super) fn admit(&self, heads: &Headers<'_>, uri: &Uri) -> Result<(), HostError> {
         let host = match heads.host.value {
             Some(host) => Some(host.as_bytes()),
             None => uri
@@ -53,7 +53,7 @@ impl AllowedHosts {
                 .map(|authority| authority.as_str().as_bytes()),
         };
         if !host.is_some_and(|host| self.has(host)) || heads.host.twice {
-            return Err("this server does not answer for the host in the Host header");
+            return Err(HostError::Host);
         }
         let Some(origin) = heads.origin.value else {
             return Ok(());
@@ -66,8 +66,17 @@ impl AllowedHosts {
         if from.is_some_and(|host| self.has(host)) && !heads.origin.twice {
             return Ok(());
         }
-        Err("this server does not answer pages of the origin in the Origin header")
+        Err(HostError::Origin)
     }
+}
+
+/// Why a request to another host, or from a page of another origin, is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HostError {
+    #[error("this server does not answer for the host in the Host header")]
+    Host,
+    #[error("this server does not answer pages of the origin in the Origin header")]
+    Origin,
 }
 
 /// The headers that are looked at, found in one pass: that costs less than looking each of them up.

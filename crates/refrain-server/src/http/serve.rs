@@ -269,7 +269,7 @@ async fn route(
             request.uri(),
         )
     {
-        return Ok(plain(StatusCode::FORBIDDEN, reason));
+        return Ok(plain(StatusCode::FORBIDDEN, reason.to_string()));
     }
     Ok(match (request.uri().path(), front) {
         ("/mcp", Front::Endpoint(service, _)) => service.handle_with(request, Some(pulse)).await,
@@ -300,8 +300,8 @@ async fn route(
     })
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::full(Bytes::from_static(text.as_bytes())));
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::full(text.into()));
     *response.status_mut() = status;
     response
 }

@@ -1,6 +1,6 @@
 //! An instance that holds calls or sessions, and the URL that it advertises.
 
-use crate::auth::web::any_web;
+use crate::auth::web::{UrlError, any_web};
 use crate::builder::BuildError;
 use crate::http_client::check_tls;
 use std::fmt;
@@ -28,7 +28,7 @@ impl Holder {
             };
             let web = any_web(url).map_err(invalid)?;
             if url.len() > LONGEST {
-                return Err(invalid("it is longer than 512 bytes"));
+                return Err(invalid(UrlError::TooLong { limit: LONGEST }));
             }
             if web.tls {
                 check_tls().map_err(invalid)?;

@@ -1,88 +1,153 @@
-//! The check of what a person filled in.
+//! The check of a filled-in form.
 
 use super::{Choice, Field, FieldKind, Format};
 use serde_json::Value;
 
-pub(super) fn check(fields: &[Field], content: &Value) -> Result<(), String> {
-    let Some(content) = content.as_object() else {
-        return Err("the content must be an object".into());
-    };
+/// Why the content of a form does not fit.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ContentError {
+    /// It is not an object.
+    #[error("the content must be an object")]
+    NotAnObject,
+    /// The value of a field does not fit.
+    #[error("{name}: {source}")]
+    Field {
+        /// The name of the field.
+        name: String,
+        /// What is wrong with its value.
+        source: FieldError,
+    },
+}
+
+/// Why a value does not fit its field.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FieldError {
+    /// The field is required and has no value.
+    #[error("is required")]
+    Required,
+    /// The value has another type.
+    #[error("must be {0}")]
+    Type(&'static str),
+    /// The number is below the minimum.
+    #[error("must be at least {0}")]
+    TooSmall(f64),
+    /// The number is above the maximum.
+    #[error("must be at most {0}")]
+    TooLarge(f64),
+    /// There are too few characters or choices.
+    #[error("needs at least {min} {unit}")]
+    TooFew {
+        /// The minimum.
+        min: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// There are too many characters or choices.
+    #[error("takes at most {max} {unit}")]
+    TooMany {
+        /// The maximum.
+        max: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// The value is not among the choices, which are these.
+    #[error("must be one of {}", .0.join(", "))]
+    NotAChoice(Vec<String>),
+    /// The text does not have the format.
+    #[error("must have the format {}", .0.name())]
+    Format(Format),
+}
+
+pub(super) fn check(fields: &[Field], content: &Value) -> Result<(), ContentError> {
+    let content = content.as_object().ok_or(ContentError::NotAnObject)?;
     fields.iter().try_for_each(|one| {
         let value = content.get(one.name.as_ref()).unwrap_or(&Value::Null);
-        field(one, value).map_err(|why| format!("{}: {why}", one.name))
+        field(one, value).map_err(|source| ContentError::Field {
+            name: one.name.to_string(),
+            source,
+        })
     })
 }
 
 /// Whether a value can be sent for one field; null is a field that was left out.
-pub(super) fn field(field: &Field, value: &Value) -> Result<(), String> {
+pub(super) fn field(field: &Field, value: &Value) -> Result<(), FieldError> {
     match value {
-        Value::Null if field.required => Err("is required".into()),
+        Value::Null if field.required => Err(FieldError::Required),
         Value::Null => Ok(()),
         _ => value_fits(&field.kind, value),
     }
 }
 
-fn value_fits(kind: &FieldKind, value: &Value) -> Result<(), String> {
+fn value_fits(kind: &FieldKind, value: &Value) -> Result<(), FieldError> {
     match kind {
         FieldKind::String {
             format, min, max, ..
         } => {
-            let text = value.as_str().ok_or("must be a string")?;
+            let text = value.as_str().ok_or(FieldError::Type("a string"))?;
             count(text.chars().count(), *min, *max, "characters")?;
             format.map_or(Ok(()), |format| format_fits(format, text))
         }
         FieldKind::Number {
             integer, min, max, ..
         } => {
-            let number = value.as_f64().ok_or(if *integer {
-                "must be a whole number"
+            let expected = if *integer {
+                "a whole number"
             } else {
-                "must be a number"
-            })?;
+                "a number"
+            };
+            let number = value.as_f64().ok_or(FieldError::Type(expected))?;
             if *integer && number.fract() != 0.0 {
-                return Err("must be a whole number".into());
+                return Err(FieldError::Type(expected));
             }
             match (min, max) {
-                (Some(min), _) if number < *min => Err(format!("must be at least {min}")),
-                (_, Some(max)) if number > *max => Err(format!("must be at most {max}")),
+                (Some(min), _) if number < *min => Err(FieldError::TooSmall(*min)),
+                (_, Some(max)) if number > *max => Err(FieldError::TooLarge(*max)),
                 _ => Ok(()),
             }
         }
         FieldKind::Boolean { .. } => value
             .as_bool()
             .map(drop)
-            .ok_or_else(|| "must be true or false".into()),
+            .ok_or(FieldError::Type("true or false")),
         FieldKind::One { choices, .. } => chosen(choices, value),
         FieldKind::Many {
             choices, min, max, ..
         } => {
-            let items = value.as_array().ok_or("must be a list of choices")?;
+            let items = value
+                .as_array()
+                .ok_or(FieldError::Type("a list of choices"))?;
             count(items.len(), *min, *max, "choices")?;
             items.iter().try_for_each(|item| chosen(choices, item))
         }
     }
 }
 
-fn chosen(choices: &[Choice], value: &Value) -> Result<(), String> {
+fn chosen(choices: &[Choice], value: &Value) -> Result<(), FieldError> {
     if value
         .as_str()
         .is_some_and(|value| choices.iter().any(|choice| choice.value == value))
     {
         return Ok(());
     }
-    let names: Vec<&str> = choices.iter().map(|choice| choice.value.as_ref()).collect();
-    Err(format!("must be one of {}", names.join(", ")))
+    let names = choices.iter().map(|choice| choice.value.to_string());
+    Err(FieldError::NotAChoice(names.collect()))
 }
 
-fn count(n: usize, min: Option<u64>, max: Option<u64>, what: &str) -> Result<(), String> {
+fn count(
+    n: usize,
+    min: Option<u64>,
+    max: Option<u64>,
+    unit: &'static str,
+) -> Result<(), FieldError> {
     match (min, max) {
-        (Some(min), _) if (n as u64) < min => Err(format!("needs at least {min} {what}")),
-        (_, Some(max)) if (n as u64) > max => Err(format!("takes at most {max} {what}")),
+        (Some(min), _) if (n as u64) < min => Err(FieldError::TooFew { min, unit }),
+        (_, Some(max)) if (n as u64) > max => Err(FieldError::TooMany { max, unit }),
         _ => Ok(()),
     }
 }
 
-fn format_fits(format: Format, text: &str) -> Result<(), String> {
+fn format_fits(format: Format, text: &str) -> Result<(), FieldError> {
     let fits = match format {
         Format::Email => email(text),
         Format::Uri => uri(text),
@@ -92,7 +157,7 @@ fn format_fits(format: Format, text: &str) -> Result<(), String> {
     if fits {
         Ok(())
     } else {
-        Err(format!("must have the format {}", format.name()))
+        Err(FieldError::Format(format))
     }
 }
 

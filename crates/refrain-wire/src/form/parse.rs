@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{Choice, Field, FieldKind, Format};
-use crate::decode::{once, once_nested, reason};
-use crate::strict::Strict;
+use crate::decode::{once, once_nested};
+use crate::strict::{JsonError, Strict};
 
 /// The greatest number of fields of a form that is read.
 const MAX_FIELDS: usize = 256;
@@ -25,36 +25,80 @@ const MAX_CHOICES: usize = 1024;
 pub enum FormError {
     /// The schema as a whole.
     #[error("the requested schema is not a form: {0}")]
-    Schema(String),
+    Schema(JsonError),
     /// One field of it.
-    #[error("the field {name:?}: {why}")]
+    #[error("the field {name:?}: {flaw}")]
     Field {
         /// The field's name.
         name: String,
         /// What is wrong with it.
-        why: String,
+        #[source]
+        flaw: FieldFlaw,
     },
+}
+
+/// Why the schema of a field cannot be shown in a form.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FieldFlaw {
+    /// It is required, and is not a property.
+    #[error("is required, and is not among the properties")]
+    Undefined,
+    /// A keyword that forms do not have.
+    #[error("{0} is not part of a form, and is not followed")]
+    Keyword(&'static str),
+    /// A type that forms do not have.
+    #[error(
+        "a value of type {0:?} is not part of a form; it can be a string, number, integer, boolean, or an array of choices"
+    )]
+    Type(String),
+    /// No type, or several.
+    #[error("{0}")]
+    Untyped(&'static str),
+    /// A keyword whose value has another type.
+    #[error("{key} must be {expected}")]
+    Value {
+        /// The keyword.
+        key: &'static str,
+        /// What its value must be.
+        expected: &'static str,
+    },
+    /// The choices are not a list of strings, with or without titles.
+    #[error("{0}")]
+    Choices(&'static str),
+    /// More choices than are read.
+    #[error("has more than {MAX_CHOICES} choices")]
+    TooManyChoices,
+    /// The minimum is above the maximum.
+    #[error("nothing fits: it needs {0}")]
+    Empty(String),
+}
+
+impl FieldFlaw {
+    const fn value(key: &'static str, expected: &'static str) -> Self {
+        Self::Value { key, expected }
+    }
 }
 
 pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
     let Schema {
         properties,
         required,
-    } = serde_json::from_str(schema.get()).map_err(|error| FormError::Schema(reason(&error)))?;
+    } = serde_json::from_str(schema.get()).map_err(|error| FormError::Schema(error.into()))?;
     let mut required: HashSet<String> = required.into_iter().collect();
     let fields = properties
         .into_iter()
         .map(|(name, schema)| match field(&name, &schema) {
             Ok(field) if required.remove(&name) => Ok(field),
             Ok(field) => Ok(field.optional()),
-            Err(why) => Err(FormError::Field { name, why }),
+            Err(flaw) => Err(FormError::Field { name, flaw }),
         })
         .collect::<Result<Vec<Field>, FormError>>()?;
     match required.into_iter().min() {
         None => Ok(fields),
         Some(name) => Err(FormError::Field {
             name,
-            why: "is required, and is not among the properties".into(),
+            flaw: FieldFlaw::Undefined,
         }),
     }
 }
@@ -157,12 +201,14 @@ impl<'de> Visitor<'de> for PropertiesVisitor {
     }
 }
 
-fn field(name: &str, schema: &Value) -> Result<Field, String> {
-    let schema = schema.as_object().ok_or("must be an object")?;
+fn field(name: &str, schema: &Value) -> Result<Field, FieldFlaw> {
+    let schema = schema
+        .as_object()
+        .ok_or(FieldFlaw::Untyped("must be an object"))?;
     let inner = without_null(schema);
     let either = |key: &'static str| match text(schema, key)? {
         None => text(inner, key),
-        found => Ok::<_, String>(found),
+        found => Ok::<_, FieldFlaw>(found),
     };
     let mut field = Field::new(name.to_owned(), kind(inner)?);
     field.title = either("title")?.map(|title| title.to_owned().into());
@@ -185,10 +231,10 @@ fn without_null(schema: &Map<String, Value>) -> &Map<String, Value> {
     }
 }
 
-fn kind(schema: &Map<String, Value>) -> Result<FieldKind, String> {
+fn kind(schema: &Map<String, Value>) -> Result<FieldKind, FieldFlaw> {
     for key in ["$ref", "$dynamicRef", "allOf"] {
         if schema.contains_key(key) {
-            return Err(format!("{key} is not part of a form, and is not followed"));
+            return Err(FieldFlaw::Keyword(key));
         }
     }
     match type_name(schema)? {
@@ -196,13 +242,11 @@ fn kind(schema: &Map<String, Value>) -> Result<FieldKind, String> {
         name @ ("number" | "integer") => number(schema, name == "integer"),
         "boolean" => Ok(FieldKind::Boolean { default: None }),
         "array" => many(schema),
-        other => Err(format!(
-            "a value of type {other:?} is not part of a form; it can be a string, number, integer, boolean, or an array of choices"
-        )),
+        other => Err(FieldFlaw::Type(other.to_owned())),
     }
 }
 
-fn type_name(schema: &Map<String, Value>) -> Result<&str, String> {
+fn type_name(schema: &Map<String, Value>) -> Result<&str, FieldFlaw> {
     match schema.get("type") {
         Some(Value::String(name)) => Ok(name),
         Some(Value::Array(names)) => match &names[..] {
@@ -212,15 +256,15 @@ fn type_name(schema: &Map<String, Value>) -> Result<&str, String> {
             {
                 Ok(name)
             }
-            _ => Err("must have one type".into()),
+            _ => Err(FieldFlaw::Untyped("must have one type")),
         },
-        Some(_) => Err("type must be a string".into()),
+        Some(_) => Err(FieldFlaw::value("type", "a string")),
         None if schema.contains_key("enum") || schema.contains_key("oneOf") => Ok("string"),
-        None => Err("has no type".into()),
+        None => Err(FieldFlaw::Untyped("has no type")),
     }
 }
 
-fn string(schema: &Map<String, Value>) -> Result<FieldKind, String> {
+fn string(schema: &Map<String, Value>) -> Result<FieldKind, FieldFlaw> {
     if let Some(choices) = choices(schema)? {
         return Ok(FieldKind::One {
             choices,
@@ -237,15 +281,15 @@ fn string(schema: &Map<String, Value>) -> Result<FieldKind, String> {
     })
 }
 
-fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, String> {
+fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, FieldFlaw> {
     if schema.contains_key("enum") || schema.contains_key("oneOf") {
-        return Err("choices must be strings".into());
+        return Err(FieldFlaw::Choices("choices must be strings"));
     }
-    let limit = |key: &str| match schema.get(key) {
+    let limit = |key: &'static str| match schema.get(key) {
         None => Ok(None),
         Some(limit) => match limit.as_f64() {
             Some(limit) => Ok(Some(limit)),
-            None => Err(format!("{key} must be a number")),
+            None => Err(FieldFlaw::value(key, "a number")),
         },
     };
     let (min, max) = (limit("minimum")?, limit("maximum")?);
@@ -258,12 +302,14 @@ fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, Strin
     })
 }
 
-fn many(schema: &Map<String, Value>) -> Result<FieldKind, String> {
+fn many(schema: &Map<String, Value>) -> Result<FieldKind, FieldFlaw> {
     let choices = match schema.get("items") {
         Some(Value::Object(items)) if !items.contains_key("$ref") => choices(items)?,
         _ => None,
     };
-    let choices = choices.ok_or("an array must be one of choices: items with enum or anyOf")?;
+    let choices = choices.ok_or(FieldFlaw::Choices(
+        "an array must be one of choices: items with enum or anyOf",
+    ))?;
     let (min, max) = (count(schema, "minItems")?, count(schema, "maxItems")?);
     in_order(min, max, "choices")?;
     Ok(FieldKind::Many {
@@ -275,21 +321,19 @@ fn many(schema: &Map<String, Value>) -> Result<FieldKind, String> {
 }
 
 /// The choices that a schema lists, if it lists any.
-fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, String> {
+fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, FieldFlaw> {
     let listed = ["enum", "oneOf", "anyOf"]
         .into_iter()
         .find_map(|key| schema.get(key).map(|list| (key, list)));
     let Some((key, list)) = listed else {
         return Ok(None);
     };
-    let list = list
-        .as_array()
-        .ok_or_else(|| format!("{key} must be a list"))?;
+    let list = list.as_array().ok_or(FieldFlaw::value(key, "a list"))?;
     if list.is_empty() {
-        return Err("has no choices".into());
+        return Err(FieldFlaw::Choices("has no choices"));
     }
     if list.len() > MAX_CHOICES {
-        return Err(format!("has more than {MAX_CHOICES} choices"));
+        return Err(FieldFlaw::TooManyChoices);
     }
     let choices = if key == "enum" {
         plain(list, schema.get("enumNames"))
@@ -300,13 +344,16 @@ fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, String> {
 }
 
 /// Choices that are values alone, or with titles in a list of the same length, as older revisions have them.
-fn plain(values: &[Value], titles: Option<&Value>) -> Result<Vec<Choice>, String> {
+fn plain(values: &[Value], titles: Option<&Value>) -> Result<Vec<Choice>, FieldFlaw> {
     let titles = titles
         .and_then(Value::as_array)
         .filter(|titles| titles.len() == values.len());
     let title = |i: usize| titles.and_then(|titles| titles[i].as_str());
     let choice = |(i, value): (usize, &Value)| {
-        let value = value.as_str().ok_or("choices must be strings")?.to_owned();
+        let value = value
+            .as_str()
+            .ok_or(FieldFlaw::Choices("choices must be strings"))?
+            .to_owned();
         Ok(Choice {
             value: value.into(),
             title: title(i).map(|title| title.to_owned().into()),
@@ -315,27 +362,32 @@ fn plain(values: &[Value], titles: Option<&Value>) -> Result<Vec<Choice>, String
     values.iter().enumerate().map(choice).collect()
 }
 
-fn titled(schema: &Value) -> Result<Choice, String> {
+fn titled(schema: &Value) -> Result<Choice, FieldFlaw> {
     let Some(Value::String(value)) = schema.get("const") else {
-        return Err("a choice must be an object with a string as const".into());
+        return Err(FieldFlaw::Choices(
+            "a choice must be an object with a string as const",
+        ));
     };
     let choice = Choice::new(value.clone());
     match schema.get("title") {
         None => Ok(choice),
         Some(Value::String(title)) => Ok(choice.title(title.clone())),
-        Some(_) => Err("the title of a choice must be a string".into()),
+        Some(_) => Err(FieldFlaw::Choices("the title of a choice must be a string")),
     }
 }
 
-fn text<'a>(schema: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, String> {
+fn text<'a>(
+    schema: &'a Map<String, Value>,
+    key: &'static str,
+) -> Result<Option<&'a str>, FieldFlaw> {
     match schema.get(key) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("{key} must be a string")),
+        Some(_) => Err(FieldFlaw::value(key, "a string")),
     }
 }
 
-fn count(schema: &Map<String, Value>, key: &str) -> Result<Option<u64>, String> {
+fn count(schema: &Map<String, Value>, key: &'static str) -> Result<Option<u64>, FieldFlaw> {
     let whole = |value: &Value| {
         let number = value.as_f64().filter(|n| n.fract() == 0.0 && *n >= 0.0);
         value.as_u64().or(number.map(|n| n as u64))
@@ -343,7 +395,7 @@ fn count(schema: &Map<String, Value>, key: &str) -> Result<Option<u64>, String> 
     match schema.get(key).map(whole) {
         None => Ok(None),
         Some(Some(count)) => Ok(Some(count)),
-        Some(None) => Err(format!("{key} must be a whole number, 0 or more")),
+        Some(None) => Err(FieldFlaw::value(key, "a whole number, 0 or more")),
     }
 }
 
@@ -352,11 +404,11 @@ fn in_order<T: PartialOrd + fmt::Display>(
     min: Option<T>,
     max: Option<T>,
     what: &str,
-) -> Result<(), String> {
+) -> Result<(), FieldFlaw> {
     match (min, max) {
         (Some(min), Some(max)) if min > max => {
             let limits = format!("at least {min} and at most {max} {what}");
-            Err(format!("nothing fits: it needs {}", limits.trim_end()))
+            Err(FieldFlaw::Empty(limits.trim_end().to_owned()))
         }
         _ => Ok(()),
     }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 fn check(kind: AskKind, text: &str) -> Result<(), String> {
     check_answer_shape(kind, &RawValue::from_string(text.to_owned()).unwrap())
+        .map_err(|error| error.to_string())
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Forms that somebody else wrote, and what is filled into them.
 
-use refrain_wire::{Field, FieldKind, Form, FormError, Format};
+use refrain_wire::{Field, FieldError, FieldKind, Form, FormError, Format};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
@@ -100,13 +100,16 @@ fn every_kind_of_field_is_read() {
     assert_eq!(choices(&many), [("r", "r"), ("g", "g")]);
     assert_eq!(many.preset(), Some(json!(["g"])));
     assert_eq!(
-        many.check(&json!([])).unwrap_err(),
+        many.check(&json!([])).unwrap_err().to_string(),
         "needs at least 1 choices"
     );
     let titled =
         field(&json!({"type": "array", "items": {"anyOf": [{"const": "r", "title": "Red"}]}}));
     assert_eq!(choices(&titled), [("r", "Red")]);
-    assert_eq!(titled.check(&json!(["b"])).unwrap_err(), "must be one of r");
+    assert_eq!(
+        titled.check(&json!(["b"])).unwrap_err(),
+        FieldError::NotAChoice(vec!["r".to_owned()])
+    );
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn what_other_servers_write_for_an_optional_field_is_understood() {
         let field = field(&schema);
         assert_eq!(field.label(), "Age");
         assert_eq!(field.preset(), None);
-        assert_eq!(field.check(&json!(0)).unwrap_err(), "must be at least 1");
+        assert_eq!(field.check(&json!(0)), Err(FieldError::TooSmall(1.0)));
         assert_eq!(field.check(&json!(null)), Ok(()));
     }
 }
@@ -228,7 +231,7 @@ fn what_is_no_form_is_said_to_be_none() {
         ),
     ] {
         let error = Form::parse(&raw(schema)).unwrap_err();
-        assert_eq!(error, FormError::Schema(why.to_owned()), "{schema}");
+        assert!(matches!(error, FormError::Schema(_)), "{schema}");
         assert_eq!(
             error.to_string(),
             format!("the requested schema is not a form: {why}")
@@ -370,9 +373,9 @@ fn one_field_can_be_checked_alone() {
     let name = Field::string("name").min(2.0);
     assert_eq!(name.check(&json!("Jo")), Ok(()));
     assert_eq!(
-        name.check(&json!("J")).unwrap_err(),
+        name.check(&json!("J")).unwrap_err().to_string(),
         "needs at least 2 characters"
     );
-    assert_eq!(name.check(&Value::Null).unwrap_err(), "is required");
+    assert_eq!(name.check(&Value::Null), Err(FieldError::Required));
     assert_eq!(name.optional().check(&Value::Null), Ok(()));
 }

@@ -166,7 +166,7 @@ fn results_follow_what_was_used_and_stand_alone() {
             "no resources",
         ),
     ] {
-        let reason = bad.check().unwrap_err();
+        let reason = bad.check().unwrap_err().to_string();
         assert!(reason.contains(word), "{word:?} is not in {reason:?}");
     }
 }

@@ -137,13 +137,15 @@ fn of_requests_of_earlier_revisions() {
 #[test]
 fn of_answers() {
     let filled = json!({"action": "accept", "content": {"name": "octocat"}});
-    check(&filled, |raw| check_answer_shape(AskKind::Form, raw));
+    let shape =
+        |kind, raw: &RawValue| check_answer_shape(kind, raw).map_err(|error| error.to_string());
+    check(&filled, |raw| shape(AskKind::Form, raw));
     let said = json!({"role": "assistant", "model": "m", "stopReason": "endTurn", "content":
         [{"type": "text", "text": "t"}, {"type": "image", "data": "", "mimeType": "image/png"},
          {"type": "tool_use", "id": "1", "name": "n", "input": {}}]});
-    check(&said, |raw| check_answer_shape(AskKind::Sampling, raw));
+    check(&said, |raw| shape(AskKind::Sampling, raw));
     let roots = json!({"roots": [{"uri": "file:///a", "name": "a"}]});
-    check(&roots, |raw| check_answer_shape(AskKind::Roots, raw));
+    check(&roots, |raw| shape(AskKind::Roots, raw));
 }
 
 #[test]

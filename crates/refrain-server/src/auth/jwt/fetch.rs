@@ -1,6 +1,6 @@
 //! One GET of a small document, over TLS unless it is on this machine.
 
-use crate::auth::web::Web;
+use crate::auth::web::{UrlError, Web};
 use crate::http_client::{HttpClient, check_tls};
 use bytes::Bytes;
 use http::header::{ACCEPT, USER_AGENT};
@@ -59,7 +59,7 @@ pub(super) struct Document {
 }
 
 impl Document {
-    pub(super) fn new(web: Web) -> Result<Self, &'static str> {
+    pub(super) fn new(web: Web) -> Result<Self, UrlError> {
         if web.tls {
             check_tls()?;
         }
