@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use refrain_fuzz::drafts::speak;
-use refrain_wire::Draft;
+use refrain_wire::drafts::Draft;
 
 fuzz_target!(|data: &[u8]| speak(Draft::First, data));
 

@@ -3,12 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use refrain_wire::{
-    Agreed, Ask, CallKind, Id, LogLevel, Message, Reply, ResultBody, Revision, RpcError,
-    decode_initialize, decode_older_call, decode_older_complete, decode_older_list,
-    decode_set_level, decode_uri, is_modern, parse, split_batch, write_ask,
-    write_older_error, write_older_reply,
-};
+use refrain_wire::{Ask, CallKind, Id, LogLevel, Message, Reply, ResultBody, RpcError, parse};
+use refrain_wire::legacy::{self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri, is_modern, split_batch, write_ask};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -40,7 +36,7 @@ fn take(data: &[u8]) {
             log_level: Some(LogLevel::Info),
         };
         for kind in [CallKind::Tool, CallKind::Prompt, CallKind::Resource] {
-            match decode_older_call(kind, params, agreed) {
+            match legacy::decode_call(kind, params, agreed) {
                 Ok(call) => {
                     assert!(call.answers.is_none() && call.state.is_none());
                     assert_eq!(call.meta.protocol_version, revision.as_str());
@@ -48,8 +44,8 @@ fn take(data: &[u8]) {
                 Err(error) => refused(id, &error),
             }
         }
-        let _ = decode_older_list(params, agreed);
-        let _ = decode_older_complete(params, agreed);
+        let _ = legacy::decode_list(params, agreed);
+        let _ = legacy::decode_complete(params, agreed);
         sent(id, params, revision);
     }
     let _ = decode_set_level(params);
@@ -61,7 +57,7 @@ fn take(data: &[u8]) {
 
 fn refused(id: Id<'_>, error: &RpcError) {
     let mut out = Vec::new();
-    write_older_error(&mut out, Some(id.as_json()), error);
+    legacy::write_error(&mut out, Some(id.as_json()), error);
     one_line(&out);
 }
 
@@ -74,7 +70,7 @@ fn sent(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
     };
     if let Ok(body) = ResultBody::from_members(params) {
         let mut out = Vec::new();
-        write_older_reply(&mut out, id, &Reply::Complete(body), revision);
+        legacy::write_reply(&mut out, id, &Reply::Complete(body), revision);
         let reply = one_line(&out);
         for later in ["resultType", "ttlMs", "cacheScope"] {
             assert!(reply["result"].get(later).is_none());

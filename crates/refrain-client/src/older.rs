@@ -18,11 +18,12 @@ use crate::protocol::RequestPlan;
 use crate::transport::{Incoming, LinkError, Outgoing, Response, is_session_unknown};
 use http::{HeaderMap, HeaderValue};
 use keeper::Keeper;
+use refrain_wire::ErrorCode;
 use refrain_wire::client::{
     ReadError, Request, RpcFailure, ServerInfo, URLS_REQUIRED, write_initialized, write_refusal,
     write_result,
 };
-use refrain_wire::{ErrorCode, Revision};
+use refrain_wire::legacy::Revision;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,7 @@ mod auth;
 mod scenarios;
 
 use clap::{Args, ValueEnum};
-use refrain::PROTOCOL_VERSION;
+use refrain::runtime::PROTOCOL_VERSION;
 use refrain_client::{Answer, AuthError, Client, ClientBuilder};
 use serde_json::Value;
 

@@ -1,8 +1,9 @@
 //! What the tests of real clients call, and the suite does not.
 
+use refrain::content::ResourceLink;
 use refrain::prelude::*;
 use refrain::serde_json::Map;
-use refrain::{ResourceLink, ServerBuilder};
+use refrain::server::ServerBuilder;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;

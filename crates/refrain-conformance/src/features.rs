@@ -1,7 +1,7 @@
 //! What changes while it runs, what is typed and suggested, and what is shown and promised about a tool.
 
 use refrain::prelude::*;
-use refrain::{BuildError, Cache, Changes, Icon, Listing, ServerBuilder, ToolAnnotations};
+use refrain::server::{BuildError, Cache, Changes, Icon, Listing, ServerBuilder, ToolAnnotations};
 use std::time::Duration;
 
 /// A picture of one pixel.
@@ -54,7 +54,7 @@ async fn added(_cx: Cx) -> Result<&'static str> {
 #[tool(name = "test_trigger_prompt_change")]
 async fn trigger_prompt_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let name = "test_added_prompt";
-    let prompt = refrain::Prompt::new(name, added).describe("Is there from time to time.");
+    let prompt = refrain::server::Prompt::new(name, added).describe("Is there from time to time.");
     toggle(
         &server,
         Changes::new().prompt(prompt),
@@ -66,7 +66,7 @@ async fn trigger_prompt_change(_cx: Cx, server: State<Server>) -> Result<&'stati
 #[tool(name = "test_trigger_resource_change")]
 async fn trigger_resource_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let uri = "test://added";
-    let resource = refrain::Resource::new(uri, "added", added);
+    let resource = refrain::server::Resource::new(uri, "added", added);
     toggle(
         &server,
         Changes::new().resource(resource),

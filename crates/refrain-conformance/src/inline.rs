@@ -1,9 +1,10 @@
 //! Tools that clients of 2025-11-25 call, which are asked while the call goes on.
 
+use refrain::ask::{Field, Form};
 use refrain::prelude::*;
 use refrain::serde_json::value::to_raw_value;
 use refrain::serde_json::{Value, json};
-use refrain::{Field, Form, ServerBuilder};
+use refrain::server::ServerBuilder;
 use std::time::Duration;
 use tokio::time::sleep;
 

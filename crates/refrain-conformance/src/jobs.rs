@@ -1,8 +1,9 @@
 //! Tools that become tasks.
 
 use refrain::prelude::*;
+use refrain::server::ServerBuilder;
 use refrain::store::MemoryStore;
-use refrain::{ServerBuilder, TaskOptions};
+use refrain::task::TaskOptions;
 use std::sync::Arc;
 use std::time::Duration;
 

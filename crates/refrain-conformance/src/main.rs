@@ -25,7 +25,7 @@ mod shown;
 mod tools;
 
 use clap::{Parser, Subcommand};
-use refrain::{AllowedHosts, BuildError, Server, ServerLimits, serve, serve_stdio};
+use refrain::server::{AllowedHosts, BuildError, Server, ServerLimits, serve, serve_stdio};
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! Prompts that answer in one round.
 
 use crate::samples::PNG;
-use refrain::ServerBuilder;
 use refrain::prelude::*;
+use refrain::server::ServerBuilder;
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server

@@ -3,7 +3,7 @@
 use crate::samples::PNG;
 use refrain::prelude::*;
 use refrain::serde_json::json;
-use refrain::{Cache, ServerBuilder};
+use refrain::server::{Cache, ServerBuilder};
 use std::time::Duration;
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {

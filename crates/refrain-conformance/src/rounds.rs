@@ -1,7 +1,8 @@
 //! Tools, and a prompt, that ask before they answer.
 
+use refrain::ask::Root;
 use refrain::prelude::*;
-use refrain::{Root, ServerBuilder};
+use refrain::server::ServerBuilder;
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server

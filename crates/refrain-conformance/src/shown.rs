@@ -1,8 +1,9 @@
 //! A prompt, a resource, a template and blocks of content with all that can be shown about them.
 
+use refrain::content::{Annotations, ResourceLink, Role};
 use refrain::prelude::*;
 use refrain::serde_json::json;
-use refrain::{Annotations, Icon, ResourceLink, Role, ServerBuilder, Theme};
+use refrain::server::{Icon, ServerBuilder, Theme};
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server

@@ -1,9 +1,9 @@
 //! Tools that answer in one round.
 
 use crate::samples::{PNG, WAV};
-use refrain::ServerBuilder;
 use refrain::prelude::*;
 use refrain::serde_json::{Value, json};
+use refrain::server::ServerBuilder;
 use std::time::Duration;
 use tokio::time::sleep;
 

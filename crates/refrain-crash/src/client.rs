@@ -8,7 +8,9 @@ use crate::fleet::Fleet;
 use crate::plan::{Effect, Plan};
 use crate::random::Random;
 use crate::worker::TOOL;
-use refrain::{PROTOCOL_VERSION, Principal, Server};
+use refrain::auth::Principal;
+use refrain::runtime::PROTOCOL_VERSION;
+use refrain::server::Server;
 use refrain_wire::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
 };

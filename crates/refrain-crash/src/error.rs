@@ -32,7 +32,7 @@ pub(crate) enum Error {
     },
     /// The server could not be built.
     #[error("the server could not be built: {0}")]
-    Build(#[from] refrain::BuildError),
+    Build(#[from] refrain::server::BuildError),
     /// A reply was not what the protocol calls for.
     #[error("task {number}: {method} was answered with {reply}")]
     Reply {

@@ -5,7 +5,7 @@
 use crate::clock::micros;
 use crate::error::Error;
 use crate::plan::Effect;
-use refrain::Principal;
+use refrain::auth::Principal;
 use refrain::store::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Store,
     StoreError, StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,

@@ -14,7 +14,7 @@ use crate::trouble::Trouble;
 use crate::worker;
 use indicatif::{ProgressBar, ProgressFinish};
 use parking_lot::Mutex;
-use refrain::Server;
+use refrain::server::Server;
 use refrain::store::cluster::Cluster;
 use refrain::store::{ListTasks, Store, StoreError, TaskId, TaskRow};
 use std::collections::BTreeMap;

@@ -14,10 +14,13 @@ use crate::server::Server;
 use crate::subscriptions::Subscription;
 use crate::tasks::Fetching;
 use http::HeaderMap;
+use refrain_wire::ratified::{
+    Incoming, ListParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
+    decode_task, read_message,
+};
 use refrain_wire::{
-    Call, CallKind, CompleteParams, Id, Incoming, ListParams, ListenParams, Message, Meta,
-    PROTOCOL_VERSION, Rejection, Reply, RpcError, TaskMethod, TaskParams, decode_call,
-    decode_complete, decode_list, decode_listen, decode_meta, decode_task, read_message,
+    Call, CallKind, CompleteParams, Id, ListenParams, Message, Meta, PROTOCOL_VERSION, Rejection,
+    Reply, RpcError, TaskMethod, TaskParams,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -24,9 +24,9 @@ use crate::builder::ServerBuilder;
 use crate::limits::Limiter;
 use crate::response::Response;
 use crate::server::Server;
-use refrain_wire::{
-    Agreed, Draft, DraftRequest, Id, Message, Revision, TasksCapability, is_modern, parse,
-};
+use refrain_wire::drafts::{Draft, DraftRequest};
+use refrain_wire::legacy::{Agreed, Revision, is_modern};
+use refrain_wire::{Id, Message, TasksCapability, parse};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

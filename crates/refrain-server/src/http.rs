@@ -34,7 +34,8 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use refrain_wire::{ErrorCode, Incoming, RpcError, parse, read_message};
+use refrain_wire::ratified::{Incoming, read_message};
+use refrain_wire::{ErrorCode, RpcError, parse};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;

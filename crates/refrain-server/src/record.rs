@@ -3,7 +3,7 @@
 //! Only with the feature `record`, which tests switch on, and only into the directory that `REFRAIN_RECORD` names; else
 //! nothing is here.
 
-use refrain_wire::Revision;
+use refrain_wire::legacy::Revision;
 
 /// Keeps a message that goes out in response to a request of this method.
 #[cfg(not(feature = "record"))]

@@ -13,10 +13,8 @@ use crate::subscriptions::Subscriptions;
 use crate::tasks::Tasks;
 use parking_lot::RwLockReadGuard;
 use refrain_core::KeyRing;
-use refrain_wire::{
-    DiscoverResult, InitializeResult, PROTOCOL_VERSION, Reply, Revision, ServerCapabilities,
-    TaskSupport,
-};
+use refrain_wire::legacy::{InitializeResult, Revision};
+use refrain_wire::{DiscoverResult, PROTOCOL_VERSION, Reply, ServerCapabilities, TaskSupport};
 use serde_json::{Map, Value};
 use std::future::Future;
 use std::ops::Deref;

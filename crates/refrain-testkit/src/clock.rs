@@ -1,7 +1,7 @@
 //! Time that stands still until it is moved, and randomness that is the same on every run.
 
 use crate::lock;
-use refrain::Source;
+use refrain::runtime::Source;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -4,7 +4,7 @@ use crate::call::{Call, Doubled, Faults, Keep};
 use crate::fleet::{Fleet, read};
 use crate::outcome::{CrashPoint, Outcome, RoundReport, note};
 use crate::script::{Asked, Player, Script};
-use refrain::Status;
+use refrain::runtime::server::Status;
 use refrain_core::Note;
 use serde_json::{Map, Value, json};
 

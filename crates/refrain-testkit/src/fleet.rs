@@ -2,7 +2,8 @@
 
 use crate::call::Call;
 use crate::clock::Clock;
-use refrain::{Caller, KeyRing, Server, ServerBuilder};
+use refrain::auth::Caller;
+use refrain::server::{KeyRing, Server, ServerBuilder};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

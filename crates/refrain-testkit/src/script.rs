@@ -1,6 +1,6 @@
 //! The client's side of a call: what it answers, who it is and what it can do.
 
-use refrain::{Caller, Principal};
+use refrain::auth::{Caller, Principal};
 use refrain_wire::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capability, LOG_LEVEL_KEY, LogLevel,
     PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,

@@ -11,12 +11,12 @@
 //! and read replies.
 //!
 //! ```
-//! use refrain_wire::{Draft, DraftRequest};
+//! use refrain_wire::drafts::{Draft, DraftRequest};
 //!
 //! let request = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet"}}"#;
 //! let read = Draft::Sketch.read_request(request)?;
 //! let DraftRequest::Request { message, exchange } = read else { panic!("a request") };
-//! assert!(refrain_wire::read_call(&message).is_some());
+//! assert!(refrain_wire::ratified::read_call(&message).is_some());
 //!
 //! let reply = br#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list"}}}}"#;
 //! let written = exchange.write_reply(reply).expect("a reply");
@@ -39,7 +39,7 @@ use serde_json::value::RawValue;
 
 use crate::envelope::Rejection;
 use crate::error::RpcError;
-use crate::older::{Initialize, Revision, decode_initialize_in};
+use crate::legacy::{Initialize, Revision, decode_initialize_in};
 use crate::strict::JsonError;
 
 /// A draft whose messages can be translated.

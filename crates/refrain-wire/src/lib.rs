@@ -1,12 +1,21 @@
-//! The messages of MCP 2026-07-28 and of the revisions before it, read and written without I/O.
+//! The messages of MCP 2026-07-28, of the revisions before it and of its drafts, read and written without I/O.
 //!
-//! Bytes come in through [`parse`], which finds the JSON-RPC envelope and leaves `params` as raw
-//! text. The dialect then reads the parameters of the one method at hand ([`decode_call`],
-//! [`decode_list`], [`decode_meta`]) into neutral types that borrow from those bytes. A [`Reply`]
-//! goes out through [`write_reply`], straight into the caller's buffer.
+//! | module | contents |
+//! | --- | --- |
+//! | [`ratified`] | requests and replies of 2026-07-28 |
+//! | [`legacy`] | the same for 2025-11-25, 2025-06-18 and 2025-03-26 |
+//! | [`drafts`] | messages of the three drafts, translated to 2026-07-28 and back |
+//!
+//! The types at the root are common to all of them: the envelope ([`parse`], [`Message`], [`Id`], [`RpcError`]), calls and
+//! replies ([`Call`], [`Reply`]), asks and answers ([`Ask`], [`Form`], [`SamplingParams`]), content and lists.
+//!
+//! Bytes come in through [`parse`], which finds the JSON-RPC envelope and leaves `params` as raw text. A module reads the
+//! parameters of the method ([`ratified::decode_call`]) into neutral types that borrow from those bytes. A [`Reply`] goes
+//! out through [`ratified::write_reply`], straight into the caller's buffer.
 //!
 //! ```
-//! use refrain_wire::{CallKind, Message, Reply, RpcError, ToolResult, decode_call, parse, write_reply};
+//! use refrain_wire::ratified::{decode_call, write_reply};
+//! use refrain_wire::{CallKind, Message, Reply, RpcError, ToolResult, parse};
 //! use serde_json::value::RawValue;
 //!
 //! let bytes = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","_meta":{
@@ -28,8 +37,8 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 //!
-//! Always true here: decoding borrows and says in its error which member was wrong; an unknown
-//! member is skipped without being copied; a member that is read may be given only once.
+//! Invariants: decoding borrows, and its error names the invalid member; an unknown member is skipped without a copy; a
+//! member that is read may be given only once.
 
 mod answer;
 mod ask;
@@ -38,18 +47,18 @@ pub mod client;
 mod complete;
 mod content;
 mod decode;
-mod drafts;
+pub mod drafts;
 mod envelope;
 mod error;
 mod fast;
 mod form;
 mod info;
+pub mod legacy;
 mod list;
 mod listen;
 mod meta;
-mod older;
 mod param_headers;
-mod ratified;
+pub mod ratified;
 mod sampling;
 mod strict;
 mod tasks;
@@ -61,16 +70,10 @@ pub use answer::{
 };
 pub use ask::{Ask, AskKind};
 pub use call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
-pub use complete::{
-    CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference, decode_complete,
-};
+pub use complete::{CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference};
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
-pub use drafts::{
-    Draft, DraftError, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task,
-};
 pub use envelope::{Id, IdBuf, Message, Rejection, Response, parse};
 pub use error::{ErrorCode, RpcError};
-pub use fast::{Incoming, read_call, read_message};
 pub use form::{
     Choice, ContentError, Field, FieldError, FieldFlaw, FieldKind, Form, FormError, Format,
 };
@@ -83,26 +86,14 @@ pub use list::{
     Cache, CacheScope, DiscoverResult, ListResult, Listed, PromptMessage, PromptResult, ReadResult,
     ToolResult,
 };
-pub use listen::{
-    Change, Filter, ListenParams, decode_listen, write_acknowledged, write_change,
-    write_listen_cancelled, write_listen_end, write_task_change,
-};
+pub use listen::{Change, Filter, ListenParams};
 pub use meta::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
     LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY,
     TASK_TTL_KEY, TASKS_EXTENSION,
 };
-pub use older::{
-    Agreed, Initialize, InitializeResult, Revision, decode_initialize, decode_older_call,
-    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern, split_batch,
-    write_ask, write_cancelled, write_older_change, write_older_error, write_older_reply,
-};
 pub use param_headers::{
     InvalidHeaderArgument, ParamHeaderError, ParamHeaders, decode_header, encode_header,
-};
-pub use ratified::{
-    ListParams, decode_call, decode_list, decode_meta, record_reply, write_error, write_log,
-    write_progress, write_reply,
 };
 pub use sampling::{
     ConversationError, IncludeContext, MessageError, ModelHint, ModelPreferences, SamplingAnswer,
@@ -110,7 +101,26 @@ pub use sampling::{
 };
 pub use strict::{JsonError, parse_value, write_canonical};
 pub use tasks::{
-    TaskInfo, TaskMethod, TaskParams, TaskState, decode_task, error_at_rest, result_at_rest,
-    timestamp,
+    TaskInfo, TaskMethod, TaskParams, TaskState, error_at_rest, result_at_rest, timestamp,
 };
 pub use trace::{SpanId, TraceContext, TraceId, Traceparent};
+
+#[doc(hidden)]
+pub use drafts::{
+    Draft, DraftError, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task,
+};
+#[doc(hidden)]
+pub use legacy::{
+    Agreed, Initialize, InitializeResult, Revision, decode_call as decode_older_call,
+    decode_complete as decode_older_complete, decode_initialize, decode_list as decode_older_list,
+    decode_set_level, decode_uri, is_modern, split_batch, write_ask, write_cancelled,
+    write_change as write_older_change, write_error as write_older_error,
+    write_reply as write_older_reply,
+};
+#[doc(hidden)]
+pub use ratified::{
+    Incoming, ListParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
+    decode_task, read_call, read_message, record_reply, write_acknowledged, write_change,
+    write_error, write_listen_cancelled, write_listen_end, write_log, write_progress, write_reply,
+    write_task_change,
+};

@@ -3,6 +3,14 @@
 //! What always holds: params are read in one pass and borrowed; a reply is written once, straight
 //! into the buffer it leaves in.
 
+pub use crate::complete::decode_complete;
+pub use crate::fast::{Incoming, read_call, read_message};
+pub use crate::listen::{
+    decode_listen, write_acknowledged, write_change, write_listen_cancelled, write_listen_end,
+    write_task_change,
+};
+pub use crate::tasks::decode_task;
+
 use std::borrow::Cow;
 use std::fmt;
 

@@ -203,9 +203,10 @@ pub use refrain_core::{
 };
 #[doc(hidden)]
 pub use refrain_server::*;
+pub use refrain_wire::drafts::Draft;
 #[doc(hidden)]
 pub use refrain_wire::{
-    Annotations, Cache, CacheScope, Capability, Completion, Content, Draft, Icon, LogLevel,
+    Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
     PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
     Role, Root, SamplingAnswer, SamplingBlock, SamplingMessage, SamplingParams, SpanId, Theme,
     ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult, TraceId,

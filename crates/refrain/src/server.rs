@@ -20,4 +20,5 @@ pub use refrain_server::{
 };
 #[cfg(feature = "metrics")]
 pub use refrain_server::{METRICS_CONTENT_TYPE, serve_metrics};
-pub use refrain_wire::{Cache, CacheScope, Completion, Draft, Icon, Theme, ToolAnnotations};
+pub use refrain_wire::drafts::Draft;
+pub use refrain_wire::{Cache, CacheScope, Completion, Icon, Theme, ToolAnnotations};

@@ -4,9 +4,8 @@
 //! resource.
 
 use crate::support::{Files, within};
-use refrain::{
-    AllowedHosts, Cx, Elicit, KeyRing, Resource, Result, Server, ServerLimits, State, Tool, serve,
-};
+use refrain::server::{AllowedHosts, KeyRing, Resource, Server, ServerLimits, Tool, serve};
+use refrain::{Cx, Elicit, Result, State};
 use refrain_testkit::net::{Connection, Request, Response, http};
 use refrain_wire::LogLevel;
 use serde::Deserialize;

@@ -4,9 +4,9 @@
 
 use crate::relay::free;
 use crate::support::{Balancer, Files, Serve, run_tool, within};
-use refrain::{
-    AllowedHosts, Changes, Cx, KeyRing, Resource, Result, Server, State, SystemSource, Tool, serve,
-};
+use refrain::runtime::SystemSource;
+use refrain::server::{AllowedHosts, Changes, KeyRing, Resource, Server, Tool, serve};
+use refrain::{Cx, Result, State};
 use std::ffi::OsStr;
 use std::future::pending;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! `refrain serve --stdio` as a process: what is on its standard output, and when it ends.
 
 use crate::support::{program, within};
-use refrain::PROTOCOL_VERSION;
+use refrain::runtime::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

@@ -1,10 +1,10 @@
 //! A server whose tools ask what the tests want to see asked.
 
+use refrain::ask::{Choice, Field, Form, SamplingParams};
+use refrain::server::{AllowedHosts, Server, Tool, serve};
 use refrain::store::MemoryStore;
-use refrain::{
-    AllowedHosts, Answer, Choice, Cx, Field, Form, Result, SamplingParams, Server, TaskOptions,
-    Tool, serve,
-};
+use refrain::task::TaskOptions;
+use refrain::{Answer, Cx, Result};
 use serde_json::{Map, Value};
 use std::future::pending;
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ impl Asking {
     }
 }
 
-fn server() -> Result<Server, refrain::BuildError> {
+fn server() -> Result<Server, refrain::server::BuildError> {
     Server::builder(NAME, "1.0")
         .tool(Tool::new("table", table))
         .tool(Tool::new("colour", colour))

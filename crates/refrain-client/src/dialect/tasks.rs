@@ -2,8 +2,9 @@
 
 use super::Shared;
 use crate::transport::{Exchange, LinkError, Outgoing, Response};
+use refrain_wire::TaskMethod;
 use refrain_wire::client::{ReadError, RpcFailure, Task, TaskStatus, check_no_asks};
-use refrain_wire::{TASK_RESULT, TaskMethod, join_task};
+use refrain_wire::drafts::{TASK_RESULT, join_task};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};

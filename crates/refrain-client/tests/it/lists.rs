@@ -2,7 +2,7 @@
 
 use crate::support::{FakeServer, Received, Respond, serve_forever};
 use refrain::prelude::*;
-use refrain::{Changes, Listing};
+use refrain::server::{Changes, Listing};
 use refrain_client::wire::{Cache, Filter};
 use refrain_client::{Change, Client, ErrorKind};
 use serde_json::{Value, json};

@@ -2,7 +2,8 @@
 
 use crate::support::serve_forever;
 use refrain::prelude::*;
-use refrain::{KeyRing, SystemSource};
+use refrain::runtime::SystemSource;
+use refrain::server::KeyRing;
 use refrain_client::wire::AskKind;
 use refrain_client::{Answer, Ask, Call, Client, Outcome, PendingCall};
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! Calls that become tasks.
 
 use crate::support::{FakeServer, Respond, form, serve_forever, until, within};
-use refrain::TaskOptions;
 use refrain::prelude::*;
 use refrain::store::MemoryStore;
+use refrain::task::TaskOptions;
 use refrain_client::wire::AskKind;
 use refrain_client::{Answer, Call, Client, ErrorKind, Outcome, PendingCall, Refused, TaskStatus};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use crate::http::{AllowedHosts, Body, Busy, Headers, HttpService, Pulse, SESSION
 use crate::server::Server;
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use refrain_wire::Draft;
+use refrain_wire::drafts::Draft;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;

@@ -4,7 +4,7 @@ use super::DraftService;
 use crate::http::{AllowedHosts, Body, Mount, serve_with};
 use crate::server::Server;
 use http::{Response, StatusCode};
-use refrain_wire::Draft;
+use refrain_wire::drafts::Draft;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;

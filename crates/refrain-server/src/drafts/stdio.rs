@@ -9,7 +9,9 @@ use crate::server::Server;
 use crate::stdio::{
     Line, Lines, Out, QUEUE, Running, Sender, cancel, everything, too_long, write_lines,
 };
-use refrain_wire::{Agreed, Draft, Message, decode_set_level, parse};
+use refrain_wire::drafts::Draft;
+use refrain_wire::legacy::{Agreed, decode_set_level};
+use refrain_wire::{Message, parse};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;

@@ -9,7 +9,8 @@
 use super::Drafted;
 use crate::auth::Caller;
 use crate::response::{Response, Status};
-use refrain_wire::{DraftExchange, Form, Id, Message, Reply, RpcError, parse};
+use refrain_wire::drafts::DraftExchange;
+use refrain_wire::{Form, Id, Message, Reply, RpcError, parse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

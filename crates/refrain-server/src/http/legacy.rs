@@ -27,10 +27,9 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
-use refrain_wire::{
-    Agreed, ErrorCode, Id, Incoming, Message, Rejection, Revision, RpcError, decode_initialize,
-    is_modern, parse, split_batch, write_older_reply,
-};
+use refrain_wire::legacy::{self, Agreed, Revision, decode_initialize, is_modern, split_batch};
+use refrain_wire::ratified::Incoming;
+use refrain_wire::{ErrorCode, Id, Message, Rejection, RpcError, parse};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -152,7 +151,7 @@ impl HttpService {
         server.0.metrics.other(Other::Initialize);
         let (session, session_id) = server.0.legacy.open(&initialize, &caller.principal);
         let mut out = Vec::with_capacity(512);
-        write_older_reply(
+        legacy::write_reply(
             &mut out,
             id,
             &server.greet(session.revision),

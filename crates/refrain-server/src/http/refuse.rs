@@ -6,7 +6,8 @@ use crate::metrics::Refusal;
 use crate::record;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
-use refrain_wire::{Id, Message, RpcError, parse, write_error};
+use refrain_wire::ratified::write_error;
+use refrain_wire::{Id, Message, RpcError, parse};
 
 impl HttpService {
     /// The answer to a request that is refused before a call begins.

@@ -12,9 +12,9 @@ use crate::relay::{
 };
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
-use refrain_wire::{
-    Id, Message, Reply, RpcError, parse, write_error, write_older_error, write_reply,
-};
+use refrain_wire::legacy;
+use refrain_wire::ratified::{write_error, write_reply};
+use refrain_wire::{Id, Message, Reply, RpcError, parse};
 
 /// The headers of a holder's response that are passed on.
 const PASSED_ON: [HeaderName; 7] = [
@@ -160,7 +160,7 @@ impl HttpService {
                     return None;
                 }
                 let mut out = Vec::with_capacity(256);
-                write_older_error(&mut out, Some(&id), &lost_call());
+                legacy::write_error(&mut out, Some(&id), &lost_call());
                 record::sent("", &out);
                 Some(out)
             })

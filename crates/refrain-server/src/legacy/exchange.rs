@@ -5,9 +5,8 @@ use crate::live::LiveAnswer;
 use crate::record;
 use crate::rounds::Round;
 use crate::server::Server;
-use refrain_wire::{
-    Ask, Id, Reply, RpcError, write_ask, write_cancelled, write_older_error, write_older_reply,
-};
+use refrain_wire::legacy::{self, write_ask, write_cancelled};
+use refrain_wire::{Ask, Id, Reply, RpcError};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -113,8 +112,8 @@ impl LegacyExchange {
     /// Writes the reply; an error without an id where the message had none to read.
     pub(crate) fn write_reply(&self, out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply) {
         match (id, reply) {
-            (Some(id), reply) => write_older_reply(out, id, reply, self.session.revision),
-            (None, Reply::Error(error)) => write_older_error(out, None, error),
+            (Some(id), reply) => legacy::write_reply(out, id, reply, self.session.revision),
+            (None, Reply::Error(error)) => legacy::write_error(out, None, error),
             (None, _) => {}
         }
     }

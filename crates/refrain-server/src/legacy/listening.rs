@@ -6,7 +6,8 @@ use crate::auth::Caller;
 use crate::record;
 use crate::server::Server;
 use crate::subscriptions::{SubscribeError, Subscription};
-use refrain_wire::{Filter, write_older_change};
+use refrain_wire::Filter;
+use refrain_wire::legacy;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -146,7 +147,7 @@ impl Subscription {
 
 fn older(change: refrain_wire::Change<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
-    write_older_change(&mut out, change);
+    legacy::write_change(&mut out, change);
     out
 }
 
@@ -156,7 +157,7 @@ mod tests {
     use crate::auth::Scopes;
     use crate::limits::ServerLimits;
     use refrain_core::Principal;
-    use refrain_wire::decode_initialize;
+    use refrain_wire::legacy::decode_initialize;
     use serde_json::json;
     use serde_json::value::to_raw_value;
     use std::sync::Arc;

@@ -10,10 +10,8 @@ use crate::relay::Holder;
 use crate::response::{Handled, Response, Status};
 use crate::rounds::{CallRequest, Home, Token};
 use crate::server::Server;
-use refrain_wire::{
-    CallKind, Empty, ErrorCode, Id, Message, Rejection, Reply, RpcError, decode_older_call,
-    decode_older_complete, decode_older_list, decode_set_level, decode_uri,
-};
+use refrain_wire::legacy::{self, decode_set_level, decode_uri};
+use refrain_wire::{CallKind, Empty, ErrorCode, Id, Message, Rejection, Reply, RpcError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -196,7 +194,7 @@ impl Server {
     ) -> (&'static str, Begin) {
         let agreed = self.0.legacy.agreed(session);
         if let Some(kind) = CallKind::from_method(method) {
-            let begun = match decode_older_call(kind, params, agreed) {
+            let begun = match legacy::decode_call(kind, params, agreed) {
                 Ok(call) => self.0.rounds.begin(CallRequest {
                     call: &call,
                     token: Token::Sent,
@@ -213,9 +211,9 @@ impl Server {
             return ("", Begin::Refused(unknown));
         };
         let begun = match what {
-            Other::List(listing) => decode_older_list(params, agreed)
+            Other::List(listing) => legacy::decode_list(params, agreed)
                 .and_then(|params| self.list_legacy(listing, params.cursor.as_deref(), &caller)),
-            Other::Complete => decode_older_complete(params, agreed).map(|params| {
+            Other::Complete => legacy::decode_complete(params, agreed).map(|params| {
                 let (auth, limits) = (&self.0.auth, &self.0.limits);
                 match self.0.catalog.complete(params, caller, auth, limits) {
                     Ok(later) => Begin::Later(later),

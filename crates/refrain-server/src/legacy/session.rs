@@ -13,7 +13,8 @@ use crate::server::Server;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use refrain_core::{OpenError, Principal};
-use refrain_wire::{Agreed, Capabilities, Initialize, LogLevel, Revision};
+use refrain_wire::legacy::{Agreed, Initialize, Revision};
+use refrain_wire::{Capabilities, LogLevel};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,7 +5,8 @@
 use super::{LegacySessions, Session};
 use crate::limits::ServerLimits;
 use parking_lot::{Mutex, MutexGuard};
-use refrain_wire::{Agreed, LogLevel};
+use refrain_wire::LogLevel;
+use refrain_wire::legacy::Agreed;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::watch;

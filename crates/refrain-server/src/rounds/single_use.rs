@@ -3,7 +3,8 @@
 
 use crate::live::{FirstRequest, LiveCalls};
 use refrain_core::{Keep, LogError, LogKey, Recorded, ReplayLog};
-use refrain_wire::{ErrorCode, Reply, RpcError, record_reply};
+use refrain_wire::ratified::record_reply;
+use refrain_wire::{ErrorCode, Reply, RpcError};
 use serde_json::value::RawValue;
 use std::future::{Future, pending};
 use std::pin::Pin;

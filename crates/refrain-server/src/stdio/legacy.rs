@@ -5,10 +5,9 @@ use crate::legacy::{Listening, Session};
 use crate::metrics::Other;
 use crate::record;
 use crate::server::Server;
-use refrain_wire::{
-    Empty, Incoming, Message, Rejection, Reply, Revision, RpcError, decode_initialize, is_modern,
-    parse, read_message, split_batch, write_older_error, write_older_reply,
-};
+use refrain_wire::legacy::{self, Revision, decode_initialize, is_modern, split_batch};
+use refrain_wire::ratified::{Incoming, read_message};
+use refrain_wire::{Empty, Message, Rejection, Reply, RpcError, parse};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
@@ -106,7 +105,7 @@ impl Opened {
             .as_ref()
             .map_or(Revision::LATEST, |s| s.revision);
         let mut message = Vec::with_capacity(512);
-        write_older_reply(&mut message, id, &reply, revision);
+        legacy::write_reply(&mut message, id, &reply, revision);
         record::sent_older(revision, method, &message);
         out.send(message).await;
         Line::Done
@@ -145,7 +144,7 @@ async fn take_apart(session: &Session, batch: &[&RawValue], out: &Out) -> Line {
 /// Says what is wrong with a message that has no id to name it by.
 async fn refuse(session: &Session, error: &RpcError, out: &Out) {
     let mut message = Vec::new();
-    write_older_error(&mut message, None, error);
+    legacy::write_error(&mut message, None, error);
     record::sent_older(session.revision, "", &message);
     out.send(message).await;
 }

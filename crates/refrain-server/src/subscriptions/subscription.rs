@@ -4,10 +4,11 @@ use super::listener::{Listener, Pending};
 use super::registry::{Registry, STOPPING};
 use crate::limits::Permit;
 use crate::tasks::TaskNews;
-use refrain_wire::{
-    Change, Filter, Id, RpcError, write_acknowledged, write_change, write_error,
-    write_listen_cancelled, write_listen_end, write_task_change,
+use refrain_wire::ratified::{
+    write_acknowledged, write_change, write_error, write_listen_cancelled, write_listen_end,
+    write_task_change,
 };
+use refrain_wire::{Change, Filter, Id, RpcError};
 use serde_json::value::RawValue;
 use std::future::Future;
 use std::pin::Pin;

@@ -6,7 +6,7 @@ use refrain_core::{Cx, Principal, Result};
 use refrain_server::drafts;
 use refrain_server::{AllowedHosts, Server, ServerBuilder, TaskOptions, Tool};
 use refrain_store::{MemoryStore, TaskStore};
-use refrain_wire::Draft;
+use refrain_wire::drafts::Draft;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;

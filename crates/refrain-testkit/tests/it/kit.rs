@@ -1,8 +1,9 @@
 //! The kit itself: what it fails on, and what it can be made to send.
 
 use crate::shapes::weather_fleet;
+use refrain::auth::Principal;
 use refrain::prelude::*;
-use refrain::{Principal, Source};
+use refrain::runtime::Source;
 use refrain_testkit::{Clock, Fleet, Given, Script};
 use serde_json::json;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 use crate::shapes::Login;
 use futures_util::future::join_all;
 use refrain::prelude::*;
-use refrain::{Limits, ServerBuilder, ServerLimits};
+use refrain::server::{ServerBuilder, ServerLimits};
+use refrain::task::Limits;
 use refrain_testkit::{CallError, Fleet, Given, Script};
 use serde_json::json;
 

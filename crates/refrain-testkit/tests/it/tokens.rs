@@ -1,7 +1,7 @@
 //! Tokens: how long they are good, for whom, and for what.
 
 use crate::shapes::{Login, weather_fleet};
-use refrain::Principal;
+use refrain::auth::Principal;
 use refrain::prelude::*;
 use refrain_testkit::{CallError, Clock, Dialogue, Fleet, Given, Script};
 use serde_json::json;

@@ -124,7 +124,7 @@ impl ReadError {
 
 /// The messages of a text. Servers of 2025-03-26 may put several into an array.
 pub fn split_messages(text: String) -> Vec<String> {
-    match crate::older::split_batch(text.as_bytes()) {
+    match crate::legacy::split_batch(text.as_bytes()) {
         Some(batch) => batch.iter().map(|raw| raw.get().to_owned()).collect(),
         None => vec![text],
     }

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use super::object::{Object, into_object, set};
 use super::{DraftError, RELATED_TASK_KEY};
 use crate::error::RpcError;
+use crate::legacy::Agreed;
 use crate::meta::{
     CLIENT_CAPABILITIES_KEY, Capabilities, LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
     TASK_TTL_KEY, TASKS_EXTENSION,
 };
-use crate::older::Agreed;
 
 /// A call that asks to become a task.
 pub(super) struct TaskWish {

@@ -6,8 +6,8 @@ use super::object::{Object, into_object, move_member, read_object, set, to_text}
 use super::request::related;
 use super::{Draft, DraftExchange, HANDSHAKE, Kind, Names, RATIFIED, RELATED_TASK_KEY};
 use crate::error::ErrorCode;
+use crate::legacy::LATER;
 use crate::meta::{PROTOCOL_VERSION, SERVER_INFO_KEY};
-use crate::older::LATER;
 
 const RESULT_TYPE: &str = "resultType";
 

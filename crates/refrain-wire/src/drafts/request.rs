@@ -12,8 +12,8 @@ use super::{
 use crate::call::CallKind;
 use crate::envelope::{Id, Message, Rejection, parse};
 use crate::error::RpcError;
+use crate::legacy::Agreed;
 use crate::meta::{CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY};
-use crate::older::Agreed;
 use crate::write;
 
 const DISCOVER: &str = "server/discover";

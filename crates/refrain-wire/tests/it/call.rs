@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use refrain_wire::ratified::{decode_call, decode_list, decode_meta};
 use refrain_wire::{
     CALL_ID_KEY, CallKind, Capabilities, Capability, ErrorCode, LogLevel, PROTOCOL_VERSION,
-    RpcError, decode_call, decode_list, decode_meta,
+    RpcError,
 };
 use serde_json::value::RawValue;
 

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use refrain_wire::{
-    CallKind, Draft, DraftExchange, DraftRequest, PROTOCOL_VERSION, Revision, TASK_RESULT,
-    TASKS_EXTENSION, decode_call, parse, read_call,
-};
+use refrain_wire::drafts::{Draft, DraftExchange, DraftRequest, TASK_RESULT};
+use refrain_wire::legacy::Revision;
+use refrain_wire::ratified::{decode_call, read_call};
+use refrain_wire::{CallKind, PROTOCOL_VERSION, TASKS_EXTENSION, parse};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 

@@ -11,10 +11,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+use refrain_wire::drafts::{Draft, DraftExchange, DraftRequest, TASK_RESULT};
+use refrain_wire::ratified::{read_call, write_reply};
 use refrain_wire::{
-    Ask, CallKind, Draft, DraftExchange, DraftRequest, ErrorCode, Id, Incomplete, PROTOCOL_VERSION,
-    Reply, ResultBody, RpcError, SamplingParams, TASK_RESULT, TASKS_EXTENSION, TaskInfo, TaskState,
-    ToolResult, error_at_rest, read_call, result_at_rest, write_reply,
+    Ask, CallKind, ErrorCode, Id, Incomplete, PROTOCOL_VERSION, Reply, ResultBody, RpcError,
+    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskState, ToolResult, error_at_rest,
+    result_at_rest,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};

@@ -1,11 +1,12 @@
 //! The dialects of earlier revisions, golden.
 
+use refrain_wire::legacy::{
+    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
+    split_batch, write_ask, write_cancelled,
+};
 use refrain_wire::{
-    Agreed, Answers, Ask, CallKind, Capabilities, Change, Id, LogLevel, Message, Reply, Response,
-    ResultBody, Revision, RpcError, SamplingParams, decode_initialize, decode_older_call,
-    decode_older_complete, decode_older_list, decode_set_level, decode_uri, is_modern, parse,
-    split_batch, write_ask, write_cancelled, write_older_change, write_older_error,
-    write_older_reply,
+    Answers, Ask, CallKind, Capabilities, Change, Id, LogLevel, Message, Reply, Response,
+    ResultBody, RpcError, SamplingParams, parse,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ fn reply(members: &Value, revision: Revision) -> Value {
     let id = raw(&json!(1));
     let reply = Reply::Complete(ResultBody::from_members(members).unwrap());
     let id = Id::from_raw(&id).unwrap();
-    written(|out| write_older_reply(out, id, &reply, revision))["result"].clone()
+    written(|out| legacy::write_reply(out, id, &reply, revision))["result"].clone()
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn a_request_says_little_of_itself() {
     let params =
         json!({"name": "greet", "arguments": {"a": 1}, "_meta": {"progressToken": 7, "x": 1}});
     let params = raw(&params);
-    let call = decode_older_call(CallKind::Tool, Some(&params), agreed()).unwrap();
+    let call = legacy::decode_call(CallKind::Tool, Some(&params), agreed()).unwrap();
     assert_eq!(call.target, "greet");
     assert_eq!(call.arguments.unwrap().get(), r#"{"a":1}"#);
     assert_eq!(call.meta.progress_token.unwrap().get(), "7");
@@ -97,7 +98,7 @@ fn a_request_says_little_of_itself() {
     assert!(call.answers.is_none() && call.state.is_none());
     // What belongs to the present revision is not read.
     let modern = raw(&json!({"name": "greet", "inputResponses": {"a": {}}, "requestState": "x"}));
-    let call = decode_older_call(CallKind::Tool, Some(&modern), agreed()).unwrap();
+    let call = legacy::decode_call(CallKind::Tool, Some(&modern), agreed()).unwrap();
     assert!(
         call.answers
             .as_ref()
@@ -105,14 +106,19 @@ fn a_request_says_little_of_itself() {
     );
     assert_eq!(call.state, None);
 
-    assert!(decode_older_list(None, agreed()).unwrap().cursor.is_none());
+    assert!(
+        legacy::decode_list(None, agreed())
+            .unwrap()
+            .cursor
+            .is_none()
+    );
     let page = raw(&json!({"cursor": "c"}));
-    let page = decode_older_list(Some(&page), agreed()).unwrap();
+    let page = legacy::decode_list(Some(&page), agreed()).unwrap();
     assert_eq!(page.cursor.as_deref(), Some("c"));
     let typed = raw(
         &json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"}}),
     );
-    let typed = decode_older_complete(Some(&typed), agreed()).unwrap();
+    let typed = legacy::decode_complete(Some(&typed), agreed()).unwrap();
     assert_eq!((typed.argument.as_ref(), typed.value.as_ref()), ("a", "v"));
     let level = raw(&json!({"level": "notice"}));
     assert_eq!(decode_set_level(Some(&level)).unwrap(), LogLevel::Notice);
@@ -124,7 +130,7 @@ fn a_request_says_little_of_itself() {
         json!({"name": "a", "arguments": []}),
     ] {
         let wrong = raw(&wrong);
-        assert!(decode_older_call(CallKind::Tool, Some(&wrong), agreed()).is_err());
+        assert!(legacy::decode_call(CallKind::Tool, Some(&wrong), agreed()).is_err());
         assert!(decode_set_level(Some(&wrong)).is_err());
         assert!(decode_uri(Some(&wrong)).is_err());
     }
@@ -190,7 +196,7 @@ fn the_meta_of_a_result_is_kept() {
     let id = Id::from_raw(&id).unwrap();
     let reply = Reply::Complete(body);
     assert_eq!(
-        written(|out| write_older_reply(out, id, &reply, Revision::LATEST)),
+        written(|out| legacy::write_reply(out, id, &reply, Revision::LATEST)),
         json!({"jsonrpc": "2.0", "id": "x", "result": {"content": [], "_meta": {"com.example/a": 1}}})
     );
 }
@@ -198,11 +204,11 @@ fn the_meta_of_a_result_is_kept() {
 #[test]
 fn a_resource_that_is_not_there_has_the_number_of_its_time() {
     let error = RpcError::resource_not_found("a:b");
-    let said = written(|out| write_older_error(out, Some("1"), &error));
+    let said = written(|out| legacy::write_error(out, Some("1"), &error));
     assert_eq!(said["error"]["code"], -32002);
     assert_eq!(said["error"]["data"], json!({"uri": "a:b"}));
     let error = RpcError::invalid_params("no");
-    let said = written(|out| write_older_error(out, None, &error));
+    let said = written(|out| legacy::write_error(out, None, &error));
     assert_eq!(
         said,
         json!({"jsonrpc": "2.0", "error": {"code": -32602, "message": "no"}})
@@ -266,7 +272,7 @@ fn asks_are_requests() {
         withdrawn["params"],
         json!({"requestId": "i-4", "reason": "why"})
     );
-    let changed = written(|out| write_older_change(out, Change::Resource("a:b")));
+    let changed = written(|out| legacy::write_change(out, Change::Resource("a:b")));
     assert_eq!(
         changed,
         json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "a:b"}})

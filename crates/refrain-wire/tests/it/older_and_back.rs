@@ -4,14 +4,14 @@
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+use refrain_wire::legacy::{self, Agreed, Revision, decode_initialize, write_ask};
 use refrain_wire::{
-    Action, Agreed, Annotations, Answers, Ask, AskKind, Cache, CallKind, Capabilities, Choice,
-    Content, ElicitAnswer, Field, Form, Icon, Id, ListResult, Listed, LogLevel, Message,
-    PromptArgument, PromptInfo, PromptMessage, PromptResult, ReadResult, Reply, ResourceContents,
-    ResourceInfo, ResourceLink, ResourceTemplateInfo, ResultBody, Revision, Role, Root,
-    RootsAnswer, RpcError, SamplingAnswer, SamplingParams, TaskSupport, ToolAnnotations,
-    ToolExecution, ToolInfo, ToolResult, check_answer_shape, decode_initialize, decode_older_call,
-    parse, write_ask, write_older_error, write_older_reply,
+    Action, Annotations, Answers, Ask, AskKind, Cache, CallKind, Capabilities, Choice, Content,
+    ElicitAnswer, Field, Form, Icon, Id, ListResult, Listed, LogLevel, Message, PromptArgument,
+    PromptInfo, PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo,
+    ResourceLink, ResourceTemplateInfo, ResultBody, Role, Root, RootsAnswer, RpcError,
+    SamplingAnswer, SamplingParams, TaskSupport, ToolAnnotations, ToolExecution, ToolInfo,
+    ToolResult, check_answer_shape, parse,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -317,7 +317,7 @@ fn told(revision: Revision, result: impl Serialize) -> Value {
     let id = raw(7);
     let reply = Reply::Complete(ResultBody::from_members(result).unwrap());
     let id = Id::from_raw(&id).unwrap();
-    let message = written(|out| write_older_reply(out, id, &reply, revision));
+    let message = written(|out| legacy::write_reply(out, id, &reply, revision));
     assert_eq!(message["id"], 7);
     message["result"].clone()
 }
@@ -442,7 +442,7 @@ proptest! {
         let id = raw("x");
         let body = ResultBody::from_members(json!({"completion": {"values": []}})).unwrap();
         let body = Reply::Complete(body.with_meta(&meta).unwrap());
-        let message = written(|out| write_older_reply(out, Id::from_raw(&id).unwrap(), &body, revision));
+        let message = written(|out| legacy::write_reply(out, Id::from_raw(&id).unwrap(), &body, revision));
         prop_assert_eq!(&message["result"]["completion"], &json!({"values": []}));
         let told = message["result"].get("_meta").cloned().unwrap_or(json!({}));
         prop_assert_eq!(told, Value::Object(meta));
@@ -459,7 +459,7 @@ proptest! {
         if let Some(data) = &data {
             error = error.with_data(data);
         }
-        let told = written(|out| write_older_error(out, Some("7"), &error))["error"].clone();
+        let told = written(|out| legacy::write_error(out, Some("7"), &error))["error"].clone();
         prop_assert_eq!(&told["code"], &json!(error.code.as_i32()));
         prop_assert_eq!(&told["message"], &json!(error.message));
         let data = error.data.map(|data| serde_json::from_str::<Value>(data.get()).unwrap());
@@ -574,7 +574,7 @@ proptest! {
             log_level: Some(LogLevel::Error),
         };
         let params = raw(params);
-        let call = decode_older_call(kind, Some(&params), agreed).unwrap();
+        let call = legacy::decode_call(kind, Some(&params), agreed).unwrap();
         prop_assert_eq!((call.kind, call.target.as_ref()), (kind, target.as_str()));
         let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();
         prop_assert_eq!(call.arguments.map(read), arguments.map(Value::Object));
@@ -800,7 +800,7 @@ fn lost_links_in_the_first_which_are_texts() {
 #[test]
 fn lost_the_number_of_a_resource_that_is_not_there() {
     let error = RpcError::resource_not_found("a:b");
-    let told = written(|out| write_older_error(out, Some("1"), &error));
+    let told = written(|out| legacy::write_error(out, Some("1"), &error));
     assert_eq!(told["error"]["code"], -32002);
     assert_ne!(error.code.as_i32(), -32002);
 }

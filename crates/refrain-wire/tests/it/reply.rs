@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use refrain_wire::ratified::{write_error, write_log, write_progress, write_reply};
 use refrain_wire::{
     Annotations, Ask, Cache, Capability, Content, DiscoverResult, Empty, ErrorCode, Icon, Id,
     Implementation, Incomplete, ListCapability, ListResult, LogLevel, PromptArgument, PromptInfo,
     PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo, ResourceLink,
     ResourceTemplateInfo, ResultBody, Role, RpcError, SamplingParams, ServerCapabilities,
-    ToolAnnotations, ToolInfo, ToolResult, write_error, write_log, write_progress, write_reply,
+    ToolAnnotations, ToolInfo, ToolResult,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};

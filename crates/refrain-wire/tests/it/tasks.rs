@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use refrain_wire::ratified::{
+    decode_listen, decode_meta, decode_task, write_acknowledged, write_reply, write_task_change,
+};
 use refrain_wire::{
     Ask, AskKind, Capabilities, Capability, ErrorCode, Id, Reply, ResultBody, RpcError,
-    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskMethod, TaskState, ToolResult, decode_listen,
-    decode_meta, decode_task, error_at_rest, result_at_rest, write_acknowledged, write_reply,
-    write_task_change,
+    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskMethod, TaskState, ToolResult, error_at_rest,
+    result_at_rest,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};

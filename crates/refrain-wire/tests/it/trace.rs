@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use refrain_wire::{SpanId, TraceId, Traceparent, decode_meta};
+use refrain_wire::ratified::decode_meta;
+use refrain_wire::{SpanId, TraceId, Traceparent};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 

@@ -1,11 +1,15 @@
 //! What is wrong with a request is said in words of the protocol, and never in those of this crate.
 
+use refrain_wire::drafts::Draft;
+use refrain_wire::legacy::{
+    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri,
+};
+use refrain_wire::ratified::{
+    decode_call, decode_complete, decode_list, decode_listen, decode_meta, decode_task,
+};
 use refrain_wire::{
-    Agreed, AskKind, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, CallKind, Capabilities, Draft,
-    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, Revision, RpcError, TaskMethod, check_answer_shape,
-    decode_call, decode_complete, decode_initialize, decode_list, decode_listen, decode_meta,
-    decode_older_call, decode_older_complete, decode_older_list, decode_set_level, decode_task,
-    decode_uri, parse,
+    AskKind, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, CallKind, Capabilities, PROTOCOL_VERSION,
+    PROTOCOL_VERSION_KEY, RpcError, TaskMethod, check_answer_shape, parse,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -121,13 +125,15 @@ fn of_requests_of_earlier_revisions() {
     let meta = json!({"progressToken": 7, "traceparent": "x"});
     let call = json!({"name": "t", "arguments": {"a": 1}, "_meta": meta});
     check(&call, |raw| {
-        told(decode_older_call(CallKind::Tool, Some(raw), AGREED))
+        told(legacy::decode_call(CallKind::Tool, Some(raw), AGREED))
     });
     let list = json!({"cursor": "c", "_meta": meta});
-    check(&list, |raw| told(decode_older_list(Some(raw), AGREED)));
+    check(&list, |raw| told(legacy::decode_list(Some(raw), AGREED)));
     let typed = json!({"ref": {"type": "ref/resource", "uri": "a:{b}"}, "argument": {"name": "a", "value": "v"},
         "context": {"arguments": {"b": "w"}}, "_meta": meta});
-    check(&typed, |raw| told(decode_older_complete(Some(raw), AGREED)));
+    check(&typed, |raw| {
+        told(legacy::decode_complete(Some(raw), AGREED))
+    });
     check(&json!({"level": "info"}), |raw| {
         told(decode_set_level(Some(raw)))
     });

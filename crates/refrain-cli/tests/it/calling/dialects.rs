@@ -3,7 +3,8 @@
 use super::{assert_says, json};
 use crate::support::{Files, Serve, run};
 use refrain_client::{Dialect, PendingCall};
-use refrain_wire::{Draft, Revision};
+use refrain_wire::drafts::Draft;
+use refrain_wire::legacy::Revision;
 use serde_json::json;
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 use super::{assert_says, json};
 use crate::support::{Serve, run, serve_forever};
 use refrain::prelude::*;
-use refrain::{Prompt, Resource, ResourceTemplate};
+use refrain::server::{Prompt, Resource, ResourceTemplate};
 use serde_json::json;
 
 #[derive(Deserialize, Elicit)]

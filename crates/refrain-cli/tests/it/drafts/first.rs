@@ -1,7 +1,7 @@
 //! The first draft.
 
 use super::{Place, Speaker, assert_same, example, posted};
-use refrain::Draft;
+use refrain::server::Draft;
 use serde_json::{Value, json};
 
 pub(super) async fn a_call_is_made_again_with_the_answer_and_the_state() {

@@ -4,7 +4,7 @@
 use super::{Place, Speaker, example};
 use crate::support::http::text_of;
 use crate::support::{Call, Client, Files, Reply, Serve, run};
-use refrain::Draft;
+use refrain::server::Draft;
 use serde_json::{Value, json};
 
 const ALICE: &str = "alice-0123456789abcdef";

@@ -1,7 +1,7 @@
 //! The second draft.
 
 use super::{Place, Speaker, assert_same, assert_shown, example, posted};
-use refrain::Draft;
+use refrain::server::Draft;
 use serde_json::json;
 
 pub(super) async fn a_call_is_made_again_with_the_answer_and_the_state() {

@@ -1,7 +1,7 @@
 //! The sketch: one more round, without state.
 
 use super::{Place, Speaker, example};
-use refrain::Draft;
+use refrain::server::Draft;
 use serde_json::json;
 
 pub(super) async fn a_call_is_made_again_with_all_that_it_asked() {

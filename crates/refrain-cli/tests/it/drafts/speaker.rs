@@ -2,7 +2,7 @@
 
 use super::{assert_shown, example, posted};
 use crate::support::{Instance, PATIENCE, Process, Request, Serve, program, within};
-use refrain::Draft;
+use refrain::server::Draft;
 use refrain_testkit::net::http;
 use serde_json::{Map, Value};
 use std::net::SocketAddr;

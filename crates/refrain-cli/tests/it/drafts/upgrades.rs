@@ -3,7 +3,7 @@
 
 use super::Speaker;
 use crate::support::{Files, Serve};
-use refrain::Draft;
+use refrain::server::Draft;
 use serde_json::{Value, json};
 
 fn call(tool: &str, arguments: &Value) -> Value {

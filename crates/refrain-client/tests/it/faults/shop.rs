@@ -1,8 +1,10 @@
 //! Two instances of a shop that share a key and a store, and what was done in them.
 
 use refrain::prelude::*;
+use refrain::runtime::SystemSource;
+use refrain::server::KeyRing;
 use refrain::store::MemoryStore;
-use refrain::{KeyRing, SystemSource, TaskOptions};
+use refrain::task::TaskOptions;
 use refrain_testkit::Effects;
 use refrain_testkit::net::{Instance, start};
 use std::net::SocketAddr;

@@ -2,7 +2,8 @@
 
 use super::support::{called, until, within};
 use refrain::prelude::*;
-use refrain::{KeyRing, SystemSource};
+use refrain::runtime::SystemSource;
+use refrain::server::KeyRing;
 use refrain_client::wire::Revision;
 use refrain_client::{Answer, Client, ErrorKind};
 use refrain_testkit::net::proxy::{CALL, Fault, GET, Plan, RESUME};

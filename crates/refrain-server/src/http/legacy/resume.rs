@@ -16,7 +16,8 @@ use crate::metrics::Refusal;
 use crate::record;
 use crate::response::MessageKind;
 use http::{Response, StatusCode};
-use refrain_wire::{RpcError, write_older_error};
+use refrain_wire::RpcError;
+use refrain_wire::legacy;
 
 impl HttpService {
     /// The rest of a stream that broke.
@@ -64,7 +65,7 @@ impl HttpService {
     /// The end of a call whose instance is gone.
     fn report_lost(&self, session: &Session, id: &str, busy: Option<Busy>) -> Response<Body> {
         let mut message = Vec::with_capacity(256);
-        write_older_error(&mut message, Some(id), &lost_call());
+        legacy::write_error(&mut message, Some(id), &lost_call());
         record::sent_older(session.revision, "", &message);
         let stream = self.begin_stream(session, None);
         let reader = stream.read();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::limits::ServerLimits;
 use refrain_core::Principal;
-use refrain_wire::decode_initialize;
+use refrain_wire::legacy::decode_initialize;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 

@@ -3,7 +3,7 @@
 use super::*;
 use refrain_core::Source;
 use refrain_server::drafts;
-use refrain_wire::Draft;
+use refrain_wire::drafts::Draft;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 

@@ -5,7 +5,7 @@ use crate::support::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use refrain_server::drafts::DraftService;
-use refrain_wire::Draft;
+use refrain_wire::drafts::Draft;
 
 #[tokio::test]
 async fn unwrapped_and_live_each_mutation_is_made_once_over_two_instances() {

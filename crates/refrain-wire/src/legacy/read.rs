@@ -168,7 +168,7 @@ fn meta<'a>(read: Option<Nested<OlderMeta<'a>>>, agreed: Agreed) -> Meta<'a> {
 }
 
 /// Reads the params of a call.
-pub fn decode_older_call<'a>(
+pub fn decode_call<'a>(
     kind: CallKind,
     raw: Option<&'a RawValue>,
     agreed: Agreed,
@@ -204,7 +204,7 @@ pub fn decode_older_call<'a>(
 }
 
 /// Reads the params of a list method.
-pub fn decode_older_list<'a>(
+pub fn decode_list<'a>(
     raw: Option<&'a RawValue>,
     agreed: Agreed,
 ) -> Result<ListParams<'a>, RpcError> {
@@ -223,7 +223,7 @@ pub fn decode_older_list<'a>(
 }
 
 /// Reads the params of `completion/complete`.
-pub fn decode_older_complete<'a>(
+pub fn decode_complete<'a>(
     raw: Option<&'a RawValue>,
     agreed: Agreed,
 ) -> Result<CompleteParams<'a>, RpcError> {

@@ -16,12 +16,11 @@ mod write;
 pub(crate) use known::LATER;
 pub(crate) use read::decode_initialize_in;
 pub use read::{
-    Initialize, decode_initialize, decode_older_call, decode_older_complete, decode_older_list,
-    decode_set_level, decode_uri, is_modern, split_batch,
+    Initialize, decode_call, decode_complete, decode_initialize, decode_list, decode_set_level,
+    decode_uri, is_modern, split_batch,
 };
 pub use write::{
-    InitializeResult, write_ask, write_cancelled, write_older_change, write_older_error,
-    write_older_reply,
+    InitializeResult, write_ask, write_cancelled, write_change, write_error, write_reply,
 };
 
 use crate::meta::{Capabilities, LogLevel};

@@ -36,7 +36,7 @@ pub struct InitializeResult<'a> {
 }
 
 /// Writes the response to a request of an older client. What such a client cannot be told is an internal error.
-pub fn write_older_reply(out: &mut Vec<u8>, id: Id<'_>, reply: &Reply, revision: Revision) {
+pub fn write_reply(out: &mut Vec<u8>, id: Id<'_>, reply: &Reply, revision: Revision) {
     match reply {
         Reply::Complete(body) => {
             open(out, Some(id.as_json()));
@@ -44,16 +44,16 @@ pub fn write_older_reply(out: &mut Vec<u8>, id: Id<'_>, reply: &Reply, revision:
             write_body(out, body, revision);
             out.push(b'}');
         }
-        Reply::Error(error) => write_older_error(out, Some(id.as_json()), error),
+        Reply::Error(error) => write_error(out, Some(id.as_json()), error),
         Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {
             let error = RpcError::internal("Internal error");
-            write_older_error(out, Some(id.as_json()), &error);
+            write_error(out, Some(id.as_json()), &error);
         }
     }
 }
 
 /// Writes an error response; the id is raw JSON, left out where the request had none to read.
-pub fn write_older_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
+pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
     let code = match error.code {
         ErrorCode::ResourceNotFound => RESOURCE_NOT_FOUND,
         code => code.as_i32(),
@@ -209,7 +209,7 @@ pub fn write_cancelled(out: &mut Vec<u8>, id: &str, reason: &str) {
 }
 
 /// Writes that something changed.
-pub fn write_older_change(out: &mut Vec<u8>, change: Change<'_>) {
+pub fn write_change(out: &mut Vec<u8>, change: Change<'_>) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
     out.extend_from_slice(change_method(change).as_bytes());
     out.push(b'"');
