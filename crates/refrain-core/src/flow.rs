@@ -33,6 +33,7 @@ pub use driver::{Event, Flow, HandlerFuture};
 pub use env::{Env, Limits, Pressure};
 pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats, Then, Write};
 pub use start::{Start, StartError};
+pub use task::Detachment;
 
 pub(crate) use mark::{Mark, in_step, is_driving};
 pub(crate) use reply::{is_url, no_url};

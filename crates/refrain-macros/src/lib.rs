@@ -2,9 +2,9 @@
 //!
 //! | macro | on | gives |
 //! | --- | --- | --- |
-//! | [`macro@tool`] | `async fn f(..)` | `fn f() -> refrain::Tool` |
-//! | [`macro@prompt`] | `async fn f(..)` | `fn f() -> refrain::Prompt` |
-//! | [`macro@resource`] | `async fn f(..)` | `fn f() -> refrain::Resource`, or `refrain::ResourceTemplate` |
+//! | [`macro@tool`] | `async fn f(..)` | `fn f() -> refrain::server::Tool` |
+//! | [`macro@prompt`] | `async fn f(..)` | `fn f() -> refrain::server::Prompt` |
+//! | [`macro@resource`] | `async fn f(..)` | `fn f() -> refrain::server::Resource`, or `refrain::server::ResourceTemplate` |
 //! | [`derive@Elicit`] | a struct | `impl refrain::Elicit`: a form |
 //! | [`derive@Elicit`] | an enum without data | `impl refrain::ElicitEnum`: the choices of a field |
 //!
@@ -28,7 +28,7 @@ use proc_macro::TokenStream;
 ///
 /// The function takes `Cx`, then any number of `State<T>`, then at most one struct of arguments, and returns a
 /// `Result`. In its place stands a function of the same name and visibility, without arguments, that gives out a
-/// `refrain::Tool` to register.
+/// `refrain::server::Tool` to register.
 ///
 /// ```ignore (needs the crate refrain)
 /// use refrain::prelude::*;
@@ -80,7 +80,7 @@ pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// Makes a prompt of an async function.
 ///
 /// The function is written as for [`macro@tool`]. In its place stands a function of the same name, without
-/// arguments, that gives out a `refrain::Prompt` to register.
+/// arguments, that gives out a `refrain::server::Prompt` to register.
 ///
 /// ```ignore (needs the crate refrain)
 /// use refrain::prelude::*;
@@ -114,8 +114,8 @@ pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// Makes a resource, or a template of resources, of an async function.
 ///
 /// The function is written as for [`macro@tool`]. In its place stands a function of the same name, without
-/// arguments, that gives out a `refrain::Resource` to register; or, where the URI has variables in braces, a
-/// `refrain::ResourceTemplate`, whose documentation says what a template can be. The variables are the fields of the
+/// arguments, that gives out a `refrain::server::Resource` to register; or, where the URI has variables in braces, a
+/// `refrain::server::ResourceTemplate`, whose documentation says what a template can be. The variables are the fields of the
 /// argument struct.
 ///
 /// ```ignore (needs the crate refrain)

@@ -25,7 +25,7 @@ pub enum Event {
     Settle,
     /// The flow was set down: seal its snapshot and send its asks. The flow is over.
     Cut(Cut),
-    /// The handler wants to become a task: put [`Flow::snapshot`] into a store, then call [`Flow::become_task`] or
+    /// The handler wants to become a task: store [`Flow::detachment`], then call [`Flow::become_task`] or
     /// [`Flow::stay`], and poll again.
     Detach,
     /// In a task: write this before anything else. What comes next is said in it. In a flow whose home is memory there is
@@ -38,7 +38,7 @@ pub enum Event {
     Fault(Fault),
     /// The handler panicked. The flow is over.
     Panicked(String),
-    /// The round was made to crash (see [`Flow::crash_after`]). The flow is over, and nothing is to be answered.
+    /// A test made the round crash. The flow is over, and nothing is to be answered.
     Crashed,
 }
 
@@ -55,8 +55,6 @@ pub struct Flow {
     /// Polls since the handler was last at rest.
     restless: u32,
     settle: Settle,
-    /// Entries of the snapshot that a task is made of.
-    pub(super) in_snapshot: usize,
     /// How the flow ended, to be said once what it came to is written.
     last: Option<Box<Event>>,
 }
@@ -75,7 +73,6 @@ impl Flow {
             due: true,
             restless: 0,
             settle: Settle::default(),
-            in_snapshot: 0,
             last: None,
         }
     }
@@ -90,6 +87,7 @@ impl Flow {
         self.shared.lock().stats
     }
 
+    #[cfg(feature = "testing")]
     /// Makes the round crash after this many polls of its operations: nothing is answered, as if the process had
     /// died there. For tests of what survives.
     pub fn crash_after(&mut self, polls: u32) {

@@ -117,6 +117,7 @@ impl Incomplete {
 
 /// A flow set down: what to ask, and what to seal.
 #[derive(Debug)]
+#[must_use = "seal the snapshot and send the asks"]
 pub struct Cut {
     /// The asks that go out, under their wire keys.
     pub asks: Vec<(String, Ask)>,
@@ -128,6 +129,7 @@ pub struct Cut {
 
 /// What a task has come to, to be written into its store. All of it or nothing is to be written.
 #[derive(Debug)]
+#[must_use = "write it to the store, then call Flow::written"]
 pub struct Write {
     /// The flow as it is to be taken up again.
     pub snapshot: Snapshot,

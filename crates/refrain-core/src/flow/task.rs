@@ -373,6 +373,24 @@ impl State {
     }
 }
 
+/// A flow that is to become a task.
+///
+/// Store its snapshot. Then call [`Flow::become_task`], or [`Flow::stay`] if the store fails.
+#[derive(Debug)]
+#[must_use = "store the snapshot, then call Flow::become_task, or Flow::stay if the store fails"]
+pub struct Detachment {
+    snapshot: Snapshot,
+    /// Entries of the journal in the snapshot.
+    kept: usize,
+}
+
+impl Detachment {
+    /// What is to be stored.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
 impl Shared {
     pub(super) fn write(&self, then: Then, withdraw: Withdraw) -> Write {
         let now = self.env.source.now();
@@ -391,22 +409,24 @@ pub(super) fn fits(asked: &Asked, json: &str) -> bool {
 }
 
 impl Flow {
-    /// The flow as it is now, to be made a task of.
-    pub fn snapshot(&mut self) -> Snapshot {
+    /// The flow as it is now, to be stored as a task.
+    pub fn detachment(&self) -> Detachment {
         let state = self.shared.lock();
-        self.in_snapshot = state.entries.len();
-        state.snapshot(self.shared.flow, Vec::new())
+        Detachment {
+            snapshot: state.snapshot(self.shared.flow, Vec::new()),
+            kept: state.entries.len(),
+        }
     }
 
-    /// Makes the flow a task, once its snapshot is in a store: from here on it reports [`Event::Write`](super::Event::Write).
+    /// Makes the flow a task whose snapshot is stored: from here on it reports [`Event::Write`](super::Event::Write).
     /// `deadline` is the end of the task's life, in seconds since 1970.
-    pub fn become_task(&mut self, deadline: u64) {
+    pub fn become_task(&mut self, stored: &Detachment, deadline: u64) {
         let wake = {
             let mut state = self.shared.lock();
             state.deadline = state.deadline.max(deadline);
             let wrote_at = micros(self.shared.env.source.now());
             state.task = Some(Box::new(TaskState {
-                kept: self.in_snapshot,
+                kept: stored.kept,
                 wrote_at,
                 ..TaskState::default()
             }));

@@ -244,12 +244,14 @@ impl<'a> Case<'a> {
                     if self.one_in(5) {
                         return Ok(Went::Broke);
                     }
-                    self.home = Home::Store(Store::of(&decode(&encode(&flow.snapshot()))));
+                    let detachment = flow.detachment();
+                    let stored = decode(&encode(detachment.snapshot()));
+                    self.home = Home::Store(Store::of(&stored));
                     self.remember(trace);
                     if self.one_in(5) {
                         return Ok(Went::Broke);
                     }
-                    flow.become_task(u64::MAX);
+                    flow.become_task(&detachment, u64::MAX);
                 }
                 Event::Cut(cut) => {
                     // The response may be lost; the client sends the same request again.

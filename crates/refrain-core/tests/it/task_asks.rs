@@ -456,8 +456,9 @@ async fn an_ask_that_was_open_at_detaching_has_a_key_of_the_task() {
     let start = refrain_core::Start::first(first, None);
     let mut instance = Instance::with(env(&world), start, &handler);
     assert!(matches!(instance.event().await, Some(Event::Detach)));
-    let mut store = Store::of(&instance.flow.snapshot());
-    instance.flow.become_task(NOON + 1000);
+    let detachment = instance.flow.detachment();
+    let mut store = Store::of(detachment.snapshot());
+    instance.flow.become_task(&detachment, NOON + 1000);
     instance.run(&mut store).await.is_at_rest();
     instance.answer(&mut store, "n", &num(-1));
     instance.run(&mut store).await.is_at_rest();

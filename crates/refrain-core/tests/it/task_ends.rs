@@ -350,7 +350,8 @@ async fn detaching_keeps_the_running_handler_and_repeats_nothing() {
     let mut instance = Instance::with(env(&world), start, &handler);
     let event = instance.event().await;
     assert!(matches!(event, Some(Event::Detach)), "{event:?}");
-    let mut store = Store::of(&instance.flow.snapshot());
+    let detachment = instance.flow.detachment();
+    let mut store = Store::of(detachment.snapshot());
     // One that finds the task now repeats only what was at work.
     let mut other = Instance::new(&world, &store, &handler);
     assert!(matches!(other.run(&mut store).await, Stop::Waits));
@@ -364,7 +365,7 @@ async fn detaching_keeps_the_running_handler_and_repeats_nothing() {
     let other = ["begins as a task: true", "slow begins"];
     assert_eq!(book.lines(), [&begins[..], &other[..]].concat());
 
-    instance.flow.become_task(NOON + 1000);
+    instance.flow.become_task(&detachment, NOON + 1000);
     assert!(matches!(instance.run(&mut store).await, Stop::Waits));
     go.send(true).unwrap();
     instance.run(&mut store).await.is_at_rest();

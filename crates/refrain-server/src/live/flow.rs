@@ -138,6 +138,7 @@ impl LiveFlow {
         }
     }
 
+    #[cfg(feature = "testing")]
     /// Makes the flow crash after this many polls of its operations. For tests.
     pub(crate) fn crash_after(&mut self, polls: u32) {
         self.flow.crash_after(polls);

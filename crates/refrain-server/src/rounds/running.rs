@@ -161,6 +161,7 @@ impl Round {
         self.progress_token.as_deref()
     }
 
+    #[cfg(feature = "testing")]
     /// Makes the round crash after this many polls of its operations. For tests.
     pub fn crash_after(&mut self, polls: u32) {
         match &mut self.state {

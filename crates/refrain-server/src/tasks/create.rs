@@ -7,7 +7,7 @@ use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
-use refrain_core::{Claims, Flow, Principal, Snapshot};
+use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot};
 use refrain_store::{Created, Lease, NewTask, StoreError, TaskId, TaskStore};
 use refrain_wire::{Capabilities, Reply, RpcError};
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,7 @@ pub(crate) struct Made {
     created: Created,
     asked: Instant,
     seed: Seed,
+    detachment: Detachment,
 }
 
 impl Tasks {
@@ -108,10 +109,16 @@ impl Tasks {
         self.seal(whose, Part::Journal, &snapshot.encode(&claims, &[], 0))
     }
 
-    fn new_task(&self, seed: &Seed, flow: &mut Flow, here: bool) -> NewTask {
+    fn new_task(
+        &self,
+        seed: &Seed,
+        flow: &mut Flow,
+        detachment: &Detachment,
+        here: bool,
+    ) -> NewTask {
         let id = TaskId::new(self.services.random());
         let tool = &seed.tool.tool;
-        let snapshot = flow.snapshot();
+        let snapshot = detachment.snapshot();
         let call = StoredCall {
             arguments: seed.arguments.as_deref().map(Cow::Borrowed),
             capabilities: seed.capabilities.into(),
@@ -126,7 +133,7 @@ impl Tasks {
             owner: seed.owner.clone(),
             tool: self.namespace.stored_name(&tool.info.name),
             call: self.seal(whose, Part::Call, &call),
-            journal: self.seal_journal(whose, &snapshot, &tool.version),
+            journal: self.seal_journal(whose, snapshot, &tool.version),
             status_message: flow.take_status(),
             ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
@@ -139,7 +146,8 @@ impl Tasks {
 impl Seed {
     /// Creates a task of a flow, to be run by this instance if `here`.
     pub(crate) fn create(self, flow: &mut Flow, here: bool) -> Creating {
-        let new = self.tasks.new_task(&self, flow, here);
+        let detachment = flow.detachment();
+        let new = self.tasks.new_task(&self, flow, &detachment, here);
         let store = self.tasks.store.clone();
         Box::pin(async move {
             let asked = Instant::now();
@@ -148,6 +156,7 @@ impl Seed {
                     created,
                     asked,
                     seed: self,
+                    detachment,
                 }),
                 Err(error) => Err((error, self)),
             }
@@ -162,6 +171,7 @@ impl Made {
             created,
             asked,
             seed,
+            detachment,
         } = self;
         let (tasks, owner) = (seed.tasks.clone(), seed.owner.clone());
         if let Created::New(..) = created {
@@ -171,7 +181,7 @@ impl Made {
             Created::New(task, Some(lease)) => {
                 let left = task.ttl;
                 let now = tasks.services.source.unix_seconds();
-                flow.become_task(now.saturating_add(left.as_secs()));
+                flow.become_task(&detachment, now.saturating_add(left.as_secs()));
                 let running = Running::begun(seed, flow, left, permit);
                 tasks.run_here(running, lease, task.revision, asked);
                 task
