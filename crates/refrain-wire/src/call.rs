@@ -141,7 +141,7 @@ pub enum Reply {
     Task(ResultBody),
     /// The call failed.
     Error(RpcError),
-    /// A reply that was given before, as [`record_reply`](crate::record_reply) kept it.
+    /// A reply that was given before, as [`record_reply`](crate::ratified::record_reply) kept it.
     Recorded(String),
 }
 

@@ -1,6 +1,6 @@
 //! A message read in one pass: a well-formed call, whose method comes before its params, straight into a [`Call`].
 //!
-//! The result is what [`parse`](crate::parse) and [`decode_call`](crate::decode_call) would have read. Messages that are
+//! The result is what [`parse`](crate::parse) and [`decode_call`](crate::ratified::decode_call) would have read. Messages that are
 //! out of the ordinary are left to them, and to their error messages.
 
 use std::borrow::Cow;
