@@ -290,7 +290,28 @@ impl Snapshot {
     /// The journal in its binary form, with the claims of a token before it, written after `prefix`. `spare` bytes
     /// are kept free for what will be added.
     pub fn encode(&self, claims: &Claims<'_>, prefix: &[u8], spare: usize) -> Vec<u8> {
-        let wire = Wire {
+        let mut bytes = Vec::with_capacity(prefix.len() + self.size_hint() + spare);
+        bytes.extend_from_slice(prefix);
+        postcard::to_extend(&self.wire(claims), bytes).expect("a vector takes any number of bytes")
+    }
+
+    /// Writes what [`encode`](Self::encode) does, without the prefix, to a buffer. `None` if it does not fit.
+    pub(crate) fn encode_to_slice(&self, claims: &Claims<'_>, out: &mut [u8]) -> Option<usize> {
+        if self.size_hint() > out.len() {
+            return None;
+        }
+        let written = postcard::to_slice(&self.wire(claims), out).ok()?;
+        Some(written.len())
+    }
+
+    /// About how many bytes the binary form has.
+    fn size_hint(&self) -> usize {
+        let held = self.entries.iter().map(|e| e.held.json().len() + 32);
+        128 + held.sum::<usize>()
+    }
+
+    fn wire<'a>(&'a self, claims: &Claims<'a>) -> Wire<'a> {
+        Wire {
             flow: self.flow,
             issued: claims.issued,
             expires: claims.expires,
@@ -305,11 +326,7 @@ impl Snapshot {
             state: &self.state,
             trace: self.trace,
             used: &self.used,
-        };
-        let held: usize = self.entries.iter().map(|e| e.held.json().len() + 32).sum();
-        let mut bytes = Vec::with_capacity(prefix.len() + 128 + held + spare);
-        bytes.extend_from_slice(prefix);
-        postcard::to_extend(&wire, bytes).expect("a vector takes any number of bytes")
+        }
     }
 
     /// Reads what [`Snapshot::encode`] wrote. `None` if it is anything else, bytes left over included.

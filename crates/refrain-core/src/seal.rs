@@ -41,6 +41,8 @@ use std::time::Duration;
 use strum::{Display, IntoStaticStr, VariantArray};
 
 const VERSION: u8 = 1;
+/// Tokens of up to this size are sealed and opened without a buffer on the heap.
+const SMALL: usize = 1024;
 /// The version of what is sealed to lie in a store. A token is none, whatever it is bound to.
 const AT_REST: u8 = 129;
 const SALT: usize = 16;
@@ -259,6 +261,7 @@ impl Sealer {
         let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(content);
+        bytes.extend_from_slice(&[0; TAG]);
         seal_in_place(&minter, &header, &at_rest(place), &mut bytes);
         bytes
     }
@@ -338,9 +341,22 @@ impl Sealer {
             version,
         };
         let (minter, header) = self.header(VERSION);
-        let mut bytes = snapshot.encode(&claims, &header, TAG);
-        seal_in_place(&minter, &header, binding.as_bytes(), &mut bytes);
-        let size = bytes.len().div_ceil(3) * 4;
+        let mut small = [0; SMALL];
+        let mut large;
+        let journal = &mut small[HEADER..SMALL - TAG];
+        let sealed = match snapshot.encode_to_slice(&claims, journal) {
+            Some(length) => {
+                small[..HEADER].copy_from_slice(&header);
+                &mut small[..HEADER + length + TAG]
+            }
+            None => {
+                large = snapshot.encode(&claims, &header, TAG);
+                large.extend_from_slice(&[0; TAG]);
+                &mut large[..]
+            }
+        };
+        seal_in_place(&minter, &header, binding.as_bytes(), sealed);
+        let size = sealed.len().div_ceil(3) * 4;
         if size > limit {
             let largest = snapshot.largest().map_or_else(String::new, |(name, size)| {
                 format!("{name} with {size} bytes")
@@ -351,7 +367,7 @@ impl Sealer {
                 largest,
             });
         }
-        Ok(URL_SAFE_NO_PAD.encode(&bytes))
+        Ok(URL_SAFE_NO_PAD.encode(sealed))
     }
 
     /// Opens a token that was presented for the call described by `binding`.
@@ -371,10 +387,18 @@ impl Sealer {
         if token.len() < (HEADER + TAG) * 4 / 3 {
             return Err(OpenError::Length);
         }
-        let mut bytes = URL_SAFE_NO_PAD
-            .decode(token)
-            .map_err(|_| OpenError::Encoding)?;
-        let plain = self.unseal(VERSION, binding.as_bytes(), &mut bytes)?;
+        let mut small = [0; SMALL];
+        let mut large;
+        let sealed = if token.len() <= SMALL {
+            let length = URL_SAFE_NO_PAD.decode_slice(token, &mut small);
+            &mut small[..length.map_err(|_| OpenError::Encoding)?]
+        } else {
+            large = URL_SAFE_NO_PAD
+                .decode(token)
+                .map_err(|_| OpenError::Encoding)?;
+            &mut large[..]
+        };
+        let plain = self.unseal(VERSION, binding.as_bytes(), sealed)?;
         let (claims, snapshot) = Snapshot::decode(plain).ok_or(OpenError::Content)?;
         self.judge(claims.issued, claims.expires.min(snapshot.deadline))?;
         Ok(snapshot)
@@ -427,13 +451,15 @@ fn at_rest(place: &[u8]) -> Vec<u8> {
     [&[AT_REST], place].concat()
 }
 
-/// Seals what comes after the header, and adds the tag.
-fn seal_in_place(minter: &Minter, header: &[u8; HEADER], binding: &[u8], bytes: &mut Vec<u8>) {
-    let tag = minter
+/// Seals the bytes between the header and the place of the tag, and writes the tag.
+fn seal_in_place(minter: &Minter, header: &[u8; HEADER], binding: &[u8], bytes: &mut [u8]) {
+    let end = bytes.len() - HEADER - TAG;
+    let (content, tag) = bytes[HEADER..].split_at_mut(end);
+    let sealed = minter
         .key
-        .seal_in_place_separate_tag(nonce(header), Aad::from(binding), &mut bytes[HEADER..])
+        .seal_in_place_separate_tag(nonce(header), Aad::from(binding), content)
         .expect("AES-GCM seals anything that fits in memory");
-    bytes.extend_from_slice(tag.as_ref());
+    tag.copy_from_slice(sealed.as_ref());
 }
 
 fn second(now: u64) -> [u8; 4] {

@@ -14,6 +14,7 @@ use crate::journal::{Entry, FlowId, Held, Key, Kind, Retry, Saved};
 use crate::{Error, Trace};
 use parking_lot::{Mutex, MutexGuard};
 use refrain_wire::{Ask, Traceparent};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
@@ -81,10 +82,10 @@ pub(crate) struct State {
     pub(crate) frontier: usize,
     /// The journal is done with: new steps may start, progress and logs are heard.
     pub(crate) live: bool,
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: SmallVec<[Slot; 2]>,
     pub(super) next_slot: SlotId,
     /// The highest ordinal given out for each name.
-    pub(super) ordinals: Vec<Key>,
+    pub(super) ordinals: SmallVec<[Key; 2]>,
     pub(crate) retries: Vec<Retry>,
     pub(crate) saved: Vec<Saved>,
     pub(crate) own_state: Option<Box<str>>,
@@ -149,9 +150,9 @@ impl Shared {
                 replayed,
                 frontier: 0,
                 live: replayed == 0,
-                slots: Vec::new(),
+                slots: SmallVec::new(),
                 next_slot: 0,
-                ordinals: Vec::new(),
+                ordinals: SmallVec::new(),
                 retries: snapshot.retries,
                 saved: snapshot.saved,
                 own_state: snapshot.state,

@@ -73,6 +73,7 @@ impl Sealer {
         bytes.extend_from_slice(&header);
         let mut bytes =
             postcard::to_extend(&wire, bytes).expect("a vector takes any number of bytes");
+        bytes.extend_from_slice(&[0; TAG]);
         seal_in_place(&minter, &header, &binding.0, &mut bytes);
         URL_SAFE_NO_PAD.encode(&bytes)
     }
