@@ -310,7 +310,7 @@ impl Snapshot {
         128 + held.sum::<usize>()
     }
 
-    fn wire<'a>(&'a self, claims: &Claims<'a>) -> Wire<'a> {
+    fn wire<'a>(&'a self, claims: &Claims<'a>) -> impl Serialize + use<'a> {
         Wire {
             flow: self.flow,
             issued: claims.issued,
