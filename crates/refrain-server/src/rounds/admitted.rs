@@ -140,6 +140,6 @@ fn misfits(schema: &Validator, arguments: &Value) -> String {
 }
 
 /// The text of the result for a tool call whose arguments do not fit.
-pub(super) fn invalid_arguments(tool: &str, reason: &str) -> String {
+pub(super) fn invalid_arguments(tool: &str, reason: impl std::fmt::Display) -> String {
     format!("Invalid arguments for tool {tool}: {reason}")
 }
