@@ -104,23 +104,3 @@ pub use tasks::{
     TaskInfo, TaskMethod, TaskParams, TaskState, error_at_rest, result_at_rest, timestamp,
 };
 pub use trace::{SpanId, TraceContext, TraceId, Traceparent};
-
-#[doc(hidden)]
-pub use drafts::{
-    Draft, DraftError, DraftExchange, DraftRequest, RELATED_TASK_KEY, TASK_RESULT, join_task,
-};
-#[doc(hidden)]
-pub use legacy::{
-    Agreed, Initialize, InitializeResult, Revision, decode_call as decode_older_call,
-    decode_complete as decode_older_complete, decode_initialize, decode_list as decode_older_list,
-    decode_set_level, decode_uri, is_modern, split_batch, write_ask, write_cancelled,
-    write_change as write_older_change, write_error as write_older_error,
-    write_reply as write_older_reply,
-};
-#[doc(hidden)]
-pub use ratified::{
-    Incoming, ListParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
-    decode_task, read_call, read_message, record_reply, write_acknowledged, write_change,
-    write_error, write_listen_cancelled, write_listen_end, write_log, write_progress, write_reply,
-    write_task_change,
-};

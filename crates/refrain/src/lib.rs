@@ -194,25 +194,6 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 }
 
-#[doc(hidden)]
-pub use refrain_core::{
-    AskFuture, Cancelled, CheckpointFuture, Choice, DetachFuture, Field, FlowId, Form, Keep, KeyId,
-    KeyRing, KeyRingError, KeyState, Limits, LogError, LogFuture, LogKey, MemoryReplayLog, Note,
-    Outcome, Principal, Recorded, ReplayLog, SealerOptions, SleepFuture, Source, StepFuture,
-    SystemSource, Trace,
-};
-#[doc(hidden)]
-pub use refrain_server::*;
-pub use refrain_wire::drafts::Draft;
-#[doc(hidden)]
-pub use refrain_wire::{
-    Annotations, Cache, CacheScope, Capability, Completion, Content, Icon, LogLevel,
-    PROTOCOL_VERSION, PromptMessage, PromptResult, ReadResult, ResourceContents, ResourceLink,
-    Role, Root, SamplingAnswer, SamplingBlock, SamplingMessage, SamplingParams, SpanId, Theme,
-    ToolAnnotations, ToolChoice, ToolInfo, ToolResult, ToolUse, ToolUseResult, TraceId,
-    Traceparent,
-};
-
 /// The examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
