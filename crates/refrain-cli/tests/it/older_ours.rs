@@ -2,7 +2,7 @@
 //! is what goes on beside that: progress, log messages, and calls that nobody waits for any longer.
 
 use crate::support::{Files, Instance, Serve, until, within};
-use refrain_client::wire::Revision;
+use refrain_client::wire::legacy::Revision;
 use refrain_client::{Answer, Client, ClientBuilder, Progress};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};

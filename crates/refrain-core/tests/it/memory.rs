@@ -224,7 +224,7 @@ async fn a_client_that_cannot_answer_is_an_error_of_the_ask() {
         }
     });
     let mut flow = begin(&world, &tries);
-    published(&mut flow).await;
+    drop(published(&mut flow).await);
     flow.fail("n", "no window");
     assert_eq!(out(&mut flow).await, "n: no window");
 }
@@ -417,7 +417,7 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
     // A live call that is given up while it asks is over too.
     let asks = gives_away(&kept, true);
     let mut flow = begin(&world, &asks);
-    published(&mut flow).await;
+    drop(published(&mut flow).await);
     flow.cancel();
     let cx = kept.lock().unwrap().take().unwrap();
     tokio::spawn(async move { all_refused(&cx).await })

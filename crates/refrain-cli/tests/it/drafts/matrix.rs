@@ -2,7 +2,9 @@
 
 use super::Place;
 use crate::support::{Files, Instance, Serve, root, within};
-use refrain_client::wire::{Draft, Revision, Root, SamplingAnswer};
+use refrain_client::wire::drafts::Draft;
+use refrain_client::wire::legacy::Revision;
+use refrain_client::wire::{Root, SamplingAnswer};
 use refrain_client::{Answer, Call, Client, ClientBuilder, Dialect, ErrorKind, Outcome};
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 use super::support::{
     FakeServer, Received, Respond, called, legacy_greeting, python_of, until, within,
 };
-use refrain_client::wire::{Draft, Revision};
+use refrain_client::wire::drafts::Draft;
+use refrain_client::wire::legacy::Revision;
 use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, ReadError};
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::support::{called, until, within};
 use refrain::prelude::*;
 use refrain::runtime::SystemSource;
 use refrain::server::KeyRing;
-use refrain_client::wire::Revision;
+use refrain_client::wire::legacy::Revision;
 use refrain_client::{Answer, Client, ErrorKind};
 use refrain_testkit::net::proxy::{CALL, Fault, GET, Plan, RESUME};
 use refrain_testkit::net::{FaultProxy, Instance, start};
