@@ -119,7 +119,7 @@ impl Desk {
         let key = asked.key;
         let answer = answer.and_then(|json| {
             let raw: &RawValue = serde_json::from_str(&json).map_err(|error| error.to_string())?;
-            check_answer_shape(asked.kind, raw)?;
+            check_answer_shape(asked.kind, raw).map_err(|error| error.to_string())?;
             Ok(json)
         });
         // There is room for as many answers as there are asks; an error means that the call is over.
