@@ -58,6 +58,7 @@ impl FaultyStore {
             Some(StoreError::Unavailable(source)) => {
                 StoreError::Unavailable(source.to_string().into())
             }
+            Some(StoreError::Failed(source)) => StoreError::Failed(source.to_string().into()),
             Some(fault) => StoreError::Failed(fault.to_string().into()),
             None => return done,
         };
