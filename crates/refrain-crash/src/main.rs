@@ -1,9 +1,9 @@
 //! The crash test: worker processes are killed while they run tasks, and what they did is checked afterwards.
 //!
 //! ```text
-//! cargo build --release -p refrain-crash
-//! target/release/refrain-crash run --store sqlite
-//! target/release/refrain-crash run --store postgres --json
+//! cargo build --profile dist -p refrain-crash
+//! target/dist/refrain-crash run --store sqlite
+//! target/dist/refrain-crash run --store postgres --json
 //! ```
 //!
 //! The tasks ask, step and sleep ([`plan`]). They are made by calls to the workers, and looked after by clients that are as

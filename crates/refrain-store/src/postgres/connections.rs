@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor};
 use std::future::Future;
-use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -22,7 +21,7 @@ const STALE: Duration = Duration::from_secs(600);
 
 pub(super) struct Connections {
     options: PgConnectOptions,
-    places: Semaphore,
+    permits: Semaphore,
     /// Those that nobody uses, and since when. The latest is the last.
     idle: Mutex<Vec<(PgConnection, Instant)>>,
 }
@@ -32,39 +31,31 @@ impl Connections {
     pub(super) fn new(options: PgConnectOptions, most: usize) -> Self {
         Self {
             options,
-            places: Semaphore::new(most),
+            permits: Semaphore::new(most),
             idle: Mutex::default(),
         }
     }
 
     /// Runs one operation. Its connection is used again if it succeeds, else closed: the state is unknown then.
-    pub(super) async fn run<T, E>(
+    pub(super) async fn run<T, E: From<StoreError>>(
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
-    ) -> Result<T, StoreError>
-    where
-        StoreError: From<E>,
-    {
-        let mut connection = self.borrow().await?;
+    ) -> Result<T, E> {
+        let (mut connection, _permit) = self.acquire().await?;
         let done = work(&mut connection).await?;
-        connection.done();
+        self.give_back(connection);
         Ok(done)
     }
 
-    /// A connection for one operation.
-    pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, StoreError> {
+    async fn acquire(&self) -> Result<(PgConnection, SemaphorePermit<'_>), StoreError> {
         let busy = "all connections are in use";
-        let place = soon(busy, async { Ok(self.places.acquire().await) }).await?;
-        let place = place.map_err(|error| StoreError::Unavailable(error.into()))?;
+        let permit = soon(busy, async { Ok(self.permits.acquire().await) }).await?;
+        let permit = permit.map_err(|error| StoreError::Unavailable(error.into()))?;
         let connection = match self.take_idle().await {
             Some(connection) => connection,
             None => soon("timeout while connecting to the database", self.connect()).await?,
         };
-        Ok(Borrowed {
-            connection,
-            home: self,
-            _place: place,
-        })
+        Ok((connection, permit))
     }
 
     async fn take_idle(&self) -> Option<PgConnection> {
@@ -105,32 +96,4 @@ async fn soon<T>(
 ) -> Result<T, StoreError> {
     let done = tokio::time::timeout(WAIT, work).await;
     done.unwrap_or_else(|_| Err(StoreError::Unavailable(what.into())))
-}
-
-/// A connection in use. One that is not said to be [`done`](Self::done) is in an unknown state, and closed.
-pub(super) struct Borrowed<'a> {
-    connection: PgConnection,
-    home: &'a Connections,
-    _place: SemaphorePermit<'a>,
-}
-
-impl Borrowed<'_> {
-    /// The operation went well: others may use it.
-    pub(super) fn done(self) {
-        self.home.give_back(self.connection);
-    }
-}
-
-impl Deref for Borrowed<'_> {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.connection
-    }
-}
-
-impl DerefMut for Borrowed<'_> {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.connection
-    }
 }

@@ -45,7 +45,7 @@ impl Database {
             .application_name("refrain")
             .disable_statement_logging();
         let connections = Connections::new(options.clone(), CONNECTIONS);
-        migrate(&mut *connections.borrow().await?).await?;
+        connections.run(migrate).await?;
         let hints = broadcast::Sender::new(crate::HINTS);
         let one = Connections::new(options.clone(), 1);
         let telling = Telling::begin(one, hints.clone());
@@ -65,13 +65,10 @@ impl Database {
     }
 
     /// Runs one operation on a connection of its own.
-    pub(super) async fn run<T, E>(
+    pub(super) async fn run<T>(
         &self,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
-    ) -> Result<T, StoreError>
-    where
-        StoreError: From<E>,
-    {
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.connections.run(work).await
     }
 
@@ -79,9 +76,11 @@ impl Database {
         &self,
         query: Query<'_, Postgres, PgArguments>,
     ) -> Result<(), StoreError> {
-        self.run(async |connection| query.execute(connection).await)
-            .await?;
-        Ok(())
+        self.run(async |connection| {
+            query.execute(connection).await?;
+            Ok(())
+        })
+        .await
     }
 
     pub(super) async fn fetch_all<T>(
@@ -91,7 +90,7 @@ impl Database {
     where
         T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
     {
-        self.run(async |connection| query.fetch_all(connection).await)
+        self.run(async |connection| Ok(query.fetch_all(connection).await?))
             .await
     }
 

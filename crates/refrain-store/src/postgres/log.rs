@@ -40,7 +40,7 @@ impl PgStore {
             // If it was taken back just now, it had begun all the same.
             let value: Option<Option<String>> = get.fetch_optional(connection).await?;
             let value = value.flatten().map(read);
-            Ok::<_, sqlx::Error>(value.map_or(Recorded::Begun, Recorded::Done))
+            Ok(value.map_or(Recorded::Begun, Recorded::Done))
         });
         run.await
     }
@@ -73,7 +73,7 @@ impl PgStore {
     pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {
         let get = sqlx::query_scalar(SPILLED).bind(written(id));
         self.database
-            .run(async |connection| get.fetch_optional(connection).await)
+            .run(async |connection| Ok(get.fetch_optional(connection).await?))
             .await
     }
 }

@@ -56,7 +56,7 @@ async fn tell(connections: Connections, mut told: mpsc::Receiver<String>) {
     let mut hints = Vec::new();
     while told.recv_many(&mut hints, crate::HINTS).await > 0 {
         let tell = sqlx::query(TELL).bind(CHANNEL).bind(&hints);
-        let told = connections.run(async |connection| tell.execute(connection).await);
+        let told = connections.run(async |connection| Ok(tell.execute(connection).await?));
         if let Err(error) = within::<_, StoreError>(told).await {
             tracing::debug!(%error, "failed to send hints");
         }
