@@ -183,7 +183,7 @@ impl ClientBuilder {
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), refrain_client::Error> {
-    /// use refrain_client::{Client, wire::Draft};
+    /// use refrain_client::{Client, wire::drafts::Draft};
     /// let builder = Client::builder().dialect(Draft::Second);
     /// let client = builder.connect("http://127.0.0.1:8080/drafts/2/mcp").await?;
     /// # Ok(())
