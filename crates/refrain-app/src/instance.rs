@@ -45,7 +45,7 @@ impl<F: Args> Common<F> {
             None => Loaded::default(),
         };
         loaded.flag("store", self.store.as_ref(), |c, v| {
-            c.store = Some(Filled(v))
+            c.store = Some(Filled(v));
         });
         loaded.flag("metrics", self.metrics.as_ref(), |c, v| c.metrics = Some(v));
         loaded.flag("keys", self.keys.as_ref(), |c, v| c.keys = Some(Filled(v)));

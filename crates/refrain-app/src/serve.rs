@@ -87,7 +87,7 @@ fn dialect(name: &str) -> Result<Draft, Invalid> {
 fn with_flags<F: Args>(mut loaded: Loaded, options: &Options<F>) -> Loaded {
     loaded.flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
     loaded.flag("tokens", options.tokens.as_ref(), |c, v| {
-        c.tokens = Some(Filled(v))
+        c.tokens = Some(Filled(v));
     });
     loaded.flag("advertise", options.advertise.as_ref(), |c, v| {
         c.advertise = Some(Filled(v));
@@ -95,7 +95,7 @@ fn with_flags<F: Args>(mut loaded: Loaded, options: &Options<F>) -> Loaded {
     options.auth.put(&mut loaded);
     let hosts = Some(&options.allowed_hosts).filter(|hosts| !hosts.is_empty());
     loaded.flag("allowed_hosts", hosts, |c, v| {
-        c.allowed_hosts = Some(Hosts(v))
+        c.allowed_hosts = Some(Hosts(v));
     });
     loaded
 }

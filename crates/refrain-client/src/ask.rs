@@ -282,7 +282,9 @@ impl Request {
                     let why = "the model is to use tools, which this client does not offer";
                     return Err(unreadable(why));
                 }
-                params.check().map_err(unreadable)?;
+                params
+                    .check()
+                    .map_err(|error| unreadable(error.to_string()))?;
                 Ok(Self::Sampling(Box::new(params)))
             }
             "roots/list" => Ok(Self::Roots),
@@ -298,7 +300,8 @@ impl Request {
             None | Some("form") => {
                 let schema = ask.requested_schema;
                 let schema = schema.ok_or_else(|| unreadable("the form has no schema"))?;
-                let schema = to_raw_value(&schema).map_err(unreadable)?;
+                let schema =
+                    to_raw_value(&schema).map_err(|error| unreadable(error.to_string()))?;
                 let form = Form::parse(&schema)
                     .map_err(|error| unreadable(format!("the form cannot be shown: {error}")))?;
                 Ok(Self::Form { message, form })
@@ -329,8 +332,8 @@ fn read<'a, T: Deserialize<'a>>(what: &str, value: &'a Value) -> Result<T, Unrea
     T::deserialize(value).map_err(|error| unreadable(format!("the {what} cannot be read: {error}")))
 }
 
-fn unreadable(why: impl ToString) -> UnreadableAsk {
-    UnreadableAsk(why.to_string())
+fn unreadable(why: impl Into<String>) -> UnreadableAsk {
+    UnreadableAsk(why.into())
 }
 
 /// What is answered to an ask.

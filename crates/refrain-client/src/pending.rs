@@ -332,13 +332,12 @@ impl PendingCall {
     pub(crate) fn task_asks(&mut self, mut asks: Map<String, Value>) -> Result<(), ReadError> {
         if let Stage::Task { settled, .. } = &mut self.stage {
             for (key, ask) in &asks {
-                if let Some(before) = settled.get_mut(key) {
-                    if before.get_or_insert_with(|| ask.clone()) != ask {
-                        let why = format!(
-                            "the task asks something else under {key:?}, which was answered"
-                        );
-                        return Err(ReadError::Unexpected(why));
-                    }
+                if let Some(before) = settled.get_mut(key)
+                    && before.get_or_insert_with(|| ask.clone()) != ask
+                {
+                    let why =
+                        format!("the task asks something else under {key:?}, which was answered");
+                    return Err(ReadError::Unexpected(why));
                 }
             }
             asks.retain(|key, _| !settled.contains_key(key));

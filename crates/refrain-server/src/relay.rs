@@ -200,8 +200,8 @@ impl Relay {
         };
         let (head, body) = response.into_parts();
         let id = holder.id();
-        let is_holder = head.headers.get(INSTANCE);
-        if !is_holder.is_some_and(|value| value.as_bytes() == id.as_bytes()) {
+        let instance = head.headers.get(INSTANCE);
+        if instance.is_none_or(|value| value.as_bytes() != id.as_bytes()) {
             return Err(match head.status {
                 // A proxy that cannot reach the instance.
                 StatusCode::BAD_GATEWAY => RelayError::OtherInstance(head.status),

@@ -62,7 +62,9 @@ pub struct Response {
 }
 
 /// A translation of the messages that go out; `None` leaves one out.
-struct Map(Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>);
+struct Map(Box<Translate>);
+
+type Translate = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 
 impl std::fmt::Debug for Map {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -93,6 +95,10 @@ impl std::fmt::Debug for Work {
 }
 
 /// The response to a request, or the instance that has to give it.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large variant is the common one; boxing it costs an allocation per request"
+)]
 pub(crate) enum Handled<'a> {
     Response(Response),
     Relay(Id<'a>, Box<RelayTo>),

@@ -76,6 +76,7 @@ impl Server {
     pub fn change(&self, changes: Changes) -> Result<(), BuildError> {
         let changed = self.0.catalog.change(&changes)?;
         self.0.subscriptions.lists_changed(changed);
+        drop(changes);
         Ok(())
     }
 

@@ -114,11 +114,12 @@ impl ParamHeaders {
                     }
                     path.pop();
                 }
-            } else if keyword != MARK && !DATA.contains(&keyword.as_str()) {
-                if let Some(place) = marked(value) {
-                    path.push(format!("{keyword}{place}"));
-                    return Err(ParamHeaderError::Unreachable(path.join(".")));
-                }
+            } else if keyword != MARK
+                && !DATA.contains(&keyword.as_str())
+                && let Some(place) = marked(value)
+            {
+                path.push(format!("{keyword}{place}"));
+                return Err(ParamHeaderError::Unreachable(path.join(".")));
             }
         }
         Ok(())

@@ -33,11 +33,14 @@ struct Asked {
 }
 
 /// The asks of one call that are being answered.
+/// An ask that is being answered: the id of the server's request, and why it was not answered.
+type Answering<'a> = BoxFuture<'a, (String, Option<Unanswered>)>;
+
 struct OpenAsks<'a> {
     inner: &'a Inner,
     asker: Arc<Asker>,
     session: &'a Session,
-    answering: FuturesUnordered<Abortable<BoxFuture<'a, (String, Option<Unanswered>)>>>,
+    answering: FuturesUnordered<Abortable<Answering<'a>>>,
     /// How to withdraw each, by the id of the server's request.
     withdrawing: HashMap<String, AbortHandle>,
     unanswered: Vec<Unanswered>,

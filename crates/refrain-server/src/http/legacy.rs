@@ -87,7 +87,7 @@ impl HttpService {
             Err(rejection) => Err(rejection),
         };
         if !headers.contains_key(SESSION) {
-            return self.initialize(message, &caller);
+            return self.initialize(&message, &caller);
         }
         let session = match self.find_session(headers, &caller) {
             Ok(session) => session,
@@ -131,12 +131,13 @@ impl HttpService {
     /// Opens a session.
     fn initialize(
         &self,
-        message: Result<Message<'_>, Box<Rejection>>,
+        message: &Result<Message<'_>, Box<Rejection>>,
         caller: &Caller,
     ) -> Response<Body> {
         let Ok(Message::Request { id, params, .. }) = message else {
             return self.no_session();
         };
+        let (id, params) = (*id, *params);
         let server = &self.server;
         if let Err(missing) = server.0.auth.allow(caller, &[]) {
             return self.forbid(id, missing);

@@ -61,6 +61,10 @@ struct Deadlines {
 }
 
 /// What comes next for a flow that was polled.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large variant is the common one; boxing it costs an allocation per request"
+)]
 enum Turn {
     Notes(Vec<Note>),
     /// Other tasks of the runtime may have asks for this round: they run first.
@@ -134,7 +138,7 @@ impl ClientFlow {
                         self.stage = Stage::Creating(creating, why);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(made)) => return Poll::Ready(Step::Task(made)),
+                    Poll::Ready(Ok(made)) => return Poll::Ready(Step::Task(Box::new(made))),
                     Poll::Ready(Err((error, seed))) => {
                         self.seed = Some(seed);
                         if let Some(step) = self.stay(&error, why) {

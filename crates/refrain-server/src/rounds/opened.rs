@@ -11,6 +11,10 @@ use refrain_core::{OpenError, Sealer, Snapshot, Start};
 use refrain_wire::RpcError;
 
 /// A call whose token is opened.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large variant is the common one; boxing it costs an allocation per request"
+)]
 pub(super) enum Opened<'a> {
     /// The flow runs in this round.
     Flow(OpenedFlow<'a>),

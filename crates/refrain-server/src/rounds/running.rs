@@ -47,6 +47,10 @@ pub(super) enum State {
 }
 
 /// A flow that did not run yet, for its home.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large variant is the common one; boxing it costs an allocation per request"
+)]
 pub(super) enum NewFlow {
     Client(ClientFlow),
     Session(Box<SessionFlow>),
@@ -54,6 +58,10 @@ pub(super) enum NewFlow {
 }
 
 /// The home of a running flow.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large variant is the common one; boxing it costs an allocation per request"
+)]
 pub(super) enum FlowHome {
     /// The journal goes to the client, in a token.
     Client(ClientFlow),
@@ -79,7 +87,7 @@ pub(super) enum Step {
     /// The reply of a flow that is handed on to another instance.
     HandedOn(Reply),
     /// The flow has become a task.
-    Task(Made),
+    Task(Box<Made>),
     Crashed,
 }
 
@@ -305,7 +313,7 @@ impl Round {
                 let State::Running(FlowHome::Client(client)) = state else {
                     return None;
                 };
-                let reply = client.into_task(made);
+                let reply = client.into_task(*made);
                 self.finish(reply)
             }
         }

@@ -122,7 +122,7 @@ impl Draft {
             wants_task: wish.is_some(),
         };
         Ok(DraftRequest::Request {
-            message: ratified_request(id, ratified, params),
+            message: ratified_request(id, ratified, &params),
             exchange,
         })
     }
@@ -312,7 +312,7 @@ impl<'a> Answers<'a> {
         set(&mut params, RATIFIED.answers, answers);
         meta::complete(&mut params, None, true, None)?;
         Ok(DraftRequest::Request {
-            message: ratified_request(self.id, "tasks/update", params),
+            message: ratified_request(self.id, "tasks/update", &params),
             exchange: DraftExchange {
                 draft: Draft::First,
                 kind: Kind::TaskAnswers,
@@ -405,7 +405,7 @@ fn wrapped(answers: Object) -> Object {
 }
 
 /// A request of the ratified revision. The id is copied as the client wrote it.
-fn ratified_request(id: Id<'_>, method: &str, params: Object) -> Vec<u8> {
+fn ratified_request(id: Id<'_>, method: &str, params: &Object) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id.as_json().as_bytes());
