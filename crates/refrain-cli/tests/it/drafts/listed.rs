@@ -18,7 +18,7 @@ const DOCUMENTS: [(u8, &str, u8); 5] = [
 ];
 
 /// What SHA-256 makes of all the examples, one after the other.
-const DIGEST: &str = "bee1720e2df14de6607673fbe8abbeced3536f259204d1639376799023c2f6c8";
+const DIGEST: &str = "cdab8d244477cd7a56ff548abd4708ebf4f000a9ea8e503f343bd9d3c08483c0";
 
 /// The numbers of the examples that are kept of a document.
 fn kept(document: u8) -> Vec<u8> {
