@@ -1,6 +1,6 @@
 //! `refrain tasks`: what operators see of tasks, and do to them.
 
-use crate::support::tasks::{eager, in_the_middle, shared, shown};
+use crate::support::tasks::{Look, eager, in_the_middle, shared, shown};
 use crate::support::terminal::Terminal;
 use crate::support::{
     Call, Client, Files, Instance, Ledger, Serve, program, refrain, sqlite, within,
@@ -51,6 +51,9 @@ impl Tasks {
         let secret = json!({"name": "hush-name"});
         let done = self.client.create(Call::new("move_vm", secret)).await;
         self.client.asked(&done, &["switch_over"]).await;
+        // The answer comes after all else that the task does and reports.
+        let copied = |look: &Look| look.0["statusMessage"] == "All parts are copied.";
+        self.client.task_until(&done, copied).await;
         self.client
             .update(&done, "switch_over", &json!({"switch": false}))
             .await;
