@@ -46,6 +46,14 @@ impl Collector for Metrics {
         let mut out = Families(encoder);
         let mut build = out.begin("refrain_build", "What is running.", None, MetricType::Info)?;
         build.encode_info(&self.build.each_ref().map(|(key, value)| (*key, value)))?;
+        self.encode_rounds(&mut out)?;
+        self.encode_counters(&mut out)?;
+        self.encode_gauges(&mut out)
+    }
+}
+
+impl Metrics {
+    fn encode_rounds(&self, out: &mut Families<'_>) -> fmt::Result {
         let targets = self.targets.all();
         let mut calls = out.counter(
             "refrain_calls",
@@ -79,6 +87,10 @@ impl Collector for Metrics {
         for (kind, histogram) in KINDS.iter().zip(&self.durations) {
             histogram.encode(durations.encode_family(&[("method", kind.method())])?)?;
         }
+        Ok(())
+    }
+
+    fn encode_counters(&self, out: &mut Families<'_>) -> fmt::Result {
         out.counts(
             "refrain_other_requests",
             "Requests that are no calls, by method.",
@@ -129,6 +141,10 @@ impl Collector for Metrics {
             "event",
             &self.live,
         )?;
+        Ok(())
+    }
+
+    fn encode_gauges(&self, out: &mut Families<'_>) -> fmt::Result {
         out.gauge(
             "refrain_tasks_running",
             "Tasks that run here.",
