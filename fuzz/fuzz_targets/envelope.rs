@@ -3,8 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use refrain_wire::{Answers, Ask, AskKind, Call, CallKind, ElicitAnswer, ErrorCode, Id, Incomplete, LogLevel, Message, Meta, Rejection, Reply, RootsAnswer, RpcError, SamplingAnswer, SamplingParams, ToolResult, check_answer_shape, parse, parse_value, write_canonical};
-use refrain_wire::ratified::{decode_call, decode_list, decode_meta, read_call, record_reply, write_error, write_log, write_progress, write_reply};
+use refrain_wire::ratified::{
+    decode_call, decode_list, decode_meta, read_call, record_reply, write_error, write_log,
+    write_progress, write_reply,
+};
+use refrain_wire::{
+    Answers, Ask, AskKind, Call, CallKind, ElicitAnswer, ErrorCode, Id, Incomplete, LogLevel,
+    Message, Meta, Rejection, Reply, RootsAnswer, RpcError, SamplingAnswer, SamplingParams,
+    ToolResult, check_answer_shape, parse, parse_value, write_canonical,
+};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;

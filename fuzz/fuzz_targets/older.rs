@@ -3,8 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use refrain_wire::legacy::{
+    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
+    split_batch, write_ask,
+};
 use refrain_wire::{Ask, CallKind, Id, LogLevel, Message, Reply, ResultBody, RpcError, parse};
-use refrain_wire::legacy::{self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri, is_modern, split_batch, write_ask};
 use serde_json::Value;
 use serde_json::value::RawValue;
 

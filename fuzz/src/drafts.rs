@@ -1,8 +1,8 @@
 //! What must hold of a draft, whatever bytes come in.
 
-use refrain_wire::{Id, Message, Rejection, parse};
 use refrain_wire::drafts::{Draft, DraftExchange, DraftRequest};
 use refrain_wire::ratified::write_error;
+use refrain_wire::{Id, Message, Rejection, parse};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;

@@ -6,8 +6,8 @@ use refrain_core::{
     Claims, Cut, Env, Event, Flow, Limits, MemoryReplayLog, Outcome, Pressure, Principal, Snapshot,
     Start,
 };
-use refrain_wire::{Answers, Capabilities, Incomplete, LogLevel, Reply};
 use refrain_wire::ratified::write_reply;
+use refrain_wire::{Answers, Capabilities, Incomplete, LogLevel, Reply};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use std::sync::Arc;
