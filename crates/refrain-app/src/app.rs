@@ -79,7 +79,7 @@ impl App {
 }
 
 impl<F: Args> App<F> {
-    /// A program with flags of its own. `build` makes the server of `/mcp`, and with `--drafts` also that of each draft.
+    /// Adds the flags `F`. `build` returns the server of `/mcp`, and with `--drafts` the server of each draft.
     pub fn with_flags(
         name: &'static str,
         build: impl Fn(&F, Option<Draft>) -> Result<ServerBuilder, Failure> + 'static,

@@ -33,7 +33,7 @@
 //! The settings are described in `docs/operating.md`. They replace what the builder says about limits, lifetimes of
 //! tokens, keys, the task store and authentication; the audience of tokens is the builder's unless it is set.
 //!
-//! A program with flags or commands of its own uses [`App`] and [`Command`].
+//! A program that adds flags or commands uses [`App`] and [`Command`].
 
 mod app;
 mod auth;

@@ -156,7 +156,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a future, and the tasks that it spawns, on a runtime of its own.
+/// Runs a future and the tasks that it spawns on a new runtime.
 fn run_on<T>(
     mut builder: Builder,
     work: impl Future<Output = Result<T, Error>>,

@@ -40,7 +40,7 @@ fn examples() -> String {
 
 #[test]
 fn examples_among_the_defaults_are_valid() {
-    // Not checked further: the files do not exist, and nobody has both access tokens and a proxy.
+    // The files do not exist, and access tokens and a proxy exclude each other: only the syntax is checked.
     let loaded = Loaded::parse(Path::new("config.toml"), examples());
     assert_eq!(loaded.mistakes, []);
     let config = json!(loaded.config);
