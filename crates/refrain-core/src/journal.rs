@@ -4,10 +4,11 @@
 //! of that name came before it (ordinal). Entries stay in the order in which the handler saw them.
 
 use crate::Form;
-use refrain_wire::Traceparent;
+use refrain_wire::{Action, ElicitAnswer, Traceparent};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The identity of a flow: the same in every round, on every instance.
@@ -161,6 +162,28 @@ pub(crate) struct Entry {
     /// An answer that did not fit: out of the journal, its place kept until the round ends.
     #[serde(skip)]
     pub(crate) void: bool,
+    /// The parts of an answer that arrived in this round.
+    #[serde(skip)]
+    pub(crate) elicited: Option<Elicited>,
+}
+
+/// The action of an answer to a form or a URL, and where in its text the content is.
+#[derive(Clone, Debug)]
+pub(crate) struct Elicited {
+    pub(crate) action: Action,
+    pub(crate) content: Option<Range<usize>>,
+}
+
+impl Elicited {
+    /// The parts of an answer that was read from this text.
+    pub(crate) fn find(answer: &ElicitAnswer<'_>, text: &str) -> Self {
+        let content = answer.content.map(|content| {
+            let start = content.get().as_ptr().addr() - text.as_ptr().addr();
+            start..start + content.get().len()
+        });
+        let action = answer.action;
+        Self { action, content }
+    }
 }
 
 impl Entry {
@@ -171,6 +194,7 @@ impl Entry {
             held,
             delivered: false,
             void: false,
+            elicited: None,
         }
     }
 }

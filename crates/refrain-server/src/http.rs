@@ -266,12 +266,12 @@ impl HttpService {
         relayed: bool,
         busy: Busy,
     ) -> Response<Body> {
-        let message = match headers.all().contains_key(SESSION) {
+        let message = match headers.has_session() {
             // Most likely of a legacy client, whose calls cannot be read in one pass.
             true => parse(bytes).map(Incoming::Message),
             false => read_message(bytes),
         };
-        if legacy::is_legacy(headers.all(), &message) {
+        if legacy::is_legacy(headers.has_session(), &message) {
             let respond = self.respond_legacy(headers.all(), message, bytes, caller, relayed, busy);
             return Box::pin(respond).await;
         }

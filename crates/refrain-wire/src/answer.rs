@@ -100,23 +100,28 @@ pub enum ShapeError {
 ///
 /// The content of a form is not compared with its schema here.
 pub fn check_answer_shape(kind: AskKind, raw: &RawValue) -> Result<(), AnswerError> {
+    read_answer(kind, raw).map(drop)
+}
+
+/// Checks the shape of an answer like [`check_answer_shape`]. Returns the answer to a form or a URL.
+pub fn read_answer(kind: AskKind, raw: &RawValue) -> Result<Option<ElicitAnswer<'_>>, AnswerError> {
     if !is_object(raw) {
         return Err(AnswerError::NotAnObject(kind));
     }
     let checked = match kind {
         _ if is_too_deep(raw.get()) => Err(ShapeError::TooDeep),
-        AskKind::Form | AskKind::Url => check_elicit(raw),
-        AskKind::Sampling => check_sampling(raw),
-        AskKind::Roots => check_roots(raw),
+        AskKind::Form | AskKind::Url => read_elicit(raw).map(Some),
+        AskKind::Sampling => check_sampling(raw).map(|()| None),
+        AskKind::Roots => check_roots(raw).map(|()| None),
     };
     checked.map_err(|source| AnswerError::Shape { kind, source })
 }
 
-fn check_elicit(raw: &RawValue) -> Result<(), ShapeError> {
+fn read_elicit(raw: &RawValue) -> Result<ElicitAnswer<'_>, ShapeError> {
     let answer: ElicitAnswer<'_> = read(raw)?;
     match answer.content {
         Some(content) if !is_object(content) => Err(ShapeError::Content),
-        _ => Ok(()),
+        _ => Ok(answer),
     }
 }
 

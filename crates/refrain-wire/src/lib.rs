@@ -67,6 +67,7 @@ mod write;
 
 pub use answer::{
     Action, AnswerError, ElicitAnswer, Root, RootsAnswer, ShapeError, check_answer_shape,
+    read_answer,
 };
 pub use ask::{Ask, AskKind};
 pub use call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};

@@ -3,7 +3,7 @@
 use super::Cx;
 use crate::AskError;
 use crate::flow::{Phase, Shared, SlotId, State, is_driving};
-use crate::journal::{Entry, Held, Key, Kind, fingerprint};
+use crate::journal::{Elicited, Entry, Held, Key, Kind, fingerprint};
 use crate::{Elicit, Form};
 use refrain_wire::{
     Action, Ask, Capability, ElicitAnswer, Root, RootsAnswer, SamplingAnswer, SamplingParams,
@@ -95,7 +95,24 @@ pub(super) enum Decoded<T> {
     Invalid(String),
 }
 
-type Decode<T> = fn(name: &str, form: Option<&Form>, json: &str) -> Decoded<T>;
+type Decode<T> = fn(name: &str, form: Option<&Form>, given: &Given) -> Decoded<T>;
+
+/// An answer to decode.
+pub(super) struct Given {
+    json: Arc<str>,
+    elicited: Option<Elicited>,
+}
+
+impl Given {
+    /// The action and the content of an answer to a form or a URL.
+    fn elicited(&self) -> Result<(Action, Option<&str>), serde_json::Error> {
+        if let Some(Elicited { action, content }) = &self.elicited {
+            return Ok((*action, content.clone().map(|content| &self.json[content])));
+        }
+        let answer: ElicitAnswer<'_> = serde_json::from_str(&self.json)?;
+        Ok((answer.action, answer.content.map(RawValue::get)))
+    }
+}
 
 /// An ask that waits for its answer. Dropped unanswered, it is not asked.
 #[must_use = "an ask does nothing until it is awaited"]
@@ -133,8 +150,13 @@ impl<'a, T> AskFuture<'a, T> {
         }
     }
 
-    /// Finds the answer, or opens the ask. `Ok` is an entry whose turn it is.
-    fn look(&mut self, state: &mut State, waker: &Waker, outside: bool) -> Poll<(usize, Held)> {
+    /// Finds the answer, or opens the ask. `Ready` is an entry whose turn it is.
+    fn look(
+        &mut self,
+        state: &mut State,
+        waker: &Waker,
+        outside: bool,
+    ) -> Poll<(usize, Held, Option<Elicited>)> {
         loop {
             let form = self.question.schema();
             let fits = |json: &str| !self.only_own && content_fits(form, json);
@@ -142,7 +164,8 @@ impl<'a, T> AskFuture<'a, T> {
                 if !state.take_turn(self.id, index, waker, outside) {
                     return Poll::Pending;
                 }
-                return Poll::Ready((index, state.entries[index].held.clone()));
+                let entry = &mut state.entries[index];
+                return Poll::Ready((index, entry.held.clone(), entry.elicited.take()));
             }
             let Some(held) = self.without_asking(state) else {
                 break;
@@ -250,14 +273,17 @@ impl<T> Future for AskFuture<'_, T> {
                     };
                 }
             };
-            let Poll::Ready((index, held)) = found else {
+            let Poll::Ready((index, held, elicited)) = found else {
                 shared.kick();
                 return Poll::Pending;
             };
             // The author's decoding runs without the lock.
-            let decoded = match &held {
-                Held::Value(json) => (this.decode)(&this.key.name, this.question.schema(), json),
-                Held::Failure(json) => Decoded::Error(read_failure(&this.key, json)),
+            let decoded = match held {
+                Held::Value(json) => {
+                    let given = Given { json, elicited };
+                    (this.decode)(&this.key.name, this.question.schema(), &given)
+                }
+                Held::Failure(json) => Decoded::Error(read_failure(&this.key, &json)),
             };
             let mut state = shared.lock();
             if state.ended {
@@ -314,21 +340,21 @@ fn content_fits(form: Option<&Form>, json: &str) -> bool {
 pub(super) fn outcome<T: DeserializeOwned>(
     _name: &str,
     form: Option<&Form>,
-    json: &str,
+    given: &Given,
 ) -> Decoded<Answer<T>> {
-    let answer: ElicitAnswer<'_> = match serde_json::from_str(json) {
-        Ok(answer) => answer,
+    let (action, content) = match given.elicited() {
+        Ok(parts) => parts,
         Err(error) => return Decoded::Invalid(error.to_string()),
     };
-    match answer.action {
+    match action {
         Action::Decline => return Decoded::Value(Answer::Declined),
         Action::Cancel => return Decoded::Value(Answer::Cancelled),
         Action::Accept => {}
     }
-    let Some(content) = answer.content else {
+    let Some(content) = content else {
         return Decoded::Invalid("the form came back without content".into());
     };
-    let content = match parse_value(content.get()) {
+    let content = match parse_value(content) {
         Ok(content) => content,
         Err(error) => return Decoded::Invalid(error.to_string()),
     };
@@ -343,8 +369,8 @@ pub(super) fn outcome<T: DeserializeOwned>(
     }
 }
 
-pub(super) fn accepted<T: Elicit>(name: &str, form: Option<&Form>, json: &str) -> Decoded<T> {
-    match outcome(name, form, json) {
+pub(super) fn accepted<T: Elicit>(name: &str, form: Option<&Form>, given: &Given) -> Decoded<T> {
+    match outcome(name, form, given) {
         Decoded::Value(Answer::Accepted(value)) => Decoded::Value(value),
         Decoded::Value(Answer::Declined) => Decoded::Error(declined(name)),
         Decoded::Value(Answer::Cancelled) => Decoded::Error(cancelled(name)),
@@ -353,8 +379,8 @@ pub(super) fn accepted<T: Elicit>(name: &str, form: Option<&Form>, json: &str) -
     }
 }
 
-pub(super) fn consent(name: &str, _: Option<&Form>, json: &str) -> Decoded<()> {
-    match serde_json::from_str::<ElicitAnswer<'_>>(json).map(|answer| answer.action) {
+pub(super) fn consent(name: &str, _: Option<&Form>, given: &Given) -> Decoded<()> {
+    match given.elicited().map(|(action, _)| action) {
         Ok(Action::Accept) => Decoded::Value(()),
         Ok(Action::Decline) => Decoded::Error(declined(name)),
         Ok(Action::Cancel) => Decoded::Error(cancelled(name)),
@@ -362,12 +388,13 @@ pub(super) fn consent(name: &str, _: Option<&Form>, json: &str) -> Decoded<()> {
     }
 }
 
-pub(super) fn sampled(_: &str, _: Option<&Form>, json: &str) -> Decoded<SamplingAnswer> {
-    serde_json::from_str(json).map_or_else(|e| Decoded::Invalid(e.to_string()), Decoded::Value)
+pub(super) fn sampled(_: &str, _: Option<&Form>, given: &Given) -> Decoded<SamplingAnswer> {
+    serde_json::from_str(&given.json)
+        .map_or_else(|e| Decoded::Invalid(e.to_string()), Decoded::Value)
 }
 
-pub(super) fn roots(_: &str, _: Option<&Form>, json: &str) -> Decoded<Vec<Root>> {
-    serde_json::from_str::<RootsAnswer>(json).map_or_else(
+pub(super) fn roots(_: &str, _: Option<&Form>, given: &Given) -> Decoded<Vec<Root>> {
+    serde_json::from_str::<RootsAnswer>(&given.json).map_or_else(
         |error| Decoded::Invalid(error.to_string()),
         |answer| Decoded::Value(answer.roots),
     )

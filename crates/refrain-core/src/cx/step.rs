@@ -189,7 +189,7 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
     }
     let held = match to_be_repeated(&held) {
         Some(error) if state.is_task() => {
-            state.retry = Some(error);
+            state.retry = Some(Box::new(error));
             return Go::Stop;
         }
         // The log could not be reached, and nothing is there that could try again.

@@ -270,7 +270,7 @@ pub(super) fn over(state: &mut State) -> Option<Event> {
         return Some(Event::Crashed);
     }
     if let Some(error) = state.retry.take() {
-        return Some(Event::Done(Err(error)));
+        return Some(Event::Done(Err(*error)));
     }
     state.fault.take().map(Event::Fault)
 }

@@ -2,8 +2,8 @@
 
 use super::task::{TaskState, fits};
 use crate::Trace;
-use crate::journal::{Entry, FlowId, Held, Snapshot};
-use refrain_wire::{AnswerError, Answers, TraceContext, check_answer_shape};
+use crate::journal::{Elicited, Entry, FlowId, Held, Snapshot};
+use refrain_wire::{AnswerError, Answers, TraceContext, read_answer};
 use std::sync::Arc;
 
 /// Where a round begins.
@@ -102,16 +102,17 @@ impl Start {
             let Some(raw) = answers.and_then(|answers| answers.get(&asked.wire_key)) else {
                 continue;
             };
-            if let Some(kind) = asked.key.kind.ask() {
-                check_answer_shape(kind, raw).map_err(|source| StartError::Shape {
+            let answer = match asked.key.kind.ask() {
+                Some(kind) => read_answer(kind, raw).map_err(|source| StartError::Shape {
                     key: asked.wire_key.to_string(),
                     source,
-                })?;
-            }
+                })?,
+                None => None,
+            };
             let held = Held::Value(raw.get().into());
-            snapshot
-                .entries
-                .push(Entry::new(asked.key, asked.fingerprint, held));
+            let mut entry = Entry::new(asked.key, asked.fingerprint, held);
+            entry.elicited = answer.map(|answer| Elicited::find(&answer, raw.get()));
+            snapshot.entries.push(entry);
         }
         let trace = Trace::new(snapshot.flow, snapshot.round, snapshot.trace);
         Ok(Self {

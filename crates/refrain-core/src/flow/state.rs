@@ -82,10 +82,10 @@ pub(crate) struct State {
     pub(crate) frontier: usize,
     /// The journal is done with: new steps may start, progress and logs are heard.
     pub(crate) live: bool,
-    pub(crate) slots: SmallVec<[Slot; 2]>,
+    pub(crate) slots: SmallVec<[Slot; 1]>,
     pub(super) next_slot: SlotId,
     /// The highest ordinal given out for each name.
-    pub(super) ordinals: SmallVec<[Key; 2]>,
+    pub(super) ordinals: SmallVec<[Key; 1]>,
     pub(crate) retries: Vec<Retry>,
     pub(crate) saved: Vec<Saved>,
     pub(crate) own_state: Option<Box<str>>,
@@ -120,7 +120,7 @@ pub(crate) struct State {
     /// Why the flow could not be made a task.
     pub(crate) no_task: Option<String>,
     /// The attempt at the task failed of this, and is to be repeated.
-    pub(crate) retry: Option<Error>,
+    pub(crate) retry: Option<Box<Error>>,
 }
 
 /// A flow's state, and what never changes while it runs.

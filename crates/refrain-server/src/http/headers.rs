@@ -90,6 +90,7 @@ pub(crate) struct Headers<'a> {
     method: Head<'a>,
     name: Head<'a>,
     relay: Head<'a>,
+    session: Head<'a>,
 }
 
 /// One header: its last value, and whether there were several.
@@ -110,6 +111,7 @@ impl<'a> Headers<'a> {
             method: Head::default(),
             name: Head::default(),
             relay: Head::default(),
+            session: Head::default(),
         };
         for (name, value) in headers {
             let head = match name.as_str() {
@@ -120,6 +122,7 @@ impl<'a> Headers<'a> {
                 "mcp-method" => &mut heads.method,
                 "mcp-name" => &mut heads.name,
                 "refrain-relay" => &mut heads.relay,
+                "mcp-session-id" => &mut heads.session,
                 _ => continue,
             };
             head.twice |= head.value.replace(value).is_some();
@@ -135,6 +138,11 @@ impl<'a> Headers<'a> {
     /// The header that authenticates a relayed request.
     pub(super) fn relay(&self) -> Option<&'a HeaderValue> {
         self.relay.value
+    }
+
+    /// Does the request name a legacy session?
+    pub(super) fn has_session(&self) -> bool {
+        self.session.value.is_some()
     }
 
     pub(super) fn is_json(&self) -> bool {

@@ -44,11 +44,7 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const PROMPT: Duration = Duration::from_millis(500);
 
 /// Is this message in a POST with these headers one of a legacy client?
-pub(super) fn is_legacy(
-    headers: &HeaderMap,
-    message: &Result<Incoming<'_>, Box<Rejection>>,
-) -> bool {
-    let in_session = headers.contains_key(SESSION);
+pub(super) fn is_legacy(in_session: bool, message: &Result<Incoming<'_>, Box<Rejection>>) -> bool {
     match message {
         Ok(Incoming::Call(..)) => false,
         Ok(Incoming::Message(Message::Request { method, params, .. })) => {

@@ -31,6 +31,7 @@ pub(super) struct Admitted<'a> {
 
 impl<'a> Found<'a> {
     /// Checks scopes and arguments.
+    #[inline]
     pub(super) fn admit(self, permit: Permit) -> Result<Admitted<'a>, Rejection> {
         let Self {
             rounds,

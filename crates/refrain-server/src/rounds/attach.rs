@@ -44,12 +44,8 @@ impl AttachedCall<'_> {
             attached: Box::new(self.attached),
             _permit: self.permit,
         };
-        Round::new(
-            self.rounds,
-            self.call,
-            self.number,
-            self.span,
-            State::Running(home),
-        )
+        let mut round = Round::new(self.rounds, self.call, self.number, self.span, None);
+        round.state = State::Running(home);
+        round
     }
 }

@@ -20,9 +20,9 @@ pub(super) struct ClientFlow {
     target: Target,
     binding: Binding,
     /// There if the call may become a task.
-    seed: Option<Seed>,
+    seed: Option<Box<Seed>>,
     /// Created for handlers that wait or report.
-    deadlines: Option<Deadlines>,
+    deadlines: Option<Box<Deadlines>>,
     stage: Stage,
     permit: Permit,
 }
@@ -74,11 +74,12 @@ enum Turn {
 }
 
 impl ClientFlow {
+    #[inline]
     pub(super) fn new(
         flow: Flow,
         target: Target,
         binding: Binding,
-        seed: Option<Seed>,
+        seed: Option<Box<Seed>>,
         permit: Permit,
     ) -> Self {
         Self {
@@ -94,7 +95,7 @@ impl ClientFlow {
 
     /// Called once before the first poll: some tools become tasks at once.
     pub(super) fn begin(&mut self) {
-        let at_once = |seed: &Seed| seed.tool.tool.task.at_once;
+        let at_once = |seed: &Box<Seed>| seed.tool.tool.task.at_once;
         if self.seed.as_ref().is_some_and(at_once) {
             self.create_task(Why::Tool);
         }
@@ -140,7 +141,7 @@ impl ClientFlow {
                     }
                     Poll::Ready(Ok(made)) => return Poll::Ready(Step::Task(Box::new(made))),
                     Poll::Ready(Err((error, seed))) => {
-                        self.seed = Some(seed);
+                        self.seed = Some(Box::new(seed));
                         if let Some(step) = self.stay(&error, why) {
                             return Poll::Ready(step);
                         }
@@ -170,11 +171,11 @@ impl ClientFlow {
         let seed = self.seed.as_ref();
         let deadlines = self.deadlines.get_or_insert_with(|| {
             let after = seed.and_then(|seed| seed.tool.tool.task.after);
-            Deadlines {
+            Box::new(Deadlines {
                 timer: Timer::default(),
                 limit: now.checked_add(rounds.services.limits.round_time),
                 task: after.and_then(|after| now.checked_add(after)),
-            }
+            })
         });
         if deadlines.task.is_some_and(|at| at <= now) {
             return Poll::Ready(Turn::Detach(Why::Time));

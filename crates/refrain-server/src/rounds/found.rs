@@ -17,6 +17,7 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
+    #[inline]
     pub(super) fn find(
         rounds: &'a Arc<Rounds>,
         request: CallRequest<'a>,

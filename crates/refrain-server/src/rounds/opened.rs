@@ -25,6 +25,7 @@ pub(super) enum Opened<'a> {
 }
 
 impl<'a> Admitted<'a> {
+    #[inline]
     pub(super) fn open(self) -> Result<Opened<'a>, Rejection> {
         match self.call.state.as_deref() {
             None => self.open_first(),

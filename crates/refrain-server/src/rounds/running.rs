@@ -39,7 +39,7 @@ pub struct Round {
 
 pub(super) enum State {
     /// Waits for the replay log.
-    Claiming(Claim, NewFlow),
+    Claiming(Claim, Box<NewFlow>),
     Running(FlowHome),
     /// The reply is recorded in the replay log before it is sent.
     Recording(Pin<Box<dyn Future<Output = Reply> + Send>>),
@@ -126,15 +126,15 @@ impl Round {
         call: &Call<'_>,
         number: u32,
         span: Span,
-        state: State,
+        record: Option<Record>,
     ) -> Box<Self> {
         Box::new(Self {
             rounds: rounds.clone(),
-            state,
+            state: State::Over,
             kind: call.kind,
             number,
             progress_token: call.meta.progress_token.map(ToOwned::to_owned),
-            record: None,
+            record,
             stats: Stats::default(),
             handed_on: false,
             metrics: None,
@@ -173,21 +173,27 @@ impl Round {
     /// Makes the round crash after this many polls of its operations. For tests.
     pub fn crash_after(&mut self, polls: u32) {
         match &mut self.state {
-            State::Claiming(_, NewFlow::Client(client))
-            | State::Running(FlowHome::Client(client)) => client.flow.crash_after(polls),
-            State::Claiming(_, NewFlow::Session(session))
-            | State::Running(FlowHome::Session(session)) => session.live.crash_after(polls),
-            State::Claiming(_, NewFlow::Live(start)) => start.live.crash_after(polls),
+            State::Claiming(_, flow) => match &mut **flow {
+                NewFlow::Client(client) => client.flow.crash_after(polls),
+                NewFlow::Session(session) => session.live.crash_after(polls),
+                NewFlow::Live(start) => start.live.crash_after(polls),
+            },
+            State::Running(FlowHome::Client(client)) => client.flow.crash_after(polls),
+            State::Running(FlowHome::Session(session)) => session.live.crash_after(polls),
             State::Running(FlowHome::Parked { .. }) | State::Recording(_) | State::Over => {}
         }
     }
 
     /// Connects the answers to what a flow of a legacy session asks.
     pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
-        if let State::Running(FlowHome::Session(session))
-        | State::Claiming(_, NewFlow::Session(session)) = &mut self.state
-        {
-            session.live.answers_from(answers);
+        match &mut self.state {
+            State::Running(FlowHome::Session(session)) => session.live.answers_from(answers),
+            State::Claiming(_, flow) => {
+                if let NewFlow::Session(session) = &mut **flow {
+                    session.live.answers_from(answers);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -251,14 +257,14 @@ impl Round {
         };
         let error = match claimed {
             Ok((Recorded::Fresh, first)) => {
-                self.start(flow);
+                self.start(*flow);
                 drop(first);
                 return None;
             }
             Ok((Recorded::Done(reply), _)) => {
                 return Some(RoundEvent::Reply(Reply::Recorded(reply)));
             }
-            Ok((Recorded::Begun, _)) => match flow {
+            Ok((Recorded::Begun, _)) => match *flow {
                 NewFlow::Live(start) => {
                     self.park_again(*start);
                     return None;
@@ -274,6 +280,7 @@ impl Round {
     }
 
     /// Starts to run the flow.
+    #[inline]
     pub(super) fn start(&mut self, flow: NewFlow) {
         self.state = State::Running(match flow {
             NewFlow::Live(start) => return self.park(*start),

@@ -24,26 +24,27 @@ pub(super) struct OpenedFlow<'a> {
 
 impl OpenedFlow<'_> {
     /// Creates the flow in its home and starts it.
+    #[inline]
     pub(super) fn run(mut self) -> Result<Box<Round>, Rejection> {
         let (rounds, call) = (self.admitted.rounds, self.admitted.call);
         self.receive_trace();
         let uri = self.admitted.target.uri();
         let span = span::open(rounds, call, uri, &mut self.start);
         let (number, record) = (self.start.round(), self.record());
-        let keep = Keep::for_flow(rounds.services.source.unix_seconds(), self.start.deadline());
+        let deadline = self.start.deadline();
         let flow = self.create(&span)?;
-        let mut round = Round::new(rounds, call, number, span, State::Over);
-        match &record {
-            None => round.start(flow),
-            Some(record) => {
-                let claim = match flow {
-                    NewFlow::Live(_) => Claim::parking(&rounds.live, record, keep),
-                    NewFlow::Client(_) | NewFlow::Session(_) => Claim::new(record, keep),
-                };
-                round.state = State::Claiming(claim, flow);
+        let claim = record.as_ref().map(|record| {
+            let keep = Keep::for_flow(rounds.services.source.unix_seconds(), deadline);
+            match flow {
+                NewFlow::Live(_) => Claim::parking(&rounds.live, record, keep),
+                NewFlow::Client(_) | NewFlow::Session(_) => Claim::new(record, keep),
             }
+        });
+        let mut round = Round::new(rounds, call, number, span, record);
+        match claim {
+            None => round.start(flow),
+            Some(claim) => round.state = State::Claiming(claim, Box::new(flow)),
         }
-        round.record = record;
         Ok(round)
     }
 
@@ -73,6 +74,7 @@ impl OpenedFlow<'_> {
         })
     }
 
+    #[inline]
     fn create(self, span: &Span) -> Result<NewFlow, Rejection> {
         match self.admitted.home {
             Home::Client if self.admitted.is_live() => self.create_live(span),
@@ -82,6 +84,7 @@ impl OpenedFlow<'_> {
     }
 
     /// The journal goes to the client, or into the store if the flow becomes a task.
+    #[inline]
     fn create_client(self, span: &Span) -> Result<NewFlow, Rejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
@@ -151,6 +154,7 @@ impl OpenedFlow<'_> {
 }
 
 impl Admitted<'_> {
+    #[inline]
     fn into_spec<'n>(
         self,
         name: Cow<'n, str>,
@@ -187,20 +191,22 @@ impl Admitted<'_> {
     }
 
     /// Everything that a task needs beside the flow, if the call may become one.
-    fn task_seed(&self) -> Result<Option<Seed>, RpcError> {
+    fn task_seed(&self) -> Result<Option<Box<Seed>>, RpcError> {
         self.check_task_required()?;
         let Target::Tool(tool) = &self.target else {
             return Ok(None);
         };
         let meta = &self.call.meta;
-        Ok(self.tasks().map(|tasks| Seed {
-            tasks: tasks.clone(),
-            tool: tool.clone(),
-            owner: self.caller.principal.clone(),
-            arguments: self.call.arguments.map(ToOwned::to_owned),
-            capabilities: meta.capabilities,
-            extensions: meta.extensions.map(ToOwned::to_owned),
-            ttl: meta.task_ttl,
+        Ok(self.tasks().map(|tasks| {
+            Box::new(Seed {
+                tasks: tasks.clone(),
+                tool: tool.clone(),
+                owner: self.caller.principal.clone(),
+                arguments: self.call.arguments.map(ToOwned::to_owned),
+                capabilities: meta.capabilities,
+                extensions: meta.extensions.map(ToOwned::to_owned),
+                ttl: meta.task_ttl,
+            })
         }))
     }
 }
