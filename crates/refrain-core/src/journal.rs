@@ -4,12 +4,13 @@
 //! of that name came before it (ordinal). Entries stay in the order in which the handler saw them.
 
 use crate::Form;
-use refrain_wire::{Action, ElicitAnswer, Traceparent};
+use refrain_wire::{Action, AskKind, ElicitAnswer, Traceparent};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use strum::IntoStaticStr;
 
 /// The identity of a flow: the same in every round, on every instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,7 +41,8 @@ impl fmt::Debug for FlowId {
 }
 
 /// What made an entry. Their order is part of the token's format: new ones go to the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Kind {
     Form,
     Url,
@@ -56,40 +58,28 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Form => "form",
-            Self::Url => "url",
-            Self::Sampling => "sampling",
-            Self::Roots => "roots",
-            Self::Step => "step",
-            Self::Once => "once",
-            Self::Check => "check",
-            Self::Now => "now",
-            Self::Random => "random",
-            Self::Sleep => "sleep",
-            Self::Woke => "woke",
-        }
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
     }
 
-    pub(crate) const fn ask(self) -> Option<refrain_wire::AskKind> {
+    pub(crate) const fn ask(self) -> Option<AskKind> {
         match self {
-            Self::Form => Some(refrain_wire::AskKind::Form),
-            Self::Url => Some(refrain_wire::AskKind::Url),
-            Self::Sampling => Some(refrain_wire::AskKind::Sampling),
-            Self::Roots => Some(refrain_wire::AskKind::Roots),
+            Self::Form => Some(AskKind::Form),
+            Self::Url => Some(AskKind::Url),
+            Self::Sampling => Some(AskKind::Sampling),
+            Self::Roots => Some(AskKind::Roots),
             _ => None,
         }
     }
 }
 
-impl From<refrain_wire::AskKind> for Kind {
-    fn from(kind: refrain_wire::AskKind) -> Self {
+impl From<AskKind> for Kind {
+    fn from(kind: AskKind) -> Self {
         match kind {
-            refrain_wire::AskKind::Form => Self::Form,
-            refrain_wire::AskKind::Url => Self::Url,
-            refrain_wire::AskKind::Sampling => Self::Sampling,
-            refrain_wire::AskKind::Roots => Self::Roots,
+            AskKind::Form => Self::Form,
+            AskKind::Url => Self::Url,
+            AskKind::Sampling => Self::Sampling,
+            AskKind::Roots => Self::Roots,
         }
     }
 }

@@ -257,7 +257,7 @@ impl Sealer {
 
     /// Seals bytes that are to lie somewhere, for the place named by `place`: elsewhere they do not open.
     pub fn seal_bytes(&self, place: &[u8], content: &[u8]) -> Vec<u8> {
-        let (minter, header) = self.header(AT_REST);
+        let (minter, header) = self.header(AT_REST, self.source.unix_seconds());
         let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(content);
@@ -274,9 +274,8 @@ impl Sealer {
         Ok(sealed)
     }
 
-    /// The minter, and the next header of its.
-    fn header(&self, version: u8) -> (Arc<Minter>, [u8; HEADER]) {
-        let now = self.source.unix_seconds();
+    /// The minter and its next header.
+    fn header(&self, version: u8, now: u64) -> (Arc<Minter>, [u8; HEADER]) {
         let minter = self.minter(now);
         let mut header = [0; HEADER];
         header[0] = version;
@@ -340,7 +339,7 @@ impl Sealer {
             expires: now.saturating_add(self.options.ttl.as_secs()),
             version,
         };
-        let (minter, header) = self.header(VERSION);
+        let (minter, header) = self.header(VERSION, now);
         let mut small = [0; SMALL];
         let mut large;
         let journal = &mut small[HEADER..SMALL - TAG];

@@ -14,6 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
 use std::str::FromStr;
+use strum::{Display, EnumString};
 
 const SECRET: usize = 32;
 
@@ -51,7 +52,8 @@ impl fmt::Debug for KeyId {
 }
 
 /// What a key is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum KeyState {
     /// Opens tokens, and will mint once every instance has it.
     Staged,
@@ -59,16 +61,6 @@ pub enum KeyState {
     Minting,
     /// Opens tokens until the last one under it has expired.
     Retiring,
-}
-
-impl fmt::Display for KeyState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Staged => "staged",
-            Self::Minting => "minting",
-            Self::Retiring => "retiring",
-        })
-    }
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -246,12 +238,9 @@ impl FromStr for KeyRing {
             let [id, state, secret] = parts[..] else {
                 return Err(bad("expected `ID STATE SECRET`"));
             };
-            let state = match state {
-                "staged" => KeyState::Staged,
-                "minting" => KeyState::Minting,
-                "retiring" => KeyState::Retiring,
-                _ => return Err(bad("the state must be staged, minting or retiring")),
-            };
+            let state = state
+                .parse()
+                .map_err(|_| bad("the state must be staged, minting or retiring"))?;
             let secret: [u8; SECRET] = URL_SAFE_NO_PAD
                 .decode(secret)
                 .ok()

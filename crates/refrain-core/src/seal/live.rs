@@ -68,7 +68,7 @@ impl Sealer {
             round: token.round,
             holder: &token.holder,
         };
-        let (minter, header) = self.header(LIVE);
+        let (minter, header) = self.header(LIVE, self.source.unix_seconds());
         let mut bytes = Vec::with_capacity(HEADER + 64 + token.holder.len() + TAG);
         bytes.extend_from_slice(&header);
         let mut bytes =
