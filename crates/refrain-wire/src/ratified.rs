@@ -244,13 +244,13 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
 
 fn write_error_member(out: &mut Vec<u8>, error: &RpcError) {
     out.extend_from_slice(b",\"error\":");
-    write_error_object(out, error);
+    write_error_object(out, error.code.as_i32(), error);
     out.push(b'}');
 }
 
-pub(crate) fn write_error_object(out: &mut Vec<u8>, error: &RpcError) {
+pub(crate) fn write_error_object(out: &mut Vec<u8>, code: i32, error: &RpcError) {
     out.extend_from_slice(b"{\"code\":");
-    write::json(out, &error.code.as_i32());
+    write::json(out, &code);
     out.extend_from_slice(b",\"message\":");
     write::text(out, error.message.as_ref());
     if let Some(data) = &error.data {

@@ -264,7 +264,7 @@ pub fn result_at_rest(body: &ResultBody) -> String {
 /// An error as it is kept until somebody asks for it: the text of an object.
 pub fn error_at_rest(error: &RpcError) -> String {
     let mut out = Vec::with_capacity(128);
-    write_error_object(&mut out, error);
+    write_error_object(&mut out, error.code.as_i32(), error);
     String::from_utf8_lossy(&out).into_owned()
 }
 
