@@ -5,9 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -57,30 +55,6 @@ impl<'de> Deserialize<'de> for Object {
             }
         }
         deserializer.deserialize_map(ObjectVisitor)
-    }
-}
-
-/// A part of params that has a name there.
-pub(crate) trait Named {
-    const NAME: &'static str;
-}
-
-/// A part that is an object, read member by member; an array with the same values in it is none.
-pub(crate) struct Nested<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de> + Named> Deserialize<'de> for Nested<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NestedVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de> + Named> Visitor<'de> for NestedVisitor<T> {
-            type Value = Nested<T>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{} as an object", T::NAME)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Nested<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Nested)
-            }
-        }
-        deserializer.deserialize_map(NestedVisitor(PhantomData))
     }
 }
 

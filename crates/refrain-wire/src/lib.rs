@@ -56,6 +56,7 @@ mod info;
 pub mod legacy;
 mod list;
 mod listen;
+mod members;
 mod meta;
 mod param_headers;
 pub mod ratified;

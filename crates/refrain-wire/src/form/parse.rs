@@ -6,12 +6,12 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{Choice, Field, FieldKind, Format};
-use crate::decode::{once, once_nested};
+use crate::members::Reader;
 use crate::strict::{JsonError, Strict};
 
 /// The greatest number of fields of a form that is read.
@@ -38,10 +38,7 @@ pub enum FormError {
 }
 
 pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
-    let Schema {
-        properties,
-        required,
-    } = serde_json::from_str(schema.get()).map_err(|error| FormError::Schema(error.into()))?;
+    let (properties, required) = read_schema(schema).map_err(FormError::Schema)?;
     let mut required: HashSet<String> = required.into_iter().collect();
     let fields = properties
         .into_iter()
@@ -60,61 +57,30 @@ pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
     }
 }
 
-/// The schema of a form, its fields still as they were written and in that order.
-struct Schema {
-    properties: Vec<(String, Value)>,
-    required: Vec<String>,
+/// The properties of a schema in order, and the names of the required ones.
+fn read_schema(schema: &RawValue) -> Result<(Vec<(String, Value)>, Vec<String>), JsonError> {
+    let schema = Reader::new(serde_json::from_str(schema.get())?, "");
+    for key in ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf"] {
+        if schema.raw(key)?.is_some() {
+            return Err(schema.error(key, "has no place in it"));
+        }
+    }
+    let kind: Option<String> = schema.value("type", "\"object\"")?;
+    if kind.as_deref() != Some("object") {
+        return Err(schema.error("type", "must be \"object\""));
+    }
+    let dialect: Option<String> = schema.value("$schema", "the URI of a dialect")?;
+    if let Some(dialect) = dialect.filter(|uri| !is_known(uri)) {
+        let message = format!("its dialect {dialect:?} is not supported; 2020-12 is");
+        return Err(JsonError::new(message));
+    }
+    let properties: Option<Properties> = schema.nested("properties")?;
+    let properties = properties.ok_or_else(|| JsonError::new("missing field `properties`"))?;
+    let required: Option<Vec<String>> = schema.value("required", "a list of names")?;
+    Ok((properties.0, required.unwrap_or_default()))
 }
 
-impl<'de> Deserialize<'de> for Schema {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(SchemaVisitor)
-    }
-}
-
-struct SchemaVisitor;
-
-impl<'de> Visitor<'de> for SchemaVisitor {
-    type Value = Schema;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Schema, A::Error> {
-        let mut kind = None::<String>;
-        let mut properties = None::<Properties>;
-        let mut required = None::<Vec<String>>;
-        let mut dialect = None::<String>;
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "type" => once(&mut map, &mut kind, "type", "\"object\"")?,
-                "properties" => once_nested(&mut map, &mut properties, "properties")?,
-                "required" => once(&mut map, &mut required, "required", "a list of names")?,
-                "$schema" => once(&mut map, &mut dialect, "$schema", "the URI of a dialect")?,
-                "$ref" | "$dynamicRef" | "allOf" | "anyOf" | "oneOf" => {
-                    return Err(Error::custom(format_args!("{key} has no place in it")));
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        if kind.as_deref() != Some("object") {
-            return Err(Error::custom("type must be \"object\""));
-        }
-        if let Some(dialect) = dialect.filter(|uri| !is_known(uri)) {
-            return Err(Error::custom(format_args!(
-                "its dialect {dialect:?} is not supported; 2020-12 is"
-            )));
-        }
-        let properties = properties.ok_or_else(|| Error::missing_field("properties"))?;
-        Ok(Schema {
-            properties: properties.0,
-            required: required.unwrap_or_default(),
-        })
-    }
-}
-
-/// Whether a schema of this dialect can be read: what a form may have is the same in all that were ever published.
+/// Whether a dialect is a published one. The keywords of forms are the same in all of them.
 fn is_known(dialect: &str) -> bool {
     let place = ["http://", "https://"]
         .iter()
