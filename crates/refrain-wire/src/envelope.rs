@@ -149,7 +149,7 @@ struct Envelope<'a> {
 }
 
 /// Tells a member that is `null` from one that is absent.
-fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,

@@ -19,11 +19,11 @@ const FLAGS: u8 = 3;
 const SAMPLED: u8 = 1;
 
 /// The id of a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct TraceId(pub [u8; 16]);
 
 /// The id of a span.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct SpanId(pub [u8; 8]);
 
 /// A span of a trace, as it is sent to the services called from it.
@@ -96,18 +96,6 @@ impl fmt::Display for SpanId {
 impl fmt::Debug for Traceparent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Traceparent({self})")
-    }
-}
-
-impl fmt::Debug for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TraceId({self})")
-    }
-}
-
-impl fmt::Debug for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SpanId({self})")
     }
 }
 

@@ -1,5 +1,6 @@
-//! The `_meta` of requests: the ratified revision requires it, the drafts do not know it.
+//! The `_meta` of requests, which the ratified revision requires and the drafts do not have.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::object::{Object, into_object, set};
@@ -11,34 +12,26 @@ use crate::meta::{
     TASKS_EXTENSION,
 };
 
-/// A call that asks to become a task.
+/// The `task` of a call that may become a task.
+#[derive(Serialize)]
 pub(super) struct TaskWish {
-    /// How long the task may live, in milliseconds.
+    /// The lifetime of the task in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<u64>,
 }
 
 impl TaskWish {
-    /// Reads the `task` of a call.
     pub(super) fn read(task: &Value) -> Result<Self, RpcError> {
         let Value::Object(task) = task else {
             return Err(RpcError::invalid_params("task must be an object"));
         };
-        let ttl = match task.get("ttl") {
-            None | Some(Value::Null) => None,
-            Some(ttl) => Some(millis(ttl).ok_or_else(|| {
-                let message = "task.ttl must be a whole number of milliseconds, at least 1";
-                RpcError::invalid_params(message)
-            })?),
-        };
-        Ok(Self { ttl })
-    }
-
-    /// The `task` of a call.
-    pub(super) fn write(&self) -> Value {
-        match self.ttl {
-            Some(ttl) => json!({ "ttl": ttl }),
-            None => json!({}),
+        let ttl = task.get("ttl").filter(|ttl| !ttl.is_null());
+        let valid = ttl.and_then(millis);
+        if ttl.is_some() && valid.is_none() {
+            let message = "task.ttl must be a whole number of milliseconds, at least 1";
+            return Err(RpcError::invalid_params(message));
         }
+        Ok(Self { ttl: valid })
     }
 }
 
@@ -96,7 +89,7 @@ fn with_tasks(mut capabilities: Object, tasks: bool) -> Option<Object> {
     Some(capabilities)
 }
 
-/// Removes from the `_meta` of a request what the drafts cannot express. Returns the wish for a task, if there is one.
+/// Removes the members that the drafts cannot express from the `_meta` of a request. Returns the wish for a task.
 pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskWish>, DraftError> {
     meta.shift_remove(PROTOCOL_VERSION_KEY);
     let ttl = meta.shift_remove(TASK_TTL_KEY).as_ref().and_then(millis);

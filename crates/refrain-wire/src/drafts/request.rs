@@ -204,7 +204,7 @@ impl Draft {
         match kind {
             Kind::Call => {
                 if let Some(wish) = wish {
-                    set(&mut params, "task", wish.write());
+                    set(&mut params, "task", json!(wish));
                 }
                 self.write_round(&mut params, &mut round)?;
             }
