@@ -154,13 +154,6 @@ impl AskKind {
     }
 
     /// The kind of an ask that was written as JSON, or `None` if the JSON is not an ask.
-    ///
-    /// ```
-    /// # use refrain_wire::{Ask, AskKind};
-    /// let kept = serde_json::to_string(&Ask::Roots)?;
-    /// assert_eq!(AskKind::of_request(&kept), Some(AskKind::Roots));
-    /// # Ok::<(), serde_json::Error>(())
-    /// ```
     pub fn of_request(json: &str) -> Option<Self> {
         let request: Value = serde_json::from_str(json).ok()?;
         match (request.get("method")?.as_str()?, &request["params"]["mode"]) {

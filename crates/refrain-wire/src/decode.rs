@@ -9,8 +9,6 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::error::RpcError;
-
 /// A string, borrowed where the text allows it (also inside an `Option`, where `Cow` alone would
 /// always copy).
 #[derive(Debug, PartialEq)]
@@ -129,19 +127,6 @@ fn refuse_second<E: Error>(filled: bool, name: &str) -> Result<(), E> {
 /// Skips the value of a member nobody reads.
 pub(crate) fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     map.next_value::<IgnoredAny>().map(|_| ())
-}
-
-/// Decodes `params` in one pass, or says what about them is invalid.
-pub(crate) fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, RpcError> {
-    let Some(raw) = params else {
-        return Err(RpcError::invalid_params(
-            "params is missing; send an object with _meta in it",
-        ));
-    };
-    if !is_object(raw) {
-        return Err(RpcError::invalid_params("params must be an object"));
-    }
-    serde_json::from_str(raw.get()).map_err(|error| RpcError::invalid_params(reason(&error)))
 }
 
 /// What an error says, without the position in a text its reader never saw.

@@ -60,12 +60,6 @@ impl Revision {
     }
 
     /// The revision of this name.
-    ///
-    /// ```
-    /// # use refrain_wire::legacy::Revision;
-    /// assert_eq!(Revision::parse("2025-06-18"), Some(Revision::V2025_06_18));
-    /// assert_eq!(Revision::parse("2024-11-05"), None);
-    /// ```
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str() == name)
     }

@@ -11,6 +11,8 @@ use crate::error::RpcError;
 use crate::meta::Meta;
 use crate::strict::JsonError;
 
+pub(crate) const MISSING_META: &str = "params._meta is missing; every request must carry it";
+
 /// The members of an object, in the order they were sent.
 #[derive(Default)]
 pub(crate) struct Members<'a>(pub(crate) Vec<(Text<'a>, &'a RawValue)>);
@@ -124,8 +126,8 @@ impl<'a> Reader<'a> {
 
     /// The `_meta` of a request of 2026-07-28.
     pub(crate) fn meta(&self) -> Result<Meta<'a>, JsonError> {
-        let missing = "params._meta is missing; every request must carry it";
-        self.nested("_meta")?.ok_or_else(|| JsonError::new(missing))
+        let missing = || JsonError::new(MISSING_META);
+        self.nested("_meta")?.ok_or_else(missing)
     }
 
     /// The error for a member with a problem.

@@ -405,11 +405,6 @@ pub struct SamplingAnswer {
 
 impl SamplingAnswer {
     /// An answer of one text.
-    ///
-    /// ```
-    /// # use refrain_wire::SamplingAnswer;
-    /// assert_eq!(SamplingAnswer::new("my-model", "Paris").text(), "Paris");
-    /// ```
     pub fn new(model: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             role: Role::Assistant,

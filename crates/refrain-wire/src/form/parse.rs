@@ -41,6 +41,7 @@ pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
     let (properties, required) = read_schema(schema).map_err(FormError::Schema)?;
     let mut required: HashSet<String> = required.into_iter().collect();
     let fields = properties
+        .0
         .into_iter()
         .map(|(name, schema)| match field(&name, &schema) {
             Ok(field) if required.remove(&name) => Ok(field),
@@ -58,7 +59,7 @@ pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
 }
 
 /// The properties of a schema in order, and the names of the required ones.
-fn read_schema(schema: &RawValue) -> Result<(Vec<(String, Value)>, Vec<String>), JsonError> {
+fn read_schema(schema: &RawValue) -> Result<(Properties, Vec<String>), JsonError> {
     let schema = Reader::new(serde_json::from_str(schema.get())?, "");
     for key in ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf"] {
         if schema.raw(key)?.is_some() {
@@ -77,7 +78,7 @@ fn read_schema(schema: &RawValue) -> Result<(Vec<(String, Value)>, Vec<String>),
     let properties: Option<Properties> = schema.nested("properties")?;
     let properties = properties.ok_or_else(|| JsonError::new("missing field `properties`"))?;
     let required: Option<Vec<String>> = schema.value("required", "a list of names")?;
-    Ok((properties.0, required.unwrap_or_default()))
+    Ok((properties, required.unwrap_or_default()))
 }
 
 /// Whether a dialect is a published one. The keywords of forms are the same in all of them.
