@@ -68,7 +68,7 @@ pub fn decode_listen<'a>(params: Option<&'a RawValue>) -> Result<ListenParams<'a
     let missing = || RpcError::invalid_params("notifications is missing; say what to listen for");
     Ok(ListenParams {
         meta: params.meta()?,
-        filter: params.nested("notifications")?.ok_or_else(missing)?,
+        filter: Filter::read(&params.object("notifications")?.ok_or_else(missing)?)?,
     })
 }
 
