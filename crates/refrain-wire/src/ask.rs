@@ -1,4 +1,4 @@
-//! What a call may ask of its client.
+//! Asks: questions of a call to its client.
 //!
 //! | ask | method on the wire |
 //! | --- | --- |
@@ -6,31 +6,31 @@
 //! | sampling | `sampling/createMessage` |
 //! | roots | `roots/list` |
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::ser::{SerializeStruct, Serializer};
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::decode::Text;
 use crate::meta::Capability;
 use crate::sampling::SamplingParams;
 
 /// One question to the client.
 #[derive(Debug, Clone)]
 pub enum Ask {
-    /// Show a form and return what was filled in.
+    /// Show a form and return its content.
     Form {
-        /// What the person reads.
+        /// The text to show.
         message: String,
-        /// The schema of what is to be filled in.
+        /// The schema of the form.
         schema: Arc<RawValue>,
     },
     /// Send the person to a URL.
     Url {
-        /// What the person reads.
+        /// The text to show.
         message: String,
-        /// Where to go.
+        /// The URL.
         url: String,
     },
     /// Ask a model.
@@ -50,7 +50,7 @@ impl Ask {
         }
     }
 
-    /// What the client must have declared to be asked this.
+    /// The capability that the client must have declared.
     pub fn capability(&self) -> Capability {
         match self {
             Self::Form { .. } => Capability::Form,
@@ -61,50 +61,62 @@ impl Ask {
     }
 }
 
+/// The `params` of an input request.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum AskParams<'a> {
+    Elicit(Elicit<'a>),
+    Sampling(Cow<'a, SamplingParams>),
+}
+
+/// The `params` of `elicitation/create`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Elicit<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<&'static str>,
+    pub(crate) message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) requested_schema: Option<Cow<'a, RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<&'a str>,
+    /// Only in 2025-11-25.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) elicitation_id: Option<&'a str>,
+}
+
+impl Ask {
+    pub(crate) fn params(&self) -> Option<AskParams<'_>> {
+        let elicit = |message, schema, url| {
+            AskParams::Elicit(Elicit {
+                mode: Some(self.kind().as_str()),
+                message,
+                requested_schema: schema,
+                url,
+                elicitation_id: None,
+            })
+        };
+        match self {
+            Self::Form { message, schema } => {
+                Some(elicit(message, Some(Cow::Borrowed(schema.as_ref())), None))
+            }
+            Self::Url { message, url } => Some(elicit(message, None, Some(url))),
+            Self::Sampling(params) => Some(AskParams::Sampling(Cow::Borrowed(params.as_ref()))),
+            Self::Roots => None,
+        }
+    }
+}
+
 impl Serialize for Ask {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct FormParams<'a> {
-            mode: &'a str,
-            message: &'a str,
-            #[serde(rename = "requestedSchema")]
-            schema: &'a RawValue,
+        struct Request<'a> {
+            method: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            params: Option<AskParams<'a>>,
         }
-        #[derive(Serialize)]
-        struct UrlParams<'a> {
-            mode: &'a str,
-            message: &'a str,
-            url: &'a str,
-        }
-
-        let fields = if matches!(self, Self::Roots) { 1 } else { 2 };
-        let mut request = serializer.serialize_struct("Ask", fields)?;
-        request.serialize_field("method", self.kind().method())?;
-        match self {
-            Self::Form { message, schema } => {
-                request.serialize_field(
-                    "params",
-                    &FormParams {
-                        mode: "form",
-                        message,
-                        schema,
-                    },
-                )?;
-            }
-            Self::Url { message, url } => {
-                request.serialize_field(
-                    "params",
-                    &UrlParams {
-                        mode: "url",
-                        message,
-                        url,
-                    },
-                )?;
-            }
-            Self::Sampling(params) => request.serialize_field("params", params)?,
-            Self::Roots => {}
-        }
-        request.end()
+        let (method, params) = (self.kind().method(), self.params());
+        Request { method, params }.serialize(serializer)
     }
 }
 
@@ -141,35 +153,13 @@ impl AskKind {
         }
     }
 
-    /// The kind of an ask that was written as JSON. `None` if it is none.
-    ///
-    /// ```
-    /// # use refrain_wire::{Ask, AskKind};
-    /// let kept = serde_json::to_string(&Ask::Roots)?;
-    /// assert_eq!(AskKind::of_request(&kept), Some(AskKind::Roots));
-    /// # Ok::<(), serde_json::Error>(())
-    /// ```
+    /// The kind of an ask that was written as JSON, or `None` if the JSON is not an ask.
     pub fn of_request(json: &str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Request<'a> {
-            #[serde(borrow)]
-            method: Text<'a>,
-            #[serde(borrow)]
-            params: Option<Params<'a>>,
-        }
-        #[derive(Deserialize)]
-        struct Params<'a> {
-            #[serde(borrow)]
-            mode: Option<Text<'a>>,
-        }
-        let request: Request<'_> = serde_json::from_str(json).ok()?;
-        let mode = request.params.and_then(|params| params.mode);
-        match (
-            request.method.0.as_ref(),
-            mode.as_ref().map(|mode| mode.0.as_ref()),
-        ) {
-            ("elicitation/create", None | Some("form")) => Some(Self::Form),
-            ("elicitation/create", Some("url")) => Some(Self::Url),
+        let request: Value = serde_json::from_str(json).ok()?;
+        match (request.get("method")?.as_str()?, &request["params"]["mode"]) {
+            ("elicitation/create", Value::Null) => Some(Self::Form),
+            ("elicitation/create", mode) if mode == "form" => Some(Self::Form),
+            ("elicitation/create", mode) if mode == "url" => Some(Self::Url),
             ("sampling/createMessage", _) => Some(Self::Sampling),
             ("roots/list", _) => Some(Self::Roots),
             _ => None,

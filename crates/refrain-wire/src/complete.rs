@@ -1,12 +1,13 @@
-//! `completion/complete`: what is being typed, and what it might become.
+//! `completion/complete`: suggestions for the value of an argument.
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::decode::{Named, Nested, Text, params as read_params};
+use crate::decode::Text;
 use crate::error::RpcError;
+use crate::members::Reader;
 use crate::meta::Meta;
 
 /// The most suggestions that one result may hold.
@@ -15,19 +16,19 @@ pub const MAX_SUGGESTIONS: usize = 100;
 /// The parameters of `completion/complete`.
 #[derive(Debug, Clone)]
 pub struct CompleteParams<'a> {
-    /// What the request says about itself and its sender.
+    /// The `_meta` of the request.
     pub meta: Meta<'a>,
-    /// What has the argument.
+    /// The prompt or resource template with the argument.
     pub reference: Reference<'a>,
     /// The name of the argument.
     pub argument: Cow<'a, str>,
-    /// What was typed so far.
+    /// The value typed so far.
     pub value: Cow<'a, str>,
     /// The arguments that have a value already.
     pub given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
-/// What has arguments to complete.
+/// A prompt or resource template whose arguments can be completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference<'a> {
     /// The prompt of this name.
@@ -36,7 +37,7 @@ pub enum Reference<'a> {
     Resource(Cow<'a, str>),
 }
 
-/// What `completion/complete` returns.
+/// Suggestions for a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Completion {
@@ -91,110 +92,44 @@ impl<S: Into<String>> From<Vec<S>> for Completion {
 
 /// Reads the params of `completion/complete`.
 pub fn decode_complete<'a>(params: Option<&'a RawValue>) -> Result<CompleteParams<'a>, RpcError> {
-    decode_with(params, |meta: Meta<'a>| meta)
+    let params = Reader::params(params, "_meta")?.with_null_as_absent();
+    read_complete(&params, params.meta()?)
 }
 
-/// Reads the params, with a `_meta` that may be of another form.
-pub(crate) fn decode_with<'a, M: Deserialize<'a>>(
-    params: Option<&'a RawValue>,
-    meta: impl FnOnce(M) -> Meta<'a>,
+/// Reads the params of any revision, except their `_meta`.
+pub(crate) fn read_complete<'a>(
+    params: &Reader<'a>,
+    meta: Meta<'a>,
 ) -> Result<CompleteParams<'a>, RpcError> {
-    let wire: WireParams<'a, M> = read_params(params)?;
-    let invalid = |reason: &'static str| Err(RpcError::invalid_params(reason));
-    let WireReference { kind, name, uri } = wire.reference.0;
-    let reference = match (kind.0.as_ref(), name, uri) {
-        ("ref/prompt", Some(name), _) => Reference::Prompt(name.0),
-        ("ref/prompt", None, _) => return invalid("ref.name is missing; name the prompt"),
-        ("ref/resource", _, Some(uri)) => Reference::Resource(uri.0),
-        ("ref/resource", _, None) => {
-            return invalid("ref.uri is missing; give the resource template");
-        }
-        _ => return invalid("ref.type must be \"ref/prompt\" or \"ref/resource\""),
+    let reference = params.object("ref")?.ok_or_else(|| params.missing("ref"))?;
+    let (name, uri) = (reference.text("name")?, reference.text("uri")?);
+    let reference = match reference.text("type")?.as_deref() {
+        Some("ref/prompt") => name
+            .map(Reference::Prompt)
+            .ok_or_else(|| reference.error("name", "is missing; name the prompt"))?,
+        Some("ref/resource") => uri
+            .map(Reference::Resource)
+            .ok_or_else(|| reference.error("uri", "is missing; give the resource template"))?,
+        _ => Err(reference.error("type", "must be \"ref/prompt\" or \"ref/resource\""))?,
     };
-    let given = wire.context.map(|context| context.0.arguments.0);
-    let argument = wire.argument.0;
-    Ok(CompleteParams {
-        meta: meta(wire.meta),
-        reference,
-        argument: argument.name.0,
-        value: argument.value.0,
-        given: given.unwrap_or_default(),
-    })
-}
-
-#[derive(Deserialize)]
-struct WireParams<'a, M> {
-    #[serde(rename = "_meta")]
-    meta: M,
-    #[serde(rename = "ref", borrow)]
-    reference: Nested<WireReference<'a>>,
-    #[serde(borrow)]
-    argument: Nested<WireArgument<'a>>,
-    #[serde(borrow)]
-    context: Option<Nested<WireContext<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct WireReference<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: Text<'a>,
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    #[serde(borrow)]
-    uri: Option<Text<'a>>,
-}
-
-impl Named for WireReference<'_> {
-    const NAME: &'static str = "ref";
-}
-
-#[derive(Deserialize)]
-struct WireArgument<'a> {
-    #[serde(borrow)]
-    name: Text<'a>,
-    #[serde(borrow)]
-    value: Text<'a>,
-}
-
-impl Named for WireArgument<'_> {
-    const NAME: &'static str = "argument";
-}
-
-#[derive(Deserialize)]
-struct WireContext<'a> {
-    #[serde(default, borrow)]
-    arguments: Given<'a>,
-}
-
-impl Named for WireContext<'_> {
-    const NAME: &'static str = "context";
-}
-
-/// The members of an object of strings, in the order they were sent.
-#[derive(Default)]
-struct Given<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Given<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct GivenVisitor;
-        impl<'de> serde::de::Visitor<'de> for GivenVisitor {
-            type Value = Given<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("context.arguments as an object of strings")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<Given<'de>, A::Error> {
-                let mut given = Vec::new();
-                while let Some((Text(name), Text(value))) = map.next_entry()? {
-                    given.push((name, value));
-                }
-                Ok(Given(given))
-            }
+    let argument = params.object("argument")?;
+    let argument = argument.ok_or_else(|| params.missing("argument"))?;
+    let text = |name| argument.text(name)?.ok_or_else(|| argument.missing(name));
+    let mut given = Vec::new();
+    if let Some(context) = params.object("context")?
+        && let Some(arguments) = context.object("arguments")?
+    {
+        for (Text(name), value) in arguments.members.0.iter() {
+            let value = serde_json::from_str::<Text<'a>>(value.get());
+            let value = value.map_err(|_| arguments.error(name, "must be a string"))?;
+            given.push((name.clone(), value.0));
         }
-        deserializer.deserialize_map(GivenVisitor)
     }
+    Ok(CompleteParams {
+        meta,
+        reference,
+        argument: text("name")?,
+        value: text("value")?,
+        given,
+    })
 }

@@ -1,11 +1,11 @@
-//! Blocks of content: what tools return, prompts contain and models say.
+//! Blocks of content in results of tools, prompts and messages of models.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::info::Icon;
 
-/// Who speaks, or who something is meant for.
+/// A speaker or audience.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -114,7 +114,7 @@ impl Content {
         }
     }
 
-    /// A resource the client may read; [`ResourceLink`] has more to say about it.
+    /// A link to a resource; [`ResourceLink`] has more fields.
     pub fn link(uri: impl Into<String>, name: impl Into<String>) -> Self {
         ResourceLink::new(uri, name).into()
     }
@@ -171,7 +171,7 @@ impl From<ResourceLink> for Content {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Annotations {
-    /// Who it is meant for.
+    /// Its audience.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<Role>,
     /// From 0 to 1, how much it matters.
@@ -186,14 +186,14 @@ pub struct Annotations {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceLink {
-    /// Where it is.
+    /// Its URI.
     pub uri: String,
-    /// What programs call it.
+    /// Its name for programs.
     pub name: String,
-    /// What a person calls it.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it is.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Its media type.
@@ -214,7 +214,7 @@ pub struct ResourceLink {
 }
 
 impl ResourceLink {
-    /// A link that says where the resource is and what it is called.
+    /// A link with a URI and a name.
     pub fn new(uri: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             uri: uri.into(),
@@ -230,7 +230,7 @@ impl ResourceLink {
 pub enum ResourceContents {
     /// Text.
     Text {
-        /// Where the resource is.
+        /// The URI of the resource.
         uri: String,
         /// Its media type.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,7 +243,7 @@ pub enum ResourceContents {
     },
     /// Bytes.
     Blob {
-        /// Where the resource is.
+        /// The URI of the resource.
         uri: String,
         /// Its media type.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -285,7 +285,7 @@ impl ResourceContents {
         }
     }
 
-    /// Where the resource is.
+    /// The URI of the resource.
     pub fn uri(&self) -> &str {
         match self {
             Self::Text { uri, .. } | Self::Blob { uri, .. } => uri,

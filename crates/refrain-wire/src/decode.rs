@@ -5,13 +5,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-
-use crate::error::RpcError;
 
 /// A string, borrowed where the text allows it (also inside an `Option`, where `Cow` alone would
 /// always copy).
@@ -57,30 +53,6 @@ impl<'de> Deserialize<'de> for Object {
             }
         }
         deserializer.deserialize_map(ObjectVisitor)
-    }
-}
-
-/// A part of params that has a name there.
-pub(crate) trait Named {
-    const NAME: &'static str;
-}
-
-/// A part that is an object, read member by member; an array with the same values in it is none.
-pub(crate) struct Nested<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de> + Named> Deserialize<'de> for Nested<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NestedVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de> + Named> Visitor<'de> for NestedVisitor<T> {
-            type Value = Nested<T>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{} as an object", T::NAME)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Nested<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Nested)
-            }
-        }
-        deserializer.deserialize_map(NestedVisitor(PhantomData))
     }
 }
 
@@ -155,19 +127,6 @@ fn refuse_second<E: Error>(filled: bool, name: &str) -> Result<(), E> {
 /// Skips the value of a member nobody reads.
 pub(crate) fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     map.next_value::<IgnoredAny>().map(|_| ())
-}
-
-/// Decodes `params` in one pass, or says what about them is invalid.
-pub(crate) fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, RpcError> {
-    let Some(raw) = params else {
-        return Err(RpcError::invalid_params(
-            "params is missing; send an object with _meta in it",
-        ));
-    };
-    if !is_object(raw) {
-        return Err(RpcError::invalid_params("params must be an object"));
-    }
-    serde_json::from_str(raw.get()).map_err(|error| RpcError::invalid_params(reason(&error)))
 }
 
 /// What an error says, without the position in a text its reader never saw.

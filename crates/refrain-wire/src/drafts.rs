@@ -1,4 +1,4 @@
-//! The drafts that went before the ratified revision, each a translation of its messages.
+//! Three drafts of the ratified revision, each a translation of its messages.
 //!
 //! | dialect | asks | answers | state | tasks |
 //! | --- | --- | --- | --- | --- |
@@ -6,9 +6,7 @@
 //! | first draft | `input_requests` beside the id | `input_responses` beside the id, each in a `result` | `request_state` beside them | the same, answered by a message without a method |
 //! | sketch | `dependent_requests` beside the id | `dependent_responses` beside the id, each in a `result` | none; `request_state`, where the client sends it back | none |
 //!
-//! A request of a draft becomes the request that the ratified revision has for it, and the reply to that becomes the
-//! draft's: so nothing behind the edge knows of drafts. Servers read requests and write replies, clients write requests
-//! and read replies.
+//! Servers read requests and write replies, clients write requests and read replies; no other module knows drafts.
 //!
 //! ```
 //! use refrain_wire::drafts::{Draft, DraftRequest};
@@ -24,8 +22,7 @@
 //! # Ok::<(), Box<refrain_wire::Rejection>>(())
 //! ```
 //!
-//! Invariants: members keep their order; what a draft cannot express is left out; nothing is added but what the ratified
-//! revision requires of every request.
+//! Invariants: members keep their order; members that a draft cannot express are left out.
 
 mod meta;
 mod object;
@@ -85,24 +82,21 @@ impl Draft {
         !matches!(self, Self::Sketch)
     }
 
-    /// Reads the params of `initialize`. Whatever revision the client asks for, one is spoken: its handshake is the draft's.
+    /// Reads the params of `initialize`. The revision is always that of the draft's handshake.
     pub fn decode_initialize(self, raw: Option<&RawValue>) -> Result<Initialize, RpcError> {
         decode_initialize_in(Some(HANDSHAKE), raw)
     }
 
     const fn names(self) -> Names {
-        match self {
-            Self::Sketch => Names {
-                asks: "dependent_requests",
-                answers: "dependent_responses",
-                state: "request_state",
-            },
-            Self::First => Names {
-                asks: "input_requests",
-                answers: "input_responses",
-                state: "request_state",
-            },
-            Self::Second => RATIFIED,
+        let (asks, answers, state) = match self {
+            Self::Sketch => ("dependent_requests", "dependent_responses", "request_state"),
+            Self::First => ("input_requests", "input_responses", "request_state"),
+            Self::Second => return RATIFIED,
+        };
+        Names {
+            asks,
+            answers,
+            state,
         }
     }
 }
@@ -113,14 +107,14 @@ impl std::fmt::Display for Draft {
     }
 }
 
-/// What a draft calls the members that make a round.
+/// The names of the members of a round.
 struct Names {
     asks: &'static str,
     answers: &'static str,
     state: &'static str,
 }
 
-/// What the ratified revision calls them.
+/// The names in the ratified revision.
 const RATIFIED: Names = Names {
     asks: "inputRequests",
     answers: "inputResponses",
@@ -133,7 +127,7 @@ const HANDSHAKE: Revision = Revision::V2025_11_25;
 /// The `_meta` key that names the task a message belongs to.
 pub const RELATED_TASK_KEY: &str = "io.modelcontextprotocol/related-task";
 
-/// The request for what became of a task, which the ratified revision has not: there `tasks/get` tells it.
+/// The request for the outcome of a task; in the ratified revision that is part of `tasks/get`.
 pub const TASK_RESULT: &str = "tasks/result";
 
 /// A message of a draft's client.
@@ -141,12 +135,12 @@ pub const TASK_RESULT: &str = "tasks/result";
 pub enum DraftRequest {
     /// A request.
     Request {
-        /// As the ratified revision has it.
+        /// The request in the ratified revision.
         message: Vec<u8>,
-        /// What is needed to write the reply.
+        /// The context to write the reply.
         exchange: DraftExchange,
     },
-    /// Wants no response, and is the same in all dialects.
+    /// A notification, which is the same in all dialects.
     Notification,
     /// A request whose reply is known.
     Known(Vec<u8>),
@@ -159,11 +153,11 @@ pub struct DraftExchange {
     kind: Kind,
     /// The task it is about.
     task: Option<String>,
-    /// Whether the reply may be a task: it is wanted.
+    /// Whether the reply may be a task.
     wants_task: bool,
 }
 
-/// What a request is, as far as its reply depends on it.
+/// The kind of a request, as far as its reply depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Call,
@@ -176,22 +170,22 @@ enum Kind {
 }
 
 impl DraftExchange {
-    /// Whether the reply is to wait until the task no longer works.
+    /// Whether the reply waits until the task no longer works.
     pub fn waits_for_task(&self) -> bool {
         self.kind == Kind::TaskResult
     }
 
-    /// Whether the reply is to show the task that was called off. One that was over before cannot be.
+    /// Whether the reply shows the cancelled task.
     pub fn shows_task(&self) -> bool {
         self.kind == Kind::TaskCancel
     }
 
-    /// Whether the reply to answers of which one does not fit is to wait until the task asks again.
+    /// Whether the reply waits until the task asks again if an answer is invalid.
     pub fn settles_task(&self) -> bool {
         self.kind == Kind::TaskAnswers
     }
 
-    /// Whether a request that is done has no reply.
+    /// Whether a successful request has no reply.
     pub fn is_silent(&self) -> bool {
         self.kind == Kind::TaskAnswers && self.draft == Draft::First
     }

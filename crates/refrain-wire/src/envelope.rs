@@ -5,13 +5,13 @@
 //! one pass; a bad one is read again, to say what is wrong with it.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::decode::{Text, is_object, is_string_or_integer};
 use crate::error::RpcError;
+use crate::members::Members;
 
 /// A message from the other side.
 #[derive(Debug, Clone)]
@@ -149,7 +149,7 @@ struct Envelope<'a> {
 }
 
 /// Tells a member that is `null` from one that is absent.
-fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -286,27 +286,4 @@ fn find<'a>(members: &[(Text<'_>, &'a RawValue)], name: &str) -> Option<&'a RawV
 
 fn count(members: &[(Text<'_>, &RawValue)], name: &str) -> usize {
     members.iter().filter(|(key, _)| key.0 == name).count()
-}
-
-/// The members of any object, in the order they were sent.
-pub(crate) struct Members<'a>(pub(crate) Vec<(Text<'a>, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MembersVisitor;
-        impl<'de> Visitor<'de> for MembersVisitor {
-            type Value = Members<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(MembersVisitor)
-    }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::meta::{Capabilities, Capability};
@@ -23,7 +24,7 @@ pub enum ErrorCode {
     ResourceNotFound,
     /// The server failed (-32603).
     Internal,
-    /// A header says something else than the body (-32020).
+    /// A header contradicts the body (-32020).
     HeaderMismatch,
     /// The request needs a capability the client did not declare (-32021).
     MissingCapability,
@@ -51,24 +52,18 @@ impl ErrorCode {
         match self {
             Self::MethodNotFound => 404,
             Self::Internal => 500,
-            Self::Parse
-            | Self::InvalidRequest
-            | Self::InvalidParams
-            | Self::ResourceNotFound
-            | Self::HeaderMismatch
-            | Self::MissingCapability
-            | Self::UnsupportedVersion => 400,
+            _ => 400,
         }
     }
 }
 
-/// A JSON-RPC error: what went wrong, in a number, a sentence and, where it helps, data.
+/// A JSON-RPC error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message} ({})", .code.as_i32())]
 pub struct RpcError {
     /// The kind of error.
     pub code: ErrorCode,
-    /// What was wrong and what to do about it.
+    /// The problem, and what to do about it.
     pub message: Cow<'static, str>,
     /// Further facts for a program to read.
     pub data: Option<Box<RawValue>>,
@@ -100,10 +95,8 @@ impl RpcError {
 
     /// The server has no method of this name.
     pub fn method_not_found(method: &str) -> Self {
-        Self::new(
-            ErrorCode::MethodNotFound,
-            format!("method not found: {method}"),
-        )
+        let message = format!("method not found: {method}");
+        Self::new(ErrorCode::MethodNotFound, message)
     }
 
     /// The parameters do not fit the method.
@@ -113,15 +106,8 @@ impl RpcError {
 
     /// There is no resource of this URI, which is repeated in the data.
     pub fn resource_not_found(uri: &str) -> Self {
-        #[derive(Serialize)]
-        struct Data<'a> {
-            uri: &'a str,
-        }
-        Self::new(
-            ErrorCode::ResourceNotFound,
-            format!("Unknown resource: {uri}"),
-        )
-        .with_data(&Data { uri })
+        let message = format!("Unknown resource: {uri}");
+        Self::new(ErrorCode::ResourceNotFound, message).with_data(&json!({"uri": uri}))
     }
 
     /// The server failed.
@@ -129,65 +115,40 @@ impl RpcError {
         Self::new(ErrorCode::Internal, message)
     }
 
-    /// The server has given a call up, and no request goes on with it, which the data says to programs.
+    /// The server has given up a call, so that no request can continue it; the data says so.
     pub fn call_over(message: impl Into<Cow<'static, str>>) -> Self {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Data {
-            call_over: bool,
-        }
-        Self::internal(message).with_data(&Data { call_over: true })
+        Self::internal(message).with_data(&json!({"callOver": true}))
     }
 
-    /// A header says something else than the body.
+    /// A header contradicts the body.
     pub fn header_mismatch(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorCode::HeaderMismatch, message)
     }
 
     /// The request needs capabilities the client did not declare; they are listed in the data.
     pub fn missing_capability(missing: &[Capability]) -> Self {
-        let mut message = String::from("this request needs a client that declares ");
-        for (i, capability) in missing.iter().enumerate() {
-            message.push_str(if i == 0 { "" } else { ", " });
-            message.push_str(capability.as_str());
-        }
-        Self::new(ErrorCode::MissingCapability, message).with_data(&RequiredData {
-            required_capabilities: missing.iter().copied().collect(),
-        })
+        let names: Vec<&str> = missing.iter().map(|missing| missing.as_str()).collect();
+        let names = names.join(", ");
+        let message = format!("this request needs a client that declares {names}");
+        let required: Capabilities = missing.iter().copied().collect();
+        Self::new(ErrorCode::MissingCapability, message)
+            .with_data(&json!({"requiredCapabilities": required}))
     }
 
-    /// `initialize` is not spoken; the message and the data name the versions that are, since an older client can only
-    /// show them to its user.
+    /// `initialize` is not supported. The message names the supported versions, because an older client can only show
+    /// it to its user.
     pub fn unknown_handshake(supported: &[&str]) -> Self {
-        #[derive(Serialize)]
-        struct Data<'a> {
-            supported: &'a [&'a str],
-        }
-        Self::new(
-            ErrorCode::MethodNotFound,
-            format!(
-                "method not found: initialize; this server speaks only {}",
-                supported.join(", ")
-            ),
-        )
-        .with_data(&Data { supported })
+        let versions = supported.join(", ");
+        let message = format!("method not found: initialize; this server speaks only {versions}");
+        Self::new(ErrorCode::MethodNotFound, message).with_data(&json!({"supported": supported}))
     }
 
-    /// The server does not speak the requested version; the data lists those it does.
+    /// The server does not support the requested version; the data lists those it does.
     pub fn unsupported_version(requested: &str, supported: &[&str]) -> Self {
-        #[derive(Serialize)]
-        struct Data<'a> {
-            supported: &'a [&'a str],
-            requested: &'a str,
-        }
-        Self::new(
-            ErrorCode::UnsupportedVersion,
-            format!("unsupported protocol version {requested:?}; use one of {supported:?}"),
-        )
-        .with_data(&Data {
-            supported,
-            requested,
-        })
+        let message =
+            format!("unsupported protocol version {requested:?}; use one of {supported:?}");
+        Self::new(ErrorCode::UnsupportedVersion, message)
+            .with_data(&json!({"supported": supported, "requested": requested}))
     }
 
     /// The same error with data; a value that JSON cannot hold leaves it as it was.
@@ -199,10 +160,4 @@ impl RpcError {
         }
         self
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct RequiredData {
-    required_capabilities: Capabilities,
 }

@@ -1,15 +1,11 @@
-//! Forms: what a person can be asked to fill in.
-//!
-//! A [`Form`] is the protocol's form schema and nothing else: a flat object of strings, numbers, booleans and
-//! choices. It is built from its fields, together with its JSON and a fingerprint of it, or read from a schema that
-//! somebody else wrote.
+//! Forms for a person to fill in: flat objects of strings, numbers, booleans and choices.
 
 mod check;
 mod json;
 mod parse;
 
 pub use check::{ContentError, FieldError};
-pub use parse::{FieldFlaw, FormError};
+pub use parse::FormError;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +15,8 @@ use serde_json::{Map, Number, Value};
 
 use crate::write::as_whole;
 
-/// A form: a flat object whose fields are filled in by a person. Cloning it is cheap.
+/// A form: a flat object whose fields are filled in by a person. Built from its fields, or read from a schema. Cloning
+/// it is cheap.
 #[derive(Debug, Clone)]
 pub struct Form(Arc<Inner>);
 
@@ -47,23 +44,11 @@ impl Form {
         }))
     }
 
-    /// Reads a `requestedSchema` that somebody else wrote; the fields are in the order of its properties, and
+    /// Reads a `requestedSchema` of this or an earlier revision. The fields have the order of its properties, and
     /// [`Form::json`] is the text that was read.
     ///
-    /// What this and older revisions of the protocol allow is a form. A keyword that only narrows a value further, such
-    /// as `pattern`, is left to the server, which checks the answer anyway; a default that does not fit its own field is
-    /// ignored. A reference is an error, and is never followed.
-    ///
-    /// ```
-    /// # use refrain_wire::Form;
-    /// let schema = r#"{"type":"object","properties":{"name":{"type":"string"},"address":{"type":"object"}}}"#;
-    /// let error = Form::parse(&serde_json::value::RawValue::from_string(schema.to_owned())?).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     r#"the field "address": a value of type "object" is not part of a form; it can be a string, number, integer, boolean, or an array of choices"#
-    /// );
-    /// # Ok::<(), serde_json::Error>(())
-    /// ```
+    /// A keyword that only narrows a value further, such as `pattern`, is left to the server, which checks the answer
+    /// anyway. A default that does not fit its field is ignored. A reference is an error, and is never followed.
     pub fn parse(schema: &RawValue) -> Result<Self, FormError> {
         let fields = parse::fields(schema)?;
         Ok(Self::with_json(fields, schema.to_owned().into()))
@@ -81,13 +66,13 @@ impl Form {
         &self.0.fields
     }
 
-    /// A number that tells one schema from another. It is the same on every machine and in every version.
+    /// A hash of the schema, the same on every machine and in every version.
     #[inline]
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }
 
-    /// Checks the content of an answer, and says what is wrong with it.
+    /// Checks the content of an answer.
     ///
     /// ```
     /// # use refrain_wire::{Field, Form};
@@ -102,16 +87,8 @@ impl Form {
         check::check(&self.0.fields, content)
     }
 
-    /// Puts in the defaults of the fields that are not there. A field that is null was left out on purpose: it is taken
-    /// out, and stays empty.
-    ///
-    /// ```
-    /// # use refrain_wire::{Field, Form};
-    /// let form = Form::new([Field::string("name"), Field::integer("age").default_value(30)]);
-    /// let mut content = serde_json::Map::new();
-    /// form.fill_defaults(&mut content);
-    /// assert_eq!(serde_json::Value::from(content), serde_json::json!({"age": 30}));
-    /// ```
+    /// Inserts the defaults of missing fields. A field that is null was left out on purpose: it is removed, without a
+    /// default.
     pub fn fill_defaults(&self, content: &mut Map<String, Value>) {
         for field in self.fields() {
             if let Some(default) = field.preset()
@@ -150,7 +127,7 @@ impl Choice {
         }
     }
 
-    /// What to show in place of the value.
+    /// A title to show in place of the value.
     pub fn title(mut self, title: impl Into<Cow<'static, str>>) -> Self {
         self.title = Some(title.into());
         self
@@ -161,7 +138,7 @@ impl Choice {
         &self.value
     }
 
-    /// What to show for it: its title, else its value.
+    /// The title, or the value without one.
     pub fn label(&self) -> &str {
         self.title.as_ref().unwrap_or(&self.value)
     }
@@ -173,7 +150,7 @@ impl From<&'static str> for Choice {
     }
 }
 
-/// What can be filled into a field, within which limits, and what is there beforehand.
+/// The type of a field, with its limits and default.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldKind {
     /// A text.
@@ -184,7 +161,7 @@ pub enum FieldKind {
         min: Option<u64>,
         /// The greatest number of characters.
         max: Option<u64>,
-        /// What is there beforehand.
+        /// The default.
         default: Option<String>,
     },
     /// A number.
@@ -195,19 +172,19 @@ pub enum FieldKind {
         min: Option<f64>,
         /// The greatest number.
         max: Option<f64>,
-        /// What is there beforehand.
+        /// The default.
         default: Option<Number>,
     },
     /// Yes or no.
     Boolean {
-        /// What is there beforehand.
+        /// The default.
         default: Option<bool>,
     },
     /// One of several choices.
     One {
         /// The choices, in order.
         choices: Vec<Choice>,
-        /// The value of the choice that is there beforehand.
+        /// The value of the default choice.
         default: Option<String>,
     },
     /// Any number of several choices.
@@ -218,7 +195,7 @@ pub enum FieldKind {
         min: Option<u64>,
         /// The greatest count of choices.
         max: Option<u64>,
-        /// The values of the choices that are there beforehand.
+        /// The values of the default choices.
         default: Option<Vec<String>>,
     },
 }
@@ -317,13 +294,8 @@ impl Field {
         choices: impl IntoIterator<Item = C>,
     ) -> Self {
         let choices = choices.into_iter().map(Into::into).collect();
-        Self::new(
-            name,
-            FieldKind::One {
-                choices,
-                default: None,
-            },
-        )
+        let default = None;
+        Self::new(name, FieldKind::One { choices, default })
     }
 
     /// Any number of these choices.
@@ -348,12 +320,12 @@ impl Field {
         &self.name
     }
 
-    /// What to show for it: its title, else its name.
+    /// The title, or the name without one.
     pub fn label(&self) -> &str {
         self.title.as_ref().unwrap_or(&self.name)
     }
 
-    /// What the field is for.
+    /// The description.
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
@@ -363,12 +335,12 @@ impl Field {
         self.required
     }
 
-    /// What can be filled in.
+    /// The type of the field.
     pub fn kind(&self) -> &FieldKind {
         &self.kind
     }
 
-    /// What is there beforehand, as it would be sent.
+    /// The default, as it would be sent.
     pub fn preset(&self) -> Option<Value> {
         match &self.kind {
             FieldKind::String { default, .. } | FieldKind::One { default, .. } => {
@@ -380,14 +352,7 @@ impl Field {
         }
     }
 
-    /// Checks what was filled into this field alone, and says what is wrong with it. Nothing at all is `null`.
-    ///
-    /// ```
-    /// # use refrain_wire::Field;
-    /// let field = Field::date("until");
-    /// let error = field.check(&"tomorrow".into()).unwrap_err();
-    /// assert_eq!(error.to_string(), "must have the format date");
-    /// ```
+    /// Checks the value of this field alone; `null` is an empty field.
     pub fn check(&self, value: &Value) -> Result<(), FieldError> {
         check::field(self, value)
     }
@@ -398,7 +363,7 @@ impl Field {
         self
     }
 
-    /// What the field is for.
+    /// The description.
     pub fn describe(mut self, description: impl Into<Cow<'static, str>>) -> Self {
         self.description = Some(description.into());
         self
@@ -432,7 +397,7 @@ impl Field {
         self
     }
 
-    /// The value the client may fill in beforehand. A value of another type than the field's is ignored.
+    /// The default. A value of another type is ignored.
     pub fn default_value(mut self, value: impl Into<Value>) -> Self {
         let value = value.into();
         match &mut self.kind {

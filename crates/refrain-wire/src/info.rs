@@ -1,4 +1,4 @@
-//! What a server says it is and has.
+//! Descriptions of servers and clients, and entries of lists.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,12 +9,12 @@ use crate::content::Annotations;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolInfo {
-    /// What programs call it.
+    /// Its name for programs.
     pub name: String,
-    /// What a person calls it.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The schema of its arguments.
@@ -28,7 +28,7 @@ pub struct ToolInfo {
     /// Pictures to show beside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
-    /// How it may be run; 2025-11-25 and the drafts have it, and nothing else.
+    /// How it may be run; only in 2025-11-25 and the drafts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<ToolExecution>,
     /// Further facts about it.
@@ -60,7 +60,7 @@ pub enum TaskSupport {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolAnnotations {
-    /// What a person calls it.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// It changes nothing.
@@ -80,15 +80,15 @@ pub struct ToolAnnotations {
 /// A prompt in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PromptInfo {
-    /// What programs call it.
+    /// Its name for programs.
     pub name: String,
-    /// What a person calls it.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it is for.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What it can be given.
+    /// Its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<PromptArgument>,
     /// Pictures to show beside it.
@@ -99,18 +99,18 @@ pub struct PromptInfo {
     pub meta: Option<Map<String, Value>>,
 }
 
-/// Something a prompt can be given.
+/// An argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PromptArgument {
-    /// What programs call it.
+    /// Its name for programs.
     pub name: String,
-    /// What a person calls it.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it is for.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Whether the prompt cannot do without it.
+    /// Whether the prompt requires it.
     #[serde(default)]
     pub required: bool,
 }
@@ -119,14 +119,14 @@ pub struct PromptArgument {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceInfo {
-    /// Where it is.
+    /// Its URI.
     pub uri: String,
-    /// What programs call it.
+    /// Its name for programs.
     pub name: String,
-    /// What a person calls it.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it is.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Its media type.
@@ -150,14 +150,14 @@ pub struct ResourceInfo {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceTemplateInfo {
-    /// Where they are, as an RFC 6570 template.
+    /// Their URIs, as an RFC 6570 template.
     pub uri_template: String,
-    /// What programs call it.
+    /// Its name for programs.
     pub name: String,
-    /// What a person calls it.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What they are.
+    /// Their description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Their media type, if they share one.
@@ -178,14 +178,14 @@ pub struct ResourceTemplateInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Implementation {
-    /// What programs call it.
+    /// Its name for programs.
     pub name: String,
-    /// What a person calls it.
+    /// Its name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Its version.
     pub version: String,
-    /// What it is for.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Where a person reads more about it.
@@ -200,7 +200,7 @@ pub struct Implementation {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Icon {
-    /// Where it is: an `https:` or a `data:` URI.
+    /// Its `https:` or `data:` URI.
     pub src: String,
     /// Its media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -233,7 +233,7 @@ pub enum Theme {
     Dark,
 }
 
-/// What a server can do. What it cannot do is left out.
+/// The capabilities of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerCapabilities {
@@ -252,7 +252,7 @@ pub struct ServerCapabilities {
     /// It suggests values for arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completions: Option<Empty>,
-    /// It has tasks; 2025-11-25 and the drafts have it, and 2026-07-28 has an extension instead.
+    /// It has tasks; only in 2025-11-25 and the drafts, 2026-07-28 has an extension instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TasksCapability>,
     /// The extensions it speaks, with their settings.
@@ -260,7 +260,7 @@ pub struct ServerCapabilities {
     pub extensions: Map<String, Value>,
 }
 
-/// What a server can do with tasks: call tools as such, and call them off.
+/// The capability of tasks: calling tools as tasks, and cancelling them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TasksCapability {
     cancel: Empty,
@@ -279,18 +279,18 @@ struct TaskCalls {
     call: Empty,
 }
 
-/// What a server can do with one of its lists. What it cannot do is left out.
+/// The capabilities of a server for one of its lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListCapability {
-    /// It says when the list changes.
+    /// It reports changes of the list.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub list_changed: bool,
-    /// It says when one of the things in it changes.
+    /// It reports changes of single entries.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub subscribe: bool,
 }
 
-/// Something that is there, with nothing more to say about it.
+/// An empty object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Empty {}

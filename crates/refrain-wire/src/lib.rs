@@ -56,6 +56,7 @@ mod info;
 pub mod legacy;
 mod list;
 mod listen;
+mod members;
 mod meta;
 mod param_headers;
 pub mod ratified;
@@ -75,9 +76,7 @@ pub use complete::{CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, 
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use envelope::{Id, IdBuf, Message, Rejection, Response, parse};
 pub use error::{ErrorCode, RpcError};
-pub use form::{
-    Choice, ContentError, Field, FieldError, FieldFlaw, FieldKind, Form, FormError, Format,
-};
+pub use form::{Choice, ContentError, Field, FieldError, FieldKind, Form, FormError, Format};
 pub use info::{
     Empty, Icon, Implementation, ListCapability, PromptArgument, PromptInfo, ResourceInfo,
     ResourceTemplateInfo, ServerCapabilities, TaskSupport, TasksCapability, Theme, ToolAnnotations,

@@ -1,4 +1,4 @@
-//! The bodies of results.
+//! Bodies of results.
 
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -14,12 +14,12 @@ use crate::info::{PromptInfo, ResourceInfo, ResourceTemplateInfo, ServerCapabili
 pub enum CacheScope {
     /// Everyone.
     Public,
-    /// Only the one it was made for.
+    /// Only the caller it was made for.
     #[default]
     Private,
 }
 
-/// What a tool returns.
+/// The result of a tool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolResult {
@@ -54,10 +54,10 @@ impl ToolResult {
     }
 }
 
-/// What a prompt returns.
+/// The result of a prompt.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PromptResult {
-    /// What it is for.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The conversation to start from.
@@ -70,14 +70,14 @@ pub struct PromptResult {
 /// One message of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptMessage {
-    /// Who says it.
+    /// The speaker.
     pub role: Role,
-    /// What is said.
+    /// The content.
     pub content: Content,
 }
 
 impl PromptMessage {
-    /// A message of the user's.
+    /// A message of the user.
     pub fn user(content: impl Into<Content>) -> Self {
         Self {
             role: Role::User,
@@ -85,7 +85,7 @@ impl PromptMessage {
         }
     }
 
-    /// A message of the model's.
+    /// A message of the model.
     pub fn assistant(content: impl Into<Content>) -> Self {
         Self {
             role: Role::Assistant,
@@ -94,7 +94,7 @@ impl PromptMessage {
     }
 }
 
-/// What reading a resource returns.
+/// The result of reading a resource.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadResult {
@@ -108,7 +108,7 @@ pub struct ReadResult {
     pub meta: Option<Map<String, Value>>,
 }
 
-/// Something that comes in lists, and the member those lists stand under.
+/// An entry of a list.
 pub trait Listed: Serialize {
     /// The member of the result that holds the list.
     const MEMBER: &'static str;
@@ -141,13 +141,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// For everyone, whoever asked: nothing in it may depend on who did.
-    ///
-    /// ```
-    /// # use refrain_wire::Cache;
-    /// # use std::time::Duration;
-    /// assert_eq!(Cache::public(Duration::from_secs(60)).ttl_ms, 60_000);
-    /// ```
+    /// For everyone: nothing in the result may depend on the caller.
     pub fn public(ttl: Duration) -> Self {
         Self {
             ttl_ms: millis(ttl),
@@ -155,7 +149,7 @@ impl Cache {
         }
     }
 
-    /// Only for the one who asked.
+    /// Only for the caller.
     pub fn private(ttl: Duration) -> Self {
         Self {
             ttl_ms: millis(ttl),
@@ -164,7 +158,7 @@ impl Cache {
     }
 }
 
-/// Milliseconds that every reader of JSON can hold.
+/// Milliseconds, at most the largest integer that every JSON reader represents exactly.
 fn millis(time: Duration) -> u64 {
     const EXACT: u64 = 1 << 53;
     u64::try_from(time.as_millis()).map_or(EXACT, |millis| millis.min(EXACT))
@@ -173,7 +167,7 @@ fn millis(time: Duration) -> u64 {
 /// One page of a list of tools, prompts, resources or resource templates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ListResult<'a, T> {
-    /// What is on the page.
+    /// The entries on the page.
     pub items: &'a [&'a T],
     /// The cursor of the next page, if there is one.
     pub next_cursor: Option<&'a str>,
@@ -194,13 +188,13 @@ impl<T: Listed> Serialize for ListResult<'_, T> {
     }
 }
 
-/// What `server/discover` returns.
+/// The result of `server/discover`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoverResult {
-    /// The protocol versions the server speaks, the best first.
+    /// The supported protocol versions, the best first.
     pub supported_versions: Vec<String>,
-    /// What the server can do.
+    /// The server's capabilities.
     pub capabilities: ServerCapabilities,
     /// How to use the server, for the model.
     #[serde(skip_serializing_if = "Option::is_none")]

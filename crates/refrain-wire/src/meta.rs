@@ -1,7 +1,6 @@
 //! What a request says about itself and its sender in `params._meta`.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -9,11 +8,11 @@ use std::time::Duration;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::decode::{
     Object, RawObject, Text, is_string_or_integer, once, once_nested, reason, skip,
 };
-use crate::info::Empty;
 use crate::trace::{RawTrace, TraceContext};
 
 /// The protocol version this crate speaks.
@@ -113,33 +112,32 @@ impl FromIterator<Capability> for Capabilities {
     }
 }
 
-/// As `clientCapabilities` has them.
+/// Writes `clientCapabilities`.
 impl Serialize for Capabilities {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let object = |members: &[(&'static str, bool)]| -> BTreeMap<&'static str, Empty> {
-            let declared = members.iter().filter(|(_, is_declared)| *is_declared);
-            declared.map(|(name, _)| (*name, Empty {})).collect()
+        let flags = |flags: &[(&str, bool)]| -> Value {
+            let declared = flags.iter().filter(|(_, is_declared)| *is_declared);
+            let declared = declared.map(|(name, _)| ((*name).to_owned(), json!({})));
+            Value::Object(declared.collect())
         };
         let mut map = serializer.serialize_map(None)?;
         if self.form || self.url {
             // An empty object would mean forms as well.
-            map.serialize_entry(
-                "elicitation",
-                &object(&[("form", self.form), ("url", self.url)]),
-            )?;
+            let modes = [("form", self.form), ("url", self.url)];
+            map.serialize_entry("elicitation", &flags(&modes))?;
         }
         if self.sampling {
-            let (tools, context) = (self.sampling_tools, self.sampling_context);
+            let (context, tools) = (self.sampling_context, self.sampling_tools);
             map.serialize_entry(
                 "sampling",
-                &object(&[("tools", tools), ("context", context)]),
+                &flags(&[("context", context), ("tools", tools)]),
             )?;
         }
         if self.roots {
-            map.serialize_entry("roots", &Empty {})?;
+            map.serialize_entry("roots", &json!({}))?;
         }
         if self.tasks {
-            map.serialize_entry("extensions", &object(&[(TASKS_EXTENSION, true)]))?;
+            map.serialize_entry("extensions", &json!({TASKS_EXTENSION: {}}))?;
         }
         map.end()
     }

@@ -14,17 +14,16 @@ pub use crate::tasks::decode_task;
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::ask::Ask;
 use crate::call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
-use crate::decode::{
-    RawObject, Text, is_object, once, once_nested, params as read_params, reason, skip,
-};
+use crate::decode::{RawObject, Text, is_object, once, once_nested, reason, skip};
 use crate::envelope::Id;
 use crate::error::RpcError;
+use crate::members::{MISSING_META, Reader};
 use crate::meta::{LogLevel, Meta, SERVER_INFO_KEY};
 use crate::write;
 
@@ -59,25 +58,16 @@ pub fn decode_call<'a>(kind: CallKind, params: Option<&'a RawValue>) -> Result<C
 
 /// Reads the `_meta` out of the params of any other method.
 pub fn decode_meta<'a>(params: Option<&'a RawValue>) -> Result<Meta<'a>, RpcError> {
-    struct MetaOnly<'a>(Meta<'a>);
-    impl<'de: 'a, 'a> Deserialize<'de> for MetaOnly<'a> {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            let visitor = ListVisitor { cursor: false };
-            deserializer
-                .deserialize_map(visitor)
-                .map(|list| Self(list.meta))
-        }
-    }
-    read_params::<MetaOnly<'a>>(params).map(|only| only.0)
+    Ok(Reader::params(params, "_meta")?.meta()?)
 }
 
 /// Reads the params of a list method.
 pub fn decode_list<'a>(params: Option<&'a RawValue>) -> Result<ListParams<'a>, RpcError> {
-    read_params(params)
-}
-
-pub(crate) fn missing_meta<E: Error>() -> E {
-    E::custom("params._meta is missing; every request must carry it")
+    let params = Reader::params(params, "_meta")?;
+    Ok(ListParams {
+        meta: params.meta()?,
+        cursor: params.text("cursor")?,
+    })
 }
 
 #[derive(serde::Deserialize)]
@@ -142,7 +132,7 @@ impl<'de> Visitor<'de> for CallSeed<'de, '_> {
 
         *self.into = Some(Call {
             kind,
-            meta: meta.ok_or_else(missing_meta)?,
+            meta: meta.ok_or_else(|| A::Error::custom(MISSING_META))?,
             target: target
                 .ok_or_else(|| {
                     let (name, method) = (kind.target_member(), kind.method());
@@ -154,53 +144,6 @@ impl<'de> Visitor<'de> for CallSeed<'de, '_> {
             state: state.map(|text| text.0),
         });
         Ok(())
-    }
-}
-
-#[derive(serde::Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
-enum ListKey {
-    Cursor,
-    #[serde(rename = "_meta")]
-    Meta,
-    #[serde(other)]
-    Other,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for ListParams<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ListVisitor { cursor: true })
-    }
-}
-
-struct ListVisitor {
-    /// Whether the method has pages.
-    cursor: bool,
-}
-
-impl<'de> Visitor<'de> for ListVisitor {
-    type Value = ListParams<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("params as an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ListParams<'de>, A::Error> {
-        let mut meta: Option<Meta<'de>> = None;
-        let mut cursor: Option<Text<'de>> = None;
-        while let Some(key) = map.next_key()? {
-            match key {
-                ListKey::Meta => once_nested(&mut map, &mut meta, "_meta")?,
-                ListKey::Cursor if self.cursor => {
-                    once(&mut map, &mut cursor, "cursor", "a string")?;
-                }
-                _ => skip(&mut map)?,
-            }
-        }
-        Ok(ListParams {
-            meta: meta.ok_or_else(missing_meta)?,
-            cursor: cursor.map(|text| text.0),
-        })
     }
 }
 
@@ -244,13 +187,13 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
 
 fn write_error_member(out: &mut Vec<u8>, error: &RpcError) {
     out.extend_from_slice(b",\"error\":");
-    write_error_object(out, error);
+    write_error_object(out, error.code.as_i32(), error);
     out.push(b'}');
 }
 
-pub(crate) fn write_error_object(out: &mut Vec<u8>, error: &RpcError) {
+pub(crate) fn write_error_object(out: &mut Vec<u8>, code: i32, error: &RpcError) {
     out.extend_from_slice(b"{\"code\":");
-    write::json(out, &error.code.as_i32());
+    write::json(out, &code);
     out.extend_from_slice(b",\"message\":");
     write::text(out, error.message.as_ref());
     if let Some(data) = &error.data {

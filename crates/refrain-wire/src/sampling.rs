@@ -1,4 +1,4 @@
-//! A conversation with the client's model: what it is asked, and what it says.
+//! Conversations with the client's model.
 
 use serde::de::{Deserializer, Error};
 use serde::ser::Serializer;
@@ -10,19 +10,7 @@ use crate::info::ToolInfo;
 use crate::meta::{Capabilities, Capability};
 use crate::strict::JsonError;
 
-/// A question to the client's model.
-///
-/// ```
-/// use refrain_wire::SamplingParams;
-/// let params = SamplingParams::new(100)
-///     .system("You are a geographer.")
-///     .user("What is the capital of France?")
-///     .hint("claude-3-sonnet")
-///     .intelligence(0.8);
-/// assert_eq!(params.messages.len(), 1);
-/// ```
-///
-/// A model that is given tools may say which it wants used. What it said goes back to it with the results:
+/// A question to the client's model. A model that uses tools is sent its own message back, with the results:
 ///
 /// ```
 /// use refrain_wire::{SamplingAnswer, SamplingParams, ToolInfo};
@@ -43,6 +31,7 @@ use crate::strict::JsonError;
 /// assert!(params.check().is_ok());
 /// # Ok::<(), serde_json::Error>(())
 /// ```
+#[must_use]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SamplingParams {
@@ -54,8 +43,7 @@ pub struct SamplingParams {
     /// The system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// How much of the client's context the model should see. Only clients that declare `sampling.context` are asked
-    /// for it.
+    /// The part of the client's context that the model should see, if the client declares `sampling.context`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include_context: Option<IncludeContext>,
     /// How freely the model should choose its words.
@@ -87,132 +75,116 @@ impl SamplingParams {
     }
 
     /// Adds a message of one block.
-    #[must_use]
     pub fn message(self, role: Role, content: impl Into<SamplingBlock>) -> Self {
         self.blocks(role, vec![content.into()])
     }
 
     /// Adds a text from the user.
-    #[must_use]
     pub fn user(self, text: impl Into<String>) -> Self {
         self.message(Role::User, Content::text(text))
     }
 
     /// Adds a text from the assistant.
-    #[must_use]
     pub fn assistant(self, text: impl Into<String>) -> Self {
         self.message(Role::Assistant, Content::text(text))
     }
 
     /// Adds a message of any number of blocks.
-    #[must_use]
     pub fn blocks(mut self, role: Role, content: Vec<SamplingBlock>) -> Self {
         self.messages.push(SamplingMessage { role, content });
         self
     }
 
-    /// Adds what the model said, as it said it.
-    #[must_use]
+    /// Adds the model's message unchanged.
     pub fn said(self, answer: &SamplingAnswer) -> Self {
         self.blocks(answer.role, answer.content.clone())
     }
 
     /// Adds the results of all tools that the model used in the message before.
-    #[must_use]
     pub fn results(self, results: impl IntoIterator<Item = ToolUseResult>) -> Self {
         let content = results.into_iter().map(SamplingBlock::ToolResult);
         self.blocks(Role::User, content.collect())
     }
 
     /// Adds a tool that the model may use.
-    #[must_use]
     pub fn tool(mut self, tool: ToolInfo) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// Says whether the model must use tools.
-    #[must_use]
+    /// Sets whether the model must use tools.
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = Some(choice);
         self
     }
 
     /// Sets the system prompt.
-    #[must_use]
     pub fn system(mut self, text: impl Into<String>) -> Self {
         self.system_prompt = Some(text.into());
         self
     }
 
     /// Sets the temperature.
-    #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.temperature = Some(temperature);
         self
     }
 
     /// Adds a model, or a part of its name, to those preferred.
-    #[must_use]
     pub fn hint(mut self, name: impl Into<String>) -> Self {
-        self.preferences().hints.push(ModelHint {
-            name: Some(name.into()),
-        });
+        let name = Some(name.into());
+        self.preferences().hints.push(ModelHint { name });
         self
     }
 
-    /// Says from 0 to 1 how much the model's intelligence matters.
-    #[must_use]
+    /// Sets from 0 to 1 how much the model's intelligence matters.
     pub fn intelligence(mut self, priority: f64) -> Self {
         self.preferences().intelligence_priority = Some(priority);
         self
     }
 
-    /// Says from 0 to 1 how much the model's speed matters.
-    #[must_use]
+    /// Sets from 0 to 1 how much the model's speed matters.
     pub fn speed(mut self, priority: f64) -> Self {
         self.preferences().speed_priority = Some(priority);
         self
     }
 
-    /// Says from 0 to 1 how much the model's cost matters.
-    #[must_use]
+    /// Sets from 0 to 1 how much the model's cost matters.
     pub fn cost(mut self, priority: f64) -> Self {
         self.preferences().cost_priority = Some(priority);
         self
     }
 
-    /// What the client must have declared to be asked this.
+    /// The capability that the client must have declared.
     pub fn capability(&self) -> Capability {
         let mut blocks = self.messages.iter().flat_map(|message| &message.content);
-        let with_tools = !self.tools.is_empty()
-            || self.tool_choice.is_some()
-            || blocks.any(SamplingBlock::is_about_a_tool);
-        if with_tools {
+        let is_tool = |block: &_| {
+            matches!(
+                block,
+                SamplingBlock::ToolUse(_) | SamplingBlock::ToolResult(_)
+            )
+        };
+        if !self.tools.is_empty() || self.tool_choice.is_some() || blocks.any(is_tool) {
             Capability::SamplingTools
         } else {
             Capability::Sampling
         }
     }
 
-    /// Is this a conversation that a model can be given? If not, why.
-    ///
-    /// A model is given text, images and sounds. Where it used tools, the next message has a result for each use and
-    /// nothing else; results stand nowhere else.
+    /// Checks that messages contain text, images and sounds only, and that each message with tool uses is followed by
+    /// one with exactly their results.
     pub fn check(&self) -> Result<(), ConversationError> {
         let mut used: Vec<&str> = Vec::new();
         for (index, message) in self.messages.iter().enumerate() {
-            message
-                .check(&mut used)
-                .map_err(|source| ConversationError::Message { index, source })?;
+            let checked = message.check(&mut used);
+            checked.map_err(|source| ConversationError::Message { index, source })?;
         }
-        match used.first() {
-            None => Ok(()),
-            Some(id) => Err(ConversationError::NoResult((*id).to_owned())),
-        }
+        used.first().map_or(Ok(()), |id| {
+            Err(ConversationError::NoResult((*id).to_owned()))
+        })
     }
 
-    /// Leaves out what this client did not declare and can do without: its context.
+    /// Removes the request for context if the client did not declare it.
     pub fn keep_to(&mut self, capabilities: Capabilities) {
         if !capabilities.sampling_context {
             self.include_context = None;
@@ -270,13 +242,13 @@ pub enum MessageError {
 pub struct SamplingMessage {
     /// Who said it.
     pub role: Role,
-    /// What was said: on the wire one block or several.
+    /// The content: on the wire one block or several.
     #[serde(serialize_with = "one_as_itself", deserialize_with = "one_or_many")]
     pub content: Vec<SamplingBlock>,
 }
 
 impl SamplingMessage {
-    /// Does it go on from a message in which these uses of tools were made? Leaves those that it makes.
+    /// Checks a message after one with these tool uses, and replaces them by its own.
     fn check<'a>(&'a self, used: &mut Vec<&'a str>) -> Result<(), MessageError> {
         let mut results = Vec::new();
         let mut uses = Vec::new();
@@ -326,7 +298,7 @@ pub enum ToolChoice {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "tool_use")]
 pub struct ToolUse {
-    /// What its result names.
+    /// The id that its result refers to.
     pub id: String,
     /// The name of the tool.
     pub name: String,
@@ -338,7 +310,7 @@ pub struct ToolUse {
 }
 
 impl ToolUse {
-    /// What the tool returned.
+    /// A successful result.
     pub fn result(&self, content: impl Into<Content>) -> ToolUseResult {
         ToolUseResult {
             tool_use_id: self.id.clone(),
@@ -349,7 +321,7 @@ impl ToolUse {
         }
     }
 
-    /// Why the tool failed.
+    /// A failure with its reason.
     pub fn failed(&self, reason: impl Into<String>) -> ToolUseResult {
         ToolUseResult {
             is_error: true,
@@ -358,7 +330,7 @@ impl ToolUse {
     }
 }
 
-/// What came of a tool that a model wanted to be used.
+/// The result of a tool that a model wanted to be used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "tool_result", rename_all = "camelCase")]
 pub struct ToolUseResult {
@@ -383,9 +355,9 @@ pub struct ToolUseResult {
 pub enum IncludeContext {
     /// Nothing.
     None,
-    /// What came from this server.
+    /// The context of this server.
     ThisServer,
-    /// What came from any server.
+    /// The context of all servers.
     AllServers,
 }
 
@@ -421,7 +393,7 @@ pub struct ModelHint {
 pub struct SamplingAnswer {
     /// Who speaks, as a rule the assistant.
     pub role: Role,
-    /// What the model said: on the wire one block or several.
+    /// The content: on the wire one block or several.
     #[serde(serialize_with = "one_as_itself", deserialize_with = "one_or_many")]
     pub content: Vec<SamplingBlock>,
     /// The model that answered.
@@ -432,12 +404,7 @@ pub struct SamplingAnswer {
 }
 
 impl SamplingAnswer {
-    /// What this model said, as one text.
-    ///
-    /// ```
-    /// # use refrain_wire::SamplingAnswer;
-    /// assert_eq!(SamplingAnswer::new("my-model", "Paris").text(), "Paris");
-    /// ```
+    /// An answer of one text.
     pub fn new(model: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             role: Role::Assistant,
@@ -473,7 +440,7 @@ pub enum SamplingBlock {
     Content(Content),
     /// A tool to be used.
     ToolUse(ToolUse),
-    /// What came of it.
+    /// The result of a tool.
     ToolResult(ToolUseResult),
     /// A block of a type that is not known here, as sent.
     Other(Value),
@@ -507,13 +474,9 @@ impl SamplingBlock {
         };
         Ok(read?)
     }
-
-    const fn is_about_a_tool(&self) -> bool {
-        matches!(self, Self::ToolUse(_) | Self::ToolResult(_))
-    }
 }
 
-/// Writes a message of one block the way that everybody reads.
+/// Writes a single block without an array, which every client can read.
 fn one_as_itself<S: Serializer>(
     blocks: &Vec<SamplingBlock>,
     serializer: S,

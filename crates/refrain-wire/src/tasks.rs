@@ -1,25 +1,21 @@
-//! The extension `io.modelcontextprotocol/tasks`: its three requests, and a task as clients see it.
-//!
-//! What always holds: a task is shown with what its status calls for, and with nothing of another status.
+//! The extension `io.modelcontextprotocol/tasks`: its three requests, and tasks as clients see them.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::call::{Answers, ResultBody};
-use crate::decode::{Text, is_object, once, once_nested, reason, skip};
 use crate::error::RpcError;
+use crate::members::Reader;
 use crate::meta::Meta;
-use crate::ratified::{missing_meta, write_error_object};
-use crate::write;
+use crate::ratified::write_error_object;
 
-/// The largest number of milliseconds that every reader has exactly.
+/// The largest integer that every JSON reader represents exactly.
 const MOST_MILLIS: u64 = 9_007_199_254_740_991;
 
-/// Which request about a task a request is.
+/// The requests about a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaskMethod {
     /// `tasks/get`.
@@ -31,7 +27,7 @@ pub enum TaskMethod {
 }
 
 impl TaskMethod {
-    /// All of them.
+    /// All requests about a task.
     pub const ALL: [Self; 3] = [Self::Get, Self::Update, Self::Cancel];
 
     /// The method's name.
@@ -43,7 +39,7 @@ impl TaskMethod {
         }
     }
 
-    /// The request about a task that a method is, if it is one.
+    /// The request with this method.
     pub fn from_method(method: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str() == method)
     }
@@ -52,13 +48,13 @@ impl TaskMethod {
 /// The parameters of a request about a task.
 #[derive(Debug, Clone)]
 pub struct TaskParams<'a> {
-    /// What the request says about itself and its sender.
+    /// The `_meta` of the request.
     pub meta: Meta<'a>,
     /// Which request it is.
     pub method: TaskMethod,
     /// The id of the task.
     pub id: Cow<'a, str>,
-    /// The answers that an update brings; none in any other request.
+    /// The answers of an update.
     pub answers: Answers<'a>,
 }
 
@@ -67,76 +63,21 @@ pub fn decode_task<'a>(
     method: TaskMethod,
     params: Option<&'a RawValue>,
 ) -> Result<TaskParams<'a>, RpcError> {
-    let raw = params.ok_or_else(|| {
-        RpcError::invalid_params("params is missing; send an object with taskId and _meta in it")
-    })?;
-    if !is_object(raw) {
-        return Err(RpcError::invalid_params("params must be an object"));
-    }
-    let mut deserializer = serde_json::Deserializer::from_str(raw.get());
-    TaskSeed(method)
-        .deserialize(&mut deserializer)
-        .map_err(|error| RpcError::invalid_params(reason(&error)))
-}
-
-#[derive(serde::Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
-enum TaskKey {
-    TaskId,
-    InputResponses,
-    #[serde(rename = "_meta")]
-    Meta,
-    #[serde(other)]
-    Other,
-}
-
-/// Reads the params of this request.
-struct TaskSeed(TaskMethod);
-
-impl<'de> DeserializeSeed<'de> for TaskSeed {
-    type Value = TaskParams<'de>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for TaskSeed {
-    type Value = TaskParams<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("params as an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Self(method) = self;
-        let updates = method == TaskMethod::Update;
-        let mut id: Option<Text<'de>> = None;
-        let mut answers: Option<Answers<'de>> = None;
-        let mut meta: Option<Meta<'de>> = None;
-        while let Some(key) = map.next_key()? {
-            match key {
-                TaskKey::TaskId => once(&mut map, &mut id, "taskId", "a string")?,
-                TaskKey::InputResponses if updates => {
-                    once_nested(&mut map, &mut answers, "inputResponses")?;
-                }
-                TaskKey::Meta => once_nested(&mut map, &mut meta, "_meta")?,
-                _ => skip(&mut map)?,
-            }
+    let params = Reader::params(params, "taskId and _meta")?;
+    let missing = |name| params.error(name, &format!("is missing; {} needs it", method.as_str()));
+    let answers = match method {
+        TaskMethod::Update => {
+            let answers = params.nested("inputResponses")?;
+            answers.ok_or_else(|| missing("inputResponses"))?
         }
-        let missing = |name: &str| {
-            let method = method.as_str();
-            A::Error::custom(format_args!("{name} is missing; {method} needs it"))
-        };
-        if updates && answers.is_none() {
-            return Err(missing("inputResponses"));
-        }
-        Ok(TaskParams {
-            meta: meta.ok_or_else(missing_meta)?,
-            method,
-            id: id.ok_or_else(|| missing("taskId"))?.0,
-            answers: answers.unwrap_or_default(),
-        })
-    }
+        TaskMethod::Get | TaskMethod::Cancel => Answers::default(),
+    };
+    Ok(TaskParams {
+        meta: params.meta()?,
+        method,
+        id: params.text("taskId")?.ok_or_else(|| missing("taskId"))?,
+        answers,
+    })
 }
 
 /// A task as clients see it.
@@ -144,21 +85,21 @@ impl<'de> Visitor<'de> for TaskSeed {
 pub struct TaskInfo {
     /// Its id.
     pub id: String,
-    /// How it stands.
+    /// Its state.
     pub state: TaskState,
-    /// What it is doing, or why it ended as it did.
+    /// A description of the progress or of the outcome.
     pub status_message: Option<String>,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: SystemTime,
-    /// When it last changed.
+    /// The time of its last change.
     pub updated_at: SystemTime,
-    /// How long it may live from its creation.
+    /// Its lifetime from its creation.
     pub ttl: Duration,
-    /// How often to look after it.
+    /// The interval at which to poll it.
     pub poll_interval: Duration,
 }
 
-/// How a task stands, with what belongs to that.
+/// The state of a task, with its asks or its outcome.
 #[derive(Debug, Clone)]
 pub enum TaskState {
     /// It runs, or waits to be run.
@@ -167,9 +108,9 @@ pub enum TaskState {
     InputRequired(Vec<(String, Box<RawValue>)>),
     /// It is done: its result, as [`result_at_rest`] wrote it.
     Completed(Box<RawValue>),
-    /// It could not be done: its error, as [`error_at_rest`] wrote it.
+    /// It failed: its error, as [`error_at_rest`] wrote it.
     Failed(Box<RawValue>),
-    /// It was called off.
+    /// It was cancelled.
     Cancelled,
 }
 
@@ -186,68 +127,73 @@ impl TaskState {
     }
 }
 
-impl TaskInfo {
-    /// The members of the reply to a call that has become this task, for [`Reply::Task`](crate::Reply::Task).
-    pub fn to_created(&self) -> ResultBody {
-        let mut out = self.open();
-        out.push(b'}');
-        ResultBody::from_object(out)
-    }
+/// The members of a task on the wire.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskMembers<'a> {
+    task_id: &'a str,
+    status: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_message: Option<&'a str>,
+    created_at: String,
+    last_updated_at: String,
+    ttl_ms: u64,
+    poll_interval_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_requests: Option<Asks<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a RawValue>,
+}
 
-    /// The members of the result of `tasks/get`, and of the news of a change: what it asks and how it ended included.
-    pub fn to_detailed(&self) -> ResultBody {
-        let mut out = self.open();
-        match &self.state {
-            TaskState::Working | TaskState::Cancelled => {}
-            TaskState::InputRequired(asks) => {
-                out.extend_from_slice(b",\"inputRequests\":{");
-                for (i, (key, ask)) in asks.iter().enumerate() {
-                    if i > 0 {
-                        out.push(b',');
-                    }
-                    write::text(&mut out, key);
-                    out.push(b':');
-                    write::raw(&mut out, ask);
-                }
-                out.push(b'}');
-            }
-            TaskState::Completed(result) => {
-                out.extend_from_slice(b",\"result\":");
-                write::raw(&mut out, result);
-            }
-            TaskState::Failed(error) => {
-                out.extend_from_slice(b",\"error\":");
-                write::raw(&mut out, error);
-            }
-        }
-        out.push(b'}');
-        ResultBody::from_object(out)
-    }
+struct Asks<'a>(&'a [(String, Box<RawValue>)]);
 
-    /// The object up to where the members of its status would follow.
-    fn open(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        out.extend_from_slice(b"{\"taskId\":");
-        write::text(&mut out, &self.id);
-        out.extend_from_slice(b",\"status\":");
-        write::text(&mut out, self.state.as_str());
-        if let Some(message) = &self.status_message {
-            out.extend_from_slice(b",\"statusMessage\":");
-            write::text(&mut out, message);
-        }
-        out.extend_from_slice(b",\"createdAt\":");
-        write::text(&mut out, &timestamp(self.created_at));
-        out.extend_from_slice(b",\"lastUpdatedAt\":");
-        write::text(&mut out, &timestamp(self.updated_at));
-        out.extend_from_slice(b",\"ttlMs\":");
-        write::json(&mut out, &millis(self.ttl));
-        out.extend_from_slice(b",\"pollIntervalMs\":");
-        write::json(&mut out, &millis(self.poll_interval));
-        out
+impl Serialize for Asks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, ask)| (key, ask)))
     }
 }
 
-/// A result as it is kept until somebody asks for it: the text of an object.
+impl TaskInfo {
+    /// The members of the reply to a call that has become this task, for [`Reply::Task`](crate::Reply::Task).
+    pub fn to_created(&self) -> ResultBody {
+        write(&self.members())
+    }
+
+    /// The members of the result of `tasks/get`, and of `notifications/tasks`: with the asks and the outcome.
+    pub fn to_detailed(&self) -> ResultBody {
+        let mut members = self.members();
+        match &self.state {
+            TaskState::Working | TaskState::Cancelled => {}
+            TaskState::InputRequired(asks) => members.input_requests = Some(Asks(asks)),
+            TaskState::Completed(result) => members.result = Some(result),
+            TaskState::Failed(error) => members.error = Some(error),
+        }
+        write(&members)
+    }
+
+    fn members(&self) -> TaskMembers<'_> {
+        TaskMembers {
+            task_id: &self.id,
+            status: self.state.as_str(),
+            status_message: self.status_message.as_deref(),
+            created_at: timestamp(self.created_at),
+            last_updated_at: timestamp(self.updated_at),
+            ttl_ms: millis(self.ttl),
+            poll_interval_ms: millis(self.poll_interval),
+            input_requests: None,
+            result: None,
+            error: None,
+        }
+    }
+}
+
+fn write(members: &TaskMembers<'_>) -> ResultBody {
+    ResultBody::from_members(members).expect("a task is plain strings and numbers")
+}
+
+/// A result as it is stored: the text of an object.
 pub fn result_at_rest(body: &ResultBody) -> String {
     let mut text = format!("{{{}", body.members());
     if let Some(meta) = body.meta() {
@@ -261,21 +207,20 @@ pub fn result_at_rest(body: &ResultBody) -> String {
     text
 }
 
-/// An error as it is kept until somebody asks for it: the text of an object.
+/// An error as it is stored: the text of an object.
 pub fn error_at_rest(error: &RpcError) -> String {
     let mut out = Vec::with_capacity(128);
-    write_error_object(&mut out, error);
+    write_error_object(&mut out, error.code.as_i32(), error);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Whole milliseconds, at least one: none would say that there is no time at all.
+/// Whole milliseconds, at least one.
 fn millis(time: Duration) -> u64 {
     let millis = u64::try_from(time.as_millis()).unwrap_or(MOST_MILLIS);
     millis.clamp(1, MOST_MILLIS)
 }
 
-/// A time in UTC as ISO 8601 and RFC 3339 have it, to the millisecond. One before 1970 or after 9999 is the nearest that
-/// is not.
+/// A time in UTC in the format of RFC 3339, to the millisecond. Times are clamped to the years 1970 to 9999.
 pub fn timestamp(time: SystemTime) -> String {
     const LAST: u128 = 253_402_300_799_999;
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -286,7 +231,7 @@ pub fn timestamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The year, month and day that is so many days after the first of January 1970.
+/// The year, month and day of a number of days after the first of January 1970.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // Counted in years that begin on the first of March, so that a leap day is the last of its year; from the first of

@@ -1,33 +1,32 @@
-//! The trace context of a request, in the forms of W3C Trace Context and W3C Baggage.
+//! The trace context of a request, in the formats of W3C Trace Context and W3C Baggage.
 //!
-//! It is help for those who watch, never a reason to refuse a request: what is malformed or too long is passed over.
+//! It never is a reason to reject a request: malformed or oversized values are ignored.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::decode::Text;
 
-/// The longest `tracestate` that is read, in bytes. The W3C asks for at least that much.
+/// The longest `tracestate` that is read, in bytes: the minimum that the W3C requires.
 const TRACESTATE_MAX: usize = 512;
-/// The longest `baggage` that is read, in bytes. The W3C asks for at least that much.
+/// The longest `baggage` that is read, in bytes: the minimum that the W3C requires.
 const BAGGAGE_MAX: usize = 8192;
 
 /// The flags that are known: sampled, and that the trace id is random.
 const FLAGS: u8 = 3;
 const SAMPLED: u8 = 1;
 
-/// Names a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+/// The id of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct TraceId(pub [u8; 16]);
 
-/// Names a span of a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+/// The id of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct SpanId(pub [u8; 8]);
 
-/// A span of a trace, as it is told to those who are called from it.
+/// A span of a trace, as it is sent to the services called from it.
 ///
 /// ```
 /// # use refrain_wire::Traceparent;
@@ -65,7 +64,7 @@ impl Traceparent {
         })
     }
 
-    /// Does whoever sent it record the trace?
+    /// Whether the sender records the trace.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
@@ -100,23 +99,11 @@ impl fmt::Debug for Traceparent {
     }
 }
 
-impl fmt::Debug for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TraceId({self})")
-    }
-}
-
-impl fmt::Debug for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SpanId({self})")
-    }
-}
-
 fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// Exactly so many bytes in hexadecimal digits, lower case as the W3C demands.
+/// Exactly `N` bytes in hexadecimal digits, in lower case as the W3C requires.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -134,44 +121,44 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// What a request's `_meta` says about the trace it belongs to.
+/// The trace that a request's `_meta` names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TraceContext<'a> {
     /// The span that sent the request.
     pub parent: Option<Traceparent>,
-    /// What tracing systems add to it, at most 512 bytes of printable ASCII. Never there without a parent.
+    /// Additions of tracing systems, at most 512 bytes of printable ASCII. Absent without a parent.
     pub state: Option<Cow<'a, str>>,
-    /// What the application sends along, at most 8192 bytes of printable ASCII.
+    /// Values of the application, at most 8192 bytes of printable ASCII.
     pub baggage: Option<Cow<'a, str>>,
-    /// A key whose value was passed over, since it is malformed or too long.
+    /// A key whose value was ignored because it is malformed or too long.
     pub ignored: Option<&'static str>,
 }
 
-/// The values of the three keys as they come, before they are judged.
+/// The values of the three keys, unchecked.
 #[derive(Default)]
 pub(crate) struct RawTrace<'a> {
-    pub(crate) parent: Option<Loose<'a>>,
-    pub(crate) state: Option<Loose<'a>>,
-    pub(crate) baggage: Option<Loose<'a>>,
+    pub(crate) parent: Option<&'a RawValue>,
+    pub(crate) state: Option<&'a RawValue>,
+    pub(crate) baggage: Option<&'a RawValue>,
 }
 
 impl<'a> RawTrace<'a> {
-    /// `None` where there is nothing to read.
+    /// `None` if there are no values.
     pub(crate) fn read(self) -> Option<Box<TraceContext<'a>>> {
         if self.parent.is_none() && self.state.is_none() && self.baggage.is_none() {
             return None;
         }
         let mut ignored = None;
-        let mut judge = |key, given: Option<Loose<'a>>, most| {
-            let text = given.map(|loose| loose.printable(most));
+        let mut check = |key, given: Option<&'a RawValue>, most| {
+            let text = given.map(|raw| printable(raw, most));
             if let Some(None) = text {
                 ignored = Some(key);
             }
             text.flatten()
         };
-        let baggage = judge("baggage", self.baggage, BAGGAGE_MAX);
-        let state = judge("tracestate", self.state, TRACESTATE_MAX);
-        let parent = judge("traceparent", self.parent, usize::MAX);
+        let baggage = check("baggage", self.baggage, BAGGAGE_MAX);
+        let state = check("tracestate", self.state, TRACESTATE_MAX);
+        let parent = check("traceparent", self.parent, usize::MAX);
         let read = parent.as_deref().and_then(Traceparent::parse);
         if parent.is_some() && read.is_none() {
             ignored = Some("traceparent");
@@ -185,20 +172,9 @@ impl<'a> RawTrace<'a> {
     }
 }
 
-/// Any value.
-pub(crate) struct Loose<'a>(&'a RawValue);
-
-impl<'a> Loose<'a> {
-    /// The text, if it is one that could be a header.
-    fn printable(self, most: usize) -> Option<Cow<'a, str>> {
-        let Text(text) = serde_json::from_str(self.0.get()).ok()?;
-        let fits = text.len() <= most && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        fits.then_some(text)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <&RawValue>::deserialize(deserializer).map(Self)
-    }
+/// The text of a string that could be the value of a header.
+fn printable(raw: &RawValue, most: usize) -> Option<Cow<'_, str>> {
+    let Text(text) = serde_json::from_str(raw.get()).ok()?;
+    let fits = text.len() <= most && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    fits.then_some(text)
 }

@@ -1,7 +1,6 @@
 //! Small pieces that put JSON into a byte buffer.
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 /// Integers up to this size are exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -68,14 +67,6 @@ pub(crate) fn number(out: &mut Vec<u8>, value: f64) {
 pub(crate) fn as_whole(value: f64) -> Option<i64> {
     // The bound makes the conversion exact.
     (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
-}
-
-/// Appends JSON that is written already, on one line.
-pub(crate) fn raw(out: &mut Vec<u8>, json: &RawValue) {
-    let breaks = |byte: u8| byte == b'\n' || byte == b'\r';
-    // A string cannot hold them, so they are white space.
-    let bytes = json.get().bytes();
-    out.extend(bytes.map(|byte| if breaks(byte) { b' ' } else { byte }));
 }
 
 /// JSON text without line breaks: a message must be one line, and raw values come as they were written.

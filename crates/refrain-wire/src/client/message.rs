@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// How much of a message is shown in an error.
+/// The number of characters of a message that an error shows.
 const SHOWN: usize = 200;
 
 /// One message of a server.
@@ -21,7 +21,7 @@ pub enum ServerMessage {
         /// The params.
         params: Option<Box<RawValue>>,
     },
-    /// A request of the server's. Only legacy servers send any.
+    /// A request of a legacy server.
     Request {
         /// The id that the response must echo.
         id: Value,
@@ -35,9 +35,9 @@ pub enum ServerMessage {
 /// An error as the server sent it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct RpcFailure {
-    /// The number of its kind.
+    /// The error code.
     pub code: i64,
-    /// What was wrong.
+    /// The message.
     #[serde(default)]
     pub message: String,
     /// Further facts.
@@ -51,7 +51,7 @@ impl RpcFailure {
         self.data["callOver"] == true
     }
 
-    /// Whether this is the error's number.
+    /// Whether it has this error code.
     pub fn is(&self, code: crate::ErrorCode) -> bool {
         self.code == i64::from(code.as_i32())
     }
@@ -63,7 +63,7 @@ impl fmt::Display for RpcFailure {
     }
 }
 
-/// Why something that a server sent cannot be used.
+/// Why a message of a server cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -87,7 +87,7 @@ pub enum ReadError {
     /// A result is not of the expected form.
     #[error("{what}: {error}")]
     Result {
-        /// What was read.
+        /// The problem.
         what: &'static str,
         /// What is wrong with it.
         #[source]
@@ -111,7 +111,7 @@ pub enum ReadError {
     /// A result says something that is not allowed.
     #[error("{0}")]
     Unexpected(String),
-    /// A task has not what its status calls for.
+    /// A task without the members that its status requires.
     #[error("the task cannot be read: {0}")]
     Task(String),
 }
@@ -166,7 +166,7 @@ pub fn read_message(text: &str) -> Result<(Option<Value>, ServerMessage), ReadEr
     }
 }
 
-/// Which of its requests a legacy server withdraws with `notifications/cancelled`.
+/// The request that a legacy server cancels with `notifications/cancelled`.
 pub fn cancelled_request(params: Option<&RawValue>) -> Option<Value> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -1,12 +1,13 @@
 //! Results of requests.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::message::{ReadError, RpcFailure};
 use super::request::URLS_REQUIRED;
 use crate::ask::AskKind;
+use crate::envelope::present;
 use crate::strict::parse_value;
 
 /// The result of a round.
@@ -121,10 +122,6 @@ fn result_type(raw: &RawValue) -> Result<Option<String>, ReadError> {
         #[serde(default, deserialize_with = "present")]
         result_type: Option<Value>,
     }
-    fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
-        Value::deserialize(from).map(Some)
-    }
-
     match read::<Head>(raw)?.result_type {
         None => Ok(None),
         Some(Value::String(name)) => Ok(Some(name)),

@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! Descriptions that servers give of themselves.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,23 +8,23 @@ use super::message::ReadError;
 use crate::info::Implementation;
 use crate::meta::{CALL_ID_KEY, PROTOCOL_VERSION, SERVER_INFO_KEY};
 
-/// What a server says of itself. Nobody has checked it.
+/// The unverified description that a server gives of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServerInfo {
     /// Its name and version, if it gave them.
     pub info: Option<Implementation>,
-    /// The revision or other dialect that is spoken with it.
+    /// The revision or other dialect in use.
     pub version: String,
-    /// All revisions it speaks, as far as is known.
+    /// All known revisions it supports.
     pub versions: Vec<String>,
-    /// What it can do, as it said it.
+    /// Its capabilities as sent.
     pub capabilities: Map<String, Value>,
     /// How to use it, for a model.
     pub instructions: Option<String>,
 }
 
 impl ServerInfo {
-    /// What a person calls it.
+    /// Its title, or its name without one.
     pub fn name(&self) -> Option<&str> {
         let info = self.info.as_ref()?;
         Some(info.title.as_deref().unwrap_or(&info.name))

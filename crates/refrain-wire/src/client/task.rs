@@ -18,20 +18,20 @@ pub struct Task {
     pub id: String,
     /// Its status.
     pub status: TaskStatus,
-    /// What it is doing, or why it ended as it did.
+    /// A description of the progress or of the outcome.
     pub message: Option<String>,
-    /// When it was created, as the server wrote it.
+    /// The time of its creation, as sent.
     pub created_at: String,
-    /// When it last changed, as the server wrote it.
+    /// The time of its last change, as sent.
     pub updated_at: String,
-    /// How long it lives from its creation; for ever without it.
+    /// Its lifetime from its creation, if it is limited.
     pub ttl: Option<Duration>,
-    /// How often to poll it.
+    /// The interval at which to poll it.
     pub poll_interval: Option<Duration>,
     asks: Map<String, Value>,
 }
 
-/// The status of a task, with what belongs to it.
+/// The status of a task, with its outcome.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum TaskStatus {
@@ -66,12 +66,12 @@ impl TaskStatus {
 }
 
 impl Task {
-    /// The keys of what it asks.
+    /// The keys of its asks.
     pub fn asks(&self) -> impl Iterator<Item = &str> {
         self.asks.keys().map(String::as_str)
     }
 
-    /// What it asks, by key.
+    /// Its asks by key.
     pub fn into_asks(self) -> Map<String, Value> {
         self.asks
     }

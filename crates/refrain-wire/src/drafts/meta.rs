@@ -1,5 +1,6 @@
-//! The `_meta` of requests: the ratified revision requires it, the drafts do not know it.
+//! The `_meta` of requests, which the ratified revision requires and the drafts do not have.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::object::{Object, into_object, set};
@@ -7,38 +8,30 @@ use super::{DraftError, RELATED_TASK_KEY};
 use crate::error::RpcError;
 use crate::legacy::Agreed;
 use crate::meta::{
-    CLIENT_CAPABILITIES_KEY, Capabilities, LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
-    TASK_TTL_KEY, TASKS_EXTENSION,
+    CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASK_TTL_KEY,
+    TASKS_EXTENSION,
 };
 
-/// A call that asks to become a task.
+/// The `task` of a call that may become a task.
+#[derive(Serialize)]
 pub(super) struct TaskWish {
-    /// How long the task may live, in milliseconds.
+    /// The lifetime of the task in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<u64>,
 }
 
 impl TaskWish {
-    /// Reads the `task` of a call.
     pub(super) fn read(task: &Value) -> Result<Self, RpcError> {
         let Value::Object(task) = task else {
             return Err(RpcError::invalid_params("task must be an object"));
         };
-        let ttl = match task.get("ttl") {
-            None | Some(Value::Null) => None,
-            Some(ttl) => Some(millis(ttl).ok_or_else(|| {
-                let message = "task.ttl must be a whole number of milliseconds, at least 1";
-                RpcError::invalid_params(message)
-            })?),
-        };
-        Ok(Self { ttl })
-    }
-
-    /// The `task` of a call.
-    pub(super) fn write(&self) -> Value {
-        match self.ttl {
-            Some(ttl) => json!({ "ttl": ttl }),
-            None => json!({}),
+        let ttl = task.get("ttl").filter(|ttl| !ttl.is_null());
+        let valid = ttl.and_then(millis);
+        if ttl.is_some() && valid.is_none() {
+            let message = "task.ttl must be a whole number of milliseconds, at least 1";
+            return Err(RpcError::invalid_params(message));
         }
+        Ok(Self { ttl: valid })
     }
 }
 
@@ -61,7 +54,7 @@ pub(super) fn complete(
     set(meta, PROTOCOL_VERSION_KEY, PROTOCOL_VERSION);
     let declared = meta.shift_remove(CLIENT_CAPABILITIES_KEY);
     let declared = declared.unwrap_or_else(|| match agreed {
-        Some(agreed) => declaration(agreed.capabilities),
+        Some(agreed) => json!(agreed.capabilities),
         // A client that declares nothing is assumed to support everything.
         None => json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}),
     });
@@ -81,31 +74,6 @@ pub(super) fn complete(
     Ok(())
 }
 
-/// Capabilities as a client declares them.
-fn declaration(can: Capabilities) -> Value {
-    let flags = |flags: &[(bool, &str)]| -> Object {
-        let set = flags.iter().filter(|(has, _)| *has);
-        set.map(|(_, name)| ((*name).to_owned(), json!({})))
-            .collect()
-    };
-    let mut all = Object::new();
-    if can.form || can.url {
-        let modes = [(can.form, "form"), (can.url, "url")];
-        set(&mut all, "elicitation", flags(&modes));
-    }
-    if can.sampling {
-        let with = [
-            (can.sampling_tools, "tools"),
-            (can.sampling_context, "context"),
-        ];
-        set(&mut all, "sampling", flags(&with));
-    }
-    if can.roots {
-        set(&mut all, "roots", json!({}));
-    }
-    all.into()
-}
-
 /// Declares the tasks extension, or removes it. `None` if the extensions are not an object.
 fn with_tasks(mut capabilities: Object, tasks: bool) -> Option<Object> {
     if !tasks && !capabilities.contains_key("extensions") {
@@ -121,20 +89,16 @@ fn with_tasks(mut capabilities: Object, tasks: bool) -> Option<Object> {
     Some(capabilities)
 }
 
-/// Removes from the `_meta` of a request what the drafts cannot express. Returns the wish for a task, if there is one.
+/// Removes the members that the drafts cannot express from the `_meta` of a request. Returns the wish for a task.
 pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskWish>, DraftError> {
     meta.shift_remove(PROTOCOL_VERSION_KEY);
     let ttl = meta.shift_remove(TASK_TTL_KEY).as_ref().and_then(millis);
-    let Some(capabilities) = meta.get_mut(CLIENT_CAPABILITIES_KEY) else {
+    let Some(capabilities) = member(meta, CLIENT_CAPABILITIES_KEY)? else {
         return Ok(None);
     };
-    let not_an_object = DraftError::NotAnObject(CLIENT_CAPABILITIES_KEY);
-    let capabilities = capabilities.as_object_mut().ok_or(not_an_object)?;
-    let Some(extensions) = capabilities.get_mut("extensions") else {
+    let Some(extensions) = member(capabilities, "extensions")? else {
         return Ok(None);
     };
-    let not_an_object = DraftError::NotAnObject("extensions");
-    let extensions = extensions.as_object_mut().ok_or(not_an_object)?;
     if extensions.shift_remove(TASKS_EXTENSION).is_none() {
         return Ok(None);
     }
@@ -142,4 +106,15 @@ pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskWish>, DraftError> 
         capabilities.shift_remove("extensions");
     }
     Ok(Some(TaskWish { ttl }))
+}
+
+/// A member that must be an object.
+fn member<'a>(
+    of: &'a mut Object,
+    name: &'static str,
+) -> Result<Option<&'a mut Object>, DraftError> {
+    let member = of.get_mut(name).map(|member| member.as_object_mut());
+    member
+        .map(|object| object.ok_or(DraftError::NotAnObject(name)))
+        .transpose()
 }

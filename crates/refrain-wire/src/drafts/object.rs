@@ -18,6 +18,12 @@ pub(super) fn into_object(value: Value) -> Option<Object> {
     }
 }
 
+pub(super) fn object<const N: usize>(members: [(&str, Value); N]) -> Object {
+    let members = members.into_iter();
+    let members = members.map(|(name, value)| (name.to_owned(), value));
+    members.collect()
+}
+
 /// The text of an object, on one line.
 pub(super) fn to_text(object: Object) -> String {
     Value::Object(object).to_string()

@@ -1,8 +1,8 @@
-//! Replies: ratified replies written as a draft has them, and read back.
+//! Replies of the ratified revision, translated to a draft and back.
 
 use serde_json::{Value, json};
 
-use super::object::{Object, into_object, move_member, read_object, set, to_text};
+use super::object::{Object, into_object, move_member, object, read_object, set, to_text};
 use super::request::related;
 use super::{Draft, DraftExchange, HANDSHAKE, Kind, Names, RATIFIED, RELATED_TASK_KEY};
 use crate::error::ErrorCode;
@@ -44,7 +44,8 @@ impl DraftExchange {
 
     fn write_result(&self, message: &mut Object, mut result: Object) {
         let kind = result.shift_remove(RESULT_TYPE);
-        let server = take_server_info(&mut result);
+        // The drafts do not repeat the server's name and version in every result.
+        let server = take_meta(&mut result, SERVER_INFO_KEY);
         let result = match self.kind {
             Kind::Call => match kind.as_ref().and_then(Value::as_str) {
                 Some("input_required") => return self.write_incomplete(message, result, false),
@@ -73,7 +74,7 @@ impl DraftExchange {
             "completed" => {
                 let result = task.shift_remove("result").and_then(into_object);
                 let mut result = result.unwrap_or_default();
-                take_server_info(&mut result);
+                take_meta(&mut result, SERVER_INFO_KEY);
                 self.relate(&mut result);
                 set(message, "result", result);
             }
@@ -198,13 +199,6 @@ impl DraftExchange {
     }
 }
 
-fn object<const N: usize>(members: [(&str, Value); N]) -> Object {
-    let members = members.into_iter();
-    members
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
-}
-
 fn has_task(result: &Object) -> bool {
     result
         .get("task")
@@ -248,11 +242,6 @@ fn take_meta(result: &mut Object, key: &str) -> Option<Value> {
     taken
 }
 
-/// Takes the server's name and version; the drafts do not repeat them in every result.
-fn take_server_info(result: &mut Object) -> Option<Value> {
-    take_meta(result, SERVER_INFO_KEY)
-}
-
 /// Removes the task that a result belongs to; the client knows it.
 fn unrelate(result: &mut Object) {
     if result.get("_meta").is_some_and(Value::is_object) {
@@ -265,21 +254,9 @@ fn unrelate(result: &mut Object) {
 /// The result of `initialize`, from that of `server/discover`.
 fn initialize_result(mut discovered: Object, server: Option<Value>) -> Object {
     let mut initialized = object([("protocolVersion", HANDSHAKE.as_str().into())]);
-    move_member(
-        &mut discovered,
-        "capabilities",
-        &mut initialized,
-        "capabilities",
-    );
-    if let Some(server) = server {
-        set(&mut initialized, "serverInfo", server);
-    }
-    move_member(
-        &mut discovered,
-        "instructions",
-        &mut initialized,
-        "instructions",
-    );
+    initialized.extend(discovered.shift_remove_entry("capabilities"));
+    initialized.extend(server.map(|server| ("serverInfo".to_owned(), server)));
+    initialized.extend(discovered.shift_remove_entry("instructions"));
     initialized
 }
 

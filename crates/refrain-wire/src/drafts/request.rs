@@ -1,10 +1,10 @@
-//! Requests: a draft's read as the ratified revision has them, and written from that.
+//! Requests of a draft, translated to the ratified revision and back.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::meta::{self, TaskWish};
-use super::object::{Object, into_object, move_member, read_object, set, to_text};
+use super::object::{Object, into_object, move_member, object, read_object, set, to_text};
 use super::{
     Draft, DraftError, DraftExchange, DraftRequest, HANDSHAKE, Kind, RATIFIED, RELATED_TASK_KEY,
     Refused, TASK_RESULT,
@@ -13,32 +13,40 @@ use crate::call::CallKind;
 use crate::envelope::{Id, Message, Rejection, parse};
 use crate::error::RpcError;
 use crate::legacy::Agreed;
+use crate::members::Reader;
 use crate::meta::{CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY};
-use crate::write;
 
-const DISCOVER: &str = "server/discover";
-const HELLO: &str = "initialize";
-const ANSWERS: &str = "tasks/input_response";
-
-/// The methods that are the same in all dialects.
-const SAME: [&str; 5] = [
-    "tools/list",
-    "prompts/list",
-    "resources/list",
-    "resources/templates/list",
-    "completion/complete",
+/// The requests of the drafts, with their names there and in the ratified revision.
+const METHODS: [(Kind, &str, &str); 13] = [
+    (Kind::Call, "tools/call", "tools/call"),
+    (Kind::Call, "prompts/get", "prompts/get"),
+    (Kind::Call, "resources/read", "resources/read"),
+    (Kind::Other, "tools/list", "tools/list"),
+    (Kind::Other, "prompts/list", "prompts/list"),
+    (Kind::Other, "resources/list", "resources/list"),
+    (
+        Kind::Other,
+        "resources/templates/list",
+        "resources/templates/list",
+    ),
+    (Kind::Other, "completion/complete", "completion/complete"),
+    (Kind::Handshake, "initialize", "server/discover"),
+    (Kind::TaskGet, "tasks/get", "tasks/get"),
+    (Kind::TaskResult, TASK_RESULT, "tasks/get"),
+    (Kind::TaskCancel, "tasks/cancel", "tasks/cancel"),
+    (Kind::TaskAnswers, "tasks/input_response", "tasks/update"),
 ];
 
 impl Draft {
-    /// Whether a message has a shape of the draft's own. All others are those of the revision whose handshake it has.
+    /// Whether a message has a shape that only the draft has. All others are those of the revision of its handshake.
     pub fn has_own_shape(self, bytes: &[u8]) -> bool {
         match parse(bytes) {
             Ok(Message::Request { method, .. }) => {
                 let kind = self.kind(&method).map(|(kind, _)| kind);
-                !matches!(kind, Err(_) | Ok(Kind::Other | Kind::Handshake))
+                !matches!(kind, None | Some(Kind::Other | Kind::Handshake))
             }
             Ok(Message::Notification { .. } | Message::Response(_)) => false,
-            Err(_) => self == Self::First && Answers::find(bytes).is_some(),
+            Err(_) => self == Self::First && find_answers(bytes).is_some(),
         }
     }
 
@@ -47,26 +55,25 @@ impl Draft {
         self.read_request_of(None, bytes)
     }
 
-    /// The same, of a client with which something was agreed before.
+    /// Reads one message of a client with which something was agreed before.
     pub fn read_request_of(self, agreed: Option<Agreed>, bytes: &[u8]) -> Refused<DraftRequest> {
         if self == Self::First
-            && let Some(answers) = Answers::find(bytes)
+            && let Some((id, answers)) = find_answers(bytes)
         {
-            let id = answers.id;
-            return answers.read().map_err(|error| reject(Some(id), error));
+            return read_answers(id, answers).map_err(|error| reject(id, error));
         }
         let (id, method) = match parse(bytes)? {
             Message::Notification { .. } => return Ok(DraftRequest::Notification),
             Message::Request { id, method, .. } => (id, method),
             Message::Response(response) => {
-                return Err(reject(Some(response.id), RpcError::unexpected_response()));
+                return Err(reject(response.id, RpcError::unexpected_response()));
             }
         };
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         read_object(text)
-            .map_err(|error| RpcError::invalid_params(error.to_string()))
+            .map_err(RpcError::from)
             .and_then(|request| self.read(id, &method, request, agreed))
-            .map_err(|error| reject(Some(id), error))
+            .map_err(|error| reject(id, error))
     }
 
     fn read(
@@ -76,11 +83,16 @@ impl Draft {
         mut request: Object,
         agreed: Option<Agreed>,
     ) -> Result<DraftRequest, RpcError> {
-        let params = request.shift_remove("params");
-        let params = params.map_or_else(|| Some(Object::new()), into_object);
-        let mut params =
-            params.ok_or_else(|| RpcError::invalid_params("params must be an object"))?;
-        let (kind, ratified) = self.kind(method)?;
+        if method == "ping" {
+            let reply = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.as_json());
+            return Ok(DraftRequest::Known(reply.into_bytes()));
+        }
+        let params = request.shift_remove("params").unwrap_or_else(|| json!({}));
+        let mut params = into_object(params)
+            .ok_or_else(|| RpcError::invalid_params("params must be an object"))?;
+        let (kind, ratified) = self
+            .kind(method)
+            .ok_or_else(|| RpcError::method_not_found(method))?;
         let mut wish = None;
         match kind {
             Kind::Call => {
@@ -93,7 +105,8 @@ impl Draft {
             Kind::TaskAnswers => {
                 if !params.contains_key("taskId") {
                     let task = params.get("_meta").and_then(related_task);
-                    let task = task.ok_or_else(|| no_task(method))?.to_owned();
+                    let name = format!("_meta[{RELATED_TASK_KEY:?}] with a taskId in it");
+                    let task = task.ok_or_else(|| missing(&name, method))?.to_owned();
                     set(&mut params, "taskId", task);
                 }
                 needs(&params, RATIFIED.answers, method)?;
@@ -102,47 +115,46 @@ impl Draft {
             Kind::TaskGet | Kind::TaskResult | Kind::TaskCancel => {
                 needs(&params, "taskId", method)?;
             }
-            Kind::Other if ratified == "ping" => {
-                let id = id.as_json();
-                let known = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-                return Ok(DraftRequest::Known(known.into_bytes()));
-            }
             Kind::Other => {}
         }
-        let of_task = matches!(
-            kind,
-            Kind::TaskGet | Kind::TaskResult | Kind::TaskAnswers | Kind::TaskCancel
-        );
-        let tasks = of_task || wish.is_some();
-        meta::complete(&mut params, agreed, tasks, wish.as_ref())?;
+        self.ratified(id, kind, ratified, params, agreed, wish.as_ref())
+    }
+
+    /// A request of the ratified revision. The id is copied as the client wrote it.
+    fn ratified(
+        self,
+        id: Id<'_>,
+        kind: Kind,
+        method: &str,
+        mut params: Object,
+        agreed: Option<Agreed>,
+        wish: Option<&TaskWish>,
+    ) -> Result<DraftRequest, RpcError> {
+        let tasks = kind.is_about_task() || wish.is_some();
+        meta::complete(&mut params, agreed, tasks, wish)?;
         let exchange = DraftExchange {
             draft: self,
             kind,
             task: task_id(&params),
             wants_task: wish.is_some(),
         };
+        let (id, params) = (id.as_json(), to_text(params));
+        let message =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
         Ok(DraftRequest::Request {
-            message: ratified_request(id, ratified, &params),
+            message: message.into_bytes(),
             exchange,
         })
     }
 
-    /// What a method is, and what the ratified revision calls it.
-    fn kind(self, method: &str) -> Result<(Kind, &str), RpcError> {
-        if CallKind::from_method(method).is_some() {
-            return Ok((Kind::Call, method));
-        }
-        if SAME.contains(&method) || method == "ping" {
-            return Ok((Kind::Other, method));
-        }
-        Ok(match method {
-            HELLO => (Kind::Handshake, DISCOVER),
-            "tasks/get" if self.has_tasks() => (Kind::TaskGet, method),
-            TASK_RESULT if self.has_tasks() => (Kind::TaskResult, "tasks/get"),
-            "tasks/cancel" if self.has_tasks() => (Kind::TaskCancel, method),
-            ANSWERS if self == Self::Second => (Kind::TaskAnswers, "tasks/update"),
-            _ => return Err(RpcError::method_not_found(method)),
-        })
+    /// The kind of a draft's method, and its name in the ratified revision.
+    fn kind(self, method: &str) -> Option<(Kind, &'static str)> {
+        let (kind, _, ratified) = *METHODS.iter().find(|(_, drafted, _)| *drafted == method)?;
+        let has = match kind {
+            Kind::TaskAnswers => self == Self::Second,
+            kind => self.has_tasks() || !kind.is_about_task(),
+        };
+        has.then_some((kind, ratified))
     }
 
     /// Moves the members of a round into the params.
@@ -171,89 +183,65 @@ impl Draft {
     /// A call whose client declares the tasks extension gets a `task` member. [`TASK_RESULT`] is accepted as a method.
     pub fn write_request(self, message: &str) -> Result<(String, DraftExchange), DraftError> {
         let mut message = read_object(message)?;
-        let method = message.shift_remove("method");
-        let Some(Value::String(method)) = method else {
+        let Some(Value::String(method)) = message.shift_remove("method") else {
             return Err(DraftError::Missing("method"));
         };
-        let id = message
-            .shift_remove("id")
-            .ok_or(DraftError::Missing("id"))?;
+        let id = message.shift_remove("id");
+        let id = id.ok_or(DraftError::Missing("id"))?;
         let mut params = take_object(&mut message, "params")?;
         let mut meta = take_object(&mut params, "_meta")?;
         let wish = meta::reduce(&mut meta)?;
         let (kind, drafted) = self.kind_of_ratified(&method)?;
-        let mut exchange = DraftExchange {
+        let wish = wish.filter(|_| self.has_tasks() && method == CallKind::Tool.method());
+        let exchange = DraftExchange {
             draft: self,
             kind,
-            task: None,
-            wants_task: false,
+            task: task_id(&params),
+            wants_task: wish.is_some(),
         };
-        // The members of a round that the draft has beside the params.
+        let mut written = object([("jsonrpc", "2.0".into()), ("id", id)]);
         let mut round = Object::new();
         match kind {
             Kind::Call => {
-                if let Some(wish) = wish
-                    && self.has_tasks()
-                    && method == CallKind::Tool.method()
-                {
-                    set(&mut params, "task", wish.write());
-                    exchange.wants_task = true;
+                if let Some(wish) = wish {
+                    set(&mut params, "task", json!(wish));
                 }
                 self.write_round(&mut params, &mut round)?;
             }
-            Kind::Handshake => {
-                params = handshake_params(&mut meta);
-                meta = Object::new();
-            }
+            Kind::Handshake => params = handshake_params(std::mem::take(&mut meta)),
             Kind::TaskAnswers => {
-                let task = task_id(&params).ok_or(DraftError::Missing("taskId"))?;
-                params.shift_remove("taskId");
-                set(&mut meta, RELATED_TASK_KEY, related(&task));
-                exchange.task = Some(task);
+                let task = exchange.task.as_deref();
+                let related = related(task.ok_or(DraftError::Missing("taskId"))?);
                 if self == Self::First {
-                    let meta = json!({RELATED_TASK_KEY: meta.shift_remove(RELATED_TASK_KEY)});
                     let answers = take_object(&mut params, RATIFIED.answers)?;
-                    let message = json!({
-                        "jsonrpc": "2.0",
-                        "id": id,
-                        self.names().answers: wrapped(answers),
-                        "_meta": meta,
-                    });
-                    return Ok((message.to_string(), exchange));
+                    set(&mut written, self.names().answers, wrapped(answers));
+                    set(&mut written, "_meta", json!({RELATED_TASK_KEY: related}));
+                    return Ok((to_text(written), exchange));
                 }
+                params.shift_remove("taskId");
+                set(&mut meta, RELATED_TASK_KEY, related);
             }
-            Kind::TaskGet | Kind::TaskResult | Kind::TaskCancel => {
-                exchange.task = task_id(&params);
-            }
-            Kind::Other => {}
+            _ => {}
         }
         if !meta.is_empty() {
             set(&mut params, "_meta", meta);
         }
-        let mut written = Object::new();
-        set(&mut written, "jsonrpc", "2.0");
-        set(&mut written, "id", id);
         set(&mut written, "method", drafted);
         set(&mut written, "params", params);
         written.extend(round);
         Ok((to_text(written), exchange))
     }
 
-    /// What a method of the ratified revision is, and what the draft calls it.
-    fn kind_of_ratified(self, method: &str) -> Result<(Kind, &str), DraftError> {
-        let (drafted, ratified) = match method {
-            DISCOVER => (HELLO, true),
-            "tasks/update" => (ANSWERS, self.has_tasks()),
-            HELLO | "ping" | ANSWERS => (method, false),
-            method => (method, true),
-        };
-        let kind = match (drafted, self) {
-            // It has no method there at all.
-            (ANSWERS, Self::First) => Ok((Kind::TaskAnswers, drafted)),
-            _ => self.kind(drafted),
-        };
-        match kind {
-            Ok((kind, _)) if ratified => Ok((kind, drafted)),
+    /// The kind of a method of the ratified revision, and its name in the draft.
+    fn kind_of_ratified(self, method: &str) -> Result<(Kind, &'static str), DraftError> {
+        let found = METHODS.iter().find(|(kind, drafted, ratified)| match kind {
+            Kind::TaskResult => *drafted == method,
+            _ => *ratified == method,
+        });
+        match found {
+            Some((kind, drafted, _)) if self.has_tasks() || !kind.is_about_task() => {
+                Ok((*kind, *drafted))
+            }
             _ => Err(DraftError::Unsupported {
                 draft: self,
                 method: method.to_owned(),
@@ -276,74 +264,51 @@ impl Draft {
     }
 }
 
-/// The first draft's message with answers for a task, which has no method.
-struct Answers<'a> {
-    id: Id<'a>,
-    message: Object,
+impl Kind {
+    const fn is_about_task(self) -> bool {
+        matches!(
+            self,
+            Self::TaskGet | Self::TaskResult | Self::TaskAnswers | Self::TaskCancel
+        )
+    }
 }
 
-impl<'a> Answers<'a> {
-    /// The message, if it has this shape.
-    fn find(bytes: &'a [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let id: MessageId<'a> = serde_json::from_str(text).ok()?;
-        let message = read_object(text).ok()?;
-        let has_shape = message.get("jsonrpc")? == "2.0"
-            && message.contains_key(Draft::First.names().answers)
-            && !["method", "result", "error"]
-                .iter()
-                .any(|name| message.contains_key(*name));
-        let id = Id::from_raw(id.id)?;
-        has_shape.then_some(Self { id, message })
-    }
+/// The first draft's message with answers for a task, which has no method.
+fn find_answers(bytes: &[u8]) -> Option<(Id<'_>, Object)> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let message = read_object(text).ok()?;
+    let has = |name: &str| message.contains_key(name);
+    let has_shape = message.get("jsonrpc")? == "2.0"
+        && has(Draft::First.names().answers)
+        && !(has("method") || has("result") || has("error"));
+    let members = Reader::new(serde_json::from_str(text).ok()?, "");
+    let id = Id::from_raw(members.raw("id").ok()??)?;
+    has_shape.then_some((id, message))
+}
 
-    fn read(mut self) -> Result<DraftRequest, RpcError> {
-        let name = Draft::First.names().answers;
-        let Some(task) = self.message.get("_meta").and_then(related_task) else {
-            return Err(RpcError::invalid_request(format!(
-                "an answer without a method needs _meta[{RELATED_TASK_KEY:?}] with a taskId in it"
-            )));
-        };
-        let task = task.to_owned();
-        let answers = self.message.shift_remove(name);
-        let answers = unwrapped(name, answers.unwrap_or_else(|| json!({})))?;
-        let mut params = Object::new();
-        set(&mut params, "taskId", task.as_str());
-        set(&mut params, RATIFIED.answers, answers);
-        meta::complete(&mut params, None, true, None)?;
-        Ok(DraftRequest::Request {
-            message: ratified_request(self.id, "tasks/update", &params),
-            exchange: DraftExchange {
-                draft: Draft::First,
-                kind: Kind::TaskAnswers,
-                task: Some(task),
-                wants_task: false,
-            },
-        })
-    }
+fn read_answers(id: Id<'_>, mut message: Object) -> Result<DraftRequest, RpcError> {
+    let name = Draft::First.names().answers;
+    let Some(task) = message.get("_meta").and_then(related_task) else {
+        return Err(RpcError::invalid_request(format!(
+            "an answer without a method needs _meta[{RELATED_TASK_KEY:?}] with a taskId in it"
+        )));
+    };
+    let mut params = object([("taskId", task.into())]);
+    let answers = message.shift_remove(name).unwrap_or_else(|| json!({}));
+    set(&mut params, RATIFIED.answers, unwrapped(name, answers)?);
+    Draft::First.ratified(id, Kind::TaskAnswers, "tasks/update", params, None, None)
 }
 
 /// A missing member of a request is reported under the draft's own name for it.
 fn needs(params: &Object, name: &str, method: &str) -> Result<(), RpcError> {
-    if params.contains_key(name) {
-        return Ok(());
+    match params.contains_key(name) {
+        true => Ok(()),
+        false => Err(missing(name, method)),
     }
-    let message = format!("{name} is missing; {method} needs it");
-    Err(RpcError::invalid_params(message))
 }
 
-/// The error for answers that name no task.
-fn no_task(method: &str) -> RpcError {
-    RpcError::invalid_params(format!(
-        "_meta[{RELATED_TASK_KEY:?}] with a taskId in it is missing; {method} needs it"
-    ))
-}
-
-/// The id of any message.
-#[derive(serde::Deserialize)]
-struct MessageId<'a> {
-    #[serde(borrow)]
-    id: &'a RawValue,
+fn missing(name: &str, method: &str) -> RpcError {
+    RpcError::invalid_params(format!("{name} is missing; {method} needs it"))
 }
 
 /// Takes a member that is an object; a missing one is empty.
@@ -357,17 +322,13 @@ fn task_id(params: &Object) -> Option<String> {
 }
 
 /// The params of `initialize`, from the `_meta` of `server/discover`.
-fn handshake_params(meta: &mut Object) -> Object {
-    let mut params = Object::new();
-    set(&mut params, "protocolVersion", HANDSHAKE.as_str());
-    for (key, name) in [
-        (CLIENT_CAPABILITIES_KEY, "capabilities"),
-        (CLIENT_INFO_KEY, "clientInfo"),
-    ] {
-        let member = meta.shift_remove(key);
-        set(&mut params, name, member.unwrap_or_else(|| json!({})));
-    }
-    params
+fn handshake_params(mut meta: Object) -> Object {
+    let mut take = |key| meta.shift_remove(key).unwrap_or_else(|| json!({}));
+    object([
+        ("protocolVersion", HANDSHAKE.as_str().into()),
+        ("capabilities", take(CLIENT_CAPABILITIES_KEY)),
+        ("clientInfo", take(CLIENT_INFO_KEY)),
+    ])
 }
 
 /// The id of the task that a `_meta` names.
@@ -399,25 +360,11 @@ fn unwrapped(name: &str, answers: Value) -> Result<Object, RpcError> {
 /// Answers with a `result` around each of them.
 fn wrapped(answers: Object) -> Object {
     let answers = answers.into_iter();
-    answers
-        .map(|(key, answer)| (key, json!({ "result": answer })))
-        .collect()
+    let wrap = |(key, answer)| (key, json!({ "result": answer }));
+    answers.map(wrap).collect()
 }
 
-/// A request of the ratified revision. The id is copied as the client wrote it.
-fn ratified_request(id: Id<'_>, method: &str, params: &Object) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    out.extend_from_slice(id.as_json().as_bytes());
-    out.extend_from_slice(b",\"method\":");
-    write::text(&mut out, method);
-    out.extend_from_slice(b",\"params\":");
-    write::json(&mut out, &params);
-    out.push(b'}');
-    out
-}
-
-fn reject(id: Option<Id<'_>>, error: RpcError) -> Box<Rejection> {
-    let id = id.and_then(|id| RawValue::from_string(id.as_json().to_owned()).ok());
+fn reject(id: Id<'_>, error: RpcError) -> Box<Rejection> {
+    let id = RawValue::from_string(id.as_json().to_owned()).ok();
     Box::new(Rejection { id, error })
 }

@@ -86,7 +86,10 @@ fn value_fits(kind: &FieldKind, value: &Value) -> Result<(), FieldError> {
         } => {
             let text = value.as_str().ok_or(FieldError::Type("a string"))?;
             count(text.chars().count(), *min, *max, "characters")?;
-            format.map_or(Ok(()), |format| format_fits(format, text))
+            match format {
+                Some(format) if !format.matches(text) => Err(FieldError::Format(*format)),
+                _ => Ok(()),
+            }
         }
         FieldKind::Number {
             integer, min, max, ..
@@ -147,21 +150,7 @@ fn count(
     }
 }
 
-fn format_fits(format: Format, text: &str) -> Result<(), FieldError> {
-    let fits = match format {
-        Format::Email => email(text),
-        Format::Uri => uri(text),
-        Format::Date => date(text),
-        Format::DateTime => date_time(text),
-    };
-    if fits {
-        Ok(())
-    } else {
-        Err(FieldError::Format(format))
-    }
-}
-
-/// Something, an @, and a host: whether it can be written to only a letter would show.
+/// A local part, an @ and a host.
 fn email(text: &str) -> bool {
     let Some((local, host)) = text.rsplit_once('@') else {
         return false;
@@ -229,4 +218,32 @@ fn hours_minutes(text: &str) -> bool {
     text.split_once(':').is_some_and(|(hours, minutes)| {
         number(hours, 2).is_some_and(|h| h < 24) && number(minutes, 2).is_some_and(|m| m < 60)
     })
+}
+
+impl Format {
+    const ALL: [Self; 4] = [Self::Email, Self::Uri, Self::Date, Self::DateTime];
+
+    /// The format of this name.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// Its name in a schema.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Email => "email",
+            Self::Uri => "uri",
+            Self::Date => "date",
+            Self::DateTime => "date-time",
+        }
+    }
+
+    fn matches(self, text: &str) -> bool {
+        match self {
+            Self::Email => email(text),
+            Self::Uri => uri(text),
+            Self::Date => date(text),
+            Self::DateTime => date_time(text),
+        }
+    }
 }

@@ -1,17 +1,17 @@
-//! A form read from a schema that somebody else wrote.
+//! Forms read from a schema that another server wrote.
 //!
-//! What always holds: a form that was read can be shown and its answer checked, its size is bounded, and nothing that a
-//! schema refers to was followed.
+//! Invariants: a form that was read can be shown and its answer checked; its size is bounded; references are not
+//! followed.
 
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{Choice, Field, FieldKind, Format};
-use crate::decode::{once, once_nested};
+use crate::members::Reader;
 use crate::strict::{JsonError, Strict};
 
 /// The greatest number of fields of a form that is read.
@@ -31,62 +31,17 @@ pub enum FormError {
     Field {
         /// The field's name.
         name: String,
-        /// What is wrong with it.
+        /// Why it cannot be shown in a form.
         #[source]
-        flaw: FieldFlaw,
+        flaw: JsonError,
     },
-}
-
-/// Why the schema of a field cannot be shown in a form.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FieldFlaw {
-    /// It is required, and is not a property.
-    #[error("is required, and is not among the properties")]
-    Undefined,
-    /// A keyword that forms do not have.
-    #[error("{0} is not part of a form, and is not followed")]
-    Keyword(&'static str),
-    /// A type that forms do not have.
-    #[error(
-        "a value of type {0:?} is not part of a form; it can be a string, number, integer, boolean, or an array of choices"
-    )]
-    Type(String),
-    /// No type, or several.
-    #[error("{0}")]
-    Untyped(&'static str),
-    /// A keyword whose value has another type.
-    #[error("{key} must be {expected}")]
-    Value {
-        /// The keyword.
-        key: &'static str,
-        /// What its value must be.
-        expected: &'static str,
-    },
-    /// The choices are not a list of strings, with or without titles.
-    #[error("{0}")]
-    Choices(&'static str),
-    /// More choices than are read.
-    #[error("has more than {MAX_CHOICES} choices")]
-    TooManyChoices,
-    /// The minimum is above the maximum.
-    #[error("nothing fits: it needs {0}")]
-    Empty(String),
-}
-
-impl FieldFlaw {
-    const fn value(key: &'static str, expected: &'static str) -> Self {
-        Self::Value { key, expected }
-    }
 }
 
 pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
-    let Schema {
-        properties,
-        required,
-    } = serde_json::from_str(schema.get()).map_err(|error| FormError::Schema(error.into()))?;
+    let (properties, required) = read_schema(schema).map_err(FormError::Schema)?;
     let mut required: HashSet<String> = required.into_iter().collect();
     let fields = properties
+        .0
         .into_iter()
         .map(|(name, schema)| match field(&name, &schema) {
             Ok(field) if required.remove(&name) => Ok(field),
@@ -98,66 +53,35 @@ pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
         None => Ok(fields),
         Some(name) => Err(FormError::Field {
             name,
-            flaw: FieldFlaw::Undefined,
+            flaw: JsonError::new("is required, and is not among the properties"),
         }),
     }
 }
 
-/// The schema of a form, its fields still as they were written and in that order.
-struct Schema {
-    properties: Vec<(String, Value)>,
-    required: Vec<String>,
+/// The properties of a schema in order, and the names of the required ones.
+fn read_schema(schema: &RawValue) -> Result<(Properties, Vec<String>), JsonError> {
+    let schema = Reader::new(serde_json::from_str(schema.get())?, "");
+    for key in ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf"] {
+        if schema.raw(key)?.is_some() {
+            return Err(schema.error(key, "has no place in it"));
+        }
+    }
+    let kind: Option<String> = schema.value("type", "\"object\"")?;
+    if kind.as_deref() != Some("object") {
+        return Err(schema.error("type", "must be \"object\""));
+    }
+    let dialect: Option<String> = schema.value("$schema", "the URI of a dialect")?;
+    if let Some(dialect) = dialect.filter(|uri| !is_known(uri)) {
+        let message = format!("its dialect {dialect:?} is not supported; 2020-12 is");
+        return Err(JsonError::new(message));
+    }
+    let properties: Option<Properties> = schema.nested("properties")?;
+    let properties = properties.ok_or_else(|| JsonError::new("missing field `properties`"))?;
+    let required: Option<Vec<String>> = schema.value("required", "a list of names")?;
+    Ok((properties, required.unwrap_or_default()))
 }
 
-impl<'de> Deserialize<'de> for Schema {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(SchemaVisitor)
-    }
-}
-
-struct SchemaVisitor;
-
-impl<'de> Visitor<'de> for SchemaVisitor {
-    type Value = Schema;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Schema, A::Error> {
-        let mut kind = None::<String>;
-        let mut properties = None::<Properties>;
-        let mut required = None::<Vec<String>>;
-        let mut dialect = None::<String>;
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "type" => once(&mut map, &mut kind, "type", "\"object\"")?,
-                "properties" => once_nested(&mut map, &mut properties, "properties")?,
-                "required" => once(&mut map, &mut required, "required", "a list of names")?,
-                "$schema" => once(&mut map, &mut dialect, "$schema", "the URI of a dialect")?,
-                "$ref" | "$dynamicRef" | "allOf" | "anyOf" | "oneOf" => {
-                    return Err(Error::custom(format_args!("{key} has no place in it")));
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        if kind.as_deref() != Some("object") {
-            return Err(Error::custom("type must be \"object\""));
-        }
-        if let Some(dialect) = dialect.filter(|uri| !is_known(uri)) {
-            return Err(Error::custom(format_args!(
-                "its dialect {dialect:?} is not supported; 2020-12 is"
-            )));
-        }
-        let properties = properties.ok_or_else(|| Error::missing_field("properties"))?;
-        Ok(Schema {
-            properties: properties.0,
-            required: required.unwrap_or_default(),
-        })
-    }
-}
-
-/// Whether a schema of this dialect can be read: what a form may have is the same in all that were ever published.
+/// Whether a dialect is a published one. The keywords of forms are the same in all of them.
 fn is_known(dialect: &str) -> bool {
     let place = ["http://", "https://"]
         .iter()
@@ -201,14 +125,13 @@ impl<'de> Visitor<'de> for PropertiesVisitor {
     }
 }
 
-fn field(name: &str, schema: &Value) -> Result<Field, FieldFlaw> {
-    let schema = schema
-        .as_object()
-        .ok_or(FieldFlaw::Untyped("must be an object"))?;
+fn field(name: &str, schema: &Value) -> Result<Field, JsonError> {
+    let schema = schema.as_object();
+    let schema = schema.ok_or_else(|| JsonError::new("must be an object"))?;
     let inner = without_null(schema);
-    let either = |key: &'static str| match text(schema, key)? {
+    let either = |key: &str| match text(schema, key)? {
         None => text(inner, key),
-        found => Ok::<_, FieldFlaw>(found),
+        found => Ok(found),
     };
     let mut field = Field::new(name.to_owned(), kind(inner)?);
     field.title = either("title")?.map(|title| title.to_owned().into());
@@ -231,24 +154,25 @@ fn without_null(schema: &Map<String, Value>) -> &Map<String, Value> {
     }
 }
 
-fn kind(schema: &Map<String, Value>) -> Result<FieldKind, FieldFlaw> {
-    for key in ["$ref", "$dynamicRef", "allOf"] {
-        if schema.contains_key(key) {
-            return Err(FieldFlaw::Keyword(key));
-        }
+fn kind(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
+    let reference = ["$ref", "$dynamicRef", "allOf"];
+    if let Some(key) = reference.iter().find(|key| schema.contains_key(**key)) {
+        let message = format!("{key} is not part of a form, and is not followed");
+        return Err(JsonError::new(message));
     }
     match type_name(schema)? {
         "string" => string(schema),
         name @ ("number" | "integer") => number(schema, name == "integer"),
         "boolean" => Ok(FieldKind::Boolean { default: None }),
         "array" => many(schema),
-        other => Err(FieldFlaw::Type(other.to_owned())),
+        other => Err(JsonError::new(format!(
+            "a value of type {other:?} is not part of a form; it can be a string, number, integer, boolean, or an array of choices"
+        ))),
     }
 }
 
-fn type_name(schema: &Map<String, Value>) -> Result<&str, FieldFlaw> {
+fn type_name(schema: &Map<String, Value>) -> Result<&str, JsonError> {
     match schema.get("type") {
-        Some(Value::String(name)) => Ok(name),
         Some(Value::Array(names)) => match &names[..] {
             [Value::String(name), Value::String(null)]
             | [Value::String(null), Value::String(name)]
@@ -256,44 +180,35 @@ fn type_name(schema: &Map<String, Value>) -> Result<&str, FieldFlaw> {
             {
                 Ok(name)
             }
-            _ => Err(FieldFlaw::Untyped("must have one type")),
+            _ => Err(JsonError::new("must have one type")),
         },
-        Some(_) => Err(FieldFlaw::value("type", "a string")),
         None if schema.contains_key("enum") || schema.contains_key("oneOf") => Ok("string"),
-        None => Err(FieldFlaw::Untyped("has no type")),
+        _ => text(schema, "type")?.ok_or_else(|| JsonError::new("has no type")),
     }
 }
 
-fn string(schema: &Map<String, Value>) -> Result<FieldKind, FieldFlaw> {
+fn string(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
+    let default = None;
     if let Some(choices) = choices(schema)? {
-        return Ok(FieldKind::One {
-            choices,
-            default: None,
-        });
+        return Ok(FieldKind::One { choices, default });
     }
     let (min, max) = (count(schema, "minLength")?, count(schema, "maxLength")?);
-    in_order(min, max, "characters")?;
+    check_limits(min, max, "characters")?;
     Ok(FieldKind::String {
         format: text(schema, "format")?.and_then(Format::of),
         min,
         max,
-        default: None,
+        default,
     })
 }
 
-fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, FieldFlaw> {
+fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, JsonError> {
     if schema.contains_key("enum") || schema.contains_key("oneOf") {
-        return Err(FieldFlaw::Choices("choices must be strings"));
+        return Err(JsonError::new("choices must be strings"));
     }
-    let limit = |key: &'static str| match schema.get(key) {
-        None => Ok(None),
-        Some(limit) => match limit.as_f64() {
-            Some(limit) => Ok(Some(limit)),
-            None => Err(FieldFlaw::value(key, "a number")),
-        },
-    };
+    let limit = |key: &str| keyword(schema, key, "a number", Value::as_f64);
     let (min, max) = (limit("minimum")?, limit("maximum")?);
-    in_order(min, max, "")?;
+    check_limits(min, max, "")?;
     Ok(FieldKind::Number {
         integer,
         min,
@@ -302,16 +217,15 @@ fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, Field
     })
 }
 
-fn many(schema: &Map<String, Value>) -> Result<FieldKind, FieldFlaw> {
+fn many(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
     let choices = match schema.get("items") {
         Some(Value::Object(items)) if !items.contains_key("$ref") => choices(items)?,
         _ => None,
     };
-    let choices = choices.ok_or(FieldFlaw::Choices(
-        "an array must be one of choices: items with enum or anyOf",
-    ))?;
+    let expected = "an array must be one of choices: items with enum or anyOf";
+    let choices = choices.ok_or_else(|| JsonError::new(expected))?;
     let (min, max) = (count(schema, "minItems")?, count(schema, "maxItems")?);
-    in_order(min, max, "choices")?;
+    check_limits(min, max, "choices")?;
     Ok(FieldKind::Many {
         choices,
         min,
@@ -321,94 +235,90 @@ fn many(schema: &Map<String, Value>) -> Result<FieldKind, FieldFlaw> {
 }
 
 /// The choices that a schema lists, if it lists any.
-fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, FieldFlaw> {
-    let listed = ["enum", "oneOf", "anyOf"]
-        .into_iter()
-        .find_map(|key| schema.get(key).map(|list| (key, list)));
-    let Some((key, list)) = listed else {
+fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, JsonError> {
+    let mut keys = ["enum", "oneOf", "anyOf"].into_iter();
+    let Some(key) = keys.find(|key| schema.contains_key(*key)) else {
         return Ok(None);
     };
-    let list = list.as_array().ok_or(FieldFlaw::value(key, "a list"))?;
+    let list = keyword(schema, key, "a list", Value::as_array)?;
+    let list = list.map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
-        return Err(FieldFlaw::Choices("has no choices"));
+        return Err(JsonError::new("has no choices"));
     }
     if list.len() > MAX_CHOICES {
-        return Err(FieldFlaw::TooManyChoices);
+        let message = format!("has more than {MAX_CHOICES} choices");
+        return Err(JsonError::new(message));
     }
-    let choices = if key == "enum" {
-        plain(list, schema.get("enumNames"))
-    } else {
-        list.iter().map(titled).collect()
-    };
-    choices.map(Some)
-}
-
-/// Choices that are values alone, or with titles in a list of the same length, as older revisions have them.
-fn plain(values: &[Value], titles: Option<&Value>) -> Result<Vec<Choice>, FieldFlaw> {
-    let titles = titles
-        .and_then(Value::as_array)
-        .filter(|titles| titles.len() == values.len());
-    let title = |i: usize| titles.and_then(|titles| titles[i].as_str());
+    if key != "enum" {
+        return list.iter().map(titled).collect::<Result<_, _>>().map(Some);
+    }
+    // Earlier revisions have the titles in a second list.
+    let titles = schema.get("enumNames").and_then(Value::as_array);
+    let titles = titles.filter(|titles| titles.len() == list.len());
     let choice = |(i, value): (usize, &Value)| {
-        let value = value
-            .as_str()
-            .ok_or(FieldFlaw::Choices("choices must be strings"))?
-            .to_owned();
+        let value = value.as_str();
+        let value = value.ok_or_else(|| JsonError::new("choices must be strings"))?;
+        let title = titles.and_then(|titles| titles[i].as_str());
         Ok(Choice {
-            value: value.into(),
-            title: title(i).map(|title| title.to_owned().into()),
+            value: value.to_owned().into(),
+            title: title.map(|title| title.to_owned().into()),
         })
     };
-    values.iter().enumerate().map(choice).collect()
+    list.iter()
+        .enumerate()
+        .map(choice)
+        .collect::<Result<_, _>>()
+        .map(Some)
 }
 
-fn titled(schema: &Value) -> Result<Choice, FieldFlaw> {
+fn titled(schema: &Value) -> Result<Choice, JsonError> {
     let Some(Value::String(value)) = schema.get("const") else {
-        return Err(FieldFlaw::Choices(
-            "a choice must be an object with a string as const",
-        ));
+        let message = "a choice must be an object with a string as const";
+        return Err(JsonError::new(message));
     };
     let choice = Choice::new(value.clone());
     match schema.get("title") {
         None => Ok(choice),
         Some(Value::String(title)) => Ok(choice.title(title.clone())),
-        Some(_) => Err(FieldFlaw::Choices("the title of a choice must be a string")),
+        Some(_) => Err(JsonError::new("the title of a choice must be a string")),
     }
 }
 
-fn text<'a>(
+/// Reads a keyword of a schema, if it is there.
+fn keyword<'a, T>(
     schema: &'a Map<String, Value>,
-    key: &'static str,
-) -> Result<Option<&'a str>, FieldFlaw> {
-    match schema.get(key) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(FieldFlaw::value(key, "a string")),
-    }
-}
-
-fn count(schema: &Map<String, Value>, key: &'static str) -> Result<Option<u64>, FieldFlaw> {
-    let whole = |value: &Value| {
-        let number = value.as_f64().filter(|n| n.fract() == 0.0 && *n >= 0.0);
-        value.as_u64().or(number.map(|n| n as u64))
+    key: &str,
+    expected: &str,
+    read: impl FnOnce(&'a Value) -> Option<T>,
+) -> Result<Option<T>, JsonError> {
+    let Some(value) = schema.get(key) else {
+        return Ok(None);
     };
-    match schema.get(key).map(whole) {
-        None => Ok(None),
-        Some(Some(count)) => Ok(Some(count)),
-        Some(None) => Err(FieldFlaw::value(key, "a whole number, 0 or more")),
-    }
+    let read = read(value).map(Some);
+    read.ok_or_else(|| JsonError::new(format!("{key} must be {expected}")))
 }
 
-/// An error where no value can lie between the limits.
-fn in_order<T: PartialOrd + fmt::Display>(
+fn text<'a>(schema: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, JsonError> {
+    keyword(schema, key, "a string", Value::as_str)
+}
+
+fn count(schema: &Map<String, Value>, key: &str) -> Result<Option<u64>, JsonError> {
+    keyword(schema, key, "a whole number, 0 or more", |value| {
+        let whole = value.as_f64().filter(|n| n.fract() == 0.0 && *n >= 0.0);
+        value.as_u64().or(whole.map(|n| n as u64))
+    })
+}
+
+/// An error if no value can lie between the limits.
+fn check_limits<T: PartialOrd + fmt::Display>(
     min: Option<T>,
     max: Option<T>,
-    what: &str,
-) -> Result<(), FieldFlaw> {
+    unit: &str,
+) -> Result<(), JsonError> {
     match (min, max) {
         (Some(min), Some(max)) if min > max => {
-            let limits = format!("at least {min} and at most {max} {what}");
-            Err(FieldFlaw::Empty(limits.trim_end().to_owned()))
+            let text = format!("nothing fits: it needs at least {min} and at most {max} {unit}");
+            Err(JsonError::new(text.trim_end()))
         }
         _ => Ok(()),
     }
