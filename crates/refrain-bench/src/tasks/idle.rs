@@ -1,9 +1,8 @@
-//! What an instance costs while tasks wait: a process of its own, with a worker that finds nothing to do.
+//! The cost of an instance while tasks wait: a process whose worker finds nothing to do.
 
 use std::io::{BufRead as _, ErrorKind, Write as _};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use refrain_server::TaskOptions;
@@ -14,15 +13,15 @@ use tokio::time::timeout;
 
 use super::counted::Counted;
 use super::instance::server;
-use crate::child::resident_kib;
 use crate::error::Error;
+use crate::server::{resident_kib, this_program};
 
 /// How long the process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often what is over is thrown away: often enough to be seen in a short time.
+/// The interval of sweeps: short enough for a few of them in a short measurement.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What an instance cost while so many tasks waited.
+/// The cost of an instance while so many tasks waited.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Idle {
@@ -32,14 +31,14 @@ pub(crate) struct Idle {
     /// Milliseconds of processor time for each second.
     pub(crate) cpu_millis: f64,
     pub(crate) resident_kib: u64,
-    /// What was asked of the store in a second.
+    /// Calls of the store per second.
     pub(crate) calls: f64,
-    /// How long the store took for one of them, in microseconds.
+    /// The time of one call in microseconds.
     pub(crate) call_micros: f64,
 }
 
-/// An instance: its worker runs until standard input ends. The first line of that is the URL of the store; for each one
-/// after it, it says how much was asked of the store and how many microseconds that took.
+/// The process of the instance. The first line of its standard input is the URL of the store. For that and each later
+/// line it prints the number of calls of the store and their time in microseconds. It ends with its standard input.
 pub(crate) async fn instance() -> Result<(), Error> {
     let mut url = String::new();
     std::io::stdin()
@@ -51,26 +50,21 @@ pub(crate) async fn instance() -> Result<(), Error> {
         ..TaskOptions::default()
     };
     let server = server(counted.clone(), options)?;
-    let asked = tokio::task::spawn_blocking(move || {
-        say(&counted)?;
+    let replies = tokio::task::spawn_blocking(move || {
+        print_counts(&counted)?;
         for line in std::io::stdin().lock().lines() {
             line?;
-            say(&counted)?;
+            print_counts(&counted)?;
         }
         Ok(())
     });
     let mut ended = Ok(());
-    server
-        .work(async {
-            ended = asked
-                .await
-                .unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        })
-        .await;
+    let stop = async { ended = replies.await.unwrap_or_else(|error| Err(error.into())) };
+    server.work(stop).await;
     ended.map_err(Error::system("standard input"))
 }
 
-fn say(counted: &Arc<Counted>) -> std::io::Result<()> {
+fn print_counts(counted: &Counted) -> std::io::Result<()> {
     let counts = counted.counts();
     let count: u64 = counts.values().map(|calls| calls.count).sum();
     let time: Duration = counts.values().map(|calls| calls.time).sum();
@@ -79,7 +73,7 @@ fn say(counted: &Arc<Counted>) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// The process of an instance. It is ended with this value.
+/// The process of an instance, killed when this value is dropped.
 struct Process {
     child: Child,
     pid: u32,
@@ -87,10 +81,16 @@ struct Process {
     lines: Lines<BufReader<ChildStdout>>,
 }
 
+/// Waits for a reply or the end of the process.
+async fn in_time<T>(work: impl Future<Output = std::io::Result<T>>) -> Result<T, Error> {
+    let done = timeout(PATIENCE, work).await;
+    let done = done.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+    done.map_err(Error::system("the idle instance"))
+}
+
 impl Process {
     async fn start(url: &str) -> Result<Self, Error> {
-        let program = std::env::current_exe().map_err(Error::system("this program has no path"))?;
-        let mut child = Command::new(program)
+        let mut child = Command::new(this_program()?)
             .arg("instance")
             .env_remove("RUST_LOG")
             .stdin(Stdio::piped())
@@ -98,39 +98,33 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .map_err(Error::system("could not start an instance"))?;
-        let gone = || Error::system("could not start an instance")(ErrorKind::BrokenPipe.into());
-        let pid = child.id().ok_or_else(gone)?;
-        let stdin = child.stdin.take().ok_or_else(gone)?;
-        let stdout = child.stdout.take().ok_or_else(gone)?;
-        let lines = BufReader::new(stdout).lines();
+        let parts = (child.id(), child.stdin.take(), child.stdout.take());
+        let (Some(pid), Some(stdin), Some(stdout)) = parts else {
+            let gone = ErrorKind::BrokenPipe.into();
+            return Err(Error::system("could not start an instance")(gone));
+        };
         let mut process = Self {
             child,
             pid,
             stdin,
-            lines,
+            lines: BufReader::new(stdout).lines(),
         };
         process.ask(url).await?;
         Ok(process)
     }
 
-    /// Says something to the process, and reads what was asked of the store so far and for how many microseconds.
+    /// Sends a line, and reads the calls of the store so far and their microseconds.
     async fn ask(&mut self, line: &str) -> Result<(u64, u64), Error> {
-        let asked = async {
+        in_time(async {
             self.stdin.write_all(format!("{line}\n").as_bytes()).await?;
-            self.lines.next_line().await
-        };
-        let said = timeout(PATIENCE, asked).await;
-        let said = said.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-        let said = said
-            .map_err(Error::system("an instance"))?
-            .unwrap_or_default();
-        let (count, micros) = said.split_once(' ').unwrap_or_default();
-        match (count.parse(), micros.parse()) {
-            (Ok(count), Ok(micros)) => Ok((count, micros)),
-            _ => Err(Error::system("could not start an instance")(
-                ErrorKind::InvalidData.into(),
-            )),
-        }
+            let reply = self.lines.next_line().await?.unwrap_or_default();
+            let (count, micros) = reply.split_once(' ').unwrap_or_default();
+            match (count.parse(), micros.parse()) {
+                (Ok(count), Ok(micros)) => Ok((count, micros)),
+                _ => Err(ErrorKind::InvalidData.into()),
+            }
+        })
+        .await
     }
 
     /// Processor time of all threads so far.
@@ -141,9 +135,7 @@ impl Process {
 
     async fn stop(mut self) -> Result<(), Error> {
         drop(self.stdin);
-        let ended = timeout(PATIENCE, self.child.wait()).await;
-        let ended = ended.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-        let status = ended.map_err(Error::system("an instance did not end"))?;
+        let status = in_time(self.child.wait()).await?;
         match status.success() {
             true => Ok(()),
             false => Err(Error::IdleInstance(status)),
@@ -151,10 +143,10 @@ impl Process {
     }
 }
 
-/// Starts an instance, leaves it alone for a while and says what it cost.
+/// Starts an instance, leaves it alone for a while and measures its cost.
 pub(crate) async fn watch(url: &str, waiting: u64, time: Duration) -> Result<Idle, Error> {
     let mut process = Process::start(url).await?;
-    // What is done once is done by then.
+    // Work at the start is done by then.
     tokio::time::sleep(time.min(Duration::from_secs(2))).await;
     let (calls, micros) = process.ask("").await?;
     let (begun, cpu) = (Instant::now(), process.cpu()?);
@@ -191,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_times_of_threads_are_added_up() {
+    fn times_of_threads_are_added_up() {
         let dir = tempfile::tempdir().unwrap();
         for (thread, stat) in [("7", "1500 20 3\n"), ("8", "500 0 1\n")] {
             let thread = dir.path().join(thread);
