@@ -154,6 +154,24 @@ impl<'s> Load<'s> {
         }
     }
 
+    /// Does the workload over and over on each connection, at least once, until `is_over` says so of the number done.
+    async fn repeat(
+        &mut self,
+        limit: Duration,
+        is_over: impl Fn(u64) -> bool,
+    ) -> Result<u64, Error> {
+        let (server, workload) = (self.server, self.workload);
+        let all = self.all(limit, async |requests, connection, _| {
+            let mut done = 0;
+            while done == 0 || !is_over(done) {
+                requests.send(server, connection, workload).await?;
+                done += 1;
+            }
+            Ok(done)
+        });
+        all.await
+    }
+
     /// Opens dialogues for different places and leaves them.
     pub(crate) async fn open_dialogues(&mut self, numbers: Range<u64>) -> Result<(), Error> {
         let connections = self.connections.len().max(1) as u64;
@@ -216,17 +234,7 @@ pub(crate) async fn slice(
 ) -> Result<Sample, Error> {
     let mut load = Load::open(server, workload, connections).await?;
     let (cpu, start) = (cpu_seconds(server.pid)?, Instant::now());
-    // At least once for each connection: on a busy machine it may begin late.
-    let done = load.all(length + GRACE, async |requests, connection, _| {
-        let mut done = 0;
-        loop {
-            requests.send(server, connection, workload).await?;
-            done += 1;
-            if start.elapsed() >= length {
-                return Ok(done);
-            }
-        }
-    });
+    let done = load.repeat(length + GRACE, |_| start.elapsed() >= length);
     Ok(Sample {
         done: done.await?,
         seconds: start.elapsed().as_secs_f64(),
@@ -242,11 +250,5 @@ pub(crate) async fn sequence(
     limit: Duration,
 ) -> Result<(), Error> {
     let mut load = Load::open(server, workload, 1).await?;
-    let done = load.all(limit, async |requests, connection, _| {
-        for _ in 0..count {
-            requests.send(server, connection, workload).await?;
-        }
-        Ok(count)
-    });
-    done.await.map(drop)
+    load.repeat(limit, |done| done >= count).await.map(drop)
 }

@@ -66,7 +66,7 @@ enum Command {
     Tasks(tasks::Options),
     /// Serve as the instance that is left alone with tasks that wait.
     #[command(hide = true)]
-    Instance,
+    Instance(tasks::InstanceOptions),
 }
 
 fn seconds(text: &str) -> Result<f64, ArgumentError> {
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
         Command::Run(options) => measure(&options),
         Command::Tasks(options) => measure_tasks(&options),
-        Command::Instance => run_on(Builder::new_multi_thread(), tasks::instance()),
+        Command::Instance(options) => run_on(Builder::new_multi_thread(), tasks::instance(options)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -102,66 +102,48 @@ impl Row {
     }
 }
 
-/// Columns of the table under one heading.
-struct Metric {
-    heading: &'static str,
-    digits: usize,
-    value: fn(&Measures) -> Option<f64>,
-    ratio: Option<fn(&Row) -> Option<f64>>,
-}
+/// A group of columns: heading, digits, the value on one server, and the ratio.
+type Metric = (
+    &'static str,
+    usize,
+    fn(&Measures) -> Option<f64>,
+    Option<fn(&Row) -> Option<f64>>,
+);
 
 const METRICS: [Metric; 4] = [
-    Metric {
-        heading: "requests/s",
-        digits: 0,
-        value: Measures::per_second,
-        ratio: Some(Row::throughput_ratio),
-    },
-    Metric {
-        heading: "CPU µs",
-        digits: 2,
-        value: Measures::cpu_micros,
-        ratio: Some(Row::cpu_ratio),
-    },
-    Metric {
-        heading: "instructions",
-        digits: 0,
-        value: Measures::instructions,
-        ratio: Some(Row::instruction_ratio),
-    },
-    Metric {
-        heading: "allocations",
-        digits: 1,
-        value: Measures::allocations,
-        ratio: None,
-    },
+    (
+        "requests/s",
+        0,
+        Measures::per_second,
+        Some(Row::throughput_ratio),
+    ),
+    ("CPU µs", 2, Measures::cpu_micros, Some(Row::cpu_ratio)),
+    (
+        "instructions",
+        0,
+        Measures::instructions,
+        Some(Row::instruction_ratio),
+    ),
+    ("allocations", 1, Measures::allocations, None),
 ];
 
-impl Metric {
-    /// The columns with their titles; none if the floor has no value.
-    fn columns(&self, rows: &[Row]) -> Vec<Vec<String>> {
-        if rows
-            .iter()
-            .all(|row| (self.value)(&row.servers[0]).is_none())
-        {
-            return Vec::new();
-        }
-        let column = |title: &str, cell: &dyn Fn(&Row) -> Option<f64>, digits| {
-            let cells = rows.iter().map(|row| number(cell(row), digits));
-            std::iter::once(title.to_owned()).chain(cells).collect()
-        };
-        let mut columns = vec![column(
-            "floor",
-            &|row| (self.value)(&row.servers[0]),
-            self.digits,
-        )];
-        if rows.iter().any(|row| row.refrain().is_some()) {
-            let refrain = |row: &Row| row.refrain().and_then(self.value);
-            columns.push(column("Refrain", &refrain, self.digits));
-            columns.extend(self.ratio.map(|ratio| column("ratio", &ratio, 2)));
-        }
-        columns
+/// The columns of a metric with their titles; none if the floor has no value.
+fn columns((_, digits, value, ratio): Metric, rows: &[Row]) -> Vec<Vec<String>> {
+    if rows.iter().all(|row| value(&row.servers[0]).is_none()) {
+        return Vec::new();
     }
+    let column = |title: &str, digits, cell: &dyn Fn(&Row) -> Option<f64>| {
+        let cells = rows.iter().map(|row| number(cell(row), digits));
+        std::iter::once(title.to_owned()).chain(cells).collect()
+    };
+    let mut columns = vec![column("floor", digits, &|row| value(&row.servers[0]))];
+    if rows.iter().any(|row| row.refrain().is_some()) {
+        columns.push(column("Refrain", digits, &|row| {
+            row.refrain().and_then(value)
+        }));
+        columns.extend(ratio.map(|ratio| column("ratio", 2, &ratio)));
+    }
+    columns
 }
 
 /// A bound that a run should stay within.
@@ -272,46 +254,46 @@ impl Report<'_> {
 
     /// Writes the table. `false`: there are no columns.
     fn grid(&self, out: &mut String) -> bool {
+        let length = |cell: &String| cell.chars().count();
+        let width = |column: &Vec<String>| column.iter().map(length).max().unwrap_or_default();
         let names = self.rows.iter().map(|row| row.workload.name());
-        let first: Vec<&str> = ["", "workload"].into_iter().chain(names).collect();
-        let width = first
-            .iter()
-            .map(|cell| cell.len())
-            .max()
-            .unwrap_or_default();
-        let mut lines: Vec<String> = first.iter().map(|cell| format!("{cell:<width$}")).collect();
-        let mut empty = true;
+        let first: Vec<String> = ["", "workload"]
+            .into_iter()
+            .chain(names)
+            .map(Into::into)
+            .collect();
+        let first_width = width(&first);
+        let pad = |cell: &String| format!("{cell:<first_width$}");
+        let mut lines: Vec<String> = first.iter().map(pad).collect();
         for metric in METRICS {
-            let columns = metric.columns(&self.rows);
-            if columns.is_empty() {
-                continue;
-            }
-            empty = false;
-            let length = |cell: &String| cell.chars().count();
-            let width = |column: &Vec<String>| column.iter().map(length).max().unwrap_or_default();
+            let columns = columns(metric, &self.rows);
             let widths: Vec<usize> = columns.iter().map(width).collect();
-            let natural = widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
-            let all = natural.max(metric.heading.chars().count());
-            let _ = write!(lines[0], "{:GROUP_GAP$}{:>all$}", "", metric.heading);
+            let natural = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+            let all = natural.max(metric.0.chars().count());
             for (index, column) in columns.iter().enumerate() {
                 // A heading wider than its columns widens the first of them.
                 let (gap, width) = match index {
                     0 => (GROUP_GAP, widths[0] + all - natural),
                     _ => (GAP, widths[index]),
                 };
+                if index == 0 {
+                    let _ = write!(lines[0], "{:gap$}{:>all$}", "", metric.0);
+                }
                 for (line, cell) in lines[1..].iter_mut().zip(column) {
                     let _ = write!(line, "{:gap$}{cell:>width$}", "");
                 }
             }
         }
-        if empty {
+        if lines[0].trim().is_empty() {
             return false;
         }
-        for (index, line) in lines.iter().enumerate() {
-            let _ = match index {
-                0 | 1 => writeln!(out, "{BOLD}{line}{BOLD:#}"),
-                _ => writeln!(out, "{line}"),
-            };
+        let _ = writeln!(
+            out,
+            "{BOLD}{}{BOLD:#}\n{BOLD}{}{BOLD:#}",
+            lines[0], lines[1]
+        );
+        for line in &lines[2..] {
+            let _ = writeln!(out, "{line}");
         }
         true
     }

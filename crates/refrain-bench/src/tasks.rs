@@ -39,7 +39,7 @@ use crate::stats::Sample;
 use crate::{seconds, spinner};
 use counted::Counted;
 use database::{Database, Value};
-pub(crate) use idle::instance;
+pub(crate) use idle::{InstanceOptions, instance};
 use instance::Instance;
 use place::StoreArgument;
 use plain::Floor;
@@ -158,8 +158,8 @@ async fn measure(url: &str, options: &Options, progress: &ProgressBar) -> Result
         for tasks in [1, options.idle / 10, options.idle] {
             progress.set_message(format!("{}: {tasks} tasks wait", found.database));
             database.copy(waiting.as_str(), tasks).await?;
-            let time = Duration::from_secs_f64(options.idle_seconds);
-            found.idle.push(idle::watch(url, tasks, time).await?);
+            let watched = idle::watch(url, tasks, options.idle_seconds);
+            found.idle.push(watched.await?);
         }
     }
     Ok(found)
@@ -172,7 +172,8 @@ impl Sides {
             (Side::Refrain, Work::Life) => self.refrain.life().await,
             (Side::Floor, Work::Get) => {
                 let id = [Value::Text(self.waiting.as_str())];
-                Ok(self.database.select(SELECT, &id).await?)
+                let _: (String,) = self.database.fetch_one(SELECT, &id).await?;
+                Ok(())
             }
             (Side::Refrain, Work::Get) => self.refrain.get(&self.waiting).await,
         }

@@ -235,20 +235,6 @@ impl Database {
         rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
     }
 
-    /// Reads a row that must exist, without decoding it.
-    pub(crate) async fn select(&self, sql: &'static str, values: &[Value<'_>]) -> Done<()> {
-        match self {
-            Self::Sqlite { readers, .. } => {
-                let query = sqlx::query_with(sql, arguments::<sqlx::Sqlite>(values)?);
-                query.fetch_one(readers).await.map(drop)
-            }
-            Self::Postgres(pool) => {
-                let query = sqlx::query_with(sql, arguments::<sqlx::Postgres>(values)?);
-                query.fetch_one(pool).await.map(drop)
-            }
-        }
-    }
-
     /// Claims due tasks of the floor, and reads all that is needed to carry them on.
     pub(crate) async fn claim(&self, values: &[Value<'_>]) -> Done<Vec<String>> {
         type Claimed = (String, Vec<u8>, Vec<u8>);

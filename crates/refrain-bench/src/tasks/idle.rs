@@ -1,28 +1,28 @@
 //! The cost of an instance while tasks wait: a process whose worker finds nothing to do.
 
-use std::io::{BufRead as _, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use refrain_server::TaskOptions;
-use serde::Serialize;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::GRACE;
 use super::counted::Counted;
 use super::instance::server;
 use crate::error::Error;
 use crate::server::{resident_kib, this_program};
 
-/// How long the process may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The threads of this process.
+const THREADS: &str = "/proc/self/task";
 /// The interval of sweeps: short enough for a few of them in a short measurement.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// The cost of an instance while so many tasks waited.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Idle {
     /// Tasks that wait for an answer.
@@ -37,133 +37,80 @@ pub(crate) struct Idle {
     pub(crate) call_micros: f64,
 }
 
-/// The process of the instance. The first line of its standard input is the URL of the store. For that and each later
-/// line it prints the number of calls of the store and their time in microseconds. It ends with its standard input.
-pub(crate) async fn instance() -> Result<(), Error> {
-    let mut url = String::new();
-    std::io::stdin()
-        .read_line(&mut url)
-        .map_err(Error::system("standard input"))?;
-    let counted = Counted::new(refrain_store::open(url.trim_end()).await?);
+/// The options of the process of an instance.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InstanceOptions {
+    /// The URL of the task store.
+    #[arg(long, env = "REFRAIN_BENCH_STORE", hide_env_values = true)]
+    store: String,
+    /// The number of tasks that wait in it.
+    #[arg(long)]
+    waiting: u64,
+    /// How long to measure.
+    #[arg(long)]
+    seconds: f64,
+}
+
+/// The process of an instance: it runs its worker, measures itself, and prints the cost.
+pub(crate) async fn instance(options: InstanceOptions) -> Result<(), Error> {
+    let InstanceOptions {
+        store,
+        waiting,
+        seconds,
+    } = options;
+    let store = Counted::new(refrain_store::open(&store).await?);
     let options = TaskOptions {
         sweep: SWEEP,
         ..TaskOptions::default()
     };
-    let server = server(counted.clone(), options)?;
-    let replies = tokio::task::spawn_blocking(move || {
-        print_counts(&counted)?;
-        for line in std::io::stdin().lock().lines() {
-            line?;
-            print_counts(&counted)?;
-        }
-        Ok(())
-    });
-    let mut ended = Ok(());
-    let stop = async { ended = replies.await.unwrap_or_else(|error| Err(error.into())) };
-    server.work(stop).await;
-    ended.map_err(Error::system("standard input"))
+    let server = server(store.clone(), options)?;
+    let mut idle = Err(Error::Interrupted);
+    let time = Duration::from_secs_f64(seconds);
+    let measure = async { idle = measure(&store, waiting, time).await };
+    server.work(measure).await;
+    let line = serde_json::to_string(&idle?)?;
+    let printed = writeln!(std::io::stdout(), "{line}");
+    printed.map_err(Error::system("could not print the cost"))
 }
 
-fn print_counts(counted: &Counted) -> std::io::Result<()> {
-    let counts = counted.counts();
-    let count: u64 = counts.values().map(|calls| calls.count).sum();
-    let time: Duration = counts.values().map(|calls| calls.time).sum();
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{count} {}", time.as_micros())?;
-    stdout.flush()
-}
-
-/// The process of an instance, killed when this value is dropped.
-struct Process {
-    child: Child,
-    pid: u32,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-/// Waits for a reply or the end of the process.
-async fn in_time<T>(work: impl Future<Output = std::io::Result<T>>) -> Result<T, Error> {
-    let done = timeout(PATIENCE, work).await;
-    let done = done.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-    done.map_err(Error::system("the idle instance"))
-}
-
-impl Process {
-    async fn start(url: &str) -> Result<Self, Error> {
-        let mut child = Command::new(this_program()?)
-            .arg("instance")
-            .env_remove("RUST_LOG")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(Error::system("could not start an instance"))?;
-        let parts = (child.id(), child.stdin.take(), child.stdout.take());
-        let (Some(pid), Some(stdin), Some(stdout)) = parts else {
-            let gone = ErrorKind::BrokenPipe.into();
-            return Err(Error::system("could not start an instance")(gone));
-        };
-        let mut process = Self {
-            child,
-            pid,
-            stdin,
-            lines: BufReader::new(stdout).lines(),
-        };
-        process.ask(url).await?;
-        Ok(process)
-    }
-
-    /// Sends a line, and reads the calls of the store so far and their microseconds.
-    async fn ask(&mut self, line: &str) -> Result<(u64, u64), Error> {
-        in_time(async {
-            self.stdin.write_all(format!("{line}\n").as_bytes()).await?;
-            let reply = self.lines.next_line().await?.unwrap_or_default();
-            let (count, micros) = reply.split_once(' ').unwrap_or_default();
-            match (count.parse(), micros.parse()) {
-                (Ok(count), Ok(micros)) => Ok((count, micros)),
-                _ => Err(ErrorKind::InvalidData.into()),
-            }
-        })
-        .await
-    }
-
-    /// Processor time of all threads so far.
-    fn cpu(&self) -> Result<Duration, Error> {
-        let path = format!("/proc/{}/task", self.pid);
-        cpu_of(Path::new(&path)).map_err(Error::system(path.clone()))
-    }
-
-    async fn stop(mut self) -> Result<(), Error> {
-        drop(self.stdin);
-        let status = in_time(self.child.wait()).await?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(Error::IdleInstance(status)),
-        }
-    }
-}
-
-/// Starts an instance, leaves it alone for a while and measures its cost.
-pub(crate) async fn watch(url: &str, waiting: u64, time: Duration) -> Result<Idle, Error> {
-    let mut process = Process::start(url).await?;
+async fn measure(store: &Counted, waiting: u64, time: Duration) -> Result<Idle, Error> {
     // Work at the start is done by then.
     tokio::time::sleep(time.min(Duration::from_secs(2))).await;
-    let (calls, micros) = process.ask("").await?;
-    let (begun, cpu) = (Instant::now(), process.cpu()?);
+    let cpu = || cpu_of(Path::new(THREADS)).map_err(Error::system(THREADS));
+    let (begun, cpu_before, before) = (Instant::now(), cpu()?, store.total());
     tokio::time::sleep(time).await;
-    let (cpu, seconds) = (process.cpu()? - cpu, begun.elapsed().as_secs_f64());
-    let resident_kib = resident_kib(process.pid)?;
-    let (calls_after, micros_after) = process.ask("").await?;
-    process.stop().await?;
-    let calls = (calls_after - calls) as f64;
+    let (seconds, after) = (begun.elapsed().as_secs_f64(), store.total());
+    let calls = (after.count - before.count) as f64;
     Ok(Idle {
         waiting,
         seconds,
-        cpu_millis: cpu.as_secs_f64() * 1000.0 / seconds,
-        resident_kib,
+        cpu_millis: (cpu()? - cpu_before).as_secs_f64() * 1000.0 / seconds,
+        resident_kib: resident_kib(std::process::id())?,
         calls: calls / seconds,
-        call_micros: (micros_after - micros) as f64 / calls,
+        call_micros: (after.time - before.time).as_micros() as f64 / calls,
     })
+}
+
+/// Starts an instance in another process, leaves it alone for a while and returns its cost.
+pub(crate) async fn watch(url: &str, waiting: u64, seconds: f64) -> Result<Idle, Error> {
+    let output = Command::new(this_program()?)
+        .args(["instance", "--waiting", &waiting.to_string()])
+        .args(["--seconds", &seconds.to_string()])
+        // Not an argument: it may contain a password, and every user can see arguments.
+        .env("REFRAIN_BENCH_STORE", url)
+        .env_remove("RUST_LOG")
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output();
+    let limit = Duration::from_secs_f64(seconds) + GRACE;
+    let output = timeout(limit, output).await;
+    let what = "the idle instance".to_owned();
+    let output = output.map_err(|_| Error::TimedOut { what, limit })?;
+    let output = output.map_err(Error::system("could not start an instance"))?;
+    match output.status.success() {
+        true => Ok(serde_json::from_slice(&output.stdout)?),
+        false => Err(Error::IdleInstance(output.status)),
+    }
 }
 
 /// Nanoseconds on a processor are the first number of each thread's `schedstat`.
