@@ -34,15 +34,11 @@ pub(crate) enum Error {
     /// A file of /proc without an expected field.
     #[error("{path} has no readable {field}")]
     Unreadable { path: String, field: &'static str },
-    #[error(
-        "{server}, {workload}: {failed} of {connections} connections failed, the first with: {first}"
-    )]
-    WrongReplies {
+    #[error("{server}, {workload}: {source}")]
+    WrongReply {
         server: &'static str,
         workload: Workload,
-        failed: usize,
-        connections: usize,
-        first: WireError,
+        source: WireError,
     },
     #[error("{what} took longer than {limit:?}")]
     TimedOut { what: String, limit: Duration },

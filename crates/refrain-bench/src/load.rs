@@ -60,16 +60,11 @@ impl fmt::Display for Workload {
 pub(crate) struct Load<'s> {
     server: &'s Server,
     workload: Workload,
-    requests: Requests,
-    connections: Vec<Connection>,
-}
-
-/// Requests that are serialised before anything is measured.
-#[derive(Debug)]
-struct Requests {
-    echo: String,
-    round_1: String,
+    /// The first request of the workload, and a text in its reply.
+    request: (String, &'static str),
+    /// The answer to a dialogue that was opened before all others.
     round_2: String,
+    connections: Vec<Connection>,
 }
 
 impl<'s> Load<'s> {
@@ -79,79 +74,51 @@ impl<'s> Load<'s> {
         workload: Workload,
         connections: u16,
     ) -> Result<Self, Error> {
+        let address = server.address;
         let opened = async {
-            let asking = round_1(server.address, "New York");
-            let mut first = Connection::open(server.address).await?;
-            let body = first.exchange(&asking, ASKED).await?;
-            let mut load = Self {
-                server,
-                workload,
-                requests: Requests {
-                    echo: echo(server.address),
-                    round_2: round_2(server.address, token(body)?),
-                    round_1: asking,
-                },
-                connections: Vec::new(),
+            let asking = round_1(address, "New York");
+            let mut first = Connection::open(address).await?;
+            let round_2 = round_2(address, token(first.exchange(&asking, ASKED).await?)?);
+            let request = match workload {
+                Workload::Echo => (echo(address), ECHOED),
+                Workload::Round1 | Workload::Exchange => (asking, ASKED),
+                Workload::Round2 => (round_2.clone(), ANSWERED),
             };
+            let mut open = Vec::new();
             for _ in 0..connections {
-                let mut connection = Connection::open(server.address).await?;
-                load.requests
-                    .send(server, &mut connection, workload)
-                    .await?;
-                load.connections.push(connection);
+                open.push(Connection::open(address).await?);
             }
-            Ok(load)
+            Ok((request, round_2, open))
         };
-        let opened = timeout(GRACE, opened).await;
-        let opened = opened.unwrap_or(Err(WireError::TimedOut));
-        opened.map_err(|first| Error::WrongReplies {
-            server: server.name,
+        let (request, round_2, connections) = in_time(server, workload, GRACE, opened).await?;
+        let mut load = Self {
+            server,
             workload,
-            failed: 1,
-            connections: connections.into(),
-            first,
-        })
+            request,
+            round_2,
+            connections,
+        };
+        load.repeat(GRACE, |_| true).await?;
+        Ok(load)
     }
 
-    /// Gives every connection its share of the work and waits for all of them.
+    /// Gives every connection its share of the work and waits for all of them, or for the first failure.
     async fn all(
         &mut self,
         limit: Duration,
-        work: impl AsyncFn(&Requests, &mut Connection, u64) -> Result<u64, WireError>,
+        work: impl AsyncFn(&mut Connection, u64) -> Result<u64, WireError>,
     ) -> Result<u64, Error> {
-        let (server, workload) = (self.server.name, self.workload);
-        let connections = self.connections.len();
         let numbered = self.connections.iter_mut().zip(0..);
-        let mut running: FuturesUnordered<_> = numbered
-            .map(|(connection, index)| work(&self.requests, connection, index))
-            .collect();
+        let running = numbered.map(|(connection, index)| work(connection, index));
+        let mut running: FuturesUnordered<_> = running.collect();
         let joined = async {
-            let (mut done, mut failures) = (0, Vec::new());
-            while let Some(ended) = running.next().await {
-                match ended {
-                    Ok(count) => done += count,
-                    Err(failure) => failures.push(failure),
-                }
+            let mut all = 0;
+            while let Some(done) = running.next().await {
+                all += done?;
             }
-            (done, failures)
+            Ok(all)
         };
-        let joined = timeout(limit, joined).await;
-        let what = || format!("{server}, {workload}");
-        let (done, failures) = joined.map_err(|_| Error::TimedOut {
-            what: what(),
-            limit,
-        })?;
-        let failed = failures.len();
-        match failures.into_iter().next() {
-            None => Ok(done),
-            Some(first) => Err(Error::WrongReplies {
-                server,
-                workload,
-                failed,
-                connections,
-                first,
-            }),
-        }
+        in_time(self.server, self.workload, limit, joined).await
     }
 
     /// Does the workload over and over on each connection, at least once, until `is_over` says so of the number done.
@@ -160,11 +127,16 @@ impl<'s> Load<'s> {
         limit: Duration,
         is_over: impl Fn(u64) -> bool,
     ) -> Result<u64, Error> {
-        let (server, workload) = (self.server, self.workload);
-        let all = self.all(limit, async |requests, connection, _| {
+        let (address, workload) = (self.server.address, self.workload);
+        let (request, expected) = self.request.clone();
+        let all = self.all(limit, async |connection, _| {
             let mut done = 0;
             while done == 0 || !is_over(done) {
-                requests.send(server, connection, workload).await?;
+                let body = connection.exchange(&request, expected).await?;
+                if workload == Workload::Exchange {
+                    let answer = round_2(address, token(body)?);
+                    connection.exchange(&answer, ANSWERED).await?;
+                }
                 done += 1;
             }
             Ok(done)
@@ -179,7 +151,7 @@ impl<'s> Load<'s> {
         // A thousand a second is far below any server worth measuring.
         let limit = Duration::from_secs(30 + count / 1000);
         let address = self.server.address;
-        let opened = self.all(limit, async |_, connection, index| {
+        let opened = self.all(limit, async |connection, index| {
             let share = |index| numbers.start + count * index / connections;
             for number in share(index)..share(index + 1) {
                 let request = round_1(address, &format!("Town {number}"));
@@ -191,38 +163,28 @@ impl<'s> Load<'s> {
     }
 
     /// Answers the dialogue that was opened before these connections.
-    pub(crate) async fn answer_the_first(&mut self) -> Result<(), Error> {
+    pub(crate) async fn answer_the_first(mut self) -> Result<(), Error> {
+        self.connections.truncate(1);
         self.workload = Workload::Round2;
-        let answered = self.all(GRACE, async |requests, connection, index| {
-            if index == 0 {
-                connection.exchange(&requests.round_2, ANSWERED).await?;
-            }
-            Ok(0)
-        });
-        answered.await.map(drop)
+        self.request = (self.round_2.clone(), ANSWERED);
+        self.repeat(GRACE, |_| true).await.map(drop)
     }
 }
 
-impl Requests {
-    /// Does the workload once and checks the replies.
-    async fn send(
-        &self,
-        server: &Server,
-        connection: &mut Connection,
-        workload: Workload,
-    ) -> Result<(), WireError> {
-        match workload {
-            Workload::Echo => connection.exchange(&self.echo, ECHOED).await?,
-            Workload::Round1 => connection.exchange(&self.round_1, ASKED).await?,
-            Workload::Round2 => connection.exchange(&self.round_2, ANSWERED).await?,
-            Workload::Exchange => {
-                let body = connection.exchange(&self.round_1, ASKED).await?;
-                let answer = round_2(server.address, token(body)?);
-                connection.exchange(&answer, ANSWERED).await?
-            }
-        };
-        Ok(())
-    }
+/// Waits for replies up to a limit.
+async fn in_time<T>(
+    server: &Server,
+    workload: Workload,
+    limit: Duration,
+    work: impl Future<Output = Result<T, WireError>>,
+) -> Result<T, Error> {
+    let done = timeout(limit, work).await;
+    let done = done.unwrap_or(Err(WireError::TimedOut(limit)));
+    done.map_err(|source| Error::WrongReply {
+        server: server.name,
+        workload,
+        source,
+    })
 }
 
 /// Loads one server with one workload for a slice of time.

@@ -27,6 +27,17 @@ impl Machine {
     }
 }
 
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            model,
+            cores,
+            kernel,
+        } = self;
+        write!(f, "Machine: {model}, {cores} cores, Linux {kernel}")
+    }
+}
+
 fn or_unknown(text: &str) -> String {
     match text.trim() {
         "" => "unknown".to_owned(),

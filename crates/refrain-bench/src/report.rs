@@ -1,5 +1,6 @@
 //! The report of a run, as text and as JSON: medians, ratios to the floor, targets.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -10,11 +11,8 @@ use crate::load::Workload;
 use crate::machine::Machine;
 use crate::run::Options;
 use crate::stats::{Sample, median, ratio};
-use crate::table::{BAD, BOLD, DIM, number, verdict};
+use crate::table::{BAD, BOLD, DIM, grid, number, verdict};
 
-/// Spaces between two columns, and between two groups of them.
-const GAP: usize = 2;
-const GROUP_GAP: usize = 4;
 /// A server that used less of its core than this was not the bottleneck.
 const BUSY: f64 = 0.9;
 
@@ -25,38 +23,32 @@ pub(crate) struct Measures {
     pub(crate) counts: Option<Counts>,
 }
 
-impl Measures {
-    fn per_second(&self) -> Option<f64> {
-        median(&self.samples, Sample::per_second)
-    }
-
-    fn cpu_micros(&self) -> Option<f64> {
-        median(&self.samples, Sample::cpu_micros)
-    }
-
-    fn busy(&self) -> Option<f64> {
-        median(&self.samples, Sample::busy)
-    }
-
-    fn instructions(&self) -> Option<f64> {
-        self.counts.map(|counts| counts.instructions)
-    }
-
-    fn allocations(&self) -> Option<f64> {
-        self.counts.map(|counts| counts.allocations)
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "requestsPerSecond": self.per_second(),
-            "cpuMicros": self.cpu_micros(),
-            "busy": self.busy(),
-            "instructions": self.instructions(),
-            "allocations": self.allocations(),
-            "slices": self.samples,
-        })
-    }
+/// A number of the table: a median of slices, or a count.
+#[derive(Clone, Copy)]
+enum Metric {
+    Median(fn(&Sample) -> f64),
+    Count(fn(&Counts) -> f64),
 }
+
+const CPU: Metric = Metric::Median(Sample::cpu_micros);
+const ALLOCATIONS: Metric = Metric::Count(|counts| counts.allocations);
+/// Heading, name in the JSON, digits.
+const METRICS: [(&str, &str, usize, Metric); 4] = [
+    (
+        "requests/s",
+        "requestsPerSecond",
+        0,
+        Metric::Median(Sample::per_second),
+    ),
+    ("CPU µs", "cpuMicros", 2, CPU),
+    (
+        "instructions",
+        "instructions",
+        0,
+        Metric::Count(|counts| counts.instructions),
+    ),
+    ("allocations", "allocations", 1, ALLOCATIONS),
+];
 
 /// One workload on all servers.
 #[derive(Clone, Debug)]
@@ -67,83 +59,44 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    fn refrain(&self) -> Option<&Measures> {
-        self.servers.get(1)
+    fn value(&self, server: usize, metric: Metric) -> Option<f64> {
+        let Measures { samples, counts } = self.servers.get(server)?;
+        match metric {
+            Metric::Median(value) => median(samples, value),
+            Metric::Count(value) => counts.as_ref().map(value),
+        }
     }
 
-    fn sample_ratio(&self, value: fn(&Sample) -> f64) -> Option<f64> {
-        let ratio = ratio(&self.refrain()?.samples, &self.servers[0].samples, value);
-        ratio.map(|ratio| ratio.median)
-    }
-
-    fn throughput_ratio(&self) -> Option<f64> {
-        self.sample_ratio(Sample::per_second)
-    }
-
-    fn cpu_ratio(&self) -> Option<f64> {
-        self.sample_ratio(Sample::cpu_micros)
-    }
-
-    fn instruction_ratio(&self) -> Option<f64> {
-        Some(self.refrain()?.instructions()? / self.servers[0].instructions()?)
+    /// Refrain's value over the floor's.
+    fn ratio(&self, metric: Metric) -> Option<f64> {
+        let [floor, refrain] = self.servers.as_slice() else {
+            return None;
+        };
+        match metric {
+            Metric::Median(value) => {
+                ratio(&refrain.samples, &floor.samples, value).map(|ratio| ratio.median)
+            }
+            Metric::Count(_) => Some(self.value(1, metric)? / self.value(0, metric)?),
+        }
     }
 
     fn json(&self) -> Value {
+        let server = |server: usize| {
+            let samples = &self.servers.get(server)?.samples;
+            let mut json = json!({"busy": median(samples, Sample::busy), "slices": samples});
+            for (_, name, _, metric) in METRICS {
+                json[name] = json!(self.value(server, metric));
+            }
+            Some(json)
+        };
+        let ratios = METRICS.map(|(_, name, _, metric)| (name, self.ratio(metric)));
         json!({
             "workload": self.workload,
-            "floor": self.servers[0].json(),
-            "refrain": self.refrain().map(Measures::json),
-            "ratios": {
-                "requestsPerSecond": self.throughput_ratio(),
-                "cpu": self.cpu_ratio(),
-                "instructions": self.instruction_ratio(),
-            },
+            "floor": server(0),
+            "refrain": server(1),
+            "ratios": HashMap::from(ratios),
         })
     }
-}
-
-/// A group of columns: heading, digits, the value on one server, and the ratio.
-type Metric = (
-    &'static str,
-    usize,
-    fn(&Measures) -> Option<f64>,
-    Option<fn(&Row) -> Option<f64>>,
-);
-
-const METRICS: [Metric; 4] = [
-    (
-        "requests/s",
-        0,
-        Measures::per_second,
-        Some(Row::throughput_ratio),
-    ),
-    ("CPU µs", 2, Measures::cpu_micros, Some(Row::cpu_ratio)),
-    (
-        "instructions",
-        0,
-        Measures::instructions,
-        Some(Row::instruction_ratio),
-    ),
-    ("allocations", 1, Measures::allocations, None),
-];
-
-/// The columns of a metric with their titles; none if the floor has no value.
-fn columns((_, digits, value, ratio): Metric, rows: &[Row]) -> Vec<Vec<String>> {
-    if rows.iter().all(|row| value(&row.servers[0]).is_none()) {
-        return Vec::new();
-    }
-    let column = |title: &str, digits, cell: &dyn Fn(&Row) -> Option<f64>| {
-        let cells = rows.iter().map(|row| number(cell(row), digits));
-        std::iter::once(title.to_owned()).chain(cells).collect()
-    };
-    let mut columns = vec![column("floor", digits, &|row| value(&row.servers[0]))];
-    if rows.iter().any(|row| row.refrain().is_some()) {
-        columns.push(column("Refrain", digits, &|row| {
-            row.refrain().and_then(value)
-        }));
-        columns.extend(ratio.map(|ratio| column("ratio", 2, &ratio)));
-    }
-    columns
 }
 
 /// A bound that a run should stay within.
@@ -186,18 +139,14 @@ impl Report<'_> {
             held: measured.map(|measured| measured <= limit),
         };
         let row = |workload| self.rows.iter().find(|row| row.workload == workload);
-        let cpu = |workload| row(workload).and_then(Row::cpu_ratio);
-        let allocations: Option<Vec<f64>> = [Workload::Echo, Workload::Round1, Workload::Round2]
-            .into_iter()
-            .map(|workload| row(workload)?.refrain()?.allocations())
-            .collect();
+        let cpu = |workload| row(workload)?.ratio(CPU);
+        let requests = [Workload::Echo, Workload::Round1, Workload::Round2];
+        let allocations = requests.map(|workload| row(workload)?.value(1, ALLOCATIONS));
+        let allocations: Option<Vec<f64>> = allocations.into_iter().collect();
         let most = allocations.and_then(|all| all.into_iter().max_by(f64::total_cmp));
+        let exchange = cpu(Workload::Exchange);
         [
-            target(
-                "full exchange, CPU time over the floor's",
-                1.3,
-                cpu(Workload::Exchange),
-            ),
+            target("full exchange, CPU time over the floor's", 1.3, exchange),
             target("echo, CPU time over the floor's", 1.25, cpu(Workload::Echo)),
             target("heap allocations of any one request", 40.0, most),
         ]
@@ -219,17 +168,14 @@ impl Report<'_> {
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String does not fail, here and below.
-        if self.grid(&mut out) {
+        let lines = self.lines();
+        if lines[0].len() > 1 {
+            grid(&mut out, 2, &lines);
             self.notes(&mut out);
-            for Target {
-                name,
-                limit,
-                measured,
-                held,
-            } in self.targets()
-            {
-                let measured = measured.map_or_else(String::new, |value| format!("{value:.2}"));
-                let verdict = verdict(held);
+            for target in self.targets() {
+                let (name, limit, verdict) = (target.name, target.limit, verdict(target.held));
+                let measured = target.measured.map(|value| format!("{value:.2}"));
+                let measured = measured.unwrap_or_default();
                 let _ = writeln!(out, "{name:<42}  <= {limit:<5}  {measured:>6}  {verdict}");
             }
             out.push('\n');
@@ -244,64 +190,49 @@ impl Report<'_> {
             memory.write(&mut out);
         }
         let (machine, options) = (&self.machine, self.options);
+        let (server, load) = (options.server_core, options.load_core);
         let _ = writeln!(
             out,
-            "Machine: {}, {} cores, Linux {}; server on core {}, load on core {}.",
-            machine.model, machine.cores, machine.kernel, options.server_core, options.load_core,
+            "{machine}; server on core {server}, load on core {load}."
         );
         out
     }
 
-    /// Writes the table. `false`: there are no columns.
-    fn grid(&self, out: &mut String) -> bool {
-        let length = |cell: &String| cell.chars().count();
-        let width = |column: &Vec<String>| column.iter().map(length).max().unwrap_or_default();
-        let names = self.rows.iter().map(|row| row.workload.name());
-        let first: Vec<String> = ["", "workload"]
-            .into_iter()
-            .chain(names)
-            .map(Into::into)
-            .collect();
-        let first_width = width(&first);
-        let pad = |cell: &String| format!("{cell:<first_width$}");
-        let mut lines: Vec<String> = first.iter().map(pad).collect();
-        for metric in METRICS {
-            let columns = columns(metric, &self.rows);
-            let widths: Vec<usize> = columns.iter().map(width).collect();
-            let natural = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
-            let all = natural.max(metric.0.chars().count());
-            for (index, column) in columns.iter().enumerate() {
-                // A heading wider than its columns widens the first of them.
-                let (gap, width) = match index {
-                    0 => (GROUP_GAP, widths[0] + all - natural),
-                    _ => (GAP, widths[index]),
-                };
-                if index == 0 {
-                    let _ = write!(lines[0], "{:gap$}{:>all$}", "", metric.0);
-                }
-                for (line, cell) in lines[1..].iter_mut().zip(column) {
-                    let _ = write!(line, "{:gap$}{cell:>width$}", "");
-                }
+    /// The lines of the table. The first two are headings.
+    fn lines(&self) -> Vec<Vec<String>> {
+        let rows = &self.rows;
+        let names = rows.iter().map(|row| row.workload.name());
+        let first = ["", "workload"].into_iter().chain(names);
+        let mut lines: Vec<Vec<String>> = first.map(|cell| vec![cell.to_owned()]).collect();
+        let mut column = |titles: [&str; 2], digits, cell: &dyn Fn(&Row) -> Option<f64>| {
+            let cells = rows.iter().map(|row| number(cell(row), digits));
+            let titles = titles.map(str::to_owned).into_iter();
+            for (line, cell) in lines.iter_mut().zip(titles.chain(cells)) {
+                line.push(cell);
+            }
+        };
+        for (heading, _, digits, metric) in METRICS {
+            if rows.iter().all(|row| row.value(0, metric).is_none()) {
+                continue;
+            }
+            column([heading, "floor"], digits, &|row| row.value(0, metric));
+            if self.is_compared() {
+                column(["", "Refrain"], digits, &|row| row.value(1, metric));
+                column(["", "ratio"], 2, &|row| row.ratio(metric));
             }
         }
-        if lines[0].trim().is_empty() {
-            return false;
-        }
-        let _ = writeln!(
-            out,
-            "{BOLD}{}{BOLD:#}\n{BOLD}{}{BOLD:#}",
-            lines[0], lines[1]
-        );
-        for line in &lines[2..] {
-            let _ = writeln!(out, "{line}");
-        }
-        true
+        lines
+    }
+
+    fn is_compared(&self) -> bool {
+        self.rows.iter().any(|row| row.servers.len() > 1)
     }
 
     fn notes(&self, out: &mut String) {
         let servers = self.rows.iter().flat_map(|row| &row.servers);
-        if let Some(busy) = servers.filter_map(Measures::busy).min_by(f64::total_cmp) {
-            let paired = match self.rows.iter().any(|row| row.refrain().is_some()) {
+        let busy = servers.filter_map(|it| median(&it.samples, Sample::busy));
+        if let Some(busy) = busy.min_by(f64::total_cmp) {
+            let paired = match self.is_compared() {
                 true => "; a ratio is the median over slices side by side",
                 false => "",
             };
@@ -396,7 +327,7 @@ mod tests {
     fn ratios_and_targets_follow_from_the_samples() {
         let options = options();
         let report = example(&options);
-        let ratio = report.rows[0].cpu_ratio().unwrap();
+        let ratio = report.rows[0].ratio(CPU).unwrap();
         assert!((ratio - 1.28).abs() < 1e-9);
         let held = report.targets().map(|target| target.held);
         assert_eq!(held, [Some(true), Some(false), Some(true)]);

@@ -2,6 +2,8 @@
 //!
 //! Styles are always written; the stream that prints the text strips them where they do not belong.
 
+use std::fmt::Write as _;
+
 use anstyle::{AnsiColor, Style};
 
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -17,6 +19,23 @@ pub(crate) fn verdict(held: Option<bool>) -> String {
         None => (DIM, "not measured"),
     };
     format!("{style}{verdict}{style:#}")
+}
+
+/// Writes lines of equally many cells. The first column is aligned to the left; the first lines are headings.
+pub(crate) fn grid(out: &mut String, headings: usize, lines: &[Vec<String>]) {
+    let length = |cell: &String| cell.chars().count();
+    let width = |column| lines.iter().map(|line| length(&line[column])).max();
+    let columns = 0..lines[0].len();
+    let widths: Vec<usize> = columns.filter_map(width).collect();
+    for (index, line) in lines.iter().enumerate() {
+        let mut text = format!("{:<width$}", line[0], width = widths[0]);
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            // Writing to a String does not fail, here and below.
+            let _ = write!(text, "  {cell:>width$}");
+        }
+        let style = if index < headings { BOLD } else { Style::new() };
+        let _ = writeln!(out, "{style}{text}{style:#}");
+    }
 }
 
 /// A number with its thousands marked, or a dash.

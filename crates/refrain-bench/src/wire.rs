@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use memchr::memmem;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -63,8 +64,6 @@ fn call(address: SocketAddr, tool: &str, arguments: &str, token: Option<&str>) -
 pub(crate) enum WireError {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("the server closed the connection before its reply was complete")]
-    Closed,
     #[error("the reply is not HTTP/1.1: {0}")]
     NotHttp(#[from] httparse::Error),
     #[error("HTTP status {status}, body: {body}")]
@@ -81,8 +80,8 @@ pub(crate) enum WireError {
         expected: &'static str,
         body: String,
     },
-    #[error("no reply in time")]
-    TimedOut,
+    #[error("no reply within {0:?}")]
+    TimedOut(Duration),
 }
 
 /// An open connection and the bytes of the last reply.
@@ -122,11 +121,10 @@ impl Connection {
             if filled == self.buffer.len() {
                 return Err(WireError::TooLong);
             }
-            let read = self.stream.read(&mut self.buffer[filled..]).await?;
-            if read == 0 {
-                return Err(WireError::Closed);
+            match self.stream.read(&mut self.buffer[filled..]).await? {
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                read => filled += read,
             }
-            filled += read;
             if head.is_none() {
                 head = parse_head(&self.buffer[..filled])?;
             }

@@ -38,14 +38,14 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Kills workers while they run tasks, and checks what they did.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(version, about)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 enum Command {
     /// Run tasks, make trouble, check, and print a table. The exit code is 1 if anything does not hold.
     Run(RunOptions),
@@ -54,7 +54,7 @@ enum Command {
     Worker(WorkerOptions),
 }
 
-#[derive(Debug, Args)]
+#[derive(Args)]
 struct RunOptions {
     /// Where tasks are kept: `sqlite` or `postgres` for one of its own, or the URL of an empty one.
     #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreArgument::parse)]
@@ -73,7 +73,7 @@ struct RunOptions {
     json: bool,
 }
 
-/// The task store as the command line names it. A URL may contain a password, so it is not shown.
+/// The task store as the command line names it. A URL may contain a password, so there is no `Debug`.
 #[derive(Clone)]
 enum StoreArgument {
     /// A new file.
@@ -100,12 +100,6 @@ impl StoreArgument {
             Self::Url(url) if url.starts_with("postgres") => "Postgres",
             Self::Sqlite | Self::Url(_) => "SQLite",
         }
-    }
-}
-
-impl std::fmt::Debug for StoreArgument {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }
 

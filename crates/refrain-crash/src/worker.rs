@@ -29,7 +29,7 @@ const PAUSE: u64 = 120;
 const PURPOSE: u64 = 0x64_65_73_6b;
 
 /// The options of a worker.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct WorkerOptions {
     /// The URL of the task store.
     #[arg(long, env = "REFRAIN_CRASH_STORE", hide_env_values = true)]

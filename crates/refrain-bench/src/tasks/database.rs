@@ -4,6 +4,7 @@
 //! at once. Each database counts the commits in its own way.
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::sqlite::{
@@ -67,6 +68,12 @@ CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON floor_asks FOR EACH ROW EXE
 ";
 const COUNTED: &str = "DROP FUNCTION floor_count CASCADE; DROP TABLE floor_commits;";
 
+/// Microseconds since the Unix epoch.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as i64)
+}
+
 /// A parameter of a statement.
 #[derive(Clone, Copy)]
 pub(crate) enum Value<'a> {
@@ -124,7 +131,7 @@ pub(crate) enum Database {
     /// One connection that writes and a few that read.
     Sqlite {
         file: PathBuf,
-        options: SqliteConnectOptions,
+        options: Box<SqliteConnectOptions>,
         writer: Box<Mutex<SqliteConnection>>,
         readers: SqlitePool,
     },
@@ -169,7 +176,7 @@ impl Database {
             .connect_lazy_with(options.clone());
         Ok(Self::Sqlite {
             file,
-            options,
+            options: Box::new(options),
             writer: Box::new(Mutex::new(writer)),
             readers,
         })
@@ -236,7 +243,7 @@ impl Database {
     }
 
     /// Claims due tasks of the floor, and reads all that is needed to carry them on.
-    pub(crate) async fn claim(&self, values: &[Value<'_>]) -> Done<Vec<String>> {
+    pub(crate) async fn claim(&self, lease: i64, most: i64) -> Done<Vec<String>> {
         type Claimed = (String, Vec<u8>, Vec<u8>);
         const CLAIM: &str = "
 UPDATE floor_tasks SET worker = 'worker', due = $2
@@ -249,11 +256,16 @@ RETURNING id, call, journal";
         const ANSWERS: &str = "SELECT key, answer FROM floor_asks WHERE task = $1";
         const ALL_ANSWERS: &str = "SELECT task, key, answer FROM floor_asks WHERE task = ANY($1)";
 
+        // The time is read when the connection is there, so that a batch is as large as possible.
+        let values = || {
+            let now = now();
+            [now, now + lease, most].map(Value::Int)
+        };
         let ids = |claimed: Vec<Claimed>| claimed.into_iter().map(|(id, ..)| id).collect();
         match self {
             Self::Sqlite { writer, .. } => {
                 let mut writer = writer.lock().await;
-                let query = sqlx::query_as_with(CLAIM, arguments::<sqlx::Sqlite>(values)?);
+                let query = sqlx::query_as_with(CLAIM, arguments::<sqlx::Sqlite>(&values())?);
                 let ids: Vec<String> = ids(query.fetch_all(&mut *writer).await?);
                 drop(writer);
                 for id in &ids {
@@ -262,11 +274,12 @@ RETURNING id, call, journal";
                 Ok(ids)
             }
             Self::Postgres(pool) => {
-                let values = arguments::<sqlx::Postgres>(values)?;
+                let mut connection = pool.acquire().await?;
+                let values = arguments::<sqlx::Postgres>(&values())?;
                 let query = sqlx::query_as_with(CLAIM_UNLOCKED, values);
-                let ids: Vec<String> = ids(query.fetch_all(pool).await?);
+                let ids: Vec<String> = ids(query.fetch_all(&mut *connection).await?);
                 let answers = sqlx::query_as(ALL_ANSWERS).bind(&ids);
-                let _: Vec<(String, String, Vec<u8>)> = answers.fetch_all(pool).await?;
+                let _: Vec<(String, String, Vec<u8>)> = answers.fetch_all(&mut *connection).await?;
                 Ok(ids)
             }
         }

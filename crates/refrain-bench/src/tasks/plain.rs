@@ -13,7 +13,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use refrain_core::{Source as _, SystemSource};
@@ -22,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use super::database::Value::{Bytes, Int, Text};
-use super::database::{Database, Done, Statement, Value};
+use super::database::{Database, Done, Statement, Value, now};
 use crate::error::Error;
 
 /// Tasks claimed at a time, as Refrain's workers do.
@@ -137,7 +136,7 @@ async fn work(database: Arc<Database>, waiting: Arc<Waiting>) {
     loop {
         waiting.due.notified().await;
         loop {
-            let Ok(ids) = claim(&database).await else {
+            let Ok(ids) = database.claim(LEASE, BATCH).await else {
                 waiting.claimed.lock().clear();
                 return;
             };
@@ -152,11 +151,6 @@ async fn work(database: Arc<Database>, waiting: Arc<Waiting>) {
             }
         }
     }
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_micros() as i64)
 }
 
 fn statement<'a, const N: usize>(sql: &'static str, values: [Value<'a>; N]) -> Statement<'a> {
@@ -196,13 +190,6 @@ async fn answer(database: &Database, id: &str, content: &Content) -> Done<()> {
     database.execute(vec![answer, answered]).await
 }
 
-async fn claim(database: &Database) -> Done<Vec<String>> {
-    let now = now();
-    database
-        .claim(&[Int(now), Int(now + LEASE), Int(BATCH)])
-        .await
-}
-
 async fn complete(database: &Database, id: &str, content: &Content) -> Done<()> {
     let values = [Text(id), Bytes(&content.outcome), Int(now())];
     database.execute(vec![statement(COMPLETE, values)]).await
@@ -231,10 +218,10 @@ mod tests {
                 create(&database, &id, &content).await.unwrap();
                 ask(&database, &id, &content).await.unwrap();
                 answer(&database, &id, &content).await.unwrap();
-                assert_eq!(claim(&database).await.unwrap(), [id.as_str()]);
+                assert_eq!(database.claim(LEASE, BATCH).await.unwrap(), [id.as_str()]);
                 complete(&database, &id, &content).await.unwrap();
             }
-            assert_eq!(claim(&database).await.unwrap(), [""; 0]);
+            assert_eq!(database.claim(LEASE, BATCH).await.unwrap(), [""; 0]);
             if let Database::Postgres(pool) = &database {
                 sqlx::query("NOTIFY refrain").execute(pool).await.unwrap();
             }

@@ -10,7 +10,7 @@ use super::Options;
 use super::idle::Idle;
 use crate::machine::Machine;
 use crate::stats::{Sample, Spread, median, ratio};
-use crate::table::{BOLD, DIM, number, verdict};
+use crate::table::{BOLD, DIM, grid, number, verdict};
 
 /// The lowest ratio of lives per second that reaches the target.
 const TARGET: f64 = 0.6;
@@ -121,12 +121,7 @@ impl Report<'_> {
              server's.{DIM:#}",
             options.slices, options.seconds_per_slice, options.concurrent,
         );
-        let machine = &self.machine;
-        let _ = writeln!(
-            out,
-            "Machine: {}, {} cores, Linux {}.",
-            machine.model, machine.cores, machine.kernel
-        );
+        let _ = writeln!(out, "{}.", self.machine);
         out
     }
 }
@@ -135,24 +130,26 @@ fn pairs_lines(out: &mut String, store: &OnStore) {
     if store.life.floor.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "{BOLD}{:<16}{:>10}{:>10}  {:<20}{:>10}{:>10}  ratio{BOLD:#}",
-        "per second", "floor", "Refrain", "ratio", "CPU µs", "CPU µs"
-    );
-    for (name, pairs) in [("lives of a task", &store.life), ("tasks/get", &store.get)] {
-        let middle = |samples: &[Sample], value| number(median(samples, value), 0);
-        let _ = writeln!(
-            out,
-            "{name:<16}{:>10}{:>10}  {:<20}{:>10}{:>10}  {}",
-            middle(&pairs.floor, Sample::per_second),
-            middle(&pairs.refrain, Sample::per_second),
-            spread(pairs.ratio(Sample::per_second)),
-            middle(&pairs.floor, Sample::cpu_micros),
-            middle(&pairs.refrain, Sample::cpu_micros),
-            spread(pairs.ratio(Sample::cpu_micros)),
-        );
-    }
+    let headings = [
+        "per second",
+        "floor",
+        "Refrain",
+        "ratio",
+        "CPU µs",
+        "CPU µs",
+        "ratio",
+    ];
+    let line = |(name, pairs): (&str, &Pairs)| {
+        let mut line = vec![name.to_owned()];
+        for value in [Sample::per_second, Sample::cpu_micros] {
+            line.push(number(median(&pairs.floor, value), 0));
+            line.push(number(median(&pairs.refrain, value), 0));
+            line.push(spread(pairs.ratio(value)));
+        }
+        line
+    };
+    let [life, get] = [("lives of a task", &store.life), ("tasks/get", &store.get)].map(line);
+    grid(out, 1, &[headings.map(str::to_owned).into(), life, get]);
     if let Some(ratio) = store.throughput() {
         let verdict = verdict(Some(ratio >= TARGET));
         let _ = writeln!(
@@ -181,22 +178,24 @@ fn idle_lines(out: &mut String, idle: &[Idle]) {
     if idle.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "{BOLD}{:>13}{:>14}{:>16}{:>15}{:>14}{BOLD:#}",
-        "tasks waiting", "CPU ms/s", "resident KiB", "calls/s", "µs a call"
-    );
+    let headings = [
+        "tasks waiting",
+        "CPU ms/s",
+        "resident KiB",
+        "calls/s",
+        "µs a call",
+    ];
+    let mut lines = vec![headings.map(str::to_owned).to_vec()];
     for idle in idle {
-        let _ = writeln!(
-            out,
-            "{:>13}{:>14}{:>16}{:>15}{:>14}",
+        lines.push(vec![
             number(Some(idle.waiting as f64), 0),
             number(Some(idle.cpu_millis), 2),
             number(Some(idle.resident_kib as f64), 0),
             number(Some(idle.calls), 2),
             number(Some(idle.call_micros), 0),
-        );
+        ]);
     }
+    grid(out, 1, &lines);
 }
 
 fn spread(spread: Option<Spread>) -> String {
