@@ -61,8 +61,8 @@ FROM refrain_tasks WHERE id = $1";
 #[derive(Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Options {
-    /// Where: `sqlite` for a file of its own, `postgres` for a server of its own, or the URL of an empty database, which
-    /// is left full [default: both of their own].
+    /// Where: `sqlite` for a new file, `postgres` for a new server, or the URL of an empty database, which is left full
+    /// [default: a new file and a new server].
     #[arg(long = "store", value_name = "STORE", value_parser = StoreArgument::parse)]
     #[serde(skip)]
     stores: Vec<StoreArgument>,

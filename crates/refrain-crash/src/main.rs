@@ -56,7 +56,7 @@ enum Command {
 
 #[derive(Args)]
 struct RunOptions {
-    /// Where tasks are kept: `sqlite` or `postgres` for one of its own, or the URL of an empty one.
+    /// Where tasks are kept: `sqlite` or `postgres` for a new store, or the URL of an empty one.
     #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreArgument::parse)]
     store: StoreArgument,
     /// How many tasks.

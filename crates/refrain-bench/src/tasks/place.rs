@@ -1,7 +1,8 @@
 //! The databases that are measured on.
 
+use std::any::Any;
+
 use refrain_store::cluster::Cluster;
-use tempfile::TempDir;
 
 use crate::error::{ArgumentError, Error};
 
@@ -37,31 +38,31 @@ impl StoreArgument {
 
     /// Creates the database unless its URL is given.
     pub(crate) async fn open(&self) -> Result<Place, Error> {
-        let mut place = Place::default();
-        match self {
+        let (url, created): (String, Box<dyn Any>) = match self {
             Self::Sqlite => {
                 let dir = tempfile::Builder::new().prefix("refrain-bench-").tempdir();
                 let dir = dir.map_err(Error::system("no directory for the database"))?;
-                place.url = format!("sqlite:{}", dir.path().join("refrain.db").display());
-                place._dir = Some(dir);
+                let file = dir.path().join("refrain.db");
+                (format!("sqlite:{}", file.display()), Box::new(dir))
             }
             Self::Postgres => {
                 let cluster = Cluster::start()?;
-                place.url = cluster.database().await?;
-                place._cluster = Some(cluster);
+                (cluster.database().await?, Box::new(cluster))
             }
-            Self::Url(url) => place.url.clone_from(url),
-        }
-        Ok(place)
+            Self::Url(url) => (url.clone(), Box::new(())),
+        };
+        Ok(Place {
+            url,
+            _created: created,
+        })
     }
 }
 
 /// The URL of a database, which is deleted with this value if it was created for it.
-#[derive(Default)]
 pub(crate) struct Place {
     pub(crate) url: String,
-    _dir: Option<TempDir>,
-    _cluster: Option<Cluster>,
+    /// The directory or the server.
+    _created: Box<dyn Any>,
 }
 
 #[cfg(test)]
