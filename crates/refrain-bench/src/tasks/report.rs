@@ -188,7 +188,7 @@ fn idle_lines(out: &mut String, idle: &[Idle]) {
     let mut lines = vec![headings.map(str::to_owned).to_vec()];
     for idle in idle {
         lines.push(vec![
-            number(Some(idle.waiting as f64), 0),
+            format!("{:>13}", number(Some(idle.waiting as f64), 0)),
             number(Some(idle.cpu_millis), 2),
             number(Some(idle.resident_kib as f64), 0),
             number(Some(idle.calls), 2),
