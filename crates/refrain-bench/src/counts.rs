@@ -1,28 +1,27 @@
-//! Counts that noise does not touch: instructions and heap allocations per request, by valgrind.
+//! Instructions and heap allocations per request, counted by valgrind: other work of the machine does not change them.
 //!
-//! A server is run twice under a tool, once for N and once for 2N requests that go one after the
-//! other over one connection. Start, warm-up and end cost the same in both, so the difference of
-//! the tool's totals is what N requests cost.
+//! A server is run twice under a tool, for N and for 2N requests, one after the other over one connection. Start, warm-up
+//! and end cost the same in both, so the difference of the tool's totals is the cost of N requests.
 //!
-//! An allocation is a call that gives out a block, growing one included. Only the system's
-//! allocator is seen; a server that brings another would show none.
+//! An allocation is a call that returns a block, growing one included. Only the system's allocator is counted; a server
+//! with another one would show none.
 
 use std::ffi::OsString;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::child::{Program, Setting};
 use crate::error::Error;
 use crate::load::{Workload, sequence};
+use crate::server::Program;
 
 /// N.
 const REQUESTS: u64 = 2000;
 /// Valgrind is some fifty times slower than the processor.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What one request costs. For the full exchange: what both of its requests cost.
+/// The cost of one request. For the full exchange: the cost of both requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Counts {
     /// Instructions in user mode.
@@ -31,85 +30,69 @@ pub(crate) struct Counts {
     pub(crate) allocations: f64,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Tool {
-    Callgrind,
-    Memcheck,
+/// A tool of valgrind.
+struct Tool {
+    name: &'static str,
+    options: &'static [&'static str],
+    /// The text before the total in the tool's log, and after it.
+    before: &'static str,
+    after: &'static str,
 }
 
+const CALLGRIND: Tool = Tool {
+    name: "callgrind",
+    options: &["--callgrind-out-file=/dev/null"],
+    before: "Collected :",
+    after: "",
+};
+const MEMCHECK: Tool = Tool {
+    name: "memcheck",
+    options: &["--leak-check=no", "--undef-value-errors=no"],
+    before: "total heap usage:",
+    after: " allocs",
+};
+
 impl Tool {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Callgrind => "callgrind",
-            Self::Memcheck => "memcheck",
-        }
-    }
-
-    fn options(self) -> &'static [&'static str] {
-        match self {
-            Self::Callgrind => &["--callgrind-out-file=/dev/null"],
-            Self::Memcheck => &["--leak-check=no", "--undef-value-errors=no"],
-        }
-    }
-
     /// The total in the tool's log.
-    fn total(self, log: &str) -> Option<u64> {
-        let (before, after) = match self {
-            Self::Callgrind => ("Collected :", ""),
-            Self::Memcheck => ("total heap usage:", "allocs"),
-        };
-        let rest = log.lines().find_map(|line| line.split_once(before))?.1;
-        let (number, unit) = match rest.trim().split_once(' ') {
-            Some((number, rest)) => (number, rest),
-            None => (rest.trim(), ""),
-        };
-        if !unit.starts_with(after) {
-            return None;
-        }
+    fn total(&self, log: &str) -> Option<u64> {
+        let rest = log.lines().find_map(|line| line.split_once(self.before))?.1;
+        let rest = rest.trim();
+        let end = rest.find(' ').unwrap_or(rest.len());
+        let (number, unit) = rest.split_at(end);
+        let number = unit.starts_with(self.after).then_some(number)?;
         number.replace(',', "").parse().ok()
     }
 }
 
-/// Says why the counts cannot be taken here, if so.
+/// The reason why the counts cannot be taken here, if there is one.
 pub(crate) fn obstacle() -> Option<String> {
-    let tried = Command::new("valgrind")
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    let tried = Command::new("valgrind").arg("--version").output();
     match tried {
-        Ok(status) if status.success() => None,
-        Ok(status) => Some(format!("`valgrind --version` failed: {status}")),
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("`valgrind --version` failed: {}", output.status)),
         Err(error) => Some(format!("valgrind cannot be run: {error}")),
     }
 }
 
-/// Counts what one workload costs one server.
+/// Counts the cost of one workload on one server.
 pub(crate) async fn count(
     program: &Program,
     workload: Workload,
     core: usize,
 ) -> Result<Counts, Error> {
+    let per_request = async |tool| {
+        let once = total(&tool, program, workload, core, REQUESTS).await?;
+        let twice = total(&tool, program, workload, core, 2 * REQUESTS).await?;
+        Ok::<f64, Error>((twice as f64 - once as f64) / REQUESTS as f64)
+    };
     Ok(Counts {
-        instructions: per_request(Tool::Callgrind, program, workload, core).await?,
-        allocations: per_request(Tool::Memcheck, program, workload, core).await?,
+        instructions: per_request(CALLGRIND).await?,
+        allocations: per_request(MEMCHECK).await?,
     })
 }
 
-async fn per_request(
-    tool: Tool,
-    program: &Program,
-    workload: Workload,
-    core: usize,
-) -> Result<f64, Error> {
-    let once = total(tool, program, workload, core, REQUESTS).await?;
-    let twice = total(tool, program, workload, core, 2 * REQUESTS).await?;
-    Ok((twice as f64 - once as f64) / REQUESTS as f64)
-}
-
 async fn total(
-    tool: Tool,
+    tool: &Tool,
     program: &Program,
     workload: Workload,
     core: usize,
@@ -120,28 +103,20 @@ async fn total(
     let log = tempfile::NamedTempFile::new().map_err(Error::system("no temporary file"))?;
     let mut log_option = OsString::from("--log-file=");
     log_option.push(log.path());
-    let mut under: Vec<OsString> = vec![
-        "valgrind".into(),
-        format!("--tool={}", tool.name()).into(),
-        log_option,
-    ];
-    under.extend(tool.options().iter().map(OsString::from));
-    let setting = Setting {
-        core,
-        under,
-        patience: PATIENCE,
-    };
+    let tool_option = format!("--tool={}", tool.name).into();
+    let mut under = vec!["valgrind".into(), tool_option, log_option];
+    under.extend(tool.options.iter().map(OsString::from));
 
-    let server = program.start(&setting).await?;
-    let name = server.name();
+    let server = program.start(core, &under, PATIENCE).await?;
     sequence(&server, workload, WARM_UP + requests, PATIENCE).await?;
     server.stop().await?;
 
-    let text = std::fs::read_to_string(log.path()).map_err(Error::system("valgrind's log"))?;
-    tool.total(&text).ok_or_else(|| Error::NoTotal {
-        tool: tool.name(),
-        server: name,
-        log: text,
+    let log = std::fs::read_to_string(log.path()).map_err(Error::system("valgrind's log"))?;
+    let (tool_name, server) = (tool.name, program.name);
+    tool.total(&log).ok_or(Error::NoTotal {
+        tool: tool_name,
+        server,
+        log,
     })
 }
 
@@ -152,11 +127,11 @@ mod tests {
     #[test]
     fn totals_are_read_from_the_logs() {
         let log = "==7== Events    : Ir\n==7== Collected : 12345678\n==7== \n";
-        assert_eq!(Tool::Callgrind.total(log), Some(12_345_678));
+        assert_eq!(CALLGRIND.total(log), Some(12_345_678));
         let log = "==7== HEAP SUMMARY:\n\
                    ==7==     in use at exit: 1,000 bytes in 3 blocks\n\
                    ==7==   total heap usage: 1,234,567 allocs, 12 frees, 9,999 bytes allocated\n";
-        assert_eq!(Tool::Memcheck.total(log), Some(1_234_567));
-        assert_eq!(Tool::Memcheck.total("==7== killed\n"), None);
+        assert_eq!(MEMCHECK.total(log), Some(1_234_567));
+        assert_eq!(MEMCHECK.total("==7== killed\n"), None);
     }
 }

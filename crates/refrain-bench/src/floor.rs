@@ -1,8 +1,7 @@
 //! The sealing floor: the least a server can do and still serve a sealed dialogue.
 //!
-//! One borrowed parse, one AES-256-GCM seal or open, one fixed reply, on raw hyper. It checks no
-//! header, no argument, no capability and no expiry. What Refrain costs above it is what its checks
-//! and its replay cost.
+//! One borrowed parse, one AES-256-GCM seal or open, one fixed reply, on raw hyper. It checks no header, no argument, no
+//! capability and no expiry. The cost of Refrain above the floor is the cost of its checks and its replay.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -25,9 +24,9 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::Error;
+use crate::interrupted;
 
 /// How many bytes a token seals: about the size of a journal after one question.
 const PAYLOAD: usize = 200;
@@ -187,11 +186,8 @@ pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
     let address = listener
         .local_addr()
         .map_err(Error::system("the listener has no address"))?;
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
-    let mut interrupt =
-        signal(SignalKind::interrupt()).map_err(Error::system("no handler for SIGINT"))?;
-    // A reader that has gone away is no reason to stop serving.
+    let mut stop = std::pin::pin!(interrupted());
+    // Keep serving if stderr is closed.
     let _ = writeln!(std::io::stderr(), "floor: http://{address}/mcp");
 
     loop {
@@ -200,8 +196,7 @@ pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
                 Ok((stream, _)) => stream,
                 Err(source) => return Err(Error::system("could not accept")(source)),
             },
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
+            stopped = &mut stop => return stopped,
         };
         stream
             .set_nodelay(true)
@@ -240,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dialogue_of_two_rounds_is_served() {
+    fn dialogue_of_two_rounds_is_served() {
         let floor = Floor::new().unwrap();
         let first = call(&floor, r#"{"name":"get_weather","arguments":{}}"#).unwrap();
         assert_eq!(first["result"]["resultType"], "input_required");
@@ -259,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_token_does_not_open() {
+    fn foreign_token_does_not_open() {
         let mut reply = String::new();
         Floor::new().unwrap().seal(&mut reply).unwrap();
         let other = Floor::new().unwrap();
@@ -269,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn other_requests_are_refused() {
         let floor = Floor::new().unwrap();
         assert!(floor.reply(b"{").is_err());
         assert!(call(&floor, r#"{"name":"other","arguments":{}}"#).is_err());

@@ -1,31 +1,28 @@
 //! The load: workloads, and how many of them a server does in a slice of time.
 //!
-//! Every reply is checked. A connection that gets a wrong one stops, and a slice with a stopped
-//! connection is no measurement but an error.
+//! Every reply is checked. A connection that gets a wrong one stops, and then the slice is an error.
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::Serialize;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::child::Server;
 use crate::error::Error;
-use crate::requests::Requests;
-pub(crate) use crate::wire::WireError;
-use crate::wire::{Connection, expect, token};
+use crate::server::{Server, cpu_seconds};
+use crate::stats::Sample;
+use crate::wire::{Connection, WireError, echo, round_1, round_2, token};
 
 /// How long a slice may take beyond its own length.
 const GRACE: Duration = Duration::from_secs(60);
 
-const ECHOED: &str = "Echo: what was done is refrained from";
+pub(crate) const ECHOED: &str = "Echo: what was done is refrained from";
 const ASKED: &str = "\"input_required\"";
 const ANSWERED: &str = "Temperature: 72";
 
-/// What is asked of a server.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Workload {
@@ -35,7 +32,7 @@ pub(crate) enum Workload {
     Round1,
     /// `get_weather` with an answer and a token: the server opens and replays.
     Round2,
-    /// Round 1, then round 2 with the token it gave. Counted as one.
+    /// Round 1, then round 2 with its token. Counted as one.
     Exchange,
 }
 
@@ -58,273 +55,152 @@ impl fmt::Display for Workload {
     }
 }
 
-/// What one slice showed.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Sample {
-    /// Requests done; for the full exchange, exchanges.
-    pub(crate) done: u64,
-    /// Seconds from the first request to the last reply.
-    pub(crate) seconds: f64,
-    /// Seconds of processor time the server used meanwhile.
-    pub(crate) cpu_seconds: f64,
-}
-
-impl Sample {
-    pub(crate) fn per_second(&self) -> f64 {
-        self.done as f64 / self.seconds
-    }
-
-    pub(crate) fn cpu_micros(&self) -> f64 {
-        self.cpu_seconds * 1e6 / self.done as f64
-    }
-}
-
-/// The serialised requests that all connections of a slice share.
+/// Connections to one server, and the requests that they share.
 #[derive(Debug)]
-struct Prepared {
-    requests: Requests,
-    echo: Vec<u8>,
-    round_1: Vec<u8>,
+pub(crate) struct Load<'s> {
+    server: &'s Server,
+    workload: Workload,
+    /// The first request of the workload, and a text in its reply.
+    request: (String, &'static str),
+    /// The answer to a dialogue that was opened before all others.
     round_2: String,
+    connections: Vec<Connection>,
 }
 
-impl Prepared {
-    /// Serialises the requests, with a token fetched from the server.
-    async fn fetch(address: SocketAddr) -> Result<Arc<Self>, WireError> {
-        let requests = Requests::new(address);
-        let round_1 = requests.round_1();
-        let mut connection = Connection::open(address).await?;
-        let body = connection.exchange(&round_1).await?;
-        expect(body, ASKED)?;
-        let mut round_2 = String::new();
-        requests.round_2(&mut round_2, token(body)?);
-        Ok(Arc::new(Self {
-            echo: requests.echo(),
-            requests,
-            round_1,
-            round_2,
-        }))
-    }
-}
-
-/// One connection and what it sends.
-#[derive(Debug)]
-pub(crate) struct Client {
-    connection: Connection,
-    prepared: Arc<Prepared>,
-    scratch: String,
-}
-
-impl Client {
-    async fn open(address: SocketAddr, prepared: &Arc<Prepared>) -> Result<Self, WireError> {
-        Ok(Self {
-            connection: Connection::open(address).await?,
-            prepared: Arc::clone(prepared),
-            scratch: String::with_capacity(2048),
-        })
-    }
-
-    /// Does the workload once and checks what comes back.
-    async fn once(&mut self, workload: Workload) -> Result<(), WireError> {
-        let Self {
-            connection,
-            prepared,
-            scratch,
-        } = self;
-        match workload {
-            Workload::Echo => expect(connection.exchange(&prepared.echo).await?, ECHOED),
-            Workload::Round1 => expect(connection.exchange(&prepared.round_1).await?, ASKED),
-            Workload::Round2 => {
-                let request = prepared.round_2.as_bytes();
-                expect(connection.exchange(request).await?, ANSWERED)
-            }
-            Workload::Exchange => {
-                let body = connection.exchange(&prepared.round_1).await?;
-                expect(body, ASKED)?;
-                prepared.requests.round_2(scratch, token(body)?);
-                let body = connection.exchange(scratch.as_bytes()).await?;
-                expect(body, ANSWERED)
-            }
-        }
-    }
-
-    /// Does the workload until the time is over, and once at least: on a busy machine a client may begin late.
-    async fn until(&mut self, workload: Workload, deadline: Instant) -> Result<u64, WireError> {
-        let mut done = 0;
-        loop {
-            self.once(workload).await?;
-            done += 1;
-            if Instant::now() >= deadline {
-                return Ok(done);
-            }
-        }
-    }
-
-    /// Opens dialogues of their own places and leaves them.
-    async fn open_dialogues(&mut self, numbers: std::ops::Range<u64>) -> Result<(), WireError> {
-        for number in numbers {
-            let location = format!("Town {number}");
-            let Self {
-                connection,
-                prepared,
-                scratch,
-            } = self;
-            prepared.requests.open_dialogue(scratch, &location);
-            expect(connection.exchange(scratch.as_bytes()).await?, ASKED)?;
-        }
-        Ok(())
-    }
-}
-
-/// The connections to one server.
-#[derive(Debug)]
-pub(crate) struct Fleet {
-    server: &'static str,
-    clients: Vec<Client>,
-}
-
-impl Fleet {
+impl<'s> Load<'s> {
     /// Connects, and sends one request on each connection so that it is warm.
     pub(crate) async fn open(
-        server: &Server,
+        server: &'s Server,
         workload: Workload,
-        connections: usize,
+        connections: u16,
     ) -> Result<Self, Error> {
-        let address = server.address();
-        let clients = async {
-            let prepared = Prepared::fetch(address).await?;
-            let mut clients = Vec::with_capacity(connections);
-            for _ in 0..connections {
-                let mut client = Client::open(address, &prepared).await?;
-                client.once(workload).await?;
-                clients.push(client);
-            }
-            Ok(clients)
-        };
-        let clients = timeout(GRACE, clients)
-            .await
-            .unwrap_or(Err(WireError::TimedOut))
-            .map_err(|first| Error::WrongReplies {
-                server: server.name(),
-                workload,
-                failed: 1,
-                connections,
-                first,
-            })?;
-        Ok(Self {
-            server: server.name(),
-            clients,
-        })
-    }
-
-    /// Gives every client its share of the work and waits for all of them.
-    async fn all<F, Fut>(
-        &mut self,
-        workload: Workload,
-        limit: Duration,
-        mut work: F,
-    ) -> Result<u64, Error>
-    where
-        F: FnMut(Client, u64) -> Fut,
-        Fut: Future<Output = (Client, Result<u64, WireError>)> + Send + 'static,
-    {
-        let connections = self.clients.len();
-        let mut running: JoinSet<_> = (0u64..)
-            .zip(self.clients.drain(..))
-            .map(|(index, client)| work(client, index))
-            .collect();
-        let joined = async {
-            let mut done = 0;
-            let mut failures = Vec::new();
-            while let Some(ended) = running.join_next().await {
-                match ended {
-                    Ok((client, Ok(count))) => {
-                        done += count;
-                        self.clients.push(client);
-                    }
-                    Ok((_, Err(failure))) => failures.push(failure),
-                    Err(ended) => {
-                        failures.push(WireError::Io(std::io::Error::other(ended.to_string())));
-                    }
-                }
-            }
-            (done, failures)
-        };
-        let (done, failures) = timeout(limit, joined).await.map_err(|_| Error::Stuck {
-            server: self.server,
-            workload,
-            limit,
-        })?;
-        let failed = failures.len();
-        match failures.into_iter().next() {
-            None => Ok(done),
-            Some(first) => Err(Error::WrongReplies {
-                server: self.server,
-                workload,
-                failed,
-                connections,
-                first,
-            }),
-        }
-    }
-
-    /// Opens `count` dialogues that nobody goes on with, each for a place of its own.
-    pub(crate) async fn open_dialogues(
-        &mut self,
-        first: u64,
-        count: u64,
-        limit: Duration,
-    ) -> Result<(), Error> {
-        let connections = self.clients.len().max(1) as u64;
-        self.all(Workload::Round1, limit, |mut client, index| {
-            let from = first + count * index / connections;
-            let to = first + count * (index + 1) / connections;
-            async move {
-                let opened = client.open_dialogues(from..to).await;
-                (client, opened.map(|()| to - from))
-            }
-        })
-        .await?;
-        Ok(())
-    }
-
-    /// Answers the dialogue that was opened when these connections were.
-    pub(crate) async fn answer_the_first(&mut self) -> Result<(), Error> {
-        self.all(Workload::Round2, GRACE, |mut client, index| async move {
-            let answered = match index {
-                0 => client.once(Workload::Round2).await,
-                _ => Ok(()),
+        let address = server.address;
+        let opened = async {
+            let asking = round_1(address, "New York");
+            let mut first = Connection::open(address).await?;
+            let round_2 = round_2(address, token(first.exchange(&asking, ASKED).await?)?);
+            let request = match workload {
+                Workload::Echo => (echo(address), ECHOED),
+                Workload::Round1 | Workload::Exchange => (asking, ASKED),
+                Workload::Round2 => (round_2.clone(), ANSWERED),
             };
-            (client, answered.map(|()| 1))
-        })
-        .await?;
-        Ok(())
+            let mut open = Vec::new();
+            for _ in 0..connections {
+                open.push(Connection::open(address).await?);
+            }
+            Ok((request, round_2, open))
+        };
+        let (request, round_2, connections) = in_time(server, workload, GRACE, opened).await?;
+        let mut load = Self {
+            server,
+            workload,
+            request,
+            round_2,
+            connections,
+        };
+        load.repeat(GRACE, |_| true).await?;
+        Ok(load)
     }
+
+    /// Gives every connection its share of the work and waits for all of them, or for the first failure.
+    async fn all(
+        &mut self,
+        limit: Duration,
+        work: impl AsyncFn(&mut Connection, u64) -> Result<u64, WireError>,
+    ) -> Result<u64, Error> {
+        let numbered = self.connections.iter_mut().zip(0..);
+        let running = numbered.map(|(connection, index)| work(connection, index));
+        let mut running: FuturesUnordered<_> = running.collect();
+        let joined = async {
+            let mut all = 0;
+            while let Some(done) = running.next().await {
+                all += done?;
+            }
+            Ok(all)
+        };
+        in_time(self.server, self.workload, limit, joined).await
+    }
+
+    /// Does the workload over and over on each connection, at least once, until `is_over` says so of the number done.
+    async fn repeat(
+        &mut self,
+        limit: Duration,
+        is_over: impl Fn(u64) -> bool,
+    ) -> Result<u64, Error> {
+        let (address, workload) = (self.server.address, self.workload);
+        let (request, expected) = self.request.clone();
+        let all = self.all(limit, async |connection, _| {
+            let mut done = 0;
+            while done == 0 || !is_over(done) {
+                let body = connection.exchange(&request, expected).await?;
+                if workload == Workload::Exchange {
+                    let answer = round_2(address, token(body)?);
+                    connection.exchange(&answer, ANSWERED).await?;
+                }
+                done += 1;
+            }
+            Ok(done)
+        });
+        all.await
+    }
+
+    /// Opens dialogues for different places and leaves them.
+    pub(crate) async fn open_dialogues(&mut self, numbers: Range<u64>) -> Result<(), Error> {
+        let connections = self.connections.len().max(1) as u64;
+        let count = numbers.end - numbers.start;
+        // A thousand a second is far below any server worth measuring.
+        let limit = Duration::from_secs(30 + count / 1000);
+        let address = self.server.address;
+        let opened = self.all(limit, async |connection, index| {
+            let share = |index| numbers.start + count * index / connections;
+            for number in share(index)..share(index + 1) {
+                let request = round_1(address, &format!("Town {number}"));
+                connection.exchange(&request, ASKED).await?;
+            }
+            Ok(0)
+        });
+        opened.await.map(drop)
+    }
+
+    /// Answers the dialogue that was opened before these connections.
+    pub(crate) async fn answer_the_first(mut self) -> Result<(), Error> {
+        self.connections.truncate(1);
+        self.workload = Workload::Round2;
+        self.request = (self.round_2.clone(), ANSWERED);
+        self.repeat(GRACE, |_| true).await.map(drop)
+    }
+}
+
+/// Waits for replies up to a limit.
+async fn in_time<T>(
+    server: &Server,
+    workload: Workload,
+    limit: Duration,
+    work: impl Future<Output = Result<T, WireError>>,
+) -> Result<T, Error> {
+    let done = timeout(limit, work).await;
+    let done = done.unwrap_or(Err(WireError::TimedOut(limit)));
+    done.map_err(|source| Error::WrongReply {
+        server: server.name,
+        workload,
+        source,
+    })
 }
 
 /// Loads one server with one workload for a slice of time.
 pub(crate) async fn slice(
     server: &Server,
     workload: Workload,
-    connections: usize,
+    connections: u16,
     length: Duration,
 ) -> Result<Sample, Error> {
-    let mut fleet = Fleet::open(server, workload, connections).await?;
-    let cpu_before = server.cpu_seconds()?;
-    let start = Instant::now();
-    let deadline = start + length;
-    let done = fleet
-        .all(workload, length + GRACE, |mut client, _| async move {
-            let done = client.until(workload, deadline).await;
-            (client, done)
-        })
-        .await?;
-    let seconds = start.elapsed().as_secs_f64();
+    let mut load = Load::open(server, workload, connections).await?;
+    let (cpu, start) = (cpu_seconds(server.pid)?, Instant::now());
+    let done = load.repeat(length + GRACE, |_| start.elapsed() >= length);
     Ok(Sample {
-        done,
-        seconds,
-        cpu_seconds: server.cpu_seconds()? - cpu_before,
+        done: done.await?,
+        seconds: start.elapsed().as_secs_f64(),
+        cpu_seconds: cpu_seconds(server.pid)? - cpu,
     })
 }
 
@@ -335,37 +211,6 @@ pub(crate) async fn sequence(
     count: u64,
     limit: Duration,
 ) -> Result<(), Error> {
-    let mut fleet = Fleet::open(server, workload, 1).await?;
-    fleet
-        .all(workload, limit, |mut client, _| async move {
-            for _ in 0..count {
-                if let Err(failure) = client.once(workload).await {
-                    return (client, Err(failure));
-                }
-            }
-            (client, Ok(count))
-        })
-        .await?;
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_echo_that_is_looked_for_is_the_one_that_is_sent() {
-        assert_eq!(ECHOED, format!("Echo: {}", crate::requests::ECHO_TEXT));
-    }
-
-    #[test]
-    fn a_sample_is_counted_per_request() {
-        let sample = Sample {
-            done: 50_000,
-            seconds: 2.0,
-            cpu_seconds: 1.5,
-        };
-        assert!((sample.per_second() - 25_000.0).abs() < 1e-9);
-        assert!((sample.cpu_micros() - 30.0).abs() < 1e-9);
-    }
+    let mut load = Load::open(server, workload, 1).await?;
+    load.repeat(limit, |done| done >= count).await.map(drop)
 }

@@ -1,97 +1,82 @@
-//! The machine a run was made on, and the core the load runs on.
+//! The machine of a run, and the cores that its threads and child processes are pinned to.
 
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
-
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
 use crate::error::Error;
 
-/// What a reader needs to place the numbers.
+/// The machine of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
-    /// The processor's name.
     pub(crate) model: String,
-    /// How many cores the system has.
     pub(crate) cores: usize,
-    /// The kernel's release.
     pub(crate) kernel: String,
 }
 
 impl Machine {
-    /// Reads /proc; what is not there is "unknown".
-    pub(crate) fn look() -> Self {
+    /// Reads /proc; missing values are "unknown".
+    pub(crate) fn read() -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let (model, cores) = processor(&cpuinfo);
         Self {
-            model: named(&model),
+            model: or_unknown(model),
             cores,
-            kernel: named(&kernel),
+            kernel: or_unknown(&kernel),
         }
     }
 }
 
-fn named(text: &str) -> String {
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            model,
+            cores,
+            kernel,
+        } = self;
+        write!(f, "Machine: {model}, {cores} cores, Linux {kernel}")
+    }
+}
+
+fn or_unknown(text: &str) -> String {
     match text.trim() {
         "" => "unknown".to_owned(),
         text => text.to_owned(),
     }
 }
 
-fn processor(cpuinfo: &str) -> (String, usize) {
-    let fields = || {
-        cpuinfo
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .map(|(name, value)| (name.trim(), value.trim()))
+/// The model of the processor and the number of its cores.
+fn processor(cpuinfo: &str) -> (&str, usize) {
+    let values = |name: &'static str| {
+        let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        fields.filter_map(move |field| (field.0.trim() == name).then_some(field.1.trim()))
     };
-    let model = fields().find(|(name, _)| *name == "model name");
-    let cores = fields().filter(|(name, _)| *name == "processor").count();
-    (
-        model.map_or_else(String::new, |(_, value)| value.to_owned()),
-        cores,
-    )
+    let model = values("model name").next().unwrap_or_default();
+    (model, values("processor").count())
 }
 
-/// Makes sure that this process, and so every thread of the load, runs on one core: starts itself
-/// again under `taskset` where it does not yet. Returns only when it is pinned, or with the reason
-/// why it cannot be.
-pub(crate) fn pin_load(core: usize) -> Result<(), Error> {
-    const TRIED: &str = "REFRAIN_BENCH_PINNED";
-
-    let allowed = allowed_cores()?;
-    if allowed == core.to_string() {
-        return Ok(());
+/// Pins this thread to one core, with all threads and processes that it starts from now on.
+pub(crate) fn pin(core: usize) -> Result<(), Error> {
+    let mut cores = CpuSet::new();
+    if core < CpuSet::MAX_CPU {
+        cores.set(core);
     }
-    if std::env::var_os(TRIED).is_some() {
-        return Err(Error::NotPinned { core, allowed });
-    }
-    let program = std::env::current_exe().map_err(Error::system("this program has no path"))?;
-    let source = Command::new("taskset")
-        .arg("-c")
-        .arg(core.to_string())
-        .arg(program)
-        .args(std::env::args_os().skip(1))
-        .env(TRIED, "1")
-        .exec();
-    Err(Error::Start {
-        program: "taskset".to_owned(),
-        source,
-    })
+    set_cores(&cores, core)
 }
 
-fn allowed_cores() -> Result<String, Error> {
-    const PATH: &str = "/proc/self/status";
-    let status = std::fs::read_to_string(PATH).map_err(Error::system(PATH))?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-        .map(|list| list.trim().to_owned())
-        .ok_or(Error::Unreadable {
-            path: PATH.to_owned(),
-            field: "Cpus_allowed_list",
-        })
+/// Does something on another core, such as starting a process that stays there.
+pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, Error> {
+    let before = sched_getaffinity(None);
+    let before = before.map_err(|error| Error::system("no list of cores")(error.into()))?;
+    pin(core)?;
+    let done = work();
+    set_cores(&before, core)?;
+    Ok(done)
+}
+
+fn set_cores(cores: &CpuSet, core: usize) -> Result<(), Error> {
+    let what = format!("could not pin to core {core}");
+    sched_setaffinity(None, cores).map_err(|error| Error::system(what)(error.into()))
 }
 
 #[cfg(test)]
@@ -99,11 +84,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_processor_is_named_and_its_cores_counted() {
+    fn processor_model_and_cores_are_read() {
         let cpuinfo = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t\t: a b\n\n\
                        processor\t: 1\nmodel name\t: Some CPU @ 2 GHz\n";
-        assert_eq!(processor(cpuinfo), ("Some CPU @ 2 GHz".to_owned(), 2));
-        assert_eq!(processor(""), (String::new(), 0));
-        assert_eq!(named("\n"), "unknown");
+        assert_eq!(processor(cpuinfo), ("Some CPU @ 2 GHz", 2));
+        assert_eq!(processor(""), ("", 0));
+        assert_eq!(or_unknown("\n"), "unknown");
     }
 }

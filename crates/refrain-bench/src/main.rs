@@ -7,45 +7,41 @@
 //! target/dist/refrain-bench tasks --json tasks.json
 //! ```
 //!
-//! The floor ([`floor`]) is the least a server can do for the same dialogue. Each server is pinned
-//! to one core and the load ([`load`]) to another; slices of both servers are interleaved, so that
-//! whatever else the machine does, it does to both. Throughput and processor time are medians of
-//! slices; instructions and allocations ([`counts`]) come from valgrind and do not depend on how
-//! busy the machine is.
+//! The floor ([`floor`]) is the least a server can do for the same dialogue. Each server is pinned to one core and the
+//! load ([`load`]) to another. Slices of both servers are interleaved, so that other work of the machine slows down both.
+//! Throughput and processor time are medians of slices; instructions and allocations ([`counts`]) come from valgrind and
+//! do not depend on how busy the machine is.
 //!
-//! To see how far the machine itself strays, measure the floor against itself: the program answers
-//! to `serve` as well, so `--refrain target/dist/refrain-bench` should give ratios of 1.
+//! To see how far the machine itself strays, measure the floor against itself: the program also has a command `serve`, so
+//! `--refrain target/dist/refrain-bench` should give ratios of 1.
 //!
 //! [`tasks`] are measured in this process, on real databases.
 
-mod child;
 mod counts;
 mod error;
 mod floor;
 mod load;
 mod machine;
-mod memory;
 mod report;
-mod requests;
 mod run;
+mod server;
+mod stats;
 mod table;
 mod tasks;
 mod wire;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressFinish};
 use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{ArgumentError, Error};
-use crate::report::Settings;
-use crate::run::Plan;
 
 /// Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
 #[derive(Debug, Parser)]
@@ -65,72 +61,12 @@ enum Command {
         listen: SocketAddr,
     },
     /// Measure both servers and print a table.
-    Run(RunOptions),
+    Run(run::Options),
     /// Measure tasks and the same written by hand, and print a table.
-    Tasks(TasksOptions),
+    Tasks(tasks::Options),
     /// Serve as the instance that is left alone with tasks that wait.
     #[command(hide = true)]
-    Instance,
-}
-
-#[derive(Debug, Args)]
-struct RunOptions {
-    /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` beside this program].
-    #[arg(long, value_name = "PATH", conflicts_with = "floor_only")]
-    refrain: Option<PathBuf>,
-    /// Measure the floor alone.
-    #[arg(long)]
-    floor_only: bool,
-    /// Length of a slice. Below one second the clock of /proc is too coarse for CPU times.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
-    seconds_per_slice: f64,
-    /// Slices for each workload and server; 0 leaves out throughput and CPU time.
-    #[arg(long, value_name = "COUNT", default_value_t = 12)]
-    slices: usize,
-    /// Connections of the load.
-    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
-    connections: u16,
-    /// The core the servers are pinned to.
-    #[arg(long, value_name = "CORE", default_value_t = 0)]
-    server_core: usize,
-    /// The core the load is pinned to.
-    #[arg(long, value_name = "CORE", default_value_t = 1)]
-    load_core: usize,
-    /// Count heap allocations and instructions per request as well, with valgrind.
-    #[arg(long)]
-    allocations: bool,
-    /// Leave this many dialogues waiting and watch Refrain's resident memory meanwhile.
-    #[arg(long, value_name = "DIALOGUES", conflicts_with = "floor_only", value_parser = clap::value_parser!(u64).range(10..))]
-    memory: Option<u64>,
-    /// Write everything measured, every slice included, to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct TasksOptions {
-    /// Where: `sqlite` for a file of its own, `postgres` for a server of its own, or the URL of an empty database, which
-    /// is left full [default: both of their own].
-    #[arg(long = "store", value_name = "STORE", value_parser = tasks::Choice::parse)]
-    stores: Vec<tasks::Choice>,
-    /// Length of a slice. Below one second the clock of /proc is too coarse for CPU times.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
-    seconds_per_slice: f64,
-    /// Slices for each store and side; 0 leaves out throughput and CPU time.
-    #[arg(long, value_name = "COUNT", default_value_t = 12)]
-    slices: usize,
-    /// Clients at a time.
-    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
-    concurrent: u16,
-    /// Leave up to so many tasks waiting and watch what that costs an instance; 0 leaves it out.
-    #[arg(long, value_name = "TASKS", default_value_t = 100_000)]
-    idle: u64,
-    /// How long to watch it each time.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    idle_seconds: f64,
-    /// Write everything measured, every slice included, to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    Instance(tasks::InstanceOptions),
 }
 
 fn seconds(text: &str) -> Result<f64, ArgumentError> {
@@ -143,9 +79,9 @@ fn seconds(text: &str) -> Result<f64, ArgumentError> {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
-        Command::Run(options) => measure(options),
-        Command::Tasks(options) => measure_tasks(options),
-        Command::Instance => run_on(Builder::new_multi_thread(), tasks::instance()),
+        Command::Run(options) => measure(&options),
+        Command::Tasks(options) => measure_tasks(&options),
+        Command::Instance(options) => run_on(Builder::new_multi_thread(), tasks::instance(options)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -166,79 +102,49 @@ fn run_on<T>(
     runtime.block_on(work)
 }
 
-/// A line on stderr that says what is going on; hidden if stderr is not a terminal.
+/// A progress line on stderr; hidden if stderr is not a terminal.
 fn spinner() -> ProgressBar {
     ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear)
 }
 
-/// Does a measurement, unless it is told to stop. Dropping one ends its children.
-async fn until_told<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
+/// Waits for SIGTERM or SIGINT.
+async fn interrupted() -> Result<(), Error> {
+    let handler = |kind| signal(kind).map_err(Error::system("could not handle signals"));
+    let mut terminate = handler(SignalKind::terminate())?;
+    let mut interrupt = handler(SignalKind::interrupt())?;
     tokio::select! {
-        done = work => done,
-        _ = terminate.recv() => Err(Error::Interrupted),
-        _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
     }
 }
 
-fn measure(options: RunOptions) -> Result<(), Error> {
-    machine::pin_load(options.load_core)?;
-    let refrain = match (options.floor_only, options.refrain) {
-        (true, _) => None,
-        (false, Some(path)) => Some(path),
-        (false, None) => Some(beside_this_program()?),
-    };
-    let plan = Plan {
-        refrain,
-        settings: Settings {
-            slices: options.slices,
-            seconds_per_slice: options.seconds_per_slice,
-            connections: options.connections.into(),
-            server_core: options.server_core,
-            load_core: options.load_core,
-        },
-        counts: options.allocations,
-        memory: options.memory,
-    };
-    let report = run_on(Builder::new_current_thread(), until_told(run::run(plan)))?;
-    print(&table::render(&report), &report.json(), options.json)
+/// Does a measurement, unless it is interrupted. Dropping it ends its child processes.
+async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::select! {
+        done = work => done,
+        signal = interrupted() => signal.and(Err(Error::Interrupted)),
+    }
 }
 
-fn measure_tasks(options: TasksOptions) -> Result<(), Error> {
-    let settings = tasks::Settings {
-        slices: options.slices,
-        seconds_per_slice: options.seconds_per_slice,
-        concurrent: options.concurrent.into(),
-        idle: options.idle,
-        idle_seconds: options.idle_seconds,
-    };
-    let stores = match options.stores {
-        stores if stores.is_empty() => tasks::Choice::OWN.into(),
-        stores => stores,
-    };
-    let measured = until_told(tasks::run(&stores, settings));
+fn measure(options: &run::Options) -> Result<(), Error> {
+    machine::pin(options.load_core)?;
+    let measured = unless_interrupted(run::run(options));
+    let report = run_on(Builder::new_current_thread(), measured)?;
+    print(&report.text(), &report.json(), options.json.as_deref())
+}
+
+fn measure_tasks(options: &tasks::Options) -> Result<(), Error> {
+    let measured = unless_interrupted(tasks::run(options));
     let report = run_on(Builder::new_multi_thread(), measured)?;
-    print(&report.render(), &report.json(), options.json)
+    print(&report.text(), &report.json(), options.json.as_deref())
 }
 
-/// Prints a report, and writes it to a file where asked for.
-fn print(text: &str, json: &Value, path: Option<PathBuf>) -> Result<(), Error> {
+/// Prints a report, and writes its JSON to a file if there is one.
+fn print(text: &str, json: &Value, path: Option<&Path>) -> Result<(), Error> {
     anstream::stdout()
         .write_all(text.as_bytes())
         .map_err(Error::system("could not print the table"))?;
-    match path {
-        Some(path) => write_json(&path, json),
-        None => Ok(()),
-    }
-}
-
-fn beside_this_program() -> Result<PathBuf, Error> {
-    let this = std::env::current_exe().map_err(Error::system("this program has no path"))?;
-    Ok(this.with_file_name("refrain"))
-}
-
-fn write_json(path: &Path, report: &Value) -> Result<(), Error> {
+    let Some(path) = path else { return Ok(()) };
     let what = format!("could not write {}", path.display());
-    std::fs::write(path, format!("{report:#}\n")).map_err(Error::system(what))
+    std::fs::write(path, format!("{json:#}\n")).map_err(Error::system(what))
 }

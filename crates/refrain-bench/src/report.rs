@@ -1,26 +1,20 @@
-//! What a run found: medians, ratios to the floor, targets.
-//!
-//! The ratio of two times is the median of the ratios of slices that ran side by side, so that a
-//! machine that slows down for a while slows both sides of a pair.
+//! The report of a run, as text and as JSON: medians, ratios to the floor, targets.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::counts::Counts;
-use crate::load::{Sample, Workload};
+use crate::load::Workload;
 use crate::machine::Machine;
-use crate::memory::Memory;
+use crate::run::Options;
+use crate::stats::{Sample, median, ratio};
+use crate::table::{BAD, BOLD, DIM, grid, number, verdict};
 
-/// How the run was set up.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Settings {
-    pub(crate) slices: usize,
-    pub(crate) seconds_per_slice: f64,
-    pub(crate) connections: usize,
-    pub(crate) server_core: usize,
-    pub(crate) load_core: usize,
-}
+/// A server that used less of its core than this was not the bottleneck.
+const BUSY: f64 = 0.9;
 
 /// One workload on one server.
 #[derive(Clone, Debug, Default)]
@@ -29,208 +23,268 @@ pub(crate) struct Measures {
     pub(crate) counts: Option<Counts>,
 }
 
-/// One workload on both servers.
+/// A number of the table: a median of slices, or a count.
+#[derive(Clone, Copy)]
+enum Metric {
+    Median(fn(&Sample) -> f64),
+    Count(fn(&Counts) -> f64),
+}
+
+const CPU: Metric = Metric::Median(Sample::cpu_micros);
+const ALLOCATIONS: Metric = Metric::Count(|counts| counts.allocations);
+/// Heading, name in the JSON, digits.
+const METRICS: [(&str, &str, usize, Metric); 4] = [
+    (
+        "requests/s",
+        "requestsPerSecond",
+        0,
+        Metric::Median(Sample::per_second),
+    ),
+    ("CPU µs", "cpuMicros", 2, CPU),
+    (
+        "instructions",
+        "instructions",
+        0,
+        Metric::Count(|counts| counts.instructions),
+    ),
+    ("allocations", "allocations", 1, ALLOCATIONS),
+];
+
+/// One workload on all servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) workload: Workload,
-    pub(crate) floor: Measures,
-    /// `None` when only the floor was measured.
-    pub(crate) refrain: Option<Measures>,
+    /// The floor, then Refrain unless the floor was measured alone.
+    pub(crate) servers: Vec<Measures>,
 }
 
-/// Everything a run found.
-#[derive(Clone, Debug)]
-pub(crate) struct Report {
+impl Row {
+    fn value(&self, server: usize, metric: Metric) -> Option<f64> {
+        let Measures { samples, counts } = self.servers.get(server)?;
+        match metric {
+            Metric::Median(value) => median(samples, value),
+            Metric::Count(value) => counts.as_ref().map(value),
+        }
+    }
+
+    /// Refrain's value over the floor's.
+    fn ratio(&self, metric: Metric) -> Option<f64> {
+        let [floor, refrain] = self.servers.as_slice() else {
+            return None;
+        };
+        match metric {
+            Metric::Median(value) => {
+                ratio(&refrain.samples, &floor.samples, value).map(|ratio| ratio.median)
+            }
+            Metric::Count(_) => Some(self.value(1, metric)? / self.value(0, metric)?),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let server = |server: usize| {
+            let samples = &self.servers.get(server)?.samples;
+            let mut json = json!({"busy": median(samples, Sample::busy), "slices": samples});
+            for (_, name, _, metric) in METRICS {
+                json[name] = json!(self.value(server, metric));
+            }
+            Some(json)
+        };
+        let ratios = METRICS.map(|(_, name, _, metric)| (name, self.ratio(metric)));
+        json!({
+            "workload": self.workload,
+            "floor": server(0),
+            "refrain": server(1),
+            "ratios": HashMap::from(ratios),
+        })
+    }
+}
+
+/// A bound that a run should stay within.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Target {
+    name: &'static str,
+    limit: f64,
+    measured: Option<f64>,
+    held: Option<bool>,
+}
+
+/// Resident memory of Refrain while dialogues wait.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Memory {
+    pub(crate) dialogues: u64,
+    /// KiB at 0 %, 10 %, … 100 % of the dialogues.
+    pub(crate) resident_kib: Vec<u64>,
+    /// The last value over the one at 10 %; 1 is flat.
+    pub(crate) growth: f64,
+}
+
+/// The report of a run.
+#[derive(Debug)]
+pub(crate) struct Report<'a> {
     pub(crate) machine: Machine,
-    pub(crate) settings: Settings,
+    pub(crate) options: &'a Options,
     pub(crate) rows: Vec<Row>,
-    /// Why there are no counts, when they were asked for.
+    /// Why there are no counts, if they were asked for.
     pub(crate) no_counts: Option<String>,
     pub(crate) memory: Option<Memory>,
 }
 
-/// A bound that a run should stay within.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) name: &'static str,
-    pub(crate) limit: f64,
-    /// `None` when the run did not measure it.
-    pub(crate) measured: Option<f64>,
-}
-
-impl Target {
-    pub(crate) fn held(&self) -> Option<bool> {
-        self.measured.map(|measured| measured <= self.limit)
-    }
-}
-
-/// The median of what is finite in `values`.
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values
-        .into_iter()
-        .filter(|value| value.is_finite())
-        .collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        length if length % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
-impl Measures {
-    pub(crate) fn per_second(&self) -> Option<f64> {
-        median(self.samples.iter().map(Sample::per_second))
-    }
-
-    pub(crate) fn cpu_micros(&self) -> Option<f64> {
-        median(self.samples.iter().map(Sample::cpu_micros))
-    }
-
-    /// The share of its core that the server used: well below 1, the load was the bottleneck.
-    pub(crate) fn busy(&self) -> Option<f64> {
-        median(
-            self.samples
-                .iter()
-                .map(|sample| sample.cpu_seconds / sample.seconds),
-        )
-    }
-
-    pub(crate) fn instructions(&self) -> Option<f64> {
-        self.counts.map(|counts| counts.instructions)
-    }
-
-    pub(crate) fn allocations(&self) -> Option<f64> {
-        self.counts.map(|counts| counts.allocations)
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "requestsPerSecond": self.per_second(),
-            "cpuMicros": self.cpu_micros(),
-            "busy": self.busy(),
-            "instructions": self.instructions(),
-            "allocations": self.allocations(),
-            "slices": self.samples,
-        })
-    }
-}
-
-impl Row {
-    pub(crate) fn new(workload: Workload, with_refrain: bool) -> Self {
-        Self {
-            workload,
-            floor: Measures::default(),
-            refrain: with_refrain.then(Measures::default),
-        }
-    }
-
-    fn paired(&self, value: impl Fn(&Sample) -> f64) -> Option<f64> {
-        let refrain = self.refrain.as_ref()?;
-        let pairs = refrain.samples.iter().zip(&self.floor.samples);
-        median(pairs.map(|(refrain, floor)| value(refrain) / value(floor)))
-    }
-
-    pub(crate) fn throughput_ratio(&self) -> Option<f64> {
-        self.paired(Sample::per_second)
-    }
-
-    pub(crate) fn cpu_ratio(&self) -> Option<f64> {
-        self.paired(Sample::cpu_micros)
-    }
-
-    pub(crate) fn instruction_ratio(&self) -> Option<f64> {
-        Some(self.refrain.as_ref()?.instructions()? / self.floor.instructions()?)
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "workload": self.workload,
-            "floor": self.floor.json(),
-            "refrain": self.refrain.as_ref().map(Measures::json),
-            "ratios": {
-                "requestsPerSecond": self.throughput_ratio(),
-                "cpu": self.cpu_ratio(),
-                "instructions": self.instruction_ratio(),
-            },
-        })
-    }
-}
-
-impl Report {
-    fn row(&self, workload: Workload) -> Option<&Row> {
-        self.rows.iter().find(|row| row.workload == workload)
-    }
-
-    /// The smallest share of its core that a server used in any workload.
-    pub(crate) fn least_busy(&self) -> Option<f64> {
-        self.rows
-            .iter()
-            .flat_map(|row| [Some(&row.floor), row.refrain.as_ref()])
-            .filter_map(|measures| measures?.busy())
-            .min_by(f64::total_cmp)
-    }
-
-    /// The bounds, with what was measured against each.
-    pub(crate) fn targets(&self) -> [Target; 3] {
-        let cpu = |workload| self.row(workload).and_then(Row::cpu_ratio);
+impl Report<'_> {
+    fn targets(&self) -> [Target; 3] {
+        let target = |name, limit, measured: Option<f64>| Target {
+            name,
+            limit,
+            measured,
+            held: measured.map(|measured| measured <= limit),
+        };
+        let row = |workload| self.rows.iter().find(|row| row.workload == workload);
+        let cpu = |workload| row(workload)?.ratio(CPU);
         let requests = [Workload::Echo, Workload::Round1, Workload::Round2];
-        let allocations = requests
-            .into_iter()
-            .map(|workload| self.row(workload)?.refrain.as_ref()?.allocations())
-            .collect::<Option<Vec<f64>>>()
-            .and_then(|all| all.into_iter().max_by(f64::total_cmp));
+        let allocations = requests.map(|workload| row(workload)?.value(1, ALLOCATIONS));
+        let allocations: Option<Vec<f64>> = allocations.into_iter().collect();
+        let most = allocations.and_then(|all| all.into_iter().max_by(f64::total_cmp));
+        let exchange = cpu(Workload::Exchange);
         [
-            Target {
-                name: "full exchange, CPU time over the floor's",
-                limit: 1.3,
-                measured: cpu(Workload::Exchange),
-            },
-            Target {
-                name: "echo, CPU time over the floor's",
-                limit: 1.25,
-                measured: cpu(Workload::Echo),
-            },
-            Target {
-                name: "heap allocations of any one request",
-                limit: 40.0,
-                measured: allocations,
-            },
+            target("full exchange, CPU time over the floor's", 1.3, exchange),
+            target("echo, CPU time over the floor's", 1.25, cpu(Workload::Echo)),
+            target("heap allocations of any one request", 40.0, most),
         ]
     }
 
     /// The whole report, every slice included.
     pub(crate) fn json(&self) -> Value {
-        let targets: Vec<Value> = self
-            .targets()
-            .iter()
-            .map(|target| {
-                json!({
-                    "name": target.name,
-                    "limit": target.limit,
-                    "measured": target.measured,
-                    "held": target.held(),
-                })
-            })
-            .collect();
         json!({
             "machine": self.machine,
-            "settings": self.settings,
+            "settings": self.options,
             "workloads": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
-            "targets": targets,
+            "targets": self.targets(),
             "countsLeftOut": self.no_counts,
             "memory": self.memory,
         })
     }
+
+    /// The table, the targets, the memory and the machine.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String does not fail, here and below.
+        let lines = self.lines();
+        if lines[0].len() > 1 {
+            grid(&mut out, 2, &lines);
+            self.notes(&mut out);
+            for target in self.targets() {
+                let (name, limit, verdict) = (target.name, target.limit, verdict(target.held));
+                let measured = target.measured.map(|value| format!("{value:.2}"));
+                let measured = measured.unwrap_or_default();
+                let _ = writeln!(out, "{name:<42}  <= {limit:<5}  {measured:>6}  {verdict}");
+            }
+            out.push('\n');
+        }
+        if let Some(reason) = &self.no_counts {
+            let _ = writeln!(
+                out,
+                "Instructions and allocations are left out: {reason}.\n"
+            );
+        }
+        if let Some(memory) = &self.memory {
+            memory.write(&mut out);
+        }
+        let (machine, options) = (&self.machine, self.options);
+        let (server, load) = (options.server_core, options.load_core);
+        let _ = writeln!(
+            out,
+            "{machine}; server on core {server}, load on core {load}."
+        );
+        out
+    }
+
+    /// The lines of the table. The first two are headings.
+    fn lines(&self) -> Vec<Vec<String>> {
+        let rows = &self.rows;
+        let names = rows.iter().map(|row| row.workload.name());
+        let first = ["", "workload"].into_iter().chain(names);
+        let mut lines: Vec<Vec<String>> = first.map(|cell| vec![cell.to_owned()]).collect();
+        let mut column = |titles: [&str; 2], digits, cell: &dyn Fn(&Row) -> Option<f64>| {
+            let cells = rows.iter().map(|row| number(cell(row), digits));
+            let titles = titles.map(str::to_owned).into_iter();
+            for (line, cell) in lines.iter_mut().zip(titles.chain(cells)) {
+                line.push(cell);
+            }
+        };
+        for (heading, _, digits, metric) in METRICS {
+            if rows.iter().all(|row| row.value(0, metric).is_none()) {
+                continue;
+            }
+            column([heading, "floor"], digits, &|row| row.value(0, metric));
+            if self.is_compared() {
+                column(["", "Refrain"], digits, &|row| row.value(1, metric));
+                column(["", "ratio"], 2, &|row| row.ratio(metric));
+            }
+        }
+        lines
+    }
+
+    fn is_compared(&self) -> bool {
+        self.rows.iter().any(|row| row.servers.len() > 1)
+    }
+
+    fn notes(&self, out: &mut String) {
+        let servers = self.rows.iter().flat_map(|row| &row.servers);
+        let busy = servers.filter_map(|it| median(&it.samples, Sample::busy));
+        if let Some(busy) = busy.min_by(f64::total_cmp) {
+            let paired = match self.is_compared() {
+                true => "; a ratio is the median over slices side by side",
+                false => "",
+            };
+            let options = self.options;
+            let _ = writeln!(
+                out,
+                "{DIM}Slices: {} of {} s on {} connections. Times are medians{paired}.{DIM:#}",
+                options.slices, options.seconds_per_slice, options.connections,
+            );
+            if busy < BUSY {
+                let _ = writeln!(
+                    out,
+                    "{BAD}A server used only {:.0} % of its core: the machine had other work, or the load \
+                     was the bottleneck.{BAD:#}",
+                    busy * 100.0,
+                );
+            }
+        }
+        let _ = writeln!(
+            out,
+            "{DIM}One full exchange is two requests, counted as one.{DIM:#}\n"
+        );
+    }
+}
+
+impl Memory {
+    fn write(&self, out: &mut String) {
+        let dialogues = number(Some(self.dialogues as f64), 0);
+        let heading = format!("Refrain's resident memory while {dialogues} dialogues wait");
+        let _ = writeln!(out, "{BOLD}{heading}{BOLD:#}");
+        for (percent, kib) in (0..).step_by(10).zip(&self.resident_kib) {
+            let kib = number(Some(*kib as f64), 0);
+            let _ = writeln!(out, "{percent:>4} %  {kib:>9} KiB");
+        }
+        let _ = writeln!(out, "100 % over 10 %: {:.3}\n", self.growth);
+    }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    fn options() -> Options {
+        match crate::Cli::parse_from(["refrain-bench", "run", "--slices", "3"]).command {
+            crate::Command::Run(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
 
     /// A report of four workloads, on which Refrain is a quarter slower than the floor.
-    pub(crate) fn example() -> Report {
+    fn example(options: &Options) -> Report<'_> {
         let measures = |cost: f64| Measures {
             samples: (1..=3)
                 .map(|slice| Sample {
@@ -244,27 +298,18 @@ pub(crate) mod tests {
                 allocations: 20.0 * cost,
             }),
         };
+        let row = |workload| Row {
+            workload,
+            servers: vec![measures(1.0), measures(1.28)],
+        };
         Report {
             machine: Machine {
                 model: "Some CPU".to_owned(),
                 cores: 2,
                 kernel: "6.0".to_owned(),
             },
-            settings: Settings {
-                slices: 3,
-                seconds_per_slice: 1.0,
-                connections: 32,
-                server_core: 0,
-                load_core: 1,
-            },
-            rows: Workload::ALL
-                .into_iter()
-                .map(|workload| Row {
-                    workload,
-                    floor: measures(1.0),
-                    refrain: Some(measures(1.28)),
-                })
-                .collect(),
+            options,
+            rows: Workload::ALL.map(row).into(),
             no_counts: None,
             memory: Some(Memory {
                 dialogues: 1000,
@@ -274,42 +319,68 @@ pub(crate) mod tests {
         }
     }
 
-    #[test]
-    fn medians_leave_out_what_is_no_number() {
-        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median([4.0, 1.0, f64::NAN, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median([f64::INFINITY]), None);
+    fn plain(report: &Report<'_>) -> String {
+        anstream::adapter::strip_str(&report.text()).to_string()
     }
 
     #[test]
     fn ratios_and_targets_follow_from_the_samples() {
-        let report = example();
-        let ratio = report.rows[0].cpu_ratio().unwrap();
+        let options = options();
+        let report = example(&options);
+        let ratio = report.rows[0].ratio(CPU).unwrap();
         assert!((ratio - 1.28).abs() < 1e-9);
-        let held: Vec<_> = report.targets().iter().map(Target::held).collect();
+        let held = report.targets().map(|target| target.held);
         assert_eq!(held, [Some(true), Some(false), Some(true)]);
     }
 
     #[test]
-    fn what_was_not_measured_is_neither_held_nor_broken() {
-        let mut report = example();
+    fn unmeasured_target_is_neither_held_nor_missed() {
+        let options = options();
+        let mut report = example(&options);
         for row in &mut report.rows {
-            row.refrain = None;
+            row.servers.truncate(1);
         }
-        assert!(
-            report
-                .targets()
-                .iter()
-                .all(|target| target.held().is_none())
-        );
+        assert_eq!(report.targets().map(|target| target.held), [None; 3]);
         assert!(report.json()["workloads"][0]["refrain"].is_null());
     }
 
     #[test]
-    fn the_json_names_workloads_and_keeps_every_slice() {
-        let json = example().json();
+    fn json_names_workloads_and_keeps_every_slice() {
+        let options = options();
+        let json = example(&options).json();
+        assert_eq!(json["settings"]["secondsPerSlice"], 1.0);
         assert_eq!(json["workloads"][3]["workload"], "exchange");
         assert_eq!(json["workloads"][0]["floor"]["slices"][2]["done"], 20_000);
         assert_eq!(json["targets"][1]["held"], false);
+    }
+
+    #[test]
+    fn rows_end_where_the_titles_end() {
+        let options = options();
+        let text = plain(&example(&options));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("requests/s") && lines[0].contains("allocations"));
+        let width = lines[1].chars().count();
+        let equal = lines[..6].iter().all(|line| line.chars().count() == width);
+        assert!(equal, "{text}");
+        assert!(lines[5].starts_with("full exchange"));
+        assert!(text.contains("not held"));
+        assert!(text.contains("100 % over 10 %: 1.002"));
+        assert!(text.contains("Machine: Some CPU, 2 cores"));
+    }
+
+    #[test]
+    fn columns_without_numbers_are_left_out() {
+        let options = options();
+        let mut report = example(&options);
+        for row in &mut report.rows {
+            row.servers.truncate(1);
+            row.servers[0].counts = None;
+        }
+        report.no_counts = Some("valgrind cannot be run".to_owned());
+        let text = plain(&report);
+        assert!(!text.contains("instructions  ") && !text.contains("ratio"));
+        assert!(text.contains("left out: valgrind cannot be run"));
+        assert!(text.contains("not measured"));
     }
 }

@@ -4,159 +4,186 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use serde::Serialize;
 
-use crate::child::{Program, Server, Setting};
 use crate::counts;
 use crate::error::Error;
-use crate::load::{Workload, slice};
+use crate::load::{Load, Workload, slice};
 use crate::machine::Machine;
-use crate::memory;
-use crate::report::{Report, Row, Settings};
-use crate::spinner;
+use crate::report::{Measures, Memory, Report, Row};
+use crate::server::{Program, Server, resident_kib};
+use crate::{seconds, spinner};
 
 /// How long a server may take to start and to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest warm-up of one workload.
 const WARM_UP: f64 = 0.5;
+/// Resident memory is read after each of these parts of the dialogues.
+const PARTS: u64 = 10;
 
-/// What to measure.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    /// Refrain's server; `None` measures the floor alone.
-    pub(crate) refrain: Option<PathBuf>,
-    pub(crate) settings: Settings,
-    /// Count instructions and allocations too.
-    pub(crate) counts: bool,
-    /// How many dialogues to leave waiting, if any.
-    pub(crate) memory: Option<u64>,
+/// The options of `run`. The report has those that shape its numbers.
+#[derive(Debug, clap::Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Options {
+    /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` beside this program].
+    #[arg(long, value_name = "PATH", conflicts_with = "floor_only")]
+    #[serde(skip)]
+    refrain: Option<PathBuf>,
+    /// Measure the floor alone.
+    #[arg(long)]
+    #[serde(skip)]
+    floor_only: bool,
+    /// Length of a slice. Below one second the clock of /proc is too coarse for CPU times.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) seconds_per_slice: f64,
+    /// Slices for each workload and server; 0 leaves out throughput and CPU time.
+    #[arg(long, value_name = "COUNT", default_value_t = 12)]
+    pub(crate) slices: usize,
+    /// Connections of the load.
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) connections: u16,
+    /// The core the servers are pinned to.
+    #[arg(long, value_name = "CORE", default_value_t = 0)]
+    pub(crate) server_core: usize,
+    /// The core the load is pinned to.
+    #[arg(long, value_name = "CORE", default_value_t = 1)]
+    pub(crate) load_core: usize,
+    /// Count heap allocations and instructions per request as well, with valgrind.
+    #[arg(long)]
+    #[serde(skip)]
+    allocations: bool,
+    /// Leave this many dialogues waiting and watch Refrain's resident memory meanwhile.
+    #[arg(long, value_name = "DIALOGUES", conflicts_with = "floor_only", value_parser = clap::value_parser!(u64).range(10..))]
+    #[serde(skip)]
+    memory: Option<u64>,
+    /// Write everything measured, every slice included, to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub(crate) json: Option<PathBuf>,
 }
 
-/// The two programs of a run; Refrain may be missing.
-struct Programs {
-    floor: Program,
-    refrain: Option<Program>,
-}
-
-/// Does the plan.
-pub(crate) async fn run(plan: Plan) -> Result<Report, Error> {
+/// Does the run.
+pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
     let progress = spinner();
-    let programs = Programs {
-        floor: Program::floor()?,
-        refrain: plan.refrain.map(Program::refrain).transpose()?,
-    };
-    let settings = plan.settings;
-    let mut rows = Workload::ALL.map(|workload| Row::new(workload, programs.refrain.is_some()));
-
-    if settings.slices > 0 {
-        time(&programs, &settings, &mut rows, &progress).await?;
+    let mut programs = vec![Program::floor()?];
+    if !options.floor_only {
+        programs.push(Program::refrain(options.refrain.clone())?);
     }
-    let no_counts = match plan.counts {
-        true => count(&programs, &settings, &mut rows, &progress).await?,
+    let mut rows = Workload::ALL.map(|workload| Row {
+        workload,
+        servers: vec![Measures::default(); programs.len()],
+    });
+    if options.slices > 0 {
+        time(&programs, options, &mut rows, &progress).await?;
+    }
+    let no_counts = match options.allocations {
+        true => count(&programs, options, &mut rows, &progress).await?,
         false => None,
     };
-    let memory = match (plan.memory, &programs.refrain) {
+    let memory = match (options.memory, programs.get(1)) {
         (Some(dialogues), Some(program)) => {
-            let server = program.start(&setting(&settings)).await?;
-            let connections = settings.connections;
-            let memory = memory::watch(&server, dialogues, connections, &progress).await?;
+            let server = program.start(options.server_core, &[], PATIENCE).await?;
+            let memory = watch(&server, dialogues, options.connections, &progress).await?;
             server.stop().await?;
             Some(memory)
         }
         _ => None,
     };
     Ok(Report {
-        machine: Machine::look(),
-        settings,
+        machine: Machine::read(),
+        options,
         rows: rows.into(),
         no_counts,
         memory,
     })
 }
 
-fn setting(settings: &Settings) -> Setting {
-    Setting {
-        core: settings.server_core,
-        under: Vec::new(),
-        patience: PATIENCE,
-    }
-}
-
-/// Loads both servers in turn, workload by workload, slice by slice.
+/// Loads the servers in turn, workload by workload, slice by slice.
 async fn time(
-    programs: &Programs,
-    settings: &Settings,
+    programs: &[Program],
+    options: &Options,
     rows: &mut [Row],
     progress: &ProgressBar,
 ) -> Result<(), Error> {
-    let setting = setting(settings);
     progress.set_message("starting the servers");
-    let floor = programs.floor.start(&setting).await?;
-    let refrain = match &programs.refrain {
-        Some(program) => Some(program.start(&setting).await?),
-        None => None,
-    };
-    let servers: Vec<&Server> = [Some(&floor), refrain.as_ref()]
-        .into_iter()
-        .flatten()
-        .collect();
-
-    let warm_up = Duration::from_secs_f64(settings.seconds_per_slice.min(WARM_UP));
+    let mut servers = Vec::new();
+    for program in programs {
+        servers.push(program.start(options.server_core, &[], PATIENCE).await?);
+    }
+    let warm_up = Duration::from_secs_f64(options.seconds_per_slice.min(WARM_UP));
     for workload in Workload::ALL {
         for server in &servers {
-            progress.set_message(format!("warming up: {}, {workload}", server.name()));
-            slice(server, workload, settings.connections, warm_up).await?;
+            progress.set_message(format!("warming up: {}, {workload}", server.name));
+            slice(server, workload, options.connections, warm_up).await?;
         }
     }
 
-    let length = Duration::from_secs_f64(settings.seconds_per_slice);
-    let slices = settings.slices;
-    for number in 1..=slices {
-        for row in rows.iter_mut() {
-            // Whoever goes second may find the machine warmer: take turns.
-            let mut order: Vec<usize> = (0..servers.len()).collect();
+    let length = Duration::from_secs_f64(options.seconds_per_slice);
+    for number in 1..=options.slices {
+        for Row {
+            workload,
+            servers: measures,
+        } in rows.iter_mut()
+        {
+            let mut pairs: Vec<_> = servers.iter().zip(measures).collect();
+            // The second server may find the machine warmer: take turns.
             if number % 2 == 0 {
-                order.reverse();
+                pairs.reverse();
             }
-            for index in order {
-                let (server, workload) = (servers[index], row.workload);
-                progress.set_message(format!(
-                    "slice {number} of {slices}: {}, {workload}",
-                    server.name()
-                ));
-                let sample = slice(server, workload, settings.connections, length).await?;
-                match (index, &mut row.refrain) {
-                    (1, Some(refrain)) => refrain.samples.push(sample),
-                    _ => row.floor.samples.push(sample),
-                }
+            for (server, measures) in pairs {
+                let what = format!("slice {number} of {}: {}", options.slices, server.name);
+                progress.set_message(format!("{what}, {workload}"));
+                let sample = slice(server, *workload, options.connections, length).await?;
+                measures.samples.push(sample);
             }
         }
     }
-    floor.stop().await?;
-    if let Some(refrain) = refrain {
-        refrain.stop().await?;
+    for server in servers {
+        server.stop().await?;
     }
     Ok(())
 }
 
-/// Counts under valgrind. Gives back why not, where it cannot be done.
+/// Counts under valgrind. Returns the reason if that is impossible here.
 async fn count(
-    programs: &Programs,
-    settings: &Settings,
+    programs: &[Program],
+    options: &Options,
     rows: &mut [Row],
     progress: &ProgressBar,
 ) -> Result<Option<String>, Error> {
     if let Some(obstacle) = counts::obstacle() {
         return Ok(Some(obstacle));
     }
-    for row in rows {
-        let workload = row.workload;
-        progress.set_message(format!("counting: floor, {workload}"));
-        let core = settings.server_core;
-        row.floor.counts = Some(counts::count(&programs.floor, workload, core).await?);
-        if let (Some(program), Some(refrain)) = (&programs.refrain, &mut row.refrain) {
-            progress.set_message(format!("counting: Refrain, {workload}"));
-            refrain.counts = Some(counts::count(program, workload, core).await?);
+    for Row { workload, servers } in rows {
+        for (program, measures) in programs.iter().zip(servers) {
+            progress.set_message(format!("counting: {}, {workload}", program.name));
+            let counts = counts::count(program, *workload, options.server_core).await?;
+            measures.counts = Some(counts);
         }
     }
     Ok(None)
+}
+
+/// Opens dialogues, each for another place, leaves them after round 1, and reads the server's resident memory meanwhile.
+/// The dialogue that was opened before all others is answered at the end, as proof that they only wait.
+async fn watch(
+    server: &Server,
+    dialogues: u64,
+    connections: u16,
+    progress: &ProgressBar,
+) -> Result<Memory, Error> {
+    let mut resident = vec![resident_kib(server.pid)?];
+    let mut load = Load::open(server, Workload::Round1, connections).await?;
+    for part in 0..PARTS {
+        progress.set_message(format!("memory: {part}0 % of {dialogues} dialogues"));
+        load.open_dialogues(dialogues * part / PARTS..dialogues * (part + 1) / PARTS)
+            .await?;
+        resident.push(resident_kib(server.pid)?);
+    }
+    load.answer_the_first().await?;
+    Ok(Memory {
+        dialogues,
+        growth: resident[PARTS as usize] as f64 / resident[1].max(1) as f64,
+        resident_kib: resident,
+    })
 }

@@ -1,7 +1,11 @@
-//! One keep-alive HTTP/1.1 connection, reading no more of a reply than it has to.
+//! Requests as bytes, and one keep-alive HTTP/1.1 connection that reads no more of a reply than it has to.
+//!
+//! Requests carry what the public clients send: both media types, the three request headers of the protocol and a full
+//! `_meta`.
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use memchr::memmem;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,40 +13,75 @@ use tokio::net::TcpStream;
 
 /// The longest reply that is read.
 const REPLY_LIMIT: usize = 256 * 1024;
+/// The text that `echo` is called with.
+const ECHO_TEXT: &str = "what was done is refrained from";
+const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"refrain-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"sampling":{},"roots":{}}}"#;
+pub(crate) const ANSWER: &str =
+    r#""inputResponses":{"github_login":{"action":"accept","content":{"name":"octocat"}}}"#;
 
-/// A reply that did not come or is not the right one.
+/// `echo` with a text: one round without a question.
+pub(crate) fn echo(address: SocketAddr) -> String {
+    let arguments = format!(r#"{{"text":"{ECHO_TEXT}"}}"#);
+    call(address, "echo", &arguments, None)
+}
+
+/// `get_weather` without state.
+pub(crate) fn round_1(address: SocketAddr, location: &str) -> String {
+    let arguments = format!(r#"{{"location":"{location}"}}"#);
+    call(address, "get_weather", &arguments, None)
+}
+
+/// `get_weather` with the answer and the token.
+pub(crate) fn round_2(address: SocketAddr, token: &str) -> String {
+    let arguments = r#"{"location":"New York"}"#;
+    call(address, "get_weather", arguments, Some(token))
+}
+
+fn call(address: SocketAddr, tool: &str, arguments: &str, token: Option<&str>) -> String {
+    let (id, state) = match token {
+        Some(token) => (2, format!(r#"{ANSWER},"requestState":"{token}","#)),
+        None => (1, String::new()),
+    };
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments},{state}{META}}}}}"#
+    );
+    format!(
+        "POST /mcp HTTP/1.1\r\n\
+         host: {address}\r\n\
+         user-agent: refrain-bench\r\n\
+         content-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\n\
+         mcp-protocol-version: 2026-07-28\r\n\
+         mcp-method: tools/call\r\n\
+         mcp-name: {tool}\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len(),
+    )
+}
+
+/// The reason why a reply is missing or wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
-    /// The socket failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The server closed in the middle.
-    #[error("the server closed the connection before its reply was complete")]
-    Closed,
-    /// The head of the reply is not HTTP.
     #[error("the reply is not HTTP/1.1: {0}")]
     NotHttp(#[from] httparse::Error),
-    /// A status other than 200.
     #[error("HTTP status {status}, body: {body}")]
     Status { status: u16, body: String },
-    /// No length: a stream, where a single JSON answer was expected.
+    /// A stream, where a single JSON answer was expected.
     #[error("the reply has no usable content-length")]
     NoLength,
-    /// Longer than this client reads.
     #[error("the reply has more than {REPLY_LIMIT} bytes")]
     TooLong,
-    /// Bytes that nobody asked for.
     #[error("{0} bytes came after the end of the reply")]
     Surplus(usize),
-    /// A reply of the wrong content.
     #[error("the reply does not contain {expected:?}: {body}")]
     Unexpected {
         expected: &'static str,
         body: String,
     },
-    /// The dialogue as a whole took too long.
-    #[error("no reply in time")]
-    TimedOut,
+    #[error("no reply within {0:?}")]
+    TimedOut(Duration),
 }
 
 /// An open connection and the bytes of the last reply.
@@ -66,46 +105,43 @@ impl Connection {
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
-            buffer: vec![0; 8 * 1024],
+            buffer: vec![0; REPLY_LIMIT],
         })
     }
 
-    /// Sends one request and gives back the body of its reply, which must have status 200.
-    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<&[u8], WireError> {
-        self.stream.write_all(request).await?;
-        let mut filled = 0;
-        let mut head = None;
-        loop {
-            let read = self.stream.read(&mut self.buffer[filled..]).await?;
-            if read == 0 {
-                return Err(WireError::Closed);
+    /// Sends a request and returns the body of its reply, which must have status 200 and contain `expected`.
+    pub(crate) async fn exchange(
+        &mut self,
+        request: &str,
+        expected: &'static str,
+    ) -> Result<&[u8], WireError> {
+        self.stream.write_all(request.as_bytes()).await?;
+        let (mut filled, mut head) = (0, None);
+        let Head { status, body, end } = loop {
+            if filled == self.buffer.len() {
+                return Err(WireError::TooLong);
             }
-            filled += read;
+            match self.stream.read(&mut self.buffer[filled..]).await? {
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                read => filled += read,
+            }
             if head.is_none() {
                 head = parse_head(&self.buffer[..filled])?;
             }
-            if let Some(Head { status, body, end }) = head {
-                if filled > end {
-                    return Err(WireError::Surplus(filled - end));
-                }
-                if filled == end {
-                    let body = &self.buffer[body..end];
-                    if status != 200 {
-                        let body = excerpt(body);
-                        return Err(WireError::Status { status, body });
-                    }
-                    return Ok(body);
-                }
-                if end > REPLY_LIMIT {
-                    return Err(WireError::TooLong);
-                }
-                if end > self.buffer.len() {
-                    self.buffer.resize(end, 0);
-                }
-            } else if filled == self.buffer.len() {
-                return Err(WireError::TooLong);
+            if let Some(head) = head.take_if(|head| filled >= head.end) {
+                break head;
             }
+        };
+        if filled > end {
+            return Err(WireError::Surplus(filled - end));
         }
+        let body = &self.buffer[body..end];
+        if status != 200 {
+            let body = excerpt(body);
+            return Err(WireError::Status { status, body });
+        }
+        find(body, expected)?;
+        Ok(body)
     }
 }
 
@@ -115,9 +151,8 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, WireError> {
     let httparse::Status::Complete(body) = response.parse(bytes)? else {
         return Ok(None);
     };
-    let length: usize = response
-        .headers
-        .iter()
+    let mut headers = response.headers.iter();
+    let length: usize = headers
         .find(|header| header.name.eq_ignore_ascii_case("content-length"))
         .and_then(|header| std::str::from_utf8(header.value).ok())
         .and_then(|value| value.trim().parse().ok())
@@ -129,32 +164,30 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, WireError> {
     }))
 }
 
-/// Refuses a body without the expected text.
-pub(crate) fn expect(body: &[u8], expected: &'static str) -> Result<(), WireError> {
-    if memmem::find(body, expected.as_bytes()).is_some() {
-        return Ok(());
+/// The bytes of a body after the expected text.
+fn find<'b>(body: &'b [u8], expected: &'static str) -> Result<&'b [u8], WireError> {
+    match memmem::find(body, expected.as_bytes()) {
+        Some(at) => Ok(&body[at + expected.len()..]),
+        None => Err(WireError::Unexpected {
+            expected,
+            body: excerpt(body),
+        }),
     }
-    Err(WireError::Unexpected {
-        expected,
-        body: excerpt(body),
-    })
 }
 
 /// The token of an `input_required` reply.
 pub(crate) fn token(body: &[u8]) -> Result<&str, WireError> {
     const FIELD: &str = "\"requestState\":\"";
-    memmem::find(body, FIELD.as_bytes())
-        .map(|at| &body[at + FIELD.len()..])
-        .and_then(|rest| rest.split(|&byte| byte == b'"').next())
-        .and_then(|token| std::str::from_utf8(token).ok())
-        .filter(|token| !token.is_empty())
-        .ok_or_else(|| WireError::Unexpected {
-            expected: FIELD,
-            body: excerpt(body),
-        })
+    let token = find(body, FIELD)?.split(|&byte| byte == b'"').next();
+    let token = token.and_then(|token| std::str::from_utf8(token).ok());
+    let token = token.filter(|token| !token.is_empty());
+    token.ok_or_else(|| WireError::Unexpected {
+        expected: "a token",
+        body: excerpt(body),
+    })
 }
 
-/// Enough of a body to see what it was.
+/// The beginning of a body, for an error message.
 fn excerpt(body: &[u8]) -> String {
     const SHOWN: usize = 400;
     let mut text = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).into_owned();
@@ -167,9 +200,38 @@ fn excerpt(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+
+    fn body(request: &str) -> Value {
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        let mut lines = head.lines();
+        let length = lines.find_map(|line| line.strip_prefix("content-length: "));
+        assert_eq!(length.unwrap().parse::<usize>().unwrap(), body.len());
+        serde_json::from_str(body).unwrap()
+    }
 
     #[test]
-    fn a_head_is_found_when_it_is_whole() {
+    fn requests_are_complete() {
+        let address = ([127, 0, 0, 1], 8080).into();
+        let echo = echo(address);
+        assert!(echo.contains("\r\nmcp-name: echo\r\n"));
+        assert_eq!(body(&echo)["params"]["arguments"]["text"], ECHO_TEXT);
+        assert_eq!(crate::load::ECHOED, format!("Echo: {ECHO_TEXT}"));
+
+        let first = body(&round_1(address, "New York"));
+        assert_eq!(first["params"]["arguments"]["location"], "New York");
+
+        let second = body(&round_2(address, "abc"));
+        let params = &second["params"];
+        assert_eq!(params["requestState"], "abc");
+        let answer = &params["inputResponses"]["github_login"];
+        assert_eq!(answer["content"]["name"], "octocat");
+        let capabilities = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+        assert!(capabilities["elicitation"].is_object());
+    }
+
+    #[test]
+    fn head_is_found_when_it_is_complete() {
         let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
         let whole = Head {
             status: 200,
@@ -181,21 +243,21 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_not_taken_for_an_answer() {
+    fn stream_is_rejected() {
         let reply = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
         assert!(matches!(parse_head(reply), Err(WireError::NoLength)));
     }
 
     #[test]
-    fn the_token_is_cut_out() {
+    fn token_is_extracted() {
         assert_eq!(token(br#"{"requestState":"a-b_c"}"#).unwrap(), "a-b_c");
         assert!(token(br#"{"requestState":""}"#).is_err());
         assert!(token(b"{}").is_err());
     }
 
     #[test]
-    fn a_wrong_body_is_shown() {
-        let error = expect(br#"{"error":1}"#, "Echo:").unwrap_err();
+    fn wrong_body_is_shown() {
+        let error = find(br#"{"error":1}"#, "Echo:").unwrap_err();
         assert!(error.to_string().contains(r#"{"error":1}"#));
     }
 }

@@ -1,20 +1,20 @@
-//! What must hold when all is over.
+//! The check of a run.
 //!
 //! Every task ended as its plan says. Every effect is in the ledger, once. Every attempt after the first is explained. None
-//! was made after the value was journaled, or before that of the step before it was. Nothing was written by a worker that
-//! had lost its lease, no lease was taken from a worker before it had run out, and what was written is found by whoever
-//! has the lease after it.
+//! was made after the value was journaled, or before the value of the step before it was. No worker wrote after it had lost
+//! its lease, no lease was taken from a worker before it had run out, and the holder of the next lease found everything
+//! that was written under the one before.
 
 use crate::client::Ended;
-use crate::fleet::{Harm, Stop};
+use crate::fleet::{Harm, Kill, Stop};
 use crate::history::{History, Lived};
 use crate::ledger::{AttemptRow, EffectRow};
 use crate::plan::{Effect, Plan};
 use crate::record::{After, Event, Hold};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
-/// All that is known of a run.
+/// The evidence of a run.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub(crate) ended: Vec<Ended>,
@@ -24,15 +24,13 @@ pub(crate) struct Evidence {
     /// The records of the workers, by their runs.
     pub(crate) records: Vec<Vec<Event>>,
     pub(crate) harm: Harm,
-    /// When the database was restarted: from, to.
-    pub(crate) restarts: Vec<(u64, u64)>,
-    /// How long a lease is.
+    /// How long a lease is, in microseconds.
     pub(crate) lease: u64,
     /// How many tasks the store has.
     pub(crate) stored: usize,
 }
 
-/// Attempts after the first, by what explains them.
+/// Attempts after the first, by their explanations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Explained {
     /// The worker of the one before was killed.
@@ -41,7 +39,7 @@ pub(crate) struct Explained {
     pub(crate) stopped: u64,
     /// The worker of the one before lost its lease while the database was away.
     pub(crate) restarted: u64,
-    /// The worker of the one before lost its lease in another way: it could not hold it in time.
+    /// The worker of the one before lost its lease in another way: it could not extend it in time.
     pub(crate) lease_lost: u64,
     /// A step of the task asked to be tried again.
     pub(crate) retried: u64,
@@ -53,33 +51,31 @@ impl Explained {
     }
 }
 
-/// What was found.
-#[derive(Debug, Default)]
+/// The result of the check.
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Findings {
-    pub(crate) faults: Vec<String>,
-    pub(crate) attempts: u64,
     pub(crate) effects: u64,
-    pub(crate) explained: Explained,
-    /// Leases that were taken from a worker that had not given them up.
-    pub(crate) takeovers: u64,
+    pub(crate) attempts: u64,
+    pub(crate) second_attempts: Explained,
     /// Attempts of a worker that was stopped between looking at its lease and the attempt.
     pub(crate) caught_unawares: u64,
+    /// Leases that were taken from a worker that had not given them up.
+    pub(crate) takeovers: u64,
     /// Writes that were refused since the lease was lost.
-    pub(crate) refused: u64,
+    pub(crate) writes_refused: u64,
+    pub(crate) faults: Vec<String>,
 }
 
 /// An attempt and the lease that it was made under.
 struct Attempt<'a> {
     row: &'a AttemptRow,
-    run: u32,
-    at: u64,
     hold: &'a Hold,
 }
 
-/// Looks at everything.
+/// Checks everything.
 pub(crate) fn check(evidence: &Evidence) -> Findings {
     let ids = evidence.ended.iter();
-    let ids: HashMap<u32, String> = ids.map(|it| (it.plan.number, it.id.clone())).collect();
+    let ids: HashMap<u32, &str> = ids.map(|it| (it.plan.number, it.id.as_str())).collect();
     let mut history = History::new(&evidence.records, &ids);
     let mut check = Check {
         evidence,
@@ -111,16 +107,8 @@ struct Check<'a> {
     evidence: &'a Evidence,
     history: &'a History,
     findings: Findings,
-    /// Attempts that came too late, by number.
-    late: BTreeMap<i64, Late>,
-}
-
-/// An attempt that came too late.
-struct Late {
-    run: u32,
-    turn: i64,
-    at: u64,
-    fault: String,
+    /// Attempts that came too late, with their faults, by id.
+    late: BTreeMap<i64, (&'a AttemptRow, String)>,
 }
 
 impl<'a> Check<'a> {
@@ -154,20 +142,16 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The ledger has what the plans say, each once.
+    /// The ledger has the effects of the plans, each once.
     fn ledger(&mut self) {
-        let plans = self.evidence.ended.iter().map(|it| &it.plan);
-        let expected: HashSet<String> = plans
-            .flat_map(Plan::effects)
-            .map(|effect| effect.to_string())
-            .collect();
-        let mut times: HashMap<&str, u64> = HashMap::new();
-        for row in &self.evidence.effects {
-            *times.entry(&row.effect).or_default() += 1;
-        }
         let evidence = self.evidence;
-        for effect in &expected {
-            match times.remove(effect.as_str()) {
+        let mut times: BTreeMap<Effect, u64> = BTreeMap::new();
+        for row in &evidence.effects {
+            *times.entry(row.effect).or_default() += 1;
+        }
+        let plans = evidence.ended.iter().map(|it| &it.plan);
+        for effect in plans.flat_map(Plan::effects) {
+            match times.remove(&effect) {
                 Some(1) => {}
                 Some(times) => self.fault(format!("{effect} was done {times} times")),
                 None => self.fault(format!("{effect} was not done")),
@@ -176,14 +160,13 @@ impl<'a> Check<'a> {
         for effect in times.keys() {
             self.fault(format!("{effect} was done, and is in no plan"));
         }
-        let tried: HashMap<i64, &AttemptRow> =
-            evidence.attempts.iter().map(|row| (row.id, row)).collect();
+        let attempts = evidence.attempts.iter().map(|row| (row.id, row));
+        let attempts: HashMap<i64, &AttemptRow> = attempts.collect();
         for row in &evidence.effects {
-            let made_by = tried.get(&row.attempt);
             let same = |attempt: &&AttemptRow| {
                 attempt.effect == row.effect && attempt.idempotency_key == row.idempotency_key
             };
-            if !made_by.is_some_and(same) {
+            if !attempts.get(&row.attempt).is_some_and(same) {
                 self.fault(format!("{} was done without an attempt at it", row.effect));
             }
         }
@@ -192,30 +175,27 @@ impl<'a> Check<'a> {
     /// Leases were taken when they had run out or were given up, and nothing was written without one.
     fn leases(&mut self) {
         let history = self.history;
-        // Clocks may be set to the right time in small steps, so a little is left to them.
+        // Clocks may be adjusted in small steps, so a little is left to them.
         let leeway = self.evidence.lease / 20;
         for (hold, lived) in &history.leases {
-            let Hold { task, fence } = hold;
+            let (Hold { task, fence }, run) = (hold, lived.run);
             let Some((next, taker)) = history.next(hold) else {
                 continue;
             };
             let holder = format!("run {} had it under fence {}", taker.run, next.fence);
             if lived.wrote.iter().any(|asked| taker.taken < *asked) {
                 self.fault(format!(
-                    "task {task}: run {} wrote under fence {fence} when {holder}",
-                    lived.run
+                    "task {task}: run {run} wrote under fence {fence} when {holder}"
                 ));
             }
             if taker.taken < lived.held {
                 self.fault(format!(
-                    "task {task}: run {} held fence {fence} for longer when {holder}",
-                    lived.run
+                    "task {task}: run {run} held fence {fence} for longer when {holder}"
                 ));
             }
             for effect in lived.left.iter().filter(|it| !taker.came.contains(it)) {
                 self.fault(format!(
-                    "{effect} was journaled by run {} under fence {fence}, and not there when {holder}",
-                    lived.run
+                    "{effect} was journaled by run {run} under fence {fence}, and not there when {holder}"
                 ));
             }
             if lived.given_up.is_some() || lived.perhaps_given_up.is_some() {
@@ -224,50 +204,39 @@ impl<'a> Check<'a> {
             self.findings.takeovers += 1;
             let sure = lived.held + self.evidence.lease;
             if taker.taken + leeway < sure {
+                let (taker, early) = (taker.run, (sure - taker.taken) / 1000);
                 self.fault(format!(
-                    "task {task}: run {} took it {} ms before the lease of run {} had run out",
-                    taker.run,
-                    (sure - taker.taken) / 1000,
-                    lived.run
+                    "task {task}: run {taker} took it {early} ms before the lease of run {run} had run out"
                 ));
             }
         }
         let refused = |event: &&Event| matches!(event, Event::NotWritten { lost: true, .. });
         let events = self.evidence.records.iter().flatten();
-        self.findings.refused = events.filter(refused).count() as u64;
+        self.findings.writes_refused = events.filter(refused).count() as u64;
     }
 
-    /// All attempts by what they were at, under the leases that they were made under.
+    /// All attempts by their effects, with the leases that they were made under.
     fn by_effect(&mut self) -> BTreeMap<Effect, Vec<Attempt<'a>>> {
         let mut all: BTreeMap<Effect, Vec<Attempt<'a>>> = BTreeMap::new();
-        let mut keys: HashMap<&str, &str> = HashMap::new();
+        let mut keys: HashMap<&str, Effect> = HashMap::new();
         let (evidence, history) = (self.evidence, self.history);
         for row in &evidence.attempts {
-            let effect = &row.effect;
+            let (effect, run) = (row.effect, row.run);
             if *keys.entry(&row.idempotency_key).or_insert(effect) != effect {
                 self.fault(format!("{effect} has the idempotency key of another step"));
             }
-            let run = u32::try_from(row.run).unwrap_or(u32::MAX);
-            let turn = row.turn.unsigned_abs();
-            let (Some(known), Some(hold)) = (Effect::parse(effect), history.lease_of(run, turn))
-            else {
-                self.fault(format!("{effect} was tried by run {run} without a lease"));
-                continue;
-            };
-            all.entry(known).or_default().push(Attempt {
-                row,
-                run,
-                at: row.at.unsigned_abs(),
-                hold,
-            });
+            match history.turns.get(&(run, row.turn)) {
+                Some(hold) => all.entry(effect).or_default().push(Attempt { row, hold }),
+                None => self.fault(format!("{effect} was tried by run {run} without a lease")),
+            }
         }
         for attempts in all.values_mut() {
-            attempts.sort_by_key(|attempt| (attempt.hold.fence, attempt.at));
+            attempts.sort_by_key(|attempt| (attempt.hold.fence, attempt.row.at));
         }
         all
     }
 
-    /// Every attempt after the first is explained by how the lease of the one before ended.
+    /// Every attempt after the first is explained by the end of the lease of the one before.
     fn second_attempts(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
         for pair in attempts.windows(2) {
             let [one, other] = pair else { continue };
@@ -287,8 +256,8 @@ impl<'a> Check<'a> {
                 None => self.fault(format!(
                     "{effect} was tried by run {} under fence {fence} and again by run {} under fence {}, \
                      and the first had given the task up ({:?}) without asking for another attempt",
-                    one.run,
-                    other.run,
+                    one.row.run,
+                    other.row.run,
                     other.hold.fence,
                     lived.given_up.or(lived.perhaps_given_up)
                 )),
@@ -297,116 +266,94 @@ impl<'a> Check<'a> {
     }
 
     fn explain(&mut self, one: &Attempt<'a>, lived: &Lived) -> Option<&mut u64> {
+        let run = one.row.run;
         let taken = self.history.next(one.hold);
         let taken = taken.map_or(u64::MAX, |(_, taker)| taker.taken);
         let while_held = |from: u64, to: u64| from <= taken && to >= lived.held;
-        let harm = &self.evidence.harm;
-        let stopped = |stop: &Stop| stop.run == one.run && while_held(stop.from, stop.to);
-        let explained = &mut self.findings.explained;
-        match lived.given_up {
-            Some(After::Retry) => return Some(&mut explained.retried),
+        let Harm {
+            kills,
+            stops,
+            restarts,
+            ..
+        } = &self.evidence.harm;
+        let killed = |kill: &Kill| kill.run == run && kill.at <= taken;
+        let stopped = |stop: &Stop| stop.run == run && while_held(stop.from, stop.to);
+        let explained = &mut self.findings.second_attempts;
+        Some(match lived.given_up {
+            Some(After::Retry) => &mut explained.retried,
             Some(_) => return None,
-            None => {}
-        }
-        Some(
-            if harm
-                .kills
-                .iter()
-                .any(|kill| kill.run == one.run && kill.at <= taken)
-            {
-                &mut explained.killed
-            } else if lived.perhaps_given_up == Some(After::Retry) {
-                &mut explained.retried
-            } else if harm.stops.iter().any(stopped) {
-                &mut explained.stopped
-            } else if self
-                .evidence
-                .restarts
-                .iter()
-                .any(|it| while_held(it.0, it.1))
-            {
-                &mut explained.restarted
-            } else {
-                &mut explained.lease_lost
-            },
-        )
+            None if kills.iter().any(killed) => &mut explained.killed,
+            None if lived.perhaps_given_up == Some(After::Retry) => &mut explained.retried,
+            None if stops.iter().any(stopped) => &mut explained.stopped,
+            None if restarts.iter().any(|it| while_held(it.0, it.1)) => &mut explained.restarted,
+            None => &mut explained.lease_lost,
+        })
     }
 
-    /// No attempt was made after a journal had the value.
+    /// No attempt was made after the value was in a journal.
     fn after_the_journal(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
         let Some(journaled) = self.history.journaled.get(&effect) else {
             return;
         };
-        for attempt in attempts {
-            let Attempt { run, at, .. } = *attempt;
-            if attempt.hold.fence > journaled.fence {
+        for Attempt { row, hold } in attempts {
+            let (run, fence) = (row.run, hold.fence);
+            if fence > journaled.fence {
                 self.fault(format!(
-                    "{effect} was tried by run {run} under fence {}, and was in the journal since fence {}",
-                    attempt.hold.fence, journaled.fence
+                    "{effect} was tried by run {run} under fence {fence}, and was in the journal since fence {}",
+                    journaled.fence
                 ));
-            } else if at > journaled.at {
+            } else if row.at > journaled.at {
                 let fault = format!("{effect} was tried by run {run} when it was in the journal");
-                self.note_late(attempt, fault);
+                self.late.entry(row.id).or_insert((row, fault));
             }
         }
     }
 
-    /// No step was begun before the values of those before it were journaled; and none was tried after a later one had
-    /// begun, whatever the records say of journals.
+    /// No step began before the values of those before it were journaled; and none was tried after a later one had begun,
+    /// whatever the records say of journals.
     fn order(&mut self, plan: &Plan, attempts: &BTreeMap<Effect, Vec<Attempt<'a>>>) {
         let effects = plan.effects();
         for first in &effects {
             let later = effects
                 .iter()
-                .filter(|second| plan.is_before(first.place, second.place));
-            let later = later.filter_map(|second| attempts.get(second));
-            let begun = later.flatten().min_by_key(|attempt| attempt.at);
-            let Some(begun) = begun else { continue };
+                .filter(|second| plan.is_before(*first, **second));
+            let later = later.filter_map(|second| attempts.get(second)).flatten();
+            let Some(Attempt { row: begun, .. }) = later.min_by_key(|attempt| attempt.row.at)
+            else {
+                continue;
+            };
             let journaled = self.history.journaled.get(first);
             if journaled.is_none_or(|journaled| journaled.at > begun.at) {
                 self.fault(format!(
                     "{first} was not in the journal yet when run {} tried {}",
-                    begun.run, begun.row.effect
+                    begun.run, begun.effect
                 ));
             }
-            for attempt in attempts.get(first).into_iter().flatten() {
-                if attempt.at > begun.at {
-                    let fault = format!(
-                        "{first} was tried by run {} after {} was",
-                        attempt.run, begun.row.effect
-                    );
-                    self.note_late(attempt, fault);
+            for Attempt { row, .. } in attempts.get(first).into_iter().flatten() {
+                if row.at > begun.at {
+                    let (run, later) = (row.run, begun.effect);
+                    let fault = format!("{first} was tried by run {run} after {later} was");
+                    self.late.entry(row.id).or_insert((row, fault));
                 }
             }
         }
     }
 
-    fn note_late(&mut self, attempt: &Attempt<'a>, fault: String) {
-        let late = Late {
-            run: attempt.run,
-            turn: attempt.row.turn,
-            at: attempt.at,
-            fault,
-        };
-        self.late.entry(attempt.row.id).or_insert(late);
-    }
-
-    /// A worker looks at its lease and then lets the handler go on. One that is stopped between the two makes its attempt
-    /// when it goes on, and nobody can keep it from that. It has one thread, so each stop can catch one handler at most.
+    /// A worker looks at its lease and then lets the handler go on. If it is stopped between the two, it makes its attempt
+    /// when it goes on, and nothing can prevent that. It has one thread, so each stop can catch one handler at most.
     fn late_attempts(&mut self) {
-        let mut caught: HashMap<(u32, u64), i64> = HashMap::new();
-        for late in std::mem::take(&mut self.late).into_values() {
+        let mut caught: HashMap<(u32, u64), u64> = HashMap::new();
+        for (row, fault) in std::mem::take(&mut self.late).into_values() {
             let stops = self.evidence.harm.stops.iter();
             let stop = stops
-                .filter(|stop| stop.run == late.run && stop.from <= late.at)
+                .filter(|stop| stop.run == row.run && stop.from <= row.at)
                 .max_by_key(|stop| stop.from);
             let allowed = stop.is_some_and(|stop| {
-                *caught.entry((stop.run, stop.from)).or_insert(late.turn) == late.turn
+                *caught.entry((stop.run, stop.from)).or_insert(row.turn) == row.turn
             });
-            if allowed {
-                self.findings.caught_unawares += 1;
-            } else {
-                self.fault(late.fault);
+            match allowed {
+                true => self.findings.caught_unawares += 1,
+                false => self.fault(fault),
             }
         }
     }

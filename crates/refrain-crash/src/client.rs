@@ -1,98 +1,97 @@
-//! The client of one task: it has it made, answers what it asks, and looks after it until it is over.
+//! The client of one task: it has it created, answers its asks, and follows it to its end.
 //!
-//! It is as bad a client as the protocol allows: it repeats itself, answers late, one thing at a time, twice, wrongly, and
-//! what nobody has asked.
+//! It is as bad a client as the protocol allows: it repeats itself, and answers late, one ask at a time, twice, wrongly,
+//! and under keys that do not exist.
 
+use crate::clock::PATIENCE;
 use crate::error::Error;
-use crate::fleet::Fleet;
 use crate::plan::{Effect, Plan};
 use crate::random::Random;
+use crate::run::Run;
 use crate::worker::TOOL;
 use refrain::auth::Principal;
 use refrain::runtime::PROTOCOL_VERSION;
-use refrain::server::Server;
 use refrain_wire::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a worker has for a reply before another one is asked.
-const REPLY: Duration = Duration::from_secs(5);
-/// How long a request is repeated before the run has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How often a task is looked at.
+/// Separates the random numbers of clients from others of the same seed.
+const PURPOSE: u64 = 0x63_6c_69_65;
+/// The interval of `tasks/get`, about.
 const LOOK: Duration = Duration::from_millis(300);
-/// The latest that an ask is answered.
+/// The latest answer to an ask, in milliseconds.
 const LATE: u64 = 1500;
 
-/// What clients did, in all.
-#[derive(Debug, Default)]
+/// Counts of all clients.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Deeds {
-    /// Requests to make a task that were sent again, since no reply came.
-    pub(crate) calls_repeated: AtomicU64,
-    /// Requests to make a task that were sent again for no reason.
-    pub(crate) calls_doubled: AtomicU64,
     /// Asks answered.
-    pub(crate) answers: AtomicU64,
-    /// Asks answered again, with something else.
-    pub(crate) answers_doubled: AtomicU64,
-    /// Asks answered with what does not fit.
-    pub(crate) answers_wrong: AtomicU64,
-    /// Answers to keys that nobody has asked for.
-    pub(crate) answers_unknown: AtomicU64,
-    /// Requests about tasks that had to be sent again, since the store could not be reached.
-    pub(crate) requests_repeated: AtomicU64,
-    next_id: AtomicU64,
+    pub(crate) answers: u64,
+    /// Asks answered with a value of the wrong type.
+    pub(crate) answers_wrong: u64,
+    /// Asks answered again, with another value.
+    pub(crate) answers_doubled: u64,
+    /// Answers to keys that do not exist.
+    pub(crate) answers_unknown: u64,
+    /// Calls that were sent again, since no reply came.
+    pub(crate) calls_repeated: u64,
+    /// Calls that were sent again for no reason.
+    pub(crate) calls_doubled: u64,
+    /// Requests about tasks that were sent again, since the store could not be reached.
+    pub(crate) requests_repeated: u64,
 }
 
-fn count(deed: &AtomicU64) {
-    deed.fetch_add(1, Ordering::Relaxed);
-}
-
-/// How a task ended, as its client sees it.
+/// The end of a task, as its client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) plan: Plan,
     pub(crate) id: String,
     pub(crate) status: String,
-    /// What it came to: a text, or an error.
+    /// The text of the result, or an error.
     pub(crate) outcome: String,
-    /// What the client has to complain of.
     pub(crate) complaints: Vec<String>,
 }
 
 /// The client of one task.
 pub(crate) struct Client<'a> {
-    pub(crate) fleet: &'a Fleet,
-    /// An instance that runs no tasks, and is asked about them.
-    pub(crate) server: &'a Server,
-    pub(crate) deeds: &'a Deeds,
-    pub(crate) plan: Plan,
-    pub(crate) random: Random,
-    pub(crate) complaints: Vec<String>,
+    run: &'a Run,
+    plan: Plan,
+    random: Random,
+    complaints: Vec<String>,
 }
 
-/// An ask as it is dealt with.
+/// An ask, and when it will be answered.
 struct Asked {
     part: u8,
     ask: u8,
     due: Instant,
 }
 
-impl Client<'_> {
-    /// Sees the task through to its end. `made` is told its id.
-    pub(crate) async fn run(mut self, made: impl FnOnce(&str)) -> Result<Ended, Error> {
+impl<'a> Client<'a> {
+    pub(crate) fn new(run: &'a Run, number: u32) -> Self {
+        Self {
+            run,
+            plan: Plan::new(run.seed, number),
+            random: Random::new(run.seed, PURPOSE ^ (u64::from(number) << 32)),
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Follows the task to its end.
+    pub(crate) async fn run(mut self) -> Result<Ended, Error> {
         let id = self.create().await?;
-        made(&id);
+        let number = self.plan.number;
+        self.run.under_way.lock().insert(number, id.clone());
         if self.random.percent(10) {
-            count(&self.deeds.calls_doubled);
-            let again = self.create().await?;
-            if again != id {
-                self.complaints
-                    .push("a call that was repeated became another task".to_owned());
+            self.run.deeds.lock().calls_doubled += 1;
+            if self.create().await? != id {
+                let complaint = "a call that was repeated became another task";
+                self.complaints.push(complaint.to_owned());
             }
         }
         let mut asked: HashMap<String, Asked> = HashMap::new();
@@ -100,9 +99,10 @@ impl Client<'_> {
         let mut wronged: HashSet<(u8, u8)> = HashSet::new();
         loop {
             let task = self.about("tasks/get", json!({"taskId": id})).await?;
-            let status = task["status"].as_str().unwrap_or_default().to_owned();
-            if ["completed", "failed", "cancelled"].contains(&&*status) {
-                return Ok(self.ended(id, status, &task));
+            let status = task["status"].as_str().unwrap_or_default();
+            if ["completed", "failed", "cancelled"].contains(&status) {
+                self.run.under_way.lock().remove(&number);
+                return Ok(self.ended(id, &task));
             }
             let open = task["inputRequests"].as_object().cloned();
             let open = open.unwrap_or_default();
@@ -128,48 +128,33 @@ impl Client<'_> {
         }
     }
 
-    /// Has a worker make the task. Every repetition has the same call id, so there is one task of it.
-    async fn create(&mut self) -> Result<String, Error> {
-        let number = self.plan.number;
-        let begun = Instant::now();
-        let mut last = Value::Null;
-        while begun.elapsed() < PATIENCE {
-            let params = json!({
-                "name": TOOL,
-                "arguments": self.plan,
-                "_meta": meta(Some(number)),
-            });
-            let (id, line) = self.line("tools/call", &params);
-            if let Some(reply) = self.fleet.request(id, line, REPLY).await {
-                if let Some(task) = reply["result"]["taskId"].as_str() {
-                    return Ok(task.to_owned());
-                }
-                if !is_unreachable(&reply) {
-                    return Err(self.wrong_reply("tools/call", &reply));
-                }
-                last = reply;
-            }
-            count(&self.deeds.calls_repeated);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Err(self.no_reply("tools/call", &last))
+    /// Has a worker create the task. Every repetition has the same call id, so it creates one task.
+    async fn create(&self) -> Result<String, Error> {
+        let mut meta = meta();
+        meta[CALL_ID_KEY] = json!(format!("task {}", self.plan.number));
+        let params = json!({"name": TOOL, "arguments": self.plan, "_meta": meta});
+        let repeated = |deeds: &mut Deeds| deeds.calls_repeated += 1;
+        let send = |id, line| self.run.fleet.request(id, line);
+        let result = self.request("tools/call", &params, repeated, send).await?;
+        let id = result["taskId"].as_str().map(ToOwned::to_owned);
+        id.ok_or_else(|| self.answered_with("tools/call", &result))
     }
 
-    /// When and how an ask will be answered.
+    /// When an ask will be answered.
     fn plan_answer(&mut self, ask: &Value) -> Result<Asked, Error> {
-        // Where the last answer did not fit, the reason follows.
+        // After an answer of the wrong type, the reason follows in the next line.
         let message = ask["params"]["message"].as_str().unwrap_or_default();
         let first = message.lines().next().unwrap_or_default();
         let Some(asked) = Effect::parse(first).filter(|it| it.number == self.plan.number) else {
-            return Err(self.wrong_reply("tasks/get", ask));
+            return Err(self.answered_with("tasks/get", ask));
         };
         let wait = match self.random.percent(30) {
             true => Duration::ZERO,
             false => self.random.millis_below(LATE),
         };
         Ok(Asked {
-            part: asked.place.part,
-            ask: asked.place.step,
+            part: asked.part,
+            ask: asked.step,
             due: Instant::now() + wait,
         })
     }
@@ -184,19 +169,19 @@ impl Client<'_> {
         let number = self.plan.answer(asked.part, asked.ask);
         let mut answers = json!({key: accept(&json!(number))});
         if wrong {
-            count(&self.deeds.answers_wrong);
+            self.run.deeds.lock().answers_wrong += 1;
             answers[key] = accept(&json!("many"));
         }
         if self.random.percent(15) {
-            count(&self.deeds.answers_unknown);
+            self.run.deeds.lock().answers_unknown += 1;
             answers["nobody-asked"] = accept(&json!(-1));
         }
         let params = json!({"taskId": id, "inputResponses": answers});
         self.about("tasks/update", params).await?;
-        count(&self.deeds.answers);
+        self.run.deeds.lock().answers += 1;
         if !wrong && self.random.percent(20) {
-            // The first one counts, whatever comes after it.
-            count(&self.deeds.answers_doubled);
+            // The first one counts.
+            self.run.deeds.lock().answers_doubled += 1;
             let answers = json!({key: accept(&json!(-2))});
             let params = json!({"taskId": id, "inputResponses": answers});
             self.about("tasks/update", params).await?;
@@ -204,36 +189,54 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// A request about a task, sent again for as long as the store cannot be reached.
+    /// Sends a request about a task to the instance that runs none.
     async fn about(&self, method: &'static str, mut params: Value) -> Result<Value, Error> {
-        params["_meta"] = meta(None);
+        params["_meta"] = meta();
+        let repeated = |deeds: &mut Deeds| deeds.requests_repeated += 1;
+        let send = |_, line: Vec<u8>| async move {
+            let caller = Principal::anonymous();
+            let mut response = self.run.server.handle(&line, caller).await;
+            let reply = response.next().await.unwrap_or_default();
+            Some(serde_json::from_slice(&reply).unwrap_or_default())
+        };
+        self.request(method, &params, repeated, send).await
+    }
+
+    /// Sends a request, again for as long as there is no reply or the store cannot be reached. Returns its result.
+    async fn request<F: Future<Output = Option<Value>>>(
+        &self,
+        method: &'static str,
+        params: &Value,
+        repeated: fn(&mut Deeds),
+        send: impl Fn(u64, Vec<u8>) -> F,
+    ) -> Result<Value, Error> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
         let begun = Instant::now();
         let mut last = Value::Null;
         while begun.elapsed() < PATIENCE {
-            let (_, line) = self.line(method, &params);
-            let mut response = self.server.handle(&line, Principal::anonymous()).await;
-            let reply = response.next().await.unwrap_or_default();
-            let mut reply: Value = serde_json::from_slice(&reply).unwrap_or_default();
-            if reply["result"].is_object() {
-                return Ok(reply["result"].take());
+            let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+            let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+            if let Some(mut reply) = send(id, request.to_string().into_bytes()).await {
+                if reply["result"].is_object() {
+                    return Ok(reply["result"].take());
+                }
+                let message = reply["error"]["message"].as_str();
+                if !message.is_some_and(|message| message.contains("try again")) {
+                    return Err(self.answered_with(method, &reply));
+                }
+                last = reply;
             }
-            if !is_unreachable(&reply) {
-                return Err(self.wrong_reply(method, &reply));
-            }
-            last = reply;
-            count(&self.deeds.requests_repeated);
+            repeated(&mut self.run.deeds.lock());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        Err(self.no_reply(method, &last))
+        let seconds = PATIENCE.as_secs();
+        let what = format!("not answered within {seconds} seconds; the last error: {last}");
+        Err(self.failed(method, what))
     }
 
-    fn line(&self, method: &str, params: &Value) -> (u64, Vec<u8>) {
-        let id = self.deeds.next_id.fetch_add(1, Ordering::Relaxed);
-        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        (id, request.to_string().into_bytes())
-    }
-
-    fn ended(self, id: String, status: String, task: &Value) -> Ended {
+    fn ended(self, id: String, task: &Value) -> Ended {
+        let status = task["status"].as_str().unwrap_or_default();
         let result = &task["result"];
         let failed = result["isError"].as_bool().unwrap_or(false);
         let text = result["content"][0]["text"].as_str();
@@ -244,51 +247,37 @@ impl Client<'_> {
         Ended {
             plan: self.plan,
             id,
-            status,
+            status: status.to_owned(),
             outcome,
             complaints: self.complaints,
         }
     }
 
-    fn wrong_reply(&self, method: &'static str, reply: &Value) -> Error {
+    fn answered_with(&self, method: &'static str, reply: &Value) -> Error {
+        self.failed(method, format!("answered with {reply}"))
+    }
+
+    fn failed(&self, method: &'static str, what: String) -> Error {
+        let number = self.plan.number;
         Error::Reply {
-            number: self.plan.number,
+            number,
             method,
-            reply: reply.to_string(),
+            what,
         }
     }
-
-    fn no_reply(&self, method: &'static str, last: &Value) -> Error {
-        Error::NoReply {
-            number: self.plan.number,
-            method,
-            seconds: PATIENCE.as_secs(),
-            last: last.to_string(),
-        }
-    }
-}
-
-/// Is it worth trying again?
-fn is_unreachable(reply: &Value) -> bool {
-    let message = reply["error"]["message"].as_str();
-    message.is_some_and(|message| message.contains("try again"))
 }
 
 fn accept(number: &Value) -> Value {
     json!({"action": "accept", "content": {"number": number}})
 }
 
-fn meta(call: Option<u32>) -> Value {
-    let mut meta = json!({
+fn meta() -> Value {
+    json!({
         PROTOCOL_VERSION_KEY: PROTOCOL_VERSION,
         CLIENT_INFO_KEY: {"name": "refrain-crash", "version": env!("CARGO_PKG_VERSION")},
         CLIENT_CAPABILITIES_KEY: {
             "elicitation": {"form": {}},
             "extensions": {TASKS_EXTENSION: {}},
         },
-    });
-    if let Some(call) = call {
-        meta[CALL_ID_KEY] = json!(format!("task {call}"));
-    }
-    meta
+    })
 }

@@ -1,9 +1,12 @@
-//! One clock for all processes of a run.
+//! One clock for all processes of a run, and the retries of all of them.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Microseconds of the machine's clock that is never set back. It goes on while a process is stopped.
+/// How long an operation is repeated before the run has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Microseconds of the machine's monotonic clock. It goes on while a process is stopped.
 pub(crate) fn micros() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
@@ -11,7 +14,19 @@ pub(crate) fn micros() -> u64 {
     seconds * 1_000_000 + nanos / 1000
 }
 
-/// A length of time as this clock counts it.
-pub(crate) fn length(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+/// Repeats work for as long as it fails with a temporary error: a connection may be cut at any time, and the database
+/// restarted.
+pub(crate) async fn retry<T, E, F: Future<Output = Result<T, E>>>(
+    is_temporary: fn(&E) -> bool,
+    work: impl Fn() -> F,
+) -> Result<T, E> {
+    let begun = Instant::now();
+    loop {
+        match work().await {
+            Err(error) if begun.elapsed() < PATIENCE && is_temporary(&error) => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            done => return done,
+        }
+    }
 }

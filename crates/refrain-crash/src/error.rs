@@ -1,62 +1,40 @@
-//! Why a run could not be finished. What a run finds at fault is no error: it is in the report.
+//! Errors that end a run. Faults that a run finds are in its report.
 
 use refrain::store::cluster::ClusterError;
 use refrain::store::{OpenError, StoreError};
 use std::io;
 use std::process::ExitStatus;
 
-/// A run that could not be finished.
+/// The reason why a run could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The task store could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The task store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The task store contains the tasks of somebody else.
-    #[error("the task store has tasks or attempts already: name an empty one")]
+    #[error("the task store has tasks already: name an empty one")]
     NotEmpty,
-    /// The ledger failed.
     #[error("ledger failed: {0}")]
     Ledger(#[from] sqlx::Error),
-    /// Postgres could not be started.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// A worker ended, and nobody had ended it.
     #[error("the worker of run {run} ended by itself ({status}); its last lines:\n{tail}")]
     WorkerEnded {
         run: u32,
         status: ExitStatus,
         tail: String,
     },
-    /// The server could not be built.
     #[error("the server could not be built: {0}")]
     Build(#[from] refrain::server::BuildError),
-    /// A reply was not what the protocol calls for.
-    #[error("task {number}: {method} was answered with {reply}")]
+    /// A reply that the protocol does not allow, or none at all.
+    #[error("task {number}: {method} was {what}")]
     Reply {
         number: u32,
         method: &'static str,
-        reply: String,
+        what: String,
     },
-    /// A request was not answered, however often it was sent.
-    #[error(
-        "task {number}: {method} was not answered within {seconds} seconds; the last error: {last}"
-    )]
-    NoReply {
-        number: u32,
-        method: &'static str,
-        seconds: u64,
-        last: String,
-    },
-    /// Something of the system could not be used.
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },
-    /// A record is malformed.
-    #[error("malformed record of run {run}: {source}")]
-    Record { run: u32, source: serde_json::Error },
-    /// The user or the system asked the run to end.
     #[error("interrupted")]
     Interrupted,
 }
@@ -69,11 +47,7 @@ impl Error {
     }
 }
 
-/// Why an argument of the command line is invalid.
+/// An invalid argument for the task store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ArgumentError {
-    #[error("expected `sqlite`, `postgres`, or a URL that begins with `sqlite:` or `postgres:`")]
-    Store,
-    #[error("expected a time from `100ms` to `600s`")]
-    Time,
-}
+#[error("expected `sqlite`, `postgres`, or a URL that begins with `sqlite:` or `postgres:`")]
+pub(crate) struct InvalidStore;

@@ -1,7 +1,7 @@
-//! The worker processes: started, talked to, killed, stopped and started again.
+//! The worker processes: started, called, killed, stopped and started again.
 //!
-//! A worker is ended by its own handle whenever the fleet goes away, on errors and on interrupts too; and it ends by
-//! itself when its standard input does.
+//! A worker is killed when the fleet is dropped, on errors and on interrupts too; and it ends when its standard input
+//! does.
 
 use crate::clock::micros;
 use crate::error::Error;
@@ -12,58 +12,60 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
+/// How many workers there are.
+pub(crate) const WORKERS: usize = 3;
 /// How many of a worker's last lines an error shows.
 const TAIL: usize = 20;
+/// How long a worker has for a reply.
+const REPLY: Duration = Duration::from_secs(5);
 
-/// What all workers are told.
-#[derive(Clone, Debug)]
-pub(crate) struct Setting {
-    pub(crate) store: String,
-    pub(crate) dir: PathBuf,
-    pub(crate) seed: u64,
-    pub(crate) lease: Duration,
-}
-
-/// A worker that was killed.
+/// A worker was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kill {
     pub(crate) run: u32,
-    /// Just before it was.
+    /// Just before the kill.
     pub(crate) at: u64,
 }
 
-/// A worker that was stopped for a while.
+/// A worker was stopped for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     pub(crate) run: u32,
-    /// Just before it was.
+    /// Just before the stop.
     pub(crate) from: u64,
     /// Just after it went on.
     pub(crate) to: u64,
 }
 
-/// What was done to the workers.
+/// All harm to the workers and the database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Harm {
     pub(crate) kills: Vec<Kill>,
     pub(crate) stops: Vec<Stop>,
+    /// Connections that were cut.
+    pub(crate) cuts: u64,
+    /// Restarts of the database: from, to.
+    pub(crate) restarts: Vec<(u64, u64)>,
 }
 
 /// The workers.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    setting: Setting,
     program: PathBuf,
+    /// The URL of the task store.
+    store: String,
+    dir: PathBuf,
+    seed: u64,
     workers: Mutex<Vec<Worker>>,
-    harm: Mutex<Harm>,
+    pub(crate) harm: Mutex<Harm>,
     runs: AtomicU32,
-    next: AtomicU32,
+    next: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -81,18 +83,19 @@ struct Request {
 }
 
 impl Fleet {
-    /// Starts so many workers.
-    pub(crate) fn start(setting: Setting, count: usize) -> Result<Self, Error> {
+    pub(crate) fn start(store: String, dir: &Path, seed: u64) -> Result<Self, Error> {
         let program = std::env::current_exe();
         let fleet = Self {
-            setting,
             program: program.map_err(Error::system("this program has no path"))?,
+            store,
+            dir: dir.to_owned(),
+            seed,
             workers: Mutex::default(),
             harm: Mutex::default(),
             runs: AtomicU32::new(0),
-            next: AtomicU32::new(0),
+            next: AtomicUsize::new(0),
         };
-        for _ in 0..count {
+        for _ in 0..WORKERS {
             let worker = fleet.start_one()?;
             fleet.workers.lock().push(worker);
         }
@@ -101,23 +104,21 @@ impl Fleet {
 
     fn start_one(&self) -> Result<Worker, Error> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
-        let path = log_path(&self.setting.dir, run);
+        let path = log_path(&self.dir, run);
         let log = File::create(&path).map_err(Error::system(path.display().to_string()))?;
-        let mut command = Command::new(&self.program);
-        command
+        let child = Command::new(&self.program)
             .arg("worker")
             .arg("--dir")
-            .arg(&self.setting.dir)
+            .arg(&self.dir)
             .args(["--run", &run.to_string()])
-            .args(["--seed", &self.setting.seed.to_string()])
-            .args(["--lease", &self.setting.lease.as_millis().to_string()])
-            // Not an argument: there may be a password in it, and arguments are for everyone to see.
-            .env("REFRAIN_CRASH_STORE", &self.setting.store)
+            .args(["--seed", &self.seed.to_string()])
+            // Not an argument: it may contain a password, and every user can see arguments.
+            .env("REFRAIN_CRASH_STORE", &self.store)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
-            .kill_on_drop(true);
-        let child = command.spawn();
+            .kill_on_drop(true)
+            .spawn();
         let mut child = child.map_err(Error::system("a worker could not be started"))?;
         let (requests, received) = mpsc::unbounded_channel();
         if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
@@ -130,71 +131,47 @@ impl Fleet {
         })
     }
 
-    /// How many workers there are.
-    pub(crate) fn len(&self) -> usize {
-        self.workers.lock().len()
-    }
-
     /// How many processes there were in all.
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// What was done to the workers so far.
-    pub(crate) fn harm(&self) -> Harm {
-        self.harm.lock().clone()
-    }
-
     /// Sends a request to the next worker. `None`: it ended, or did not reply in time.
-    pub(crate) async fn request(
-        &self,
-        id: u64,
-        line: Vec<u8>,
-        patience: Duration,
-    ) -> Option<Value> {
+    pub(crate) async fn request(&self, id: u64, line: Vec<u8>) -> Option<Value> {
         let (reply, replied) = oneshot::channel();
         {
             let workers = self.workers.lock();
-            let next = self.next.fetch_add(1, Ordering::Relaxed) as usize;
-            let worker = workers.get(next % workers.len().max(1))?;
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let worker = &workers[next % WORKERS];
             worker.requests.send(Request { id, line, reply }).ok()?;
         }
-        tokio::time::timeout(patience, replied).await.ok()?.ok()
+        tokio::time::timeout(REPLY, replied).await.ok()?.ok()
     }
 
     /// Kills a worker with SIGKILL, which it cannot see coming, and starts another in its place.
     pub(crate) fn kill(&self, at: usize) -> Result<(), Error> {
         let mut workers = self.workers.lock();
-        let Some(worker) = workers.get_mut(at) else {
-            return Ok(());
-        };
-        worker.must_run(&self.setting.dir)?;
-        let killed = Kill {
-            run: worker.run,
-            at: micros(),
-        };
+        let worker = &mut workers[at];
+        worker.must_run(&self.dir)?;
+        let (run, at) = (worker.run, micros());
         let kill = worker.child.start_kill();
         kill.map_err(Error::system("a worker could not be killed"))?;
-        self.harm.lock().kills.push(killed);
-        // The handle of the one that was killed waits for its end by itself.
+        self.harm.lock().kills.push(Kill { run, at });
+        // The handle of the killed worker waits for its end by itself.
         *worker = self.start_one()?;
         Ok(())
     }
 
-    /// Has a worker do nothing for so long.
+    /// Stops a worker for a while.
     pub(crate) async fn stop(&self, at: usize, time: Duration) -> Result<(), Error> {
         let Some((run, pid)) = self.pid(at)? else {
             return Ok(());
         };
-        let from = micros();
-        self.harm.lock().stops.push(Stop {
-            run,
-            from,
-            to: u64::MAX,
-        });
+        let (from, to) = (micros(), u64::MAX);
+        self.harm.lock().stops.push(Stop { run, from, to });
         signal(pid, Signal::STOP)?;
         tokio::time::sleep(time).await;
-        // It may have been killed meanwhile: then there is nobody to go on.
+        // It may have been killed meanwhile.
         if let Some((same, pid)) = self.pid(at)?
             && same == run
         {
@@ -210,28 +187,25 @@ impl Fleet {
 
     fn pid(&self, at: usize) -> Result<Option<(u32, Pid)>, Error> {
         let mut workers = self.workers.lock();
-        let Some(worker) = workers.get_mut(at) else {
-            return Ok(None);
-        };
-        worker.must_run(&self.setting.dir)?;
-        // There is an id only as long as the child has not been waited for, so the id is its own.
+        let worker = &mut workers[at];
+        worker.must_run(&self.dir)?;
+        // `id` exists only until the child has been waited for, so the id is not reused.
         let id = worker.child.id().and_then(|id| i32::try_from(id).ok());
         Ok(id.and_then(Pid::from_raw).map(|pid| (worker.run, pid)))
     }
 
-    /// Have any workers ended by themselves?
+    /// An error if a worker has ended by itself.
     pub(crate) fn must_run(&self) -> Result<(), Error> {
         let mut workers = self.workers.lock();
-        workers
-            .iter_mut()
-            .try_for_each(|worker| worker.must_run(&self.setting.dir))
+        let mut workers = workers.iter_mut();
+        workers.try_for_each(|worker| worker.must_run(&self.dir))
     }
 
-    /// Ends all workers.
+    /// Ends all workers. There are no requests afterwards.
     pub(crate) async fn end(&self) {
         let workers = std::mem::take(&mut *self.workers.lock());
         for mut worker in workers {
-            // One that has ended meanwhile is as good.
+            // It may have ended meanwhile.
             let _ = worker.child.kill().await;
         }
     }
@@ -239,16 +213,20 @@ impl Fleet {
 
 impl Worker {
     fn must_run(&mut self, dir: &Path) -> Result<(), Error> {
+        let run = self.run;
         let ended = self.child.try_wait();
-        match ended.map_err(Error::system("a worker could not be looked after"))? {
-            Some(status) => Err(Error::WorkerEnded {
-                run: self.run,
-                status,
-                tail: tail(&log_path(dir, self.run)),
-            }),
-            None => Ok(()),
-        }
+        let Some(status) = ended.map_err(Error::system("a worker could not be waited for"))? else {
+            return Ok(());
+        };
+        let log = std::fs::read_to_string(log_path(dir, run)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+        Err(Error::WorkerEnded { run, status, tail })
     }
+}
+
+fn log_path(dir: &Path, run: u32) -> PathBuf {
+    dir.join(format!("run-{run}.log"))
 }
 
 fn signal(pid: Pid, signal: Signal) -> Result<(), Error> {
@@ -256,7 +234,7 @@ fn signal(pid: Pid, signal: Signal) -> Result<(), Error> {
         .map_err(|error| Error::system("a worker could not be signalled")(error.into()))
 }
 
-/// Passes on requests and replies until the worker ends. Whoever waits for a reply then is told.
+/// Passes on requests and replies until the worker ends. That drops the senders of all replies that are missing.
 async fn talk(
     mut stdin: ChildStdin,
     stdout: ChildStdout,
@@ -281,20 +259,10 @@ async fn talk(
                 let Ok(reply) = serde_json::from_str::<Value>(&line) else { return };
                 let waits = reply["id"].as_u64().and_then(|id| waiting.remove(&id));
                 if let Some(waits) = waits {
-                    // Nobody may wait any more.
+                    // The client may have timed out.
                     let _ = waits.send(reply);
                 }
             }
         }
     }
-}
-
-fn log_path(dir: &Path, run: u32) -> PathBuf {
-    dir.join(format!("run-{run}.log"))
-}
-
-fn tail(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }

@@ -1,4 +1,4 @@
-//! What the records of all workers say together: who held which task when, and what was written under which fence.
+//! The history of all leases, from the records of all workers: their holders, and the writes under each fence.
 
 use crate::plan::Effect;
 use crate::record::{After, Event, Hold};
@@ -8,11 +8,11 @@ use std::ops::Bound;
 /// The life of one lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lived {
-    /// The run of a worker that had it.
+    /// The run of its worker.
     pub(crate) run: u32,
     /// When it had been taken.
     pub(crate) taken: u64,
-    /// When it was last asked to be held, successfully: it is sure to be held for the time of a lease from then on.
+    /// When the last successful request to take or extend it was sent: it is held for the time of a lease from then on.
     pub(crate) held: u64,
     /// How it was given up, as far as is known.
     pub(crate) given_up: Option<After>,
@@ -22,7 +22,7 @@ pub(crate) struct Lived {
     pub(crate) came: Vec<Effect>,
     /// The effects in the last journal that was written under it.
     pub(crate) left: Vec<Effect>,
-    /// When something was asked to be written, successfully.
+    /// When each successful write was sent.
     pub(crate) wrote: Vec<u64>,
 }
 
@@ -33,106 +33,100 @@ pub(crate) struct Journaled {
     pub(crate) at: u64,
 }
 
-/// All leases, and what came of them.
+/// All leases of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) leases: BTreeMap<Hold, Lived>,
-    /// When the value of each effect was journaled.
     pub(crate) journaled: HashMap<Effect, Journaled>,
-    /// The lease under which a turn of a handler ran.
-    turns: HashMap<(u32, u64), Hold>,
-    /// What cannot be.
+    /// The lease under which each turn of a handler ran, by run and turn.
+    pub(crate) turns: HashMap<(u32, u64), Hold>,
+    /// Contradictions between the records.
     pub(crate) faults: Vec<String>,
 }
 
 impl History {
-    /// Puts records together, one for each run. `ids` are the tasks' ids by their numbers.
-    pub(crate) fn new(records: &[Vec<Event>], ids: &HashMap<u32, String>) -> Self {
+    /// Reads one record for each run. `ids` are the tasks' ids by their numbers.
+    pub(crate) fn new(records: &[Vec<Event>], ids: &HashMap<u32, &str>) -> Self {
         let mut history = Self::default();
         for (run, record) in (0..).zip(records) {
-            history.read(run, record, ids);
-        }
-        history
-    }
-
-    fn read(&mut self, run: u32, record: &[Event], ids: &HashMap<u32, String>) {
-        let mut latest: HashMap<&str, &Hold> = HashMap::new();
-        for event in record {
-            match event {
-                Event::Taken {
-                    hold,
-                    asked,
-                    done,
-                    journal,
-                } => {
+            let mut latest: HashMap<&str, &Hold> = HashMap::new();
+            for event in record {
+                if let Event::Taken { hold, .. } = event {
                     latest.insert(&hold.task, hold);
-                    let came = effects(journal);
-                    // It was written under an earlier one.
-                    self.journal(hold.fence.saturating_sub(1), *done, &came);
-                    self.take(run, hold, *asked, *done, came);
                 }
-                Event::Extended { holds, asked } => {
-                    for hold in holds {
-                        if let Some(lived) = self.leases.get_mut(hold) {
-                            lived.held = lived.held.max(*asked);
-                        }
-                    }
-                }
-                Event::Wrote {
-                    hold,
-                    then,
-                    asked,
-                    done,
-                    journal,
-                } => {
-                    let journal = effects(journal);
-                    self.journal(hold.fence, *done, &journal);
-                    self.write(run, hold, *then, *asked, journal);
-                }
-                Event::GivesUp { hold, then } => {
-                    if let Some(lived) = self.leases.get_mut(hold) {
-                        lived.perhaps_given_up = Some(*then);
-                    }
-                }
-                Event::NotWritten { .. } => {}
-                Event::Turn { number, turn } => {
-                    let id = ids.get(number).map(String::as_str);
-                    match id.and_then(|id| latest.get(id)) {
+                if let Event::Turn { number, turn } = event {
+                    match ids.get(number).and_then(|id| latest.get(id)) {
                         Some(hold) => {
-                            self.turns.insert((run, *turn), (*hold).clone());
+                            history.turns.insert((run, *turn), (*hold).clone());
                         }
-                        None => self.faults.push(format!(
+                        None => history.faults.push(format!(
                             "run {run} ran the handler of task {number} without a lease"
                         )),
                     }
                 }
+                history.add(run, event);
             }
         }
+        history
     }
 
-    fn take(&mut self, run: u32, hold: &Hold, asked: u64, done: u64, came: Vec<Effect>) {
-        let lived = Lived {
-            run,
-            taken: done,
-            held: asked,
-            given_up: None,
-            perhaps_given_up: None,
-            left: came.clone(),
-            came,
-            wrote: Vec::new(),
-        };
-        if let Some(other) = self.leases.insert(hold.clone(), lived) {
-            let Hold { task, fence } = hold;
-            self.faults.push(format!(
-                "task {task}: fence {fence} was given to run {} and to run {run}",
-                other.run
-            ));
+    /// Adds an event, unless it is a turn.
+    fn add(&mut self, run: u32, event: &Event) {
+        match event {
+            Event::Taken {
+                hold,
+                asked,
+                done,
+                journal,
+            } => {
+                // It was written under an earlier fence.
+                self.journal(hold.fence.saturating_sub(1), *done, journal);
+                let lived = Lived {
+                    run,
+                    taken: *done,
+                    held: *asked,
+                    given_up: None,
+                    perhaps_given_up: None,
+                    came: journal.clone(),
+                    left: journal.clone(),
+                    wrote: Vec::new(),
+                };
+                if let Some(other) = self.leases.insert(hold.clone(), lived) {
+                    let (Hold { task, fence }, other) = (hold, other.run);
+                    self.faults.push(format!(
+                        "task {task}: fence {fence} was given to run {other} and to run {run}"
+                    ));
+                }
+            }
+            Event::Extended { holds, asked } => {
+                for hold in holds {
+                    if let Some(lived) = self.leases.get_mut(hold) {
+                        lived.held = lived.held.max(*asked);
+                    }
+                }
+            }
+            Event::Wrote {
+                hold,
+                then,
+                asked,
+                done,
+                journal,
+            } => {
+                self.journal(hold.fence, *done, journal);
+                self.write(run, hold, *then, *asked, journal);
+            }
+            Event::GivesUp { hold, then } => {
+                if let Some(lived) = self.leases.get_mut(hold) {
+                    lived.perhaps_given_up = Some(*then);
+                }
+            }
+            Event::NotWritten { .. } | Event::Turn { .. } => {}
         }
     }
 
-    fn write(&mut self, run: u32, hold: &Hold, then: After, asked: u64, journal: Vec<Effect>) {
-        let Hold { task, fence } = hold;
+    fn write(&mut self, run: u32, hold: &Hold, then: After, asked: u64, journal: &[Effect]) {
         let Some(lived) = self.leases.get_mut(hold).filter(|lived| lived.run == run) else {
+            let Hold { task, fence } = hold;
             self.faults.push(format!(
                 "task {task}: run {run} wrote under fence {fence}, which it was never given"
             ));
@@ -142,9 +136,9 @@ impl History {
         if then != After::Keep {
             lived.given_up = Some(then);
         }
-        // What is written of an end has no journal.
+        // The commit of an end has no journal.
         if !journal.is_empty() {
-            lived.left = journal;
+            lived.left = journal.to_vec();
         }
     }
 
@@ -157,11 +151,6 @@ impl History {
         }
     }
 
-    /// The lease under which a turn ran.
-    pub(crate) fn lease_of(&self, run: u32, turn: u64) -> Option<&Hold> {
-        self.turns.get(&(run, turn))
-    }
-
     /// The lease that was taken after this one, as far as is known.
     pub(crate) fn next(&self, hold: &Hold) -> Option<(&Hold, &Lived)> {
         let last = Hold {
@@ -171,9 +160,4 @@ impl History {
         let after = (Bound::Excluded(hold), Bound::Included(&last));
         self.leases.range::<Hold, _>(after).next()
     }
-}
-
-fn effects(journal: &[String]) -> Vec<Effect> {
-    let effects = journal.iter().filter_map(|text| Effect::parse(text));
-    effects.collect()
 }

@@ -1,251 +1,170 @@
-//! The attempts table and the ledger: what was tried, and what was done.
+//! The attempts table and the ledger: the attempts at effects, and the effects.
 //!
-//! For a task store in Postgres they are tables of the same database, on connections of their own. For one in a file of
-//! SQLite they are in another file, so that the store's own lock is not what is tested.
+//! They are in a file of SQLite beside the task store, so that neither the store's lock nor its connections are shared.
 
+use crate::clock::{PATIENCE, retry};
 use crate::error::Error;
 use crate::plan::Effect;
-use refrain::store::{OpenError, UrlError};
 use sqlx::ConnectOptions;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-/// How long one operation is tried before the run has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TABLES: &str = "
+CREATE TABLE crash_attempts (
+    id BIGINT NOT NULL PRIMARY KEY,
+    effect TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    turn BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    retried BIGINT NOT NULL);
+CREATE TABLE crash_ledger (
+    idempotency_key TEXT NOT NULL PRIMARY KEY,
+    effect TEXT NOT NULL,
+    attempt BIGINT NOT NULL);";
 
-const TABLES: [&str; 2] = [
-    "CREATE TABLE IF NOT EXISTS crash_attempts (
-        id BIGINT NOT NULL PRIMARY KEY,
-        effect TEXT NOT NULL,
-        idempotency_key TEXT NOT NULL,
-        run BIGINT NOT NULL,
-        turn BIGINT NOT NULL,
-        at BIGINT NOT NULL,
-        retried BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS crash_ledger (
-        idempotency_key TEXT NOT NULL PRIMARY KEY,
-        effect TEXT NOT NULL,
-        attempt BIGINT NOT NULL)",
-];
-
-/// One attempt at an effect. It is there before anything is done.
+/// One attempt at an effect. It is written before anything is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptRow {
-    /// Its number: that of the run of the worker, and how many that run had made before.
+    /// The run of its worker, and the number of attempts of that run before it.
     pub(crate) id: i64,
-    /// What is tried, as text.
-    pub(crate) effect: String,
-    /// The step's idempotency key.
+    pub(crate) effect: Effect,
     pub(crate) idempotency_key: String,
-    /// The run of a worker that tries it.
-    pub(crate) run: i64,
+    pub(crate) run: u32,
     /// The turn of the handler in that run.
-    pub(crate) turn: i64,
+    pub(crate) turn: u64,
     /// When it began.
-    pub(crate) at: i64,
-    /// Did it ask to be tried again? 0 or 1.
-    pub(crate) retried: i64,
+    pub(crate) at: u64,
 }
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EffectRow {
-    /// The step's idempotency key.
     pub(crate) idempotency_key: String,
-    /// What was done, as text.
-    pub(crate) effect: String,
+    pub(crate) effect: Effect,
     /// The attempt that did it.
     pub(crate) attempt: i64,
 }
 
-/// Where attempts and effects are written down.
+/// The database of attempts and effects.
 #[derive(Clone, Debug)]
-pub(crate) enum Ledger {
-    /// In a file.
-    Sqlite(SqlitePool),
-    /// In the database of the task store.
-    Postgres(PgPool),
-}
-
-/// Does the same with whichever pool there is. The statements are the same for both.
-macro_rules! on {
-    ($ledger:expr, $pool:ident => $work:expr) => {
-        match $ledger {
-            Ledger::Sqlite($pool) => $work,
-            Ledger::Postgres($pool) => $work,
-        }
-    };
-}
+pub(crate) struct Ledger(SqlitePool);
 
 impl Ledger {
-    /// Opens the ledger beside a task store: `file` is for those that are not in Postgres.
-    pub(crate) async fn open(store: &str, file: &Path) -> Result<Self, Error> {
-        let postgres = store.starts_with("postgres:") || store.starts_with("postgresql:");
-        let opened = if postgres {
-            // What the parser says may repeat a part of the URL, and of its password.
-            let parsed: Result<PgConnectOptions, _> = store.parse();
-            let options = parsed.map_err(|_| OpenError::Url(UrlError::Postgres))?;
-            let options = options.disable_statement_logging();
-            let pool = PgPoolOptions::new().max_connections(4);
-            Self::Postgres(pool.connect_lazy_with(options))
-        } else {
-            let options = SqliteConnectOptions::new()
-                .filename(file)
-                .create_if_missing(true)
-                .busy_timeout(PATIENCE)
-                .journal_mode(SqliteJournalMode::Wal)
-                .synchronous(SqliteSynchronous::Full)
-                .disable_statement_logging();
-            let pool = SqlitePoolOptions::new().max_connections(1);
-            Self::Sqlite(pool.connect_lazy_with(options))
-        };
-        Ok(opened)
+    /// Opens the ledger in the directory of a run.
+    pub(crate) fn open(dir: &Path) -> Self {
+        let options = SqliteConnectOptions::new()
+            .filename(dir.join("ledger.db"))
+            .create_if_missing(true)
+            .busy_timeout(PATIENCE)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .disable_statement_logging();
+        let pool = SqlitePoolOptions::new().max_connections(1);
+        Self(pool.connect_lazy_with(options))
     }
 
-    /// Makes the tables.
+    /// Creates the tables.
     pub(crate) async fn prepare(&self) -> Result<(), Error> {
-        for table in TABLES {
-            let made = on!(self, pool => sqlx::query(table).execute(pool).await.map(drop));
-            made?;
-        }
+        sqlx::raw_sql(TABLES).execute(&self.0).await?;
         Ok(())
     }
 
-    /// Writes down that something is tried. Until that is on the disk, nothing is done.
+    /// Writes an attempt. Until that is on the disk, nothing is done.
     pub(crate) async fn attempt(&self, attempt: &AttemptRow) -> Result<(), Error> {
         const INSERT: &str = "
             INSERT INTO crash_attempts (id, effect, idempotency_key, run, turn, at, retried)
-            VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
-        until_done(|| async {
-            on!(self, pool => sqlx::query(INSERT)
+            VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT DO NOTHING";
+        let insert = || {
+            sqlx::query(INSERT)
                 .bind(attempt.id)
-                .bind(&attempt.effect)
+                .bind(attempt.effect.to_string())
                 .bind(&attempt.idempotency_key)
                 .bind(attempt.run)
-                .bind(attempt.turn)
-                .bind(attempt.at)
-                .bind(attempt.retried)
-                .execute(pool).await.map(drop))
-        })
-        .await
+                .bind(attempt.turn as i64)
+                .bind(attempt.at as i64)
+                .execute(&self.0)
+        };
+        retry(is_temporary, insert).await?;
+        Ok(())
     }
 
-    /// How many attempts with this key have asked to be tried again?
+    /// How many attempts with this key have asked to be tried again.
     pub(crate) async fn retries(&self, key: &str) -> Result<i64, Error> {
         const COUNT: &str =
             "SELECT count(*) FROM crash_attempts WHERE idempotency_key = $1 AND retried = 1";
-        until_done(|| async {
-            on!(self, pool => sqlx::query_scalar(COUNT).bind(key).fetch_one(pool).await)
-        })
-        .await
+        let count = || sqlx::query_scalar(COUNT).bind(key).fetch_one(&self.0);
+        Ok(retry(is_temporary, count).await?)
     }
 
-    /// Writes down that this attempt asks to be tried again.
+    /// Notes that this attempt asks to be tried again.
     pub(crate) async fn retried(&self, attempt: i64) -> Result<(), Error> {
         const UPDATE: &str = "UPDATE crash_attempts SET retried = 1 WHERE id = $1";
-        until_done(|| async {
-            on!(self, pool => sqlx::query(UPDATE).bind(attempt).execute(pool).await.map(drop))
-        })
-        .await
+        let update = || sqlx::query(UPDATE).bind(attempt).execute(&self.0);
+        retry(is_temporary, update).await?;
+        Ok(())
     }
 
     /// The effect itself: once for each key, however often it is tried.
-    pub(crate) async fn effect(
-        &self,
-        key: &str,
-        effect: Effect,
-        attempt: i64,
-    ) -> Result<(), Error> {
+    pub(crate) async fn effect(&self, attempt: &AttemptRow) -> Result<(), Error> {
         const INSERT: &str = "
             INSERT INTO crash_ledger (idempotency_key, effect, attempt)
             VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
-        let effect = effect.to_string();
-        until_done(|| async {
-            on!(self, pool => sqlx::query(INSERT)
-                .bind(key)
-                .bind(&effect)
-                .bind(attempt)
-                .execute(pool).await.map(drop))
-        })
-        .await
+        let insert = || {
+            sqlx::query(INSERT)
+                .bind(&attempt.idempotency_key)
+                .bind(attempt.effect.to_string())
+                .bind(attempt.id)
+                .execute(&self.0)
+        };
+        retry(is_temporary, insert).await?;
+        Ok(())
     }
 
-    /// All attempts.
+    /// All attempts, in the order in which they began.
     pub(crate) async fn attempts(&self) -> Result<Vec<AttemptRow>, Error> {
         const ALL: &str = "
-            SELECT id, effect, idempotency_key, run, turn, at, retried
-            FROM crash_attempts ORDER BY at, id";
-        type Row = (i64, String, String, i64, i64, i64, i64);
-        let rows: Vec<Row> =
-            until_done(|| async { on!(self, pool => sqlx::query_as(ALL).fetch_all(pool).await) })
-                .await?;
-        let attempt = |(id, effect, idempotency_key, run, turn, at, retried): Row| AttemptRow {
-            id,
-            effect,
-            idempotency_key,
-            run,
-            turn,
-            at,
-            retried,
+            SELECT id, effect, idempotency_key, run, turn, at FROM crash_attempts ORDER BY at, id";
+        type Row = (i64, String, String, u32, i64, i64);
+        let rows: Vec<Row> = sqlx::query_as(ALL).fetch_all(&self.0).await?;
+        let attempt = |(id, effect, idempotency_key, run, turn, at): Row| {
+            Ok(AttemptRow {
+                id,
+                effect: parse(&effect)?,
+                idempotency_key,
+                run,
+                turn: turn.unsigned_abs(),
+                at: at.unsigned_abs(),
+            })
         };
-        Ok(rows.into_iter().map(attempt).collect())
+        rows.into_iter().map(attempt).collect()
     }
 
     /// All effects.
     pub(crate) async fn effects(&self) -> Result<Vec<EffectRow>, Error> {
         const ALL: &str = "SELECT idempotency_key, effect, attempt FROM crash_ledger";
-        let rows: Vec<(String, String, i64)> =
-            until_done(|| async { on!(self, pool => sqlx::query_as(ALL).fetch_all(pool).await) })
-                .await?;
-        let effect = |(idempotency_key, effect, attempt)| EffectRow {
-            idempotency_key,
-            effect,
-            attempt,
+        type Row = (String, String, i64);
+        let rows: Vec<Row> = sqlx::query_as(ALL).fetch_all(&self.0).await?;
+        let effect = |(idempotency_key, effect, attempt): Row| {
+            Ok(EffectRow {
+                idempotency_key,
+                effect: parse(&effect)?,
+                attempt,
+            })
         };
-        Ok(rows.into_iter().map(effect).collect())
-    }
-
-    /// Cuts the connections of some of the others, as many as are asked for. Gives how many were.
-    pub(crate) async fn cut_connections(&self, most: i64) -> Result<u64, Error> {
-        const CUT: &str = "
-            SELECT count(pg_terminate_backend(pid)) FROM (
-                SELECT pid FROM pg_stat_activity
-                WHERE pid <> pg_backend_pid() AND datname = current_database()
-                  AND backend_type = 'client backend'
-                ORDER BY random() LIMIT $1) AS chosen";
-        let Self::Postgres(pool) = self else {
-            return Ok(0);
-        };
-        let cut = until_done(|| async {
-            let query = sqlx::query_scalar::<_, i64>(CUT).bind(most);
-            query.fetch_one(pool).await
-        });
-        Ok(cut.await?.unsigned_abs())
+        rows.into_iter().map(effect).collect()
     }
 }
 
-/// Does something again and again until it succeeds: a connection may be cut at any time, and the database restarted.
-async fn until_done<T, F>(mut work: impl FnMut() -> F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, sqlx::Error>>,
-{
-    let begun = Instant::now();
-    loop {
-        match work().await {
-            Ok(done) => return Ok(done),
-            Err(error) if begun.elapsed() > PATIENCE || is_mistake(&error) => {
-                return Err(error.into());
-            }
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    }
+fn parse(effect: &str) -> Result<Effect, Error> {
+    let malformed = || sqlx::Error::Decode(format!("malformed effect {effect}").into());
+    Ok(Effect::parse(effect).ok_or_else(malformed)?)
 }
 
-/// Is it the statement that is wrong? Postgres has a class of codes for that.
-fn is_mistake(error: &sqlx::Error) -> bool {
+/// Only a statement that the database rejects fails for good.
+fn is_temporary(error: &sqlx::Error) -> bool {
+    // Code 1 of SQLite: an error in the statement or a missing table.
     let code = error.as_database_error().and_then(|error| error.code());
-    code.is_some_and(|code| code.len() == 5 && code.starts_with("42"))
+    code.is_none_or(|code| code != "1")
 }

@@ -1,19 +1,18 @@
-//! What the tasks do. All of it follows from the seed, and so does what must come of it.
+//! The plans of the tasks. They follow from the seed, and so do the expected results.
 
 use crate::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The purpose that plans draw their chance for.
+/// Separates the random numbers of plans from others of the same seed.
 const PURPOSE: u64 = 0x70_6c_61_6e;
 
-/// What one task does: its parts, one after another. These are the arguments of the call.
+/// The plan of one task: its parts, one after another. These are the arguments of the call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Plan {
     /// The task's number in the run.
     pub(crate) number: u32,
-    /// Its parts.
     pub(crate) parts: Vec<Part>,
 }
 
@@ -25,7 +24,7 @@ pub(crate) enum Part {
     Steps(u8),
     /// Steps side by side.
     Together(u8),
-    /// A step that fails so many times and asks to be tried again.
+    /// A step that asks so many times to be tried again.
     Flaky(u8),
     /// An ask.
     Ask,
@@ -39,28 +38,21 @@ pub(crate) enum Part {
     SleepBeside(u32, u8),
 }
 
-/// The place of a step in its task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Place {
-    /// The part, from 0.
-    pub(crate) part: u8,
-    /// The step in its part, from 0.
-    pub(crate) step: u8,
-}
-
-/// The place of a step in the run. Its text is the value of the step, so that it can be found in a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A step of a task. Its text is the value of the step, so that it can be found in a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Effect {
-    /// The task's number.
+    /// The number of the task.
     pub(crate) number: u32,
-    /// Where in the task.
-    pub(crate) place: Place,
+    /// The part of its plan, from 0.
+    pub(crate) part: u8,
+    /// The step of the part, from 0.
+    pub(crate) step: u8,
 }
 
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { part, step } = self.place;
-        write!(f, "<{}:{part}.{step}>", self.number)
+        let Self { number, part, step } = self;
+        write!(f, "<{number}:{part}.{step}>")
     }
 }
 
@@ -72,10 +64,8 @@ impl Effect {
         let (part, step) = place.split_once('.')?;
         Some(Self {
             number: number.parse().ok()?,
-            place: Place {
-                part: part.parse().ok()?,
-                step: step.parse().ok()?,
-            },
+            part: part.parse().ok()?,
+            step: step.parse().ok()?,
         })
     }
 
@@ -96,7 +86,7 @@ impl Effect {
 
 impl Part {
     fn random(random: &mut Random) -> Self {
-        // Shorter ones stay in memory, longer ones are set down.
+        // Short sleeps stay in memory; for long ones the task is set down.
         let nap = |random: &mut Random| random.between(100, 2500) as u32;
         let few = |random: &mut Random| random.between(1, 3) as u8;
         match random.below(100) {
@@ -111,7 +101,6 @@ impl Part {
         }
     }
 
-    /// How many steps it has.
     pub(crate) fn steps(self) -> u8 {
         match self {
             Self::Steps(steps) | Self::Together(steps) => steps,
@@ -121,7 +110,10 @@ impl Part {
         }
     }
 
-    /// How many asks it has.
+    fn sleeps(self) -> bool {
+        matches!(self, Self::Sleep(_) | Self::SleepBeside(..))
+    }
+
     pub(crate) fn asks(self) -> u8 {
         match self {
             Self::Ask | Self::AskBeside(_) => 1,
@@ -132,7 +124,6 @@ impl Part {
 }
 
 impl Plan {
-    /// The plan of this task.
     pub(crate) fn new(seed: u64, number: u32) -> Self {
         let mut random = Random::new(seed, PURPOSE ^ (u64::from(number) << 32));
         let count = random.between(3, 6);
@@ -157,23 +148,20 @@ impl Plan {
         (0..).zip(self.parts.iter().copied())
     }
 
-    /// The effect of a step.
     pub(crate) fn effect(&self, part: u8, step: u8) -> Effect {
-        Effect {
-            number: self.number,
-            place: Place { part, step },
-        }
+        let number = self.number;
+        Effect { number, part, step }
     }
 
-    /// Everything that must have been done in the end.
+    /// All steps of the plan.
     pub(crate) fn effects(&self) -> Vec<Effect> {
         let steps = |(at, part): (u8, Part)| (0..part.steps()).map(move |step| (at, step));
         let all = self.numbered().flat_map(steps);
         all.map(|(part, step)| self.effect(part, step)).collect()
     }
 
-    /// Must the value of the first be in the journal before the second may be begun?
-    pub(crate) fn is_before(&self, first: Place, second: Place) -> bool {
+    /// Whether the value of the first must be in the journal before the second may begin.
+    pub(crate) fn is_before(&self, first: Effect, second: Effect) -> bool {
         if first.part != second.part {
             return first.part < second.part;
         }
@@ -186,22 +174,14 @@ impl Plan {
         i64::from(self.number) * 1000 + i64::from(part) * 10 + i64::from(ask)
     }
 
-    /// What the call must come to.
+    /// The expected result of the call.
     pub(crate) fn result(&self) -> String {
         let mut words = Vec::new();
         for (at, part) in self.numbered() {
-            let answers = (0..part.asks()).map(|ask| self.answer(at, ask).to_string());
-            words.extend(answers);
-            let steps = (0..part.steps()).map(|step| self.effect(at, step).to_string());
-            words.extend(steps);
+            words.extend((0..part.asks()).map(|ask| self.answer(at, ask).to_string()));
+            words.extend((0..part.steps()).map(|step| self.effect(at, step).to_string()));
         }
         words.join(" ")
-    }
-}
-
-impl Part {
-    fn sleeps(self) -> bool {
-        matches!(self, Self::Sleep(_) | Self::SleepBeside(..))
     }
 }
 
@@ -237,10 +217,12 @@ mod tests {
             number: 1,
             parts: vec![Part::Together(2), Part::AskBeside(2)],
         };
-        let place = |part, step| Place { part, step };
-        assert!(!plan.is_before(place(0, 0), place(0, 1)));
-        assert!(plan.is_before(place(0, 1), place(1, 0)));
-        assert!(plan.is_before(place(1, 0), place(1, 1)));
-        assert!(!plan.is_before(place(1, 1), place(1, 0)));
+        let is_before = |one: (u8, u8), other: (u8, u8)| {
+            plan.is_before(plan.effect(one.0, one.1), plan.effect(other.0, other.1))
+        };
+        assert!(!is_before((0, 0), (0, 1)));
+        assert!(is_before((0, 1), (1, 0)));
+        assert!(is_before((1, 0), (1, 1)));
+        assert!(!is_before((1, 1), (1, 0)));
     }
 }

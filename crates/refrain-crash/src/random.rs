@@ -1,13 +1,13 @@
-//! Chance that can be repeated: what follows from a seed is always the same.
+//! Random numbers that a seed repeats.
 
 use std::time::Duration;
 
-/// A source of numbers (SplitMix64). Good enough to choose who is killed, and no secret of any kind.
+/// A source of random numbers (SplitMix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The source for one purpose. Two purposes of one seed have nothing in common.
+    /// The source for one purpose. Two purposes of one seed have different numbers.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         let mut source = Self(seed);
         let mixed = source.next() ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -32,7 +32,7 @@ impl Random {
         first + self.below(last - first + 1)
     }
 
-    /// Yes, so many times of a hundred.
+    /// `true` in so many of a hundred cases.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_repeats_itself_and_purposes_differ() {
+    fn seed_repeats_itself_and_purposes_differ() {
         let draw = |seed, purpose| {
             let mut random = Random::new(seed, purpose);
             (0..20).map(|_| random.below(1000)).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
-//! What a worker writes down of itself: which leases it was given, what it wrote, when its handlers ran.
+//! The record of a worker: its leases, its writes and the turns of its handlers.
 //!
-//! A line is in the file, whole, before what it tells of goes on; whoever is killed loses nothing that it wrote.
+//! A line is in the file, whole, before the worker goes on, so a killed worker loses no line.
 
 use crate::clock::micros;
 use crate::error::Error;
@@ -12,43 +12,37 @@ use refrain::store::{
 };
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
-/// A line of a record. Times are those of [`micros`].
+/// A line of a record. Times are those of [`micros`]; a journal is given by the effects whose values are in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
-    /// A lease was taken, by a claim or by making a task.
+    /// A lease was taken, by a claim or by creating a task.
     Taken {
         hold: Hold,
         asked: u64,
         done: u64,
-        /// The effects whose values are in the journal that came with it.
-        journal: Vec<String>,
+        journal: Vec<Effect>,
     },
-    /// Leases were held for longer.
+    /// Leases were extended.
     Extended { holds: Vec<Hold>, asked: u64 },
-    /// A task is about to be given up. Whoever is stopped or killed now may have done it.
+    /// A task is about to be given up. A worker that is stopped or killed now may have done it.
     GivesUp { hold: Hold, then: After },
-    /// Something was written of a task.
+    /// A commit succeeded.
     Wrote {
         hold: Hold,
         then: After,
         asked: u64,
         done: u64,
-        /// The effects whose values are in the journal that was written.
-        journal: Vec<String>,
+        journal: Vec<Effect>,
     },
-    /// Something was not written, or nobody knows.
-    NotWritten {
-        hold: Hold,
-        /// It was not: the lease was lost.
-        lost: bool,
-    },
+    /// A commit failed. `lost`: nothing was written, since the lease was lost; otherwise that is unknown.
+    NotWritten { hold: Hold, lost: bool },
     /// A handler was begun from the top.
     Turn { number: u32, turn: u64 },
 }
@@ -69,13 +63,13 @@ impl From<&Lease> for Hold {
     }
 }
 
-/// How a task goes on after something was written.
+/// The state of a task after a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum After {
     /// The worker keeps it.
     Keep,
-    /// It was set down, or handed on.
+    /// It is set down, or handed on.
     SetDown,
     /// It is tried again later.
     Retry,
@@ -94,24 +88,22 @@ impl From<&Next> for After {
     }
 }
 
-/// Where the record of a run is.
-pub(crate) fn path(dir: &Path, run: u32) -> PathBuf {
+fn path(dir: &Path, run: u32) -> PathBuf {
     dir.join(format!("run-{run}.jsonl"))
 }
 
-/// Reads the record of a run. A line that its worker was killed over is left out.
+/// Reads the record of a run. A line that was cut when its worker was killed is left out.
 pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<Event>, Error> {
     let path = path(dir, run);
+    let failed = || Error::system(path.display().to_string());
     let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        // It was killed before it had begun.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(Error::system(path.display().to_string())(error)),
+        // It was killed before it began.
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        read => read.map_err(failed())?,
     };
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let lines = whole.lines().map(serde_json::from_str);
-    let events: Result<_, _> = lines.collect();
-    events.map_err(|source| Error::Record { run, source })
+    let events: Result<_, _> = whole.lines().map(serde_json::from_str).collect();
+    events.map_err(|error| failed()(error.into()))
 }
 
 /// The record of a run, to be written.
@@ -130,61 +122,26 @@ impl Record {
     pub(crate) fn write(&self, event: &Event) {
         let mut line = serde_json::to_vec(event).expect("an event can be written");
         line.push(b'\n');
-        (&self.0)
-            .write_all(&line)
-            .expect("the record can be written");
+        let written = (&self.0).write_all(&line);
+        written.expect("the record can be written");
     }
 }
 
-/// A store whose use is written down.
+/// A store whose calls are recorded.
 pub(crate) struct RecordedStore {
-    store: Arc<dyn Store>,
-    record: Arc<Record>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) record: Arc<Record>,
 }
 
 impl RecordedStore {
-    pub(crate) fn new(store: Arc<dyn Store>, record: Arc<Record>) -> Self {
-        Self { store, record }
-    }
-
     fn taken(&self, lease: &Lease, asked: u64, journal: &[u8]) {
         self.record.write(&Event::Taken {
             hold: lease.into(),
             asked,
             done: micros(),
-            journal: effects_in(journal),
+            journal: Effect::all_in(journal),
         });
     }
-
-    fn committed(
-        &self,
-        lease: &Lease,
-        then: After,
-        asked: u64,
-        journal: Option<&[u8]>,
-        committed: &Result<Committed, StoreError>,
-    ) {
-        let (hold, done) = (lease.into(), micros());
-        let event = match committed {
-            Ok(_) => Event::Wrote {
-                hold,
-                then,
-                asked,
-                done,
-                journal: journal.map_or_else(Vec::new, effects_in),
-            },
-            Err(error) => Event::NotWritten {
-                hold,
-                lost: matches!(error, StoreError::Lost),
-            },
-        };
-        self.record.write(&event);
-    }
-}
-
-fn effects_in(journal: &[u8]) -> Vec<String> {
-    let effects = Effect::all_in(journal).into_iter();
-    effects.map(|effect| effect.to_string()).collect()
 }
 
 impl TaskStore for RecordedStore {
@@ -246,7 +203,20 @@ impl TaskStore for RecordedStore {
             }
             let (asked, journal) = (micros(), commit.journal.clone());
             let committed = self.store.commit(lease, commit).await;
-            self.committed(lease, then, asked, journal.as_deref(), &committed);
+            let (hold, done) = (lease.into(), micros());
+            self.record.write(&match &committed {
+                Ok(_) => Event::Wrote {
+                    hold,
+                    then,
+                    asked,
+                    done,
+                    journal: Effect::all_in(journal.as_deref().unwrap_or_default()),
+                },
+                Err(error) => Event::NotWritten {
+                    hold,
+                    lost: matches!(error, StoreError::Lost),
+                },
+            });
             committed
         })
     }

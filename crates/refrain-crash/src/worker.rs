@@ -2,7 +2,7 @@
 //!
 //! It has one thread for all handlers, so that a signal finds at most one of them in the middle of something.
 
-use crate::clock::micros;
+use crate::clock::{micros, retry};
 use crate::error::Error as RunError;
 use crate::ledger::{AttemptRow, Ledger};
 use crate::plan::{Effect, Part, Plan};
@@ -11,25 +11,25 @@ use crate::record::{Event, Record, RecordedStore};
 use parking_lot::Mutex;
 use refrain::prelude::*;
 use refrain::server::serve_stdio;
-use refrain::store::{OpenError, Store, StoreError};
+use refrain::store::{OpenError, StoreError};
 use refrain::task::TaskOptions;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::BufReader;
 
 /// The tool that the tasks call.
 pub(crate) const TOOL: &str = "errand";
-/// The file of attempts and effects, in the directory of a run, where the store is not in Postgres.
-pub(crate) const LEDGER: &str = "ledger.db";
-/// How long a step dawdles before and after its effect, at most, so that it may be killed there.
-const DAWDLE: u64 = 120;
-/// How long it is tried to open the store.
-const OPEN_TIME: Duration = Duration::from_secs(60);
+/// How long a worker has a task before another may take it.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// The longest pause of a step before and after its effect, in milliseconds, so that it may be killed there.
+const PAUSE: u64 = 120;
+/// Separates the random numbers of a worker from others of the same seed.
+const PURPOSE: u64 = 0x64_65_73_6b;
 
-/// What a worker is told.
-#[derive(Debug, clap::Args)]
+/// The options of a worker.
+#[derive(clap::Args)]
 pub(crate) struct WorkerOptions {
     /// The URL of the task store.
     #[arg(long, env = "REFRAIN_CRASH_STORE", hide_env_values = true)]
@@ -37,18 +37,15 @@ pub(crate) struct WorkerOptions {
     /// The directory of the run's files.
     #[arg(long)]
     dir: PathBuf,
-    /// The number of this process among all workers of the run.
+    /// The number of this process among all workers.
     #[arg(long)]
     run: u32,
     /// The seed of the run.
     #[arg(long)]
     seed: u64,
-    /// How long a lease is, in milliseconds.
-    #[arg(long)]
-    lease: u64,
 }
 
-/// What the tool's handlers share.
+/// The state that the tool's handlers share.
 struct Desk {
     ledger: Ledger,
     record: Arc<Record>,
@@ -58,13 +55,13 @@ struct Desk {
     random: Mutex<Random>,
 }
 
-/// How all processes of a run keep tasks.
-pub(crate) fn options(lease: Duration) -> TaskOptions {
+/// The task options of all processes of a run.
+pub(crate) fn options() -> TaskOptions {
     TaskOptions {
         concurrent: 48,
-        lease,
+        lease: LEASE,
         look: Duration::from_millis(100),
-        // Whoever is killed before it got on has used one up. Many more than that are a fault.
+        // A worker that is killed has used up one attempt. Many more than that are a fault.
         attempts: 40,
         retry_after: Duration::from_millis(100),
         retry_at_most: Duration::from_secs(1),
@@ -74,29 +71,27 @@ pub(crate) fn options(lease: Duration) -> TaskOptions {
 }
 
 /// Works until its standard input ends.
-pub(crate) async fn work(told: WorkerOptions) -> Result<(), RunError> {
+pub(crate) async fn work(worker: WorkerOptions) -> Result<(), RunError> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .init();
-    let ledger = Ledger::open(&told.store, &told.dir.join(LEDGER)).await?;
-    let store = open(&told.store).await?;
-    let record = Arc::new(Record::create(&told.dir, told.run)?);
+    let WorkerOptions { dir, run, seed, .. } = worker;
+    let is_temporary =
+        |error: &OpenError| matches!(error, OpenError::Store(StoreError::Unavailable(_)));
+    let store = retry(is_temporary, || refrain::store::open(&worker.store)).await?;
+    let record = Arc::new(Record::create(&dir, run)?);
     let desk = Desk {
-        ledger,
+        ledger: Ledger::open(&dir),
         record: record.clone(),
-        run: told.run,
+        run,
         turns: AtomicU64::new(0),
         attempts: AtomicU32::new(0),
-        random: Mutex::new(Random::new(
-            told.seed,
-            0x64_65_73_6b ^ (u64::from(told.run) << 32),
-        )),
+        random: Mutex::new(Random::new(seed, PURPOSE ^ (u64::from(run) << 32))),
     };
-    let lease = Duration::from_millis(told.lease);
     let server = Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
-        .tasks(Arc::new(RecordedStore::new(store, record)), options(lease))
+        .tasks(Arc::new(RecordedStore { store, record }), options())
         .state(desk)
         .tool(errand())
         .build()?;
@@ -104,20 +99,6 @@ pub(crate) async fn work(told: WorkerOptions) -> Result<(), RunError> {
     serve_stdio(server, input, tokio::io::stdout(), std::future::pending())
         .await
         .map_err(RunError::system("standard input and output"))
-}
-
-/// Opens the store, again where it cannot be reached: a connection may be cut at any time, and the database restarted.
-async fn open(url: &str) -> Result<Arc<dyn Store>, RunError> {
-    let begun = Instant::now();
-    loop {
-        match refrain::store::open(url).await {
-            Ok(store) => return Ok(store),
-            Err(OpenError::Store(StoreError::Unavailable(_))) if begun.elapsed() < OPEN_TIME => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 #[derive(Deserialize, Elicit)]
@@ -190,17 +171,15 @@ impl Work<'_> {
 
     /// Up to four steps side by side.
     async fn together(&self, count: u8) -> Result<Vec<String>> {
-        let side = |name, step| self.side(name, step, count);
+        let side = |name, step| async move {
+            match step < count {
+                true => self.step(name, step, 0).await.map(Some),
+                false => Ok(None),
+            }
+        };
         let (a, b, c, d) =
             tokio::try_join!(side("a", 0), side("b", 1), side("c", 2), side("d", 3))?;
         Ok([a, b, c, d].into_iter().flatten().collect())
-    }
-
-    async fn side(&self, name: &'static str, step: u8, count: u8) -> Result<Option<String>> {
-        if step >= count {
-            return Ok(None);
-        }
-        self.step(name, step, 0).await.map(Some)
     }
 
     async fn step(&self, name: &'static str, step: u8, flaky: u8) -> Result<String> {
@@ -209,7 +188,7 @@ impl Work<'_> {
         self.cx.step_with_key(name, work).await
     }
 
-    /// Whoever answers learns from the message what is asked.
+    /// The message tells the client which ask it is.
     async fn ask(&self, name: &'static str, ask: u8) -> Result<String> {
         let message = self.plan.effect(self.part, ask).to_string();
         let number: Number = self.cx.elicit(name, message).await?;
@@ -229,35 +208,41 @@ impl Desk {
         turn
     }
 
-    async fn dawdle(&self) {
-        let time = self.random.lock().millis_below(DAWDLE);
+    async fn pause(&self) {
+        let time = self.random.lock().millis_below(PAUSE);
         tokio::time::sleep(time).await;
     }
 
-    /// Does something, once for each key. `flaky`: how many times it asks to be tried again first.
-    async fn attempt(&self, effect: Effect, key: String, turn: u64, flaky: u8) -> Result<String> {
+    /// Does an effect, once for each key. `flaky`: how many times it asks to be tried again first.
+    async fn attempt(
+        &self,
+        effect: Effect,
+        idempotency_key: String,
+        turn: u64,
+        flaky: u8,
+    ) -> Result<String> {
         let at = micros();
         let serial = self.attempts.fetch_add(1, Ordering::Relaxed);
-        let id = (i64::from(self.run) << 32) | i64::from(serial);
         let attempt = AttemptRow {
-            id,
-            effect: effect.to_string(),
-            idempotency_key: key.clone(),
-            run: self.run.into(),
-            turn: turn as i64,
-            at: at as i64,
-            retried: 0,
+            id: (i64::from(self.run) << 32) | i64::from(serial),
+            effect,
+            idempotency_key,
+            run: self.run,
+            turn,
+            at,
         };
         let ledger = &self.ledger;
         ledger.attempt(&attempt).await.map_err(Error::internal)?;
-        self.dawdle().await;
-        if flaky > 0 && ledger.retries(&key).await.map_err(Error::internal)? < flaky.into() {
-            ledger.retried(id).await.map_err(Error::internal)?;
-            return Err(Error::retry("not yet"));
+        self.pause().await;
+        if flaky > 0 {
+            let retries = ledger.retries(&attempt.idempotency_key).await;
+            if retries.map_err(Error::internal)? < flaky.into() {
+                ledger.retried(attempt.id).await.map_err(Error::internal)?;
+                return Err(Error::retry("not yet"));
+            }
         }
-        let done = ledger.effect(&key, effect, id).await;
-        done.map_err(Error::internal)?;
-        self.dawdle().await;
+        ledger.effect(&attempt).await.map_err(Error::internal)?;
+        self.pause().await;
         Ok(effect.to_string())
     }
 }

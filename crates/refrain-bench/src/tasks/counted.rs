@@ -1,4 +1,4 @@
-//! A store that counts what is asked of it, and the time that takes.
+//! A store that counts its calls and their time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use refrain_store::{
 };
 use tokio::sync::broadcast;
 
-/// How often something was asked for, and how long that took in all.
+/// The number of calls and their time in all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) count: u64,
     pub(crate) time: Duration,
 }
 
-/// What was asked of a store, by name.
+/// The calls of a store, by operation.
 pub(crate) type Counts = BTreeMap<&'static str, Calls>;
 
-/// A store that counts.
+/// A store that counts its calls.
 pub(crate) struct Counted {
     store: Arc<dyn Store>,
     counts: Mutex<Counts>,
@@ -34,9 +34,17 @@ impl Counted {
         Arc::new(Self { store, counts })
     }
 
-    /// What was asked so far.
     pub(crate) fn counts(&self) -> Counts {
         self.counts.lock().clone()
+    }
+
+    /// All calls together.
+    pub(crate) fn total(&self) -> Calls {
+        let counts = self.counts.lock();
+        Calls {
+            count: counts.values().map(|calls| calls.count).sum(),
+            time: counts.values().map(|calls| calls.time).sum(),
+        }
     }
 
     fn counted<'a, T: Send + 'a>(
@@ -45,7 +53,7 @@ impl Counted {
         work: StoreFuture<'a, T>,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            // When it begins: what it does can be seen, and counted as done, before it returns.
+            // At the beginning: the effect of a call can be seen, and counted as done, before it returns.
             self.update(name, |calls| calls.count += 1);
             let begun = Instant::now();
             let done = work.await;

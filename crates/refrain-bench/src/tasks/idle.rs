@@ -1,29 +1,28 @@
-//! What an instance costs while tasks wait: a process of its own, with a worker that finds nothing to do.
+//! The cost of an instance while tasks wait: a process whose worker finds nothing to do.
 
-use std::io::{BufRead as _, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use refrain_server::TaskOptions;
-use serde::Serialize;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::GRACE;
 use super::counted::Counted;
 use super::instance::server;
-use crate::child::resident_kib;
 use crate::error::Error;
+use crate::server::{resident_kib, this_program};
 
-/// How long the process may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often what is over is thrown away: often enough to be seen in a short time.
+/// The threads of this process.
+const THREADS: &str = "/proc/self/task";
+/// The interval of sweeps: short enough for a few of them in a short measurement.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What an instance cost while so many tasks waited.
-#[derive(Clone, Debug, Serialize)]
+/// The cost of an instance while so many tasks waited.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Idle {
     /// Tasks that wait for an answer.
@@ -32,146 +31,86 @@ pub(crate) struct Idle {
     /// Milliseconds of processor time for each second.
     pub(crate) cpu_millis: f64,
     pub(crate) resident_kib: u64,
-    /// What was asked of the store in a second.
+    /// Calls of the store per second.
     pub(crate) calls: f64,
-    /// How long the store took for one of them, in microseconds.
+    /// The time of one call in microseconds.
     pub(crate) call_micros: f64,
 }
 
-/// An instance: its worker runs until standard input ends. The first line of that is the URL of the store; for each one
-/// after it, it says how much was asked of the store and how many microseconds that took.
-pub(crate) async fn instance() -> Result<(), Error> {
-    let mut url = String::new();
-    std::io::stdin()
-        .read_line(&mut url)
-        .map_err(Error::system("standard input"))?;
-    let counted = Counted::new(refrain_store::open(url.trim_end()).await?);
+/// The options of the process of an instance.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InstanceOptions {
+    /// The URL of the task store.
+    #[arg(long, env = "REFRAIN_BENCH_STORE", hide_env_values = true)]
+    store: String,
+    /// The number of tasks that wait in it.
+    #[arg(long)]
+    waiting: u64,
+    /// How long to measure.
+    #[arg(long)]
+    seconds: f64,
+}
+
+/// The process of an instance: it runs its worker, measures itself, and prints the cost.
+pub(crate) async fn instance(options: InstanceOptions) -> Result<(), Error> {
+    let InstanceOptions {
+        store,
+        waiting,
+        seconds,
+    } = options;
+    let store = Counted::new(refrain_store::open(&store).await?);
     let options = TaskOptions {
         sweep: SWEEP,
         ..TaskOptions::default()
     };
-    let server = server(counted.clone(), options)?;
-    let asked = tokio::task::spawn_blocking(move || {
-        say(&counted)?;
-        for line in std::io::stdin().lock().lines() {
-            line?;
-            say(&counted)?;
-        }
-        Ok(())
-    });
-    let mut ended = Ok(());
-    server
-        .work(async {
-            ended = asked
-                .await
-                .unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        })
-        .await;
-    ended.map_err(Error::system("standard input"))
+    let server = server(store.clone(), options)?;
+    let mut idle = Err(Error::Interrupted);
+    let time = Duration::from_secs_f64(seconds);
+    let measure = async { idle = measure(&store, waiting, time).await };
+    server.work(measure).await;
+    let line = serde_json::to_string(&idle?)?;
+    let printed = writeln!(std::io::stdout(), "{line}");
+    printed.map_err(Error::system("could not print the cost"))
 }
 
-fn say(counted: &Arc<Counted>) -> std::io::Result<()> {
-    let counts = counted.counts();
-    let count: u64 = counts.values().map(|calls| calls.count).sum();
-    let time: Duration = counts.values().map(|calls| calls.time).sum();
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{count} {}", time.as_micros())?;
-    stdout.flush()
-}
-
-/// The process of an instance. It is ended with this value.
-struct Process {
-    child: Child,
-    pid: u32,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    async fn start(url: &str) -> Result<Self, Error> {
-        let program = std::env::current_exe().map_err(Error::system("this program has no path"))?;
-        let mut child = Command::new(program)
-            .arg("instance")
-            .env_remove("RUST_LOG")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(Error::system("could not start an instance"))?;
-        let gone = || Error::system("could not start an instance")(ErrorKind::BrokenPipe.into());
-        let pid = child.id().ok_or_else(gone)?;
-        let stdin = child.stdin.take().ok_or_else(gone)?;
-        let stdout = child.stdout.take().ok_or_else(gone)?;
-        let lines = BufReader::new(stdout).lines();
-        let mut process = Self {
-            child,
-            pid,
-            stdin,
-            lines,
-        };
-        process.ask(url).await?;
-        Ok(process)
-    }
-
-    /// Says something to the process, and reads what was asked of the store so far and for how many microseconds.
-    async fn ask(&mut self, line: &str) -> Result<(u64, u64), Error> {
-        let asked = async {
-            self.stdin.write_all(format!("{line}\n").as_bytes()).await?;
-            self.lines.next_line().await
-        };
-        let said = timeout(PATIENCE, asked).await;
-        let said = said.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-        let said = said
-            .map_err(Error::system("an instance"))?
-            .unwrap_or_default();
-        let (count, micros) = said.split_once(' ').unwrap_or_default();
-        match (count.parse(), micros.parse()) {
-            (Ok(count), Ok(micros)) => Ok((count, micros)),
-            _ => Err(Error::system("could not start an instance")(
-                ErrorKind::InvalidData.into(),
-            )),
-        }
-    }
-
-    /// Processor time of all threads so far.
-    fn cpu(&self) -> Result<Duration, Error> {
-        let path = format!("/proc/{}/task", self.pid);
-        cpu_of(Path::new(&path)).map_err(Error::system(path.clone()))
-    }
-
-    async fn stop(mut self) -> Result<(), Error> {
-        drop(self.stdin);
-        let ended = timeout(PATIENCE, self.child.wait()).await;
-        let ended = ended.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-        let status = ended.map_err(Error::system("an instance did not end"))?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(Error::IdleInstance(status)),
-        }
-    }
-}
-
-/// Starts an instance, leaves it alone for a while and says what it cost.
-pub(crate) async fn watch(url: &str, waiting: u64, time: Duration) -> Result<Idle, Error> {
-    let mut process = Process::start(url).await?;
-    // What is done once is done by then.
+async fn measure(store: &Counted, waiting: u64, time: Duration) -> Result<Idle, Error> {
+    // Work at the start is done by then.
     tokio::time::sleep(time.min(Duration::from_secs(2))).await;
-    let (calls, micros) = process.ask("").await?;
-    let (begun, cpu) = (Instant::now(), process.cpu()?);
+    let cpu = || cpu_of(Path::new(THREADS)).map_err(Error::system(THREADS));
+    let (begun, cpu_before, before) = (Instant::now(), cpu()?, store.total());
     tokio::time::sleep(time).await;
-    let (cpu, seconds) = (process.cpu()? - cpu, begun.elapsed().as_secs_f64());
-    let resident_kib = resident_kib(process.pid)?;
-    let (calls_after, micros_after) = process.ask("").await?;
-    process.stop().await?;
-    let calls = (calls_after - calls) as f64;
+    let (seconds, after) = (begun.elapsed().as_secs_f64(), store.total());
+    let calls = (after.count - before.count) as f64;
     Ok(Idle {
         waiting,
         seconds,
-        cpu_millis: cpu.as_secs_f64() * 1000.0 / seconds,
-        resident_kib,
+        cpu_millis: (cpu()? - cpu_before).as_secs_f64() * 1000.0 / seconds,
+        resident_kib: resident_kib(std::process::id())?,
         calls: calls / seconds,
-        call_micros: (micros_after - micros) as f64 / calls,
+        call_micros: (after.time - before.time).as_micros() as f64 / calls,
     })
+}
+
+/// Starts an instance in another process, leaves it alone for a while and returns its cost.
+pub(crate) async fn watch(url: &str, waiting: u64, seconds: f64) -> Result<Idle, Error> {
+    let output = Command::new(this_program()?)
+        .args(["instance", "--waiting", &waiting.to_string()])
+        .args(["--seconds", &seconds.to_string()])
+        // Not an argument: it may contain a password, and every user can see arguments.
+        .env("REFRAIN_BENCH_STORE", url)
+        .env_remove("RUST_LOG")
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output();
+    let limit = Duration::from_secs_f64(seconds) + GRACE;
+    let output = timeout(limit, output).await;
+    let what = "the idle instance".to_owned();
+    let output = output.map_err(|_| Error::TimedOut { what, limit })?;
+    let output = output.map_err(Error::system("could not start an instance"))?;
+    match output.status.success() {
+        true => Ok(serde_json::from_slice(&output.stdout)?),
+        false => Err(Error::IdleInstance(output.status)),
+    }
 }
 
 /// Nanoseconds on a processor are the first number of each thread's `schedstat`.
@@ -191,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_times_of_threads_are_added_up() {
+    fn times_of_threads_are_added_up() {
         let dir = tempfile::tempdir().unwrap();
         for (thread, stat) in [("7", "1500 20 3\n"), ("8", "500 0 1\n")] {
             let thread = dir.path().join(thread);

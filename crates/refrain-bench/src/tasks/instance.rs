@@ -1,7 +1,6 @@
 //! Refrain's side: an instance with a worker, and clients of it without a transport.
 //!
-//! A client waits for its task as a listener would, by the store's hints, and not by asking over and over: what is
-//! measured is the life of a task and not the impatience of its client.
+//! A client waits for its task as a listener would, by the store's hints, and does not poll.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -22,15 +21,14 @@ use tokio::time::timeout;
 
 use super::counted::Counted;
 use crate::error::Error;
+use crate::wire::ANSWER;
 
-/// How long a client waits for a hint before it looks by itself.
+/// How long a client waits for a hint before it sends `tasks/get`.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it looks then.
+/// How often it does that.
 const LOOKS: u32 = 15;
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"refrain-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
-const ANSWER: &str =
-    r#""inputResponses":{"github_login":{"action":"accept","content":{"name":"octocat"}}}"#;
 
 #[derive(Deserialize)]
 struct Login {
@@ -68,7 +66,7 @@ pub(crate) fn server(store: Arc<dyn TaskStore>, options: TaskOptions) -> Result<
     Ok(server.tasks(store, options).build()?)
 }
 
-/// An instance with a worker, and what its clients know. It is gone with this value.
+/// An instance with a worker, and the hints for its clients. Dropping it stops the worker.
 pub(crate) struct Instance {
     server: Server,
     pub(crate) store: Arc<Counted>,
@@ -102,7 +100,7 @@ impl Instance {
         Ok(())
     }
 
-    /// A task that waits for its answer.
+    /// Creates a task that waits for its answer.
     pub(crate) async fn open(&self) -> Result<TaskId, Error> {
         let call = r#""name":"get_weather","arguments":{"location":"New York"}"#;
         let reply = self.request("tools/call", call).await?;
@@ -112,19 +110,20 @@ impl Instance {
         Ok(id)
     }
 
-    /// One `tasks/get` of a task that waits.
+    /// One `tasks/get` of a waiting task.
     pub(crate) async fn get(&self, id: &TaskId) -> Result<(), Error> {
         let message = message("tasks/get", &format!(r#""taskId":"{id}""#));
         let reply = self.exchange(&message).await?;
-        let found = memchr::memmem::find(&reply, b"\"inputRequests\":{\"github_login\"").is_some();
-        if found {
-            return Ok(());
+        match memchr::memmem::find(&reply, b"\"inputRequests\":{\"github_login\"") {
+            Some(_) => Ok(()),
+            None => Err(unexpected(
+                "a waiting task",
+                &String::from_utf8_lossy(&reply),
+            )),
         }
-        let reply = String::from_utf8_lossy(&reply).into_owned();
-        Err(unexpected("a task that waits", &Value::String(reply)))
     }
 
-    /// Waits until the worker of a task has been heard of so many times; or, should that be missed, until it stands so.
+    /// Waits for so many hints of a task, or, if hints were missed, for its status.
     async fn until(&self, id: &TaskId, times: u32, status: &'static str) -> Result<(), Error> {
         let mut heard = self.heard.of(id).subscribe();
         for _ in 0..LOOKS {
@@ -157,7 +156,7 @@ impl Instance {
         let caller = Principal::new("bench");
         let mut response = self.server.handle(message.as_bytes(), caller).await;
         let reply = response.next().await;
-        reply.ok_or_else(|| unexpected("a reply", &Value::Null))
+        reply.ok_or_else(|| unexpected("a reply", &"nothing"))
     }
 }
 
@@ -165,14 +164,14 @@ fn message(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params},{META}}}}}"#)
 }
 
-fn unexpected(expected: &'static str, reply: &Value) -> Error {
+fn unexpected(expected: &'static str, reply: &dyn std::fmt::Display) -> Error {
     Error::Unexpected {
         expected,
         reply: reply.to_string(),
     }
 }
 
-/// How often each task's worker has been heard of.
+/// The number of hints for each task.
 #[derive(Default)]
 struct Heard(Mutex<HashMap<TaskId, watch::Sender<u32>>>);
 
@@ -190,7 +189,7 @@ async fn listen(mut hints: Receiver<Hint>, heard: Arc<Heard>) {
     loop {
         match hints.recv().await {
             Ok(hint) if hint.own => heard.of(&hint.task).send_modify(|times| *times += 1),
-            // Whoever waits for what was lost looks by itself.
+            // A client whose hint was lost sends `tasks/get`.
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
         }

@@ -1,174 +1,149 @@
 //! The floor: the same life of a task, written by hand.
 //!
-//! | what happens | what is written, in one commit each |
+//! | event | written, in one commit each |
 //! | --- | --- |
-//! | a task is made | the task, with the worker that has it |
-//! | it asks, and is set down | the ask, the journal, the status; the worker is gone |
+//! | a task is created | the task, with its worker |
+//! | it asks, and is set down | the ask, the journal, the status; no worker |
 //! | it is answered | the answer, the status, that it is due |
-//! | it is taken | the worker, for as many tasks as are due |
+//! | it is claimed | the worker, for as many tasks as are due |
 //! | it is completed | the result, the status |
 //!
 //! Tables and statements are as simple as that allows. There are no principals, no fences, no revisions, no attempts, no
-//! times to live and no hints; nothing is run and nothing replayed. Whoever waits is told within the process.
+//! times to live and no hints; nothing is run and nothing replayed. Clients are notified within the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use refrain_core::{Source as _, SystemSource};
-use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
+use sqlx::SqlSafeStr as _;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
+use super::database::Value::{Bytes, Int, Text};
+use super::database::{Database, Done, Statement, Value, now};
 use crate::error::Error;
 
-/// Tasks taken at a time, as Refrain's workers do.
-pub(crate) const BATCH: i64 = 16;
-/// How long a task is taken for, in microseconds.
-pub(crate) const LEASE: i64 = 30_000_000;
+/// Tasks claimed at a time, as Refrain's workers do.
+const BATCH: i64 = 16;
+/// How long a task is claimed for, in microseconds.
+const LEASE: i64 = 30_000_000;
 
-// Statements that SQLite and Postgres both understand.
-pub(crate) const ASK: &str = "INSERT INTO floor_asks (task, key, ask) VALUES ($1, $2, $3)";
-pub(crate) const ANSWER: &str = "UPDATE floor_asks SET answer = $3 WHERE task = $1 AND key = $2";
-pub(crate) const SELECT: &str = "
-SELECT id, tool, status, status_message, created, updated, expires, poll_interval, revision, outcome
-FROM refrain_tasks WHERE id = $1";
-pub(crate) const CONTENT: &str = "
-SELECT owner, tool, call, journal, outcome, key, ask, answer
+const CREATE: &str = "
+INSERT INTO floor_tasks (id, owner, tool, call, journal, status, created, updated, worker, due)
+VALUES ($1, $2, $3, $4, $5, 'working', $6, $6, 'worker', $7)";
+const ASK: &str = "INSERT INTO floor_asks (task, key, ask) VALUES ($1, $2, $3)";
+const SET_DOWN: &str = "
+UPDATE floor_tasks SET status = 'input_required', journal = $2, updated = $3, worker = NULL, due = NULL WHERE id = $1";
+const ANSWER: &str = "UPDATE floor_asks SET answer = $3 WHERE task = $1 AND key = $2";
+const ANSWERED: &str =
+    "UPDATE floor_tasks SET status = 'working', updated = $2, due = $2 WHERE id = $1";
+const COMPLETE: &str = "
+UPDATE floor_tasks SET status = 'completed', outcome = $2, updated = $3, worker = NULL, due = NULL WHERE id = $1";
+const CONTENT: &str = "
+SELECT owner, tool, key, call, journal, outcome, ask, answer
 FROM refrain_tasks t JOIN refrain_asks ON task = id WHERE t.status = 'completed' LIMIT 1";
-pub(crate) const TASKS: &str =
-    "SELECT count(*), count(*) FILTER (WHERE status = 'completed') FROM refrain_tasks";
-pub(crate) const WAITING: &str =
-    "SELECT count(*) FROM refrain_tasks WHERE status = 'input_required'";
 
-/// What a task holds, as Refrain has written it.
+type ContentRow = (
+    String,
+    String,
+    String,
+    Vec<u8>,
+    Vec<u8>,
+    Vec<u8>,
+    Vec<u8>,
+    Vec<u8>,
+);
+
+/// The content of a task, as Refrain has written it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Content {
-    pub(crate) owner: String,
-    pub(crate) tool: String,
-    pub(crate) call: Vec<u8>,
-    pub(crate) journal: Vec<u8>,
-    pub(crate) outcome: Vec<u8>,
-    pub(crate) key: String,
-    pub(crate) ask: Vec<u8>,
-    pub(crate) answer: Vec<u8>,
+struct Content {
+    owner: String,
+    tool: String,
+    key: String,
+    call: Vec<u8>,
+    journal: Vec<u8>,
+    outcome: Vec<u8>,
+    ask: Vec<u8>,
+    answer: Vec<u8>,
 }
 
-impl<'r, R: Row> FromRow<'r, R> for Content
-where
-    usize: ColumnIndex<R>,
-    String: Decode<'r, R::Database> + Type<R::Database>,
-    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
-{
-    fn from_row(row: &'r R) -> Done<Self> {
+impl Content {
+    /// Copies a completed task of Refrain's.
+    async fn read(database: &Database) -> Done<Self> {
+        let row: ContentRow = database.fetch_one(CONTENT, &[]).await?;
+        let (owner, tool, key, call, journal, outcome, ask, answer) = row;
         Ok(Self {
-            owner: row.try_get(0)?,
-            tool: row.try_get(1)?,
-            call: row.try_get(2)?,
-            journal: row.try_get(3)?,
-            outcome: row.try_get(4)?,
-            key: row.try_get(5)?,
-            ask: row.try_get(6)?,
-            answer: row.try_get(7)?,
+            owner,
+            tool,
+            key,
+            call,
+            journal,
+            outcome,
+            ask,
+            answer,
         })
     }
 }
 
-type Done<T> = Result<T, sqlx::Error>;
-
-/// A database with both kinds of tables: Refrain's, and the floor's.
-pub(crate) trait Plain: Sized + Send + Sync + 'static {
-    /// What is known of a database when counting begins.
-    type Mark: Send;
-
-    /// Connects, and makes the tables of the floor anew.
-    fn open(url: &str) -> impl Future<Output = Done<Self>> + Send;
-
-    /// Its name and version.
-    fn version(&self) -> impl Future<Output = Done<String>> + Send;
-
-    /// How many tasks Refrain has in it, and how many of them are completed.
-    fn tasks(&self) -> impl Future<Output = Done<(i64, i64)>> + Send;
-
-    /// What a completed task of Refrain's holds.
-    fn content(&self) -> impl Future<Output = Done<Content>> + Send;
-
-    fn create(&self, id: &str, content: &Content) -> impl Future<Output = Done<()>> + Send;
-    fn ask(&self, id: &str, content: &Content) -> impl Future<Output = Done<()>> + Send;
-    fn answer(&self, id: &str, content: &Content) -> impl Future<Output = Done<()>> + Send;
-    /// Takes what is due, and reads all that is needed to carry it on.
-    fn claim(&self) -> impl Future<Output = Done<Vec<String>>> + Send;
-    fn complete(&self, id: &str, content: &Content) -> impl Future<Output = Done<()>> + Send;
-
-    /// Reads the row of a task of Refrain's.
-    fn select(&self, id: &str) -> impl Future<Output = Done<()>> + Send;
-
-    /// Copies a task of Refrain's that waits, until there are so many that do.
-    fn copy(&self, id: &str, waiting: u64) -> impl Future<Output = Done<()>> + Send;
-
-    /// Begins to count commits, of whoever makes them.
-    fn mark(&self) -> impl Future<Output = Result<Self::Mark, Error>> + Send;
-    /// The commits since then.
-    fn commits(&self, mark: Self::Mark) -> impl Future<Output = Result<u64, Error>> + Send;
-}
-
-/// The floor at work. It is gone with this value.
-pub(crate) struct Floor<P> {
-    plain: Arc<P>,
+/// The floor at work. Dropping it stops its worker.
+pub(crate) struct Floor {
+    database: Arc<Database>,
     content: Content,
     waiting: Arc<Waiting>,
     _worker: JoinSet<()>,
 }
 
-/// Who waits to carry on a task that is due.
+/// Clients that wait until their task is claimed.
 #[derive(Default)]
 struct Waiting {
-    taken: Mutex<HashMap<String, oneshot::Sender<()>>>,
+    claimed: Mutex<HashMap<String, oneshot::Sender<()>>>,
     due: Notify,
 }
 
-impl<P: Plain> Floor<P> {
-    pub(crate) fn start(plain: Arc<P>, content: Content) -> Self {
+impl Floor {
+    pub(crate) async fn start(database: Arc<Database>) -> Result<Self, Error> {
+        let content = Content::read(&database).await?;
         let waiting = Arc::new(Waiting::default());
         let mut worker = JoinSet::new();
-        worker.spawn(work(plain.clone(), waiting.clone()));
-        Self {
-            plain,
+        worker.spawn(work(database.clone(), waiting.clone()));
+        Ok(Self {
+            database,
             content,
             waiting,
             _worker: worker,
-        }
+        })
     }
 
     /// The whole life of a task.
     pub(crate) async fn life(&self) -> Result<(), Error> {
-        let (plain, content) = (&self.plain, &self.content);
+        let (database, content) = (&self.database, &self.content);
         let id = new_id();
-        plain.create(&id, content).await?;
-        plain.ask(&id, content).await?;
-        let (taken, is_taken) = oneshot::channel();
-        self.waiting.taken.lock().insert(id.clone(), taken);
-        plain.answer(&id, content).await?;
+        create(database, &id, content).await?;
+        ask(database, &id, content).await?;
+        let (claimed, is_claimed) = oneshot::channel();
+        self.waiting.claimed.lock().insert(id.clone(), claimed);
+        answer(database, &id, content).await?;
         self.waiting.due.notify_one();
-        is_taken.await.map_err(|_| Error::FloorWorker)?;
-        plain.complete(&id, content).await?;
+        is_claimed.await.map_err(|_| Error::FloorWorker)?;
+        complete(database, &id, content).await?;
         Ok(())
     }
 }
 
-/// Takes what is due, whenever something is. A failure ends it, and then those who wait.
-async fn work<P: Plain>(plain: Arc<P>, waiting: Arc<Waiting>) {
+/// Claims due tasks. A failure ends it, and with it the clients that wait.
+async fn work(database: Arc<Database>, waiting: Arc<Waiting>) {
     loop {
         waiting.due.notified().await;
         loop {
-            let Ok(claimed) = plain.claim().await else {
-                waiting.taken.lock().clear();
+            let Ok(ids) = database.claim(LEASE, BATCH).await else {
+                waiting.claimed.lock().clear();
                 return;
             };
-            let all = claimed.len() as i64 == BATCH;
-            for id in claimed {
-                if let Some(taken) = waiting.taken.lock().remove(&id) {
-                    let _ = taken.send(());
+            let all = ids.len() as i64 == BATCH;
+            for id in ids {
+                if let Some(claimed) = waiting.claimed.lock().remove(&id) {
+                    let _ = claimed.send(());
                 }
             }
             if !all {
@@ -178,6 +153,48 @@ async fn work<P: Plain>(plain: Arc<P>, waiting: Arc<Waiting>) {
     }
 }
 
+fn statement<'a, const N: usize>(sql: &'static str, values: [Value<'a>; N]) -> Statement<'a> {
+    (sql.into_sql_str(), values.into())
+}
+
+async fn create(database: &Database, id: &str, content: &Content) -> Done<()> {
+    let Content {
+        owner, tool, call, ..
+    } = content;
+    let (now, due) = (Int(now()), Int(now() + LEASE));
+    let values = [
+        Text(id),
+        Text(owner),
+        Text(tool),
+        Bytes(call),
+        Bytes(&[]),
+        now,
+        due,
+    ];
+    database.execute(vec![statement(CREATE, values)]).await
+}
+
+async fn ask(database: &Database, id: &str, content: &Content) -> Done<()> {
+    let Content {
+        key, ask, journal, ..
+    } = content;
+    let ask = statement(ASK, [Text(id), Text(key), Bytes(ask)]);
+    let set_down = statement(SET_DOWN, [Text(id), Bytes(journal), Int(now())]);
+    database.execute(vec![ask, set_down]).await
+}
+
+async fn answer(database: &Database, id: &str, content: &Content) -> Done<()> {
+    let Content { key, answer, .. } = content;
+    let answer = statement(ANSWER, [Text(id), Text(key), Bytes(answer)]);
+    let answered = statement(ANSWERED, [Text(id), Int(now())]);
+    database.execute(vec![answer, answered]).await
+}
+
+async fn complete(database: &Database, id: &str, content: &Content) -> Done<()> {
+    let values = [Text(id), Bytes(&content.outcome), Int(now())];
+    database.execute(vec![statement(COMPLETE, values)]).await
+}
+
 /// 192 random bits, as Refrain's ids are.
 fn new_id() -> String {
     let mut random = [0; 24];
@@ -185,38 +202,43 @@ fn new_id() -> String {
     refrain_store::TaskId::new(random).to_string()
 }
 
-/// The statements that copy the task `$1` and its asks, once for each row of the table `made`.
-pub(crate) fn copies(tasks: &[String], asks: &[String]) -> [String; 2] {
-    let task = [("id", "m.id"), ("flow", "m.flow")];
-    let ask = [("task", "m.id")];
-    [
-        copying("refrain_tasks", tasks, &task, "made m WHERE t.id = $1"),
-        copying("refrain_asks", asks, &ask, "made m WHERE t.task = $1"),
-    ]
-}
-
-/// The statement that copies one row of a table, with other values in some of its columns.
-fn copying(table: &str, columns: &[String], other: &[(&str, &str)], from: &str) -> String {
-    let value = |column: &String| {
-        let other = other.iter().find(|(name, _)| name == column);
-        other.map_or_else(|| format!("t.{column}"), |(_, value)| (*value).to_owned())
-    };
-    let values: Vec<String> = columns.iter().map(value).collect();
-    let (columns, values) = (columns.join(", "), values.join(", "));
-    format!("INSERT INTO {table} ({columns}) SELECT {values} FROM {table} t, {from}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use refrain_store::cluster::Cluster;
 
-    #[test]
-    fn a_copy_differs_in_the_named_columns_only() {
-        let columns = ["id".to_owned(), "tool".to_owned()];
-        let copy = copying("tasks", &columns, &[("id", "n.id")], "n WHERE t.id = ?1");
-        assert_eq!(
-            copy,
-            "INSERT INTO tasks (id, tool) SELECT n.id, t.tool FROM tasks t, n WHERE t.id = ?1"
-        );
+    async fn assert_commits(url: &str, counts: [u64; 2]) {
+        drop(refrain_store::open(url).await.unwrap());
+        let database = Database::open(url).await.unwrap();
+        let content = Content::default();
+        for tasks in counts {
+            let mark = database.mark().await.unwrap();
+            for number in 0..tasks {
+                let id = format!("{tasks}-{number}");
+                create(&database, &id, &content).await.unwrap();
+                ask(&database, &id, &content).await.unwrap();
+                answer(&database, &id, &content).await.unwrap();
+                assert_eq!(database.claim(LEASE, BATCH).await.unwrap(), [id.as_str()]);
+                complete(&database, &id, &content).await.unwrap();
+            }
+            assert_eq!(database.claim(LEASE, BATCH).await.unwrap(), [""; 0]);
+            if let Database::Postgres(pool) = &database {
+                sqlx::query("NOTIFY refrain").execute(pool).await.unwrap();
+            }
+            assert_eq!(database.commits(mark).await.unwrap(), 5 * tasks);
+        }
+    }
+
+    #[tokio::test]
+    async fn commits_to_sqlite_are_counted_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", dir.path().join("a.db").display());
+        assert_commits(&url, [1, 300]).await;
+    }
+
+    #[tokio::test]
+    async fn commits_to_postgres_are_counted_and_nothing_else() {
+        let cluster = Cluster::shared().unwrap();
+        assert_commits(&cluster.database().await.unwrap(), [1, 20]).await;
     }
 }

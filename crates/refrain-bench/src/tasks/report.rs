@@ -1,4 +1,4 @@
-//! What a run on tasks found, and how it is shown.
+//! The report of a run on tasks, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,25 +6,14 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::Options;
 use super::idle::Idle;
-use crate::load::Sample;
 use crate::machine::Machine;
-use crate::report::median;
-use crate::table::{BAD, BOLD, DIM, GOOD, number};
+use crate::stats::{Sample, Spread, median, ratio};
+use crate::table::{BOLD, DIM, grid, number, verdict};
 
-/// Tasks per second over the floor's, to reach.
+/// The lowest ratio of lives per second that reaches the target.
 const TARGET: f64 = 0.6;
-
-/// How the run was set up.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Settings {
-    pub(crate) slices: usize,
-    pub(crate) seconds_per_slice: f64,
-    pub(crate) concurrent: usize,
-    pub(crate) idle: u64,
-    pub(crate) idle_seconds: f64,
-}
 
 /// The same work by both sides, slice by slice.
 #[derive(Clone, Debug, Default)]
@@ -33,73 +22,39 @@ pub(crate) struct Pairs {
     pub(crate) refrain: Vec<Sample>,
 }
 
-/// The middle of several values, and the range that half of them are in.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    pub(crate) low: f64,
-    pub(crate) median: f64,
-    pub(crate) high: f64,
-}
-
-impl Spread {
-    fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().filter(|it| it.is_finite()).collect();
-        values.sort_by(f64::total_cmp);
-        let last = values.len().checked_sub(1)?;
-        Some(Self {
-            low: values[last / 4],
-            median: median(values.iter().copied())?,
-            high: values[last - last / 4],
-        })
-    }
-}
-
 impl Pairs {
-    /// Refrain's over the floor's, of slices side by side.
-    fn ratio(&self, value: impl Fn(&Sample) -> f64) -> Option<Spread> {
-        let pairs = self.refrain.iter().zip(&self.floor);
-        Spread::of(pairs.map(|(refrain, floor)| value(refrain) / value(floor)))
-    }
-
-    pub(crate) fn throughput(&self) -> Option<Spread> {
-        self.ratio(Sample::per_second)
-    }
-
-    fn cpu(&self) -> Option<Spread> {
-        self.ratio(Sample::cpu_micros)
+    fn ratio(&self, value: fn(&Sample) -> f64) -> Option<Spread> {
+        ratio(&self.refrain, &self.floor, value)
     }
 
     fn json(&self) -> Value {
+        let compared = |value| {
+            json!({
+                "floor": median(&self.floor, value),
+                "refrain": median(&self.refrain, value),
+                "ratio": self.ratio(value),
+            })
+        };
         json!({
             "floor": self.floor,
             "refrain": self.refrain,
-            "perSecond": {
-                "floor": median(self.floor.iter().map(Sample::per_second)),
-                "refrain": median(self.refrain.iter().map(Sample::per_second)),
-                "ratio": self.throughput(),
-            },
-            "cpuMicros": {
-                "floor": median(self.floor.iter().map(Sample::cpu_micros)),
-                "refrain": median(self.refrain.iter().map(Sample::cpu_micros)),
-                "ratio": self.cpu(),
-            },
+            "perSecond": compared(Sample::per_second),
+            "cpuMicros": compared(Sample::cpu_micros),
         })
     }
 }
 
-/// What one life of a task takes, counted and not timed.
+/// Counts of one life of a task.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PerTask {
-    /// Commits of the floor, by the database's own count.
     pub(crate) floor_commits: f64,
-    /// Those of Refrain.
     pub(crate) refrain_commits: f64,
-    /// What Refrain asks of its store.
+    /// Refrain's calls of its store, by operation.
     pub(crate) calls: BTreeMap<&'static str, f64>,
 }
 
-/// What was found on one store.
+/// The results on one store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OnStore {
     pub(crate) database: String,
@@ -110,8 +65,14 @@ pub(crate) struct OnStore {
 }
 
 impl OnStore {
+    /// Tasks per second over the floor's.
+    fn throughput(&self) -> Option<f64> {
+        let ratio = self.life.ratio(Sample::per_second);
+        ratio.map(|ratio| ratio.median)
+    }
+
     fn json(&self) -> Value {
-        let ratio = self.life.throughput().map(|ratio| ratio.median);
+        let ratio = self.throughput();
         json!({
             "database": self.database,
             "life": self.life.json(),
@@ -123,26 +84,26 @@ impl OnStore {
     }
 }
 
-/// Everything a run found.
-#[derive(Clone, Debug)]
-pub(crate) struct Report {
+/// The report of a run.
+#[derive(Debug)]
+pub(crate) struct Report<'a> {
     pub(crate) machine: Machine,
-    pub(crate) settings: Settings,
+    pub(crate) options: &'a Options,
     pub(crate) stores: Vec<OnStore>,
 }
 
-impl Report {
+impl Report<'_> {
     /// The whole report, every slice included.
     pub(crate) fn json(&self) -> Value {
         json!({
             "machine": self.machine,
-            "settings": self.settings,
+            "settings": self.options,
             "stores": self.stores.iter().map(OnStore::json).collect::<Vec<_>>(),
         })
     }
 
     /// The report as text.
-    pub(crate) fn render(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String does not fail, here and below.
         for store in &self.stores {
@@ -152,20 +113,15 @@ impl Report {
             idle_lines(&mut out, &store.idle);
             out.push('\n');
         }
-        let settings = &self.settings;
+        let options = self.options;
         let _ = writeln!(
             out,
             "{DIM}Slices: {} of {} s, {} at a time. A ratio is the median over slices side by side; half of them lie in \
              the range behind it. CPU time is that of the client's and the instance's process, not of a database \
              server's.{DIM:#}",
-            settings.slices, settings.seconds_per_slice, settings.concurrent,
+            options.slices, options.seconds_per_slice, options.concurrent,
         );
-        let machine = &self.machine;
-        let _ = writeln!(
-            out,
-            "Machine: {}, {} cores, Linux {}.",
-            machine.model, machine.cores, machine.kernel
-        );
+        let _ = writeln!(out, "{}.", self.machine);
         out
     }
 }
@@ -174,35 +130,31 @@ fn pairs_lines(out: &mut String, store: &OnStore) {
     if store.life.floor.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "{BOLD}{:<16}{:>10}{:>10}  {:<20}{:>10}{:>10}  ratio{BOLD:#}",
-        "per second", "floor", "Refrain", "ratio", "CPU µs", "CPU µs"
-    );
-    for (name, pairs) in [("lives of a task", &store.life), ("tasks/get", &store.get)] {
-        let middle = |samples: &[Sample], value: fn(&Sample) -> f64| {
-            number(median(samples.iter().map(value)), 0)
-        };
+    let headings = [
+        "per second",
+        "floor",
+        "Refrain",
+        "ratio",
+        "CPU µs",
+        "CPU µs",
+        "ratio",
+    ];
+    let line = |(name, pairs): (&str, &Pairs)| {
+        let mut line = vec![name.to_owned()];
+        for value in [Sample::per_second, Sample::cpu_micros] {
+            line.push(number(median(&pairs.floor, value), 0));
+            line.push(number(median(&pairs.refrain, value), 0));
+            line.push(spread(pairs.ratio(value)));
+        }
+        line
+    };
+    let [life, get] = [("lives of a task", &store.life), ("tasks/get", &store.get)].map(line);
+    grid(out, 1, &[headings.map(str::to_owned).into(), life, get]);
+    if let Some(ratio) = store.throughput() {
+        let verdict = verdict(Some(ratio >= TARGET));
         let _ = writeln!(
             out,
-            "{name:<16}{:>10}{:>10}  {:<20}{:>10}{:>10}  {}",
-            middle(&pairs.floor, Sample::per_second),
-            middle(&pairs.refrain, Sample::per_second),
-            spread(pairs.throughput()),
-            middle(&pairs.floor, Sample::cpu_micros),
-            middle(&pairs.refrain, Sample::cpu_micros),
-            spread(pairs.cpu()),
-        );
-    }
-    if let Some(ratio) = store.life.throughput() {
-        let (style, verdict) = match ratio.median >= TARGET {
-            true => (GOOD, "held"),
-            false => (BAD, "not held"),
-        };
-        let _ = writeln!(
-            out,
-            "lives of a task, Refrain's over the floor's  >= {TARGET}  {:.2}  {style}{verdict}{style:#}",
-            ratio.median
+            "lives of a task, Refrain's over the floor's  >= {TARGET}  {ratio:.2}  {verdict}"
         );
     }
 }
@@ -226,22 +178,24 @@ fn idle_lines(out: &mut String, idle: &[Idle]) {
     if idle.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "{BOLD}{:>13}{:>14}{:>16}{:>15}{:>14}{BOLD:#}",
-        "tasks waiting", "CPU ms/s", "resident KiB", "calls/s", "µs a call"
-    );
+    let headings = [
+        "tasks waiting",
+        "CPU ms/s",
+        "resident KiB",
+        "calls/s",
+        "µs a call",
+    ];
+    let mut lines = vec![headings.map(str::to_owned).to_vec()];
     for idle in idle {
-        let _ = writeln!(
-            out,
-            "{:>13}{:>14}{:>16}{:>15}{:>14}",
-            number(Some(idle.waiting as f64), 0),
+        lines.push(vec![
+            format!("{:>13}", number(Some(idle.waiting as f64), 0)),
             number(Some(idle.cpu_millis), 2),
             number(Some(idle.resident_kib as f64), 0),
             number(Some(idle.calls), 2),
             number(Some(idle.call_micros), 0),
-        );
+        ]);
     }
+    grid(out, 1, &lines);
 }
 
 fn spread(spread: Option<Spread>) -> String {
@@ -254,9 +208,17 @@ fn spread(spread: Option<Spread>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    fn options() -> Options {
+        match crate::Cli::parse_from(["refrain-bench", "tasks"]).command {
+            crate::Command::Tasks(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
 
     /// On one store, on which Refrain does 0.8 times what the floor does.
-    fn example() -> Report {
+    fn example(options: &Options) -> Report<'_> {
         let samples = |done: u64| {
             let sample = |slice: u32| Sample {
                 done,
@@ -289,28 +251,17 @@ mod tests {
             idle: [0, 10, 100].map(idle).into(),
         };
         Report {
-            machine: Machine::look(),
-            settings: Settings {
-                slices: 12,
-                seconds_per_slice: 1.0,
-                concurrent: 32,
-                idle: 100,
-                idle_seconds: 10.0,
-            },
+            machine: Machine::read(),
+            options,
             stores: vec![store],
         }
     }
 
     #[test]
-    fn half_of_the_values_are_in_the_range() {
-        let spread = Spread::of([5.0, 1.0, 4.0, f64::NAN, 2.0, 3.0]).unwrap();
-        assert_eq!((spread.low, spread.median, spread.high), (2.0, 3.0, 4.0));
-        assert_eq!(Spread::of([f64::INFINITY]), None);
-    }
-
-    #[test]
-    fn the_text_has_ratios_commits_and_what_waiting_costs() {
-        let text = anstream::adapter::strip_str(&example().render()).to_string();
+    fn text_has_ratios_commits_and_the_cost_of_waiting() {
+        let options = options();
+        let text = example(&options).text();
+        let text = anstream::adapter::strip_str(&text).to_string();
         for expected in [
             "lives of a task",
             "0.80 (0.80 - 0.80)",
@@ -325,18 +276,20 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_below_the_target_is_shown_as_such() {
-        let mut report = example();
+    fn ratio_below_the_target_is_not_held() {
+        let options = options();
+        let mut report = example(&options);
         for sample in &mut report.stores[0].life.refrain {
             sample.done = 500;
         }
-        assert!(report.render().contains("not held"));
+        assert!(report.text().contains("not held"));
         assert_eq!(report.json()["stores"][0]["target"]["held"], false);
     }
 
     #[test]
-    fn the_json_keeps_every_slice() {
-        let json = example().json();
+    fn json_keeps_every_slice() {
+        let options = options();
+        let json = example(&options).json();
         let store = &json["stores"][0];
         assert_eq!(store["life"]["refrain"][11]["done"], 800);
         assert_eq!(store["perTask"]["calls"]["commit"], 2.0);

@@ -1,7 +1,6 @@
-//! The check itself is checked: each fault is made by hand in what is otherwise a run without faults.
+//! Tests of the check: each fault is put by hand into the evidence of a run without faults.
 
 use super::*;
-use crate::fleet::Kill;
 use crate::plan::Part;
 
 const LEASE: u64 = 2_000_000;
@@ -37,16 +36,20 @@ fn run_with_a_kill() -> Evidence {
         records: vec![first, second],
         harm: Harm {
             kills: vec![Kill { run: 0, at: 5_000 }],
-            stops: Vec::new(),
+            ..Harm::default()
         },
-        restarts: Vec::new(),
         lease: LEASE,
         stored: 1,
     }
 }
 
-const FIRST: &str = "<7:0.0>";
-const SECOND: &str = "<7:0.1>";
+const FIRST: Effect = step(7, 0);
+const SECOND: Effect = step(7, 1);
+
+const fn step(number: u32, step: u8) -> Effect {
+    let part = 0;
+    Effect { number, part, step }
+}
 
 fn hold(fence: u64) -> Hold {
     Hold {
@@ -56,51 +59,64 @@ fn hold(fence: u64) -> Hold {
 }
 
 fn taken(fence: u64, at: u64) -> Event {
+    taken_with(fence, at, &[])
+}
+
+fn taken_with(fence: u64, at: u64, journal: &[Effect]) -> Event {
     Event::Taken {
         hold: hold(fence),
         asked: at,
         done: at + 10,
-        journal: Vec::new(),
+        journal: journal.to_vec(),
     }
+}
+
+/// A stop of run 0.
+fn stop(from: u64, to: u64) -> Stop {
+    Stop { run: 0, from, to }
+}
+
+fn extended(fence: u64, asked: u64) -> Event {
+    let holds = vec![hold(fence)];
+    Event::Extended { holds, asked }
 }
 
 fn turn(turn: u64) -> Event {
     Event::Turn { number: 7, turn }
 }
 
-fn wrote(fence: u64, then: After, at: u64, journal: &[&str]) -> Event {
+fn wrote(fence: u64, then: After, at: u64, journal: &[Effect]) -> Event {
     Event::Wrote {
         hold: hold(fence),
         then,
         asked: at,
         done: at + 10,
-        journal: journal.iter().map(ToString::to_string).collect(),
+        journal: journal.to_vec(),
     }
 }
 
-fn attempt(id: i64, effect: &str, run: i64, turn: i64, at: i64) -> AttemptRow {
+fn attempt(id: i64, effect: Effect, run: u32, turn: u64, at: u64) -> AttemptRow {
     AttemptRow {
         id,
-        effect: effect.to_owned(),
+        effect,
         idempotency_key: format!("key of {effect}"),
         run,
         turn,
         at,
-        retried: 0,
     }
 }
 
-fn effect(effect: &str, attempt: i64) -> EffectRow {
+fn effect(effect: Effect, attempt: i64) -> EffectRow {
     EffectRow {
         idempotency_key: format!("key of {effect}"),
-        effect: effect.to_owned(),
+        effect,
         attempt,
     }
 }
 
-/// The faults of a run that is otherwise in order.
+/// Puts a fault into a run that is otherwise in order.
 #[track_caller]
-fn assert_fault(spoil: impl FnOnce(&mut Evidence), fault: &str) {
+fn assert_fault(fault: &str, spoil: impl FnOnce(&mut Evidence)) {
     let mut evidence = run_with_a_kill();
     spoil(&mut evidence);
     let faults = check(&evidence).faults;
@@ -109,138 +125,116 @@ fn assert_fault(spoil: impl FnOnce(&mut Evidence), fault: &str) {
 }
 
 #[test]
-fn a_kill_explains_a_second_attempt() {
+fn kill_explains_a_second_attempt() {
     let findings = check(&run_with_a_kill());
     assert_eq!(findings.faults, Vec::<String>::new());
-    assert_eq!(findings.explained.killed, 1);
-    assert_eq!(findings.explained.total(), 1);
+    assert_eq!(findings.second_attempts.killed, 1);
+    assert_eq!(findings.second_attempts.total(), 1);
     assert_eq!(findings.takeovers, 1);
 }
 
 #[test]
-fn a_lease_that_ran_out_explains_one_too() {
+fn expired_lease_explains_a_second_attempt() {
     let mut evidence = run_with_a_kill();
     evidence.harm.kills.clear();
-    assert_eq!(check(&evidence).explained.lease_lost, 1);
-    evidence.restarts.push((1_000_000, 1_500_000));
-    assert_eq!(check(&evidence).explained.restarted, 1);
-    evidence.harm.stops.push(Stop {
-        run: 0,
-        from: 10_000,
-        to: 3_000_000,
-    });
+    assert_eq!(check(&evidence).second_attempts.lease_lost, 1);
+    evidence.harm.restarts.push((1_000_000, 1_500_000));
+    assert_eq!(check(&evidence).second_attempts.restarted, 1);
+    evidence.harm.stops.push(stop(10_000, 3_000_000));
     let findings = check(&evidence);
-    assert_eq!(findings.explained.stopped, 1);
+    assert_eq!(findings.second_attempts.stopped, 1);
     assert_eq!(findings.faults, Vec::<String>::new());
 }
 
 #[test]
-fn a_step_that_asks_to_be_tried_again_explains_one_too() {
+fn retry_explains_a_second_attempt() {
     let mut evidence = run_with_a_kill();
     evidence.harm.kills.clear();
     evidence.records[0].push(wrote(1, After::Retry, 3_000, &[]));
     let findings = check(&evidence);
-    assert_eq!(findings.explained.retried, 1);
+    assert_eq!(findings.second_attempts.retried, 1);
     assert_eq!(findings.faults, Vec::<String>::new());
 }
 
 #[test]
 fn tasks_must_end_as_planned() {
-    let failed = |it: &mut Evidence| it.ended[0].status = "failed".to_owned();
-    assert_fault(failed, "task 7 ended as failed");
-    let other = |it: &mut Evidence| it.ended[0].outcome = SECOND.to_owned();
-    assert_fault(other, "instead of \"<7:0.0> <7:0.1>\"");
-    assert_fault(|it| it.stored = 2, "the store has 2 tasks");
-    let complains = |it: &mut Evidence| it.ended[0].complaints.push("hm".to_owned());
-    assert_fault(complains, "task 7: hm");
+    assert_fault("task 7 ended as failed", |it| {
+        it.ended[0].status = "failed".to_owned();
+    });
+    assert_fault("instead of \"<7:0.0> <7:0.1>\"", |it| {
+        it.ended[0].outcome = SECOND.to_string();
+    });
+    assert_fault("the store has 2 tasks", |it| it.stored = 2);
+    assert_fault("task 7: hm", |it| {
+        it.ended[0].complaints.push("hm".to_owned());
+    });
 }
 
 #[test]
 fn effects_must_be_there_once() {
-    let missing = |it: &mut Evidence| drop(it.effects.pop());
-    assert_fault(missing, "<7:0.1> was not done");
-    let twice = |it: &mut Evidence| {
+    assert_fault("<7:0.1> was not done", |it| drop(it.effects.pop()));
+    assert_fault("<7:0.1> was done 2 times", |it| {
         let mut again = effect(SECOND, 2);
         again.idempotency_key = "another".to_owned();
         it.effects.push(again);
-    };
-    assert_fault(twice, "<7:0.1> was done 2 times");
-    let unknown = |it: &mut Evidence| it.effects.push(effect("<8:0.0>", 2));
-    assert_fault(unknown, "<8:0.0> was done, and is in no plan");
-    let unattempted = |it: &mut Evidence| it.effects[0].attempt = 9;
-    assert_fault(unattempted, "without an attempt at it");
+    });
+    assert_fault("<8:0.0> was done, and is in no plan", |it| {
+        it.effects.push(effect(step(8, 0), 2));
+    });
+    assert_fault("without an attempt at it", |it| it.effects[0].attempt = 9);
 }
 
 #[test]
 fn keys_belong_to_one_step_and_stay() {
-    let changed = |it: &mut Evidence| it.attempts[1].idempotency_key = "another".to_owned();
-    assert_fault(changed, "<7:0.0> had two idempotency keys");
-    let shared = |it: &mut Evidence| {
+    assert_fault("<7:0.0> had two idempotency keys", |it| {
+        it.attempts[1].idempotency_key = "another".to_owned();
+    });
+    assert_fault("has the idempotency key of another step", |it| {
         it.attempts[2].idempotency_key = it.attempts[0].idempotency_key.clone();
-    };
-    assert_fault(shared, "has the idempotency key of another step");
+    });
 }
 
 #[test]
-fn a_second_attempt_needs_an_explanation() {
-    let same_turn = |it: &mut Evidence| it.attempts.push(attempt(3, SECOND, 1, 0, 2_450_000));
-    assert_fault(same_turn, "<7:0.1> was tried twice under fence 2");
-    let set_down = |it: &mut Evidence| {
+fn second_attempt_needs_an_explanation() {
+    assert_fault("<7:0.1> was tried twice under fence 2", |it| {
+        it.attempts.push(attempt(3, SECOND, 1, 0, 2_450_000));
+    });
+    assert_fault("had given the task up (Some(SetDown))", |it| {
         it.records[0].push(wrote(1, After::SetDown, 4_000, &[]));
-    };
-    assert_fault(set_down, "had given the task up (Some(SetDown))");
-    let without_lease = |it: &mut Evidence| it.attempts[2].turn = 5;
-    assert_fault(without_lease, "<7:0.1> was tried by run 1 without a lease");
+    });
+    assert_fault("<7:0.1> was tried by run 1 without a lease", |it| {
+        it.attempts[2].turn = 5;
+    });
 }
 
 #[test]
 fn nothing_is_tried_after_it_was_journaled() {
-    let written = |it: &mut Evidence| {
+    assert_fault("was in the journal since fence 1", |it| {
         it.records[0].push(wrote(1, After::Keep, 3_000, &[FIRST]));
-    };
-    assert_fault(written, "was in the journal since fence 1");
-    let came_with_it = |it: &mut Evidence| {
-        it.records[1][0] = Event::Taken {
-            hold: hold(2),
-            asked: 2_100_000,
-            done: 2_100_010,
-            journal: vec![FIRST.to_owned()],
-        };
-    };
-    assert_fault(came_with_it, "was in the journal since fence 1");
-    let later = |it: &mut Evidence| it.attempts[0].at = 2_350_000;
-    assert_fault(
-        later,
-        "<7:0.0> was tried by run 0 when it was in the journal",
-    );
-    let out_of_order = |it: &mut Evidence| {
+    });
+    assert_fault("was in the journal since fence 1", |it| {
+        it.records[1][0] = taken_with(2, 2_100_000, &[FIRST]);
+    });
+    let journaled = "<7:0.0> was tried by run 0 when it was in the journal";
+    assert_fault(journaled, |it| it.attempts[0].at = 2_350_000);
+    assert_fault("<7:0.0> was tried by run 0 after <7:0.1> was", |it| {
         it.records[1][2] = wrote(2, After::Keep, 2_300_000, &[]);
         it.attempts[0].at = 2_450_000;
-    };
-    assert_fault(out_of_order, "<7:0.0> was tried by run 0 after <7:0.1> was");
-    let never = |it: &mut Evidence| it.records[1][2] = wrote(2, After::Keep, 2_300_000, &[]);
-    assert_fault(
-        never,
-        "<7:0.0> was not in the journal yet when run 1 tried <7:0.1>",
-    );
-    let too_late = |it: &mut Evidence| {
+    });
+    let early = "<7:0.0> was not in the journal yet when run 1 tried <7:0.1>";
+    assert_fault(early, |it| {
+        it.records[1][2] = wrote(2, After::Keep, 2_300_000, &[]);
+    });
+    assert_fault(early, |it| {
         it.records[1][2] = wrote(2, After::Keep, 2_450_000, &[FIRST]);
-    };
-    assert_fault(
-        too_late,
-        "<7:0.0> was not in the journal yet when run 1 tried <7:0.1>",
-    );
+    });
 }
 
 #[test]
-fn a_stop_can_catch_one_handler_unawares() {
+fn stop_can_catch_one_handler_unawares() {
     let mut evidence = run_with_a_kill();
     evidence.harm.kills.clear();
-    evidence.harm.stops.push(Stop {
-        run: 0,
-        from: 1_900,
-        to: 2_350_000,
-    });
+    evidence.harm.stops.push(stop(1_900, 2_350_000));
     evidence.attempts[0].at = 2_350_000;
     let findings = check(&evidence);
     assert_eq!(findings.faults, Vec::<String>::new());
@@ -254,46 +248,25 @@ fn a_stop_can_catch_one_handler_unawares() {
 
 #[test]
 fn leases_are_taken_when_they_have_run_out_and_needed_to_write() {
-    let early = |it: &mut Evidence| {
-        let extended = Event::Extended {
-            holds: vec![hold(1)],
-            asked: 1_000_000,
-        };
-        it.records[0].push(extended);
-    };
-    assert_fault(
-        early,
-        "took it 899 ms before the lease of run 0 had run out",
-    );
-    let stale = |it: &mut Evidence| {
+    let early = "took it 899 ms before the lease of run 0 had run out";
+    assert_fault(early, |it| it.records[0].push(extended(1, 1_000_000)));
+    let stale = "run 0 wrote under fence 1 when run 1 had it under fence 2";
+    assert_fault(stale, |it| {
         it.records[0].push(wrote(1, After::Keep, 2_200_000, &[]));
-    };
-    assert_fault(
-        stale,
-        "run 0 wrote under fence 1 when run 1 had it under fence 2",
-    );
-    let revived = |it: &mut Evidence| {
-        let extended = Event::Extended {
-            holds: vec![hold(1)],
-            asked: 2_200_000,
-        };
-        it.records[0].push(extended);
-    };
-    assert_fault(
-        revived,
-        "run 0 held fence 1 for longer when run 1 had it under fence 2",
-    );
-    let lost = |it: &mut Evidence| {
-        it.records[0].push(wrote(1, After::Keep, 4_000, &[FIRST]));
-    };
+    });
+    let revived = "run 0 held fence 1 for longer when run 1 had it under fence 2";
+    assert_fault(revived, |it| it.records[0].push(extended(1, 2_200_000)));
     let missing = "<7:0.0> was journaled by run 0 under fence 1, and not there when run 1 had it under fence 2";
-    assert_fault(lost, missing);
-    let shared = |it: &mut Evidence| it.records[1][0] = taken(1, 2_100_000);
-    assert_fault(shared, "fence 1 was given to run 0 and to run 1");
-    let foreign = |it: &mut Evidence| {
+    assert_fault(missing, |it| {
+        it.records[0].push(wrote(1, After::Keep, 4_000, &[FIRST]));
+    });
+    assert_fault("fence 1 was given to run 0 and to run 1", |it| {
+        it.records[1][0] = taken(1, 2_100_000);
+    });
+    assert_fault("wrote under fence 9, which it was never given", |it| {
         it.records[0].push(wrote(9, After::Keep, 3_000, &[]));
-    };
-    assert_fault(foreign, "wrote under fence 9, which it was never given");
-    let unheld = |it: &mut Evidence| drop(it.records[0].remove(0));
-    assert_fault(unheld, "ran the handler of task 7 without a lease");
+    });
+    assert_fault("ran the handler of task 7 without a lease", |it| {
+        it.records[0].remove(0);
+    });
 }

@@ -1,0 +1,392 @@
+//! A database with Refrain's tables and those of the floor, on SQLite or Postgres.
+//!
+//! The floor's statements are the same on both, apart from `FOR UPDATE SKIP LOCKED` and from how several answers are read
+//! at once. Each database counts the commits in its own way.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteRow, SqliteSynchronous,
+};
+use sqlx::{
+    Arguments as _, AssertSqlSafe, ConnectOptions as _, Connection as _, Encode, Executor, FromRow,
+    IntoArguments, SqlSafeStr, SqlStr, Type,
+};
+use tokio::sync::Mutex;
+
+use super::wal::Log;
+use crate::error::Error;
+
+pub(crate) type Done<T> = Result<T, sqlx::Error>;
+
+/// Connections to Postgres, and connections that read a file of SQLite, as many as Refrain's store has.
+const CONNECTIONS: u32 = 10;
+const READERS: u32 = 4;
+
+const TABLES: &str = "
+DROP TABLE IF EXISTS floor_tasks;
+DROP TABLE IF EXISTS floor_asks;
+CREATE TABLE floor_tasks (
+    id      TEXT   NOT NULL PRIMARY KEY,
+    owner   TEXT   NOT NULL,
+    tool    TEXT   NOT NULL,
+    call    BLOB   NOT NULL,
+    journal BLOB   NOT NULL,
+    status  TEXT   NOT NULL,
+    created BIGINT NOT NULL,
+    updated BIGINT NOT NULL,
+    worker  TEXT,
+    due     BIGINT,
+    outcome BLOB
+);
+CREATE INDEX floor_tasks_due ON floor_tasks (due) WHERE due IS NOT NULL;
+CREATE TABLE floor_asks (
+    task   TEXT NOT NULL,
+    key    TEXT NOT NULL,
+    ask    BLOB NOT NULL,
+    answer BLOB,
+    PRIMARY KEY (task, key)
+);
+";
+
+/// Notes every transaction that writes a task or an ask on Postgres, and no other: a transaction that only notifies has a
+/// number too, but writes nothing to the disk.
+const COUNT: &str = "
+CREATE UNLOGGED TABLE floor_commits (number XID8 NOT NULL PRIMARY KEY);
+CREATE FUNCTION floor_count() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO floor_commits VALUES (pg_current_xact_id()) ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON refrain_tasks FOR EACH ROW EXECUTE FUNCTION floor_count();
+CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON refrain_asks FOR EACH ROW EXECUTE FUNCTION floor_count();
+CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON floor_tasks FOR EACH ROW EXECUTE FUNCTION floor_count();
+CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON floor_asks FOR EACH ROW EXECUTE FUNCTION floor_count();
+";
+const COUNTED: &str = "DROP FUNCTION floor_count CASCADE; DROP TABLE floor_commits;";
+
+/// Microseconds since the Unix epoch.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as i64)
+}
+
+/// A parameter of a statement.
+#[derive(Clone, Copy)]
+pub(crate) enum Value<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    Int(i64),
+}
+
+/// A statement with its parameters.
+pub(crate) type Statement<'a> = (SqlStr, Vec<Value<'a>>);
+
+/// A row that both databases can be read into.
+pub(crate) trait Row:
+    for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin
+{
+}
+impl<T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin> Row for T {}
+
+fn arguments<'a, DB: sqlx::Database>(values: &[Value<'a>]) -> Done<DB::Arguments>
+where
+    &'a str: Encode<'a, DB> + Type<DB>,
+    &'a [u8]: Encode<'a, DB> + Type<DB>,
+    i64: Encode<'a, DB> + Type<DB>,
+{
+    let mut arguments = DB::Arguments::default();
+    for value in values {
+        let added = match *value {
+            Value::Text(text) => arguments.add(text),
+            Value::Bytes(bytes) => arguments.add(bytes),
+            Value::Int(number) => arguments.add(number),
+        };
+        added.map_err(sqlx::Error::Encode)?;
+    }
+    Ok(arguments)
+}
+
+/// Runs statements one after another.
+async fn run<DB>(connection: &mut DB::Connection, statements: Vec<Statement<'_>>) -> Done<()>
+where
+    DB: sqlx::Database<Arguments: IntoArguments<DB>>,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    for<'a> &'a str: Encode<'a, DB> + Type<DB>,
+    for<'a> &'a [u8]: Encode<'a, DB> + Type<DB>,
+    for<'a> i64: Encode<'a, DB> + Type<DB>,
+{
+    for (sql, values) in statements {
+        let query = sqlx::query_with(sql, arguments::<DB>(&values)?);
+        query.execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// A database with Refrain's tables and the floor's.
+pub(crate) enum Database {
+    /// One connection that writes and a few that read.
+    Sqlite {
+        file: PathBuf,
+        options: Box<SqliteConnectOptions>,
+        writer: Box<Mutex<SqliteConnection>>,
+        readers: SqlitePool,
+    },
+    Postgres(PgPool),
+}
+
+/// The begin of a count of commits.
+pub(crate) enum Mark {
+    /// A reader that keeps the log of changes from beginning anew, and the log as it was.
+    Sqlite(SqliteConnection, Log),
+    Postgres,
+}
+
+impl Database {
+    /// Connects, and creates the tables of the floor anew.
+    pub(crate) async fn open(url: &str) -> Done<Self> {
+        if let Some(file) = url.strip_prefix("sqlite:") {
+            return Self::open_file(file.strip_prefix("//").unwrap_or(file).into()).await;
+        }
+        let options: PgConnectOptions = url.parse()?;
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .test_before_acquire(false)
+            .connect_lazy_with(options.disable_statement_logging());
+        let tables = AssertSqlSafe(TABLES.replace("BLOB", "BYTEA"));
+        sqlx::raw_sql(tables).execute(&pool).await?;
+        Ok(Self::Postgres(pool))
+    }
+
+    /// Every commit of SQLite is on the disk.
+    async fn open_file(file: PathBuf) -> Done<Self> {
+        let options = SqliteConnectOptions::new()
+            .filename(&file)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .disable_statement_logging();
+        let mut writer = options.connect().await?;
+        sqlx::raw_sql(TABLES).execute(&mut writer).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .test_before_acquire(false)
+            .connect_lazy_with(options.clone());
+        Ok(Self::Sqlite {
+            file,
+            options: Box::new(options),
+            writer: Box::new(Mutex::new(writer)),
+            readers,
+        })
+    }
+
+    /// The name and version of the database.
+    pub(crate) async fn version(&self) -> Done<String> {
+        let version = match self {
+            Self::Sqlite { .. } => "SELECT 'SQLite ' || sqlite_version()",
+            Self::Postgres(_) => "SELECT 'Postgres ' || current_setting('server_version')",
+        };
+        self.fetch_one(version, &[]).await.map(|(version,)| version)
+    }
+
+    /// Runs statements in one commit.
+    pub(crate) async fn execute(&self, statements: Vec<Statement<'_>>) -> Done<()> {
+        let alone = statements.len() == 1;
+        match self {
+            Self::Sqlite { writer, .. } => {
+                let mut writer = writer.lock().await;
+                if alone {
+                    return run::<sqlx::Sqlite>(&mut writer, statements).await;
+                }
+                let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+                run::<sqlx::Sqlite>(&mut tx, statements).await?;
+                tx.commit().await
+            }
+            Self::Postgres(pool) => {
+                if alone {
+                    let mut connection = pool.acquire().await?;
+                    return run::<sqlx::Postgres>(&mut connection, statements).await;
+                }
+                let mut tx = pool.begin().await?;
+                run::<sqlx::Postgres>(&mut tx, statements).await?;
+                tx.commit().await
+            }
+        }
+    }
+
+    pub(crate) async fn fetch<T: Row>(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Done<Vec<T>> {
+        match self {
+            Self::Sqlite { readers, .. } => {
+                let query = sqlx::query_as_with(sql, arguments::<sqlx::Sqlite>(values)?);
+                query.fetch_all(readers).await
+            }
+            Self::Postgres(pool) => {
+                let query = sqlx::query_as_with(sql, arguments::<sqlx::Postgres>(values)?);
+                query.fetch_all(pool).await
+            }
+        }
+    }
+
+    pub(crate) async fn fetch_one<T: Row>(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Done<T> {
+        let rows = self.fetch(sql, values).await?;
+        rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
+    }
+
+    /// Claims due tasks of the floor, and reads all that is needed to carry them on.
+    pub(crate) async fn claim(&self, lease: i64, most: i64) -> Done<Vec<String>> {
+        type Claimed = (String, Vec<u8>, Vec<u8>);
+        const CLAIM: &str = "
+UPDATE floor_tasks SET worker = 'worker', due = $2
+WHERE id IN (SELECT id FROM floor_tasks WHERE due <= $1 ORDER BY due LIMIT $3)
+RETURNING id, call, journal";
+        const CLAIM_UNLOCKED: &str = "
+UPDATE floor_tasks SET worker = 'worker', due = $2
+WHERE id IN (SELECT id FROM floor_tasks WHERE due <= $1 ORDER BY due LIMIT $3 FOR UPDATE SKIP LOCKED)
+RETURNING id, call, journal";
+        const ANSWERS: &str = "SELECT key, answer FROM floor_asks WHERE task = $1";
+        const ALL_ANSWERS: &str = "SELECT task, key, answer FROM floor_asks WHERE task = ANY($1)";
+
+        // The time is read when the connection is there, so that a batch is as large as possible.
+        let values = || {
+            let now = now();
+            [now, now + lease, most].map(Value::Int)
+        };
+        let ids = |claimed: Vec<Claimed>| claimed.into_iter().map(|(id, ..)| id).collect();
+        match self {
+            Self::Sqlite { writer, .. } => {
+                let mut writer = writer.lock().await;
+                let query = sqlx::query_as_with(CLAIM, arguments::<sqlx::Sqlite>(&values())?);
+                let ids: Vec<String> = ids(query.fetch_all(&mut *writer).await?);
+                drop(writer);
+                for id in &ids {
+                    let _: Vec<(String, Vec<u8>)> = self.fetch(ANSWERS, &[Value::Text(id)]).await?;
+                }
+                Ok(ids)
+            }
+            Self::Postgres(pool) => {
+                let mut connection = pool.acquire().await?;
+                let values = arguments::<sqlx::Postgres>(&values())?;
+                let query = sqlx::query_as_with(CLAIM_UNLOCKED, values);
+                let ids: Vec<String> = ids(query.fetch_all(&mut *connection).await?);
+                let answers = sqlx::query_as(ALL_ANSWERS).bind(&ids);
+                let _: Vec<(String, String, Vec<u8>)> = answers.fetch_all(&mut *connection).await?;
+                Ok(ids)
+            }
+        }
+    }
+
+    /// Copies one of Refrain's tasks, which waits, until so many of them wait.
+    pub(crate) async fn copy(&self, id: &str, waiting: u64) -> Done<()> {
+        const WAITING: &str = "SELECT count(*) FROM refrain_tasks WHERE status = 'input_required'";
+
+        // A row number of SQLite is not copied: the database chooses it.
+        let (columns, new_id, new_flow) = match self {
+            Self::Sqlite { .. } => (
+                "SELECT name FROM pragma_table_info($1) WHERE name <> 'ord'",
+                "lower(hex(randomblob(24)))",
+                "randomblob(16)",
+            ),
+            Self::Postgres(_) => (
+                "SELECT column_name::text FROM information_schema.columns WHERE table_name = $1",
+                "substring(encode(sha256(uuid_send(gen_random_uuid())), 'hex') FOR 48)",
+                "uuid_send(gen_random_uuid())",
+            ),
+        };
+        let (there,): (i64,) = self.fetch_one(WAITING, &[]).await?;
+        let missing = waiting as i64 - there;
+        let mut statements = vec![format!(
+            "CREATE TEMP TABLE made AS
+             WITH RECURSIVE n (n) AS (SELECT 1 WHERE {missing} > 0 UNION ALL SELECT n + 1 FROM n WHERE n < {missing})
+             SELECT {new_id} AS id, {new_flow} AS flow FROM n"
+        )];
+        for (table, key) in [("refrain_tasks", "id"), ("refrain_asks", "task")] {
+            let columns: Vec<(String,)> = self.fetch(columns, &[Value::Text(table)]).await?;
+            let columns: Vec<String> = columns.into_iter().map(|(column,)| column).collect();
+            statements.push(copying(table, key, &columns));
+        }
+        statements.push("DROP TABLE made".to_owned());
+        let statement = |sql: String| {
+            let values = match sql.contains("$1") {
+                true => vec![Value::Text(id)],
+                false => Vec::new(),
+            };
+            (AssertSqlSafe(sql).into_sql_str(), values)
+        };
+        self.execute(statements.into_iter().map(statement).collect())
+            .await
+    }
+
+    /// Begins to count commits, whichever connection makes them.
+    pub(crate) async fn mark(&self) -> Result<Mark, Error> {
+        match self {
+            Self::Sqlite { file, options, .. } => {
+                let mut reader = options.connect().await?;
+                reader.execute("BEGIN").await?;
+                reader.execute("SELECT count(*) FROM floor_tasks").await?;
+                Ok(Mark::Sqlite(reader, Log::read(file)?))
+            }
+            Self::Postgres(pool) => {
+                sqlx::raw_sql(COUNT).execute(pool).await?;
+                Ok(Mark::Postgres)
+            }
+        }
+    }
+
+    /// The commits since the mark.
+    pub(crate) async fn commits(&self, mark: Mark) -> Result<u64, Error> {
+        match (self, mark) {
+            (Self::Sqlite { file, .. }, Mark::Sqlite(reader, before)) => {
+                let commits = Log::read(file)?.commits_since(&before);
+                reader.close().await?;
+                Ok(commits)
+            }
+            _ => {
+                let count = "SELECT count(*) FROM floor_commits";
+                let (commits,): (i64,) = self.fetch_one(count, &[]).await?;
+                if let Self::Postgres(pool) = self {
+                    sqlx::raw_sql(COUNTED).execute(pool).await?;
+                }
+                Ok(commits.unsigned_abs())
+            }
+        }
+    }
+}
+
+/// The statement that copies the rows of task `$1` for each row of the table `made`, with the new id in the column `key`
+/// and the new flow in the column `flow`.
+fn copying(table: &str, key: &str, columns: &[String]) -> String {
+    let value = |column: &String| match column.as_str() {
+        "flow" => "made.flow".to_owned(),
+        column if column == key => "made.id".to_owned(),
+        column => format!("t.{column}"),
+    };
+    let values: Vec<String> = columns.iter().map(value).collect();
+    let (columns, values) = (columns.join(", "), values.join(", "));
+    format!(
+        "INSERT INTO {table} ({columns}) SELECT {values} FROM {table} t, made WHERE t.{key} = $1"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_differs_in_the_key_and_the_flow_only() {
+        let columns = ["id", "tool", "flow"].map(ToOwned::to_owned);
+        assert_eq!(
+            copying("tasks", "id", &columns),
+            "INSERT INTO tasks (id, tool, flow) SELECT made.id, t.tool, made.flow FROM tasks t, made WHERE t.id = $1"
+        );
+    }
+}
