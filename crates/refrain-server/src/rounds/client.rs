@@ -95,8 +95,8 @@ impl ClientFlow {
 
     /// Called once before the first poll: some tools become tasks at once.
     pub(super) fn begin(&mut self) {
-        let at_once = |seed: &Box<Seed>| seed.tool.tool.task.at_once;
-        if self.seed.as_ref().is_some_and(at_once) {
+        let at_once = |seed: &Seed| seed.tool.tool.task.at_once;
+        if self.seed.as_deref().is_some_and(at_once) {
             self.create_task(Why::Tool);
         }
     }

@@ -47,10 +47,6 @@ pub(super) enum State {
 }
 
 /// A flow that did not run yet, for its home.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large variant is the common one; boxing it costs an allocation per request"
-)]
 pub(super) enum NewFlow {
     Client(ClientFlow),
     Session(Box<SessionFlow>),
@@ -58,10 +54,6 @@ pub(super) enum NewFlow {
 }
 
 /// The home of a running flow.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large variant is the common one; boxing it costs an allocation per request"
-)]
 pub(super) enum FlowHome {
     /// The journal goes to the client, in a token.
     Client(ClientFlow),
