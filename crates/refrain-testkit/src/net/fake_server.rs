@@ -1,13 +1,14 @@
 //! An MCP server that answers each request as a closure says, and records what it received.
 
-use super::http_server::{Body, full, pieces};
-use super::{HttpRequest, listen, serve_http, until};
+use super::http_server::{Body, respond, respond_events, serve_http};
+use super::{listen, until, url_of};
 use hyper::header::HeaderMap;
 use hyper::{Method, Response};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::io;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// A request that the server received. Dereferences to its JSON-RPC message.
@@ -53,8 +54,9 @@ impl Received {
 
     /// The response with this error.
     pub fn error(&self, code: i64, message: &str, data: &Value) -> Value {
-        let error = json!({"code": code, "message": message, "data": data});
-        json!({"jsonrpc": "2.0", "id": self.message["id"], "error": error})
+        let mut reply = json!({"jsonrpc": "2.0", "id": self.message["id"]});
+        reply["error"] = json!({"code": code, "message": message, "data": data});
+        reply
     }
 }
 
@@ -89,8 +91,7 @@ impl Respond {
 
     /// A result that asks for input.
     pub fn asks(asks: Value, state: Option<&str>) -> Self {
-        let mut result = json!({"resultType": "input_required"});
-        result["inputRequests"] = asks;
+        let mut result = json!({"resultType": "input_required", "inputRequests": asks});
         if let Some(state) = state {
             result["requestState"] = state.into();
         }
@@ -115,53 +116,37 @@ impl Respond {
     pub fn cut(start: &str) -> Self {
         let (events, stream) = Events::new();
         let broken = io::ErrorKind::ConnectionReset.into();
-        // The receiver is in `stream`.
-        let _ = events.0.send(Ok(start.to_owned()));
-        let _ = events.0.send(Err(broken));
+        events.send(Ok(start.to_owned()));
+        events.send(Err(broken));
         stream
     }
 
-    fn into_response(self, request: &Value) -> Response<Body> {
-        let response = Response::builder();
-        let json = "application/json";
-        let (response, body) = match self {
-            Self::Result(result) => {
-                let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
-                (response.header("content-type", json), body.to_string())
-            }
+    fn into_response(self, request: &Received) -> Response<Body> {
+        let plain = ("content-type", "text/plain");
+        let json = |status, message: &Value| {
+            let kind = ("content-type", "application/json");
+            respond(status, &[kind], message.to_string())
+        };
+        match self {
+            Self::Result(result) => json(200, &request.result(&result)),
             Self::Error(code, message) => {
                 let error = json!({"code": code, "message": message});
-                let body = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
-                let response = response.status(400).header("content-type", json);
-                (response, body.to_string())
+                let id = &request["id"];
+                json(400, &json!({"jsonrpc": "2.0", "id": id, "error": error}))
             }
-            Self::Status(status) => (response.status(status), String::new()),
-            Self::Raw(status, kind, body) => {
-                (response.status(status).header("content-type", kind), body)
-            }
-            Self::Json(status, message) => {
-                let response = response.status(status).header("content-type", json);
-                (response, message.to_string())
-            }
+            Self::Status(status) => respond::<&str>(status, &[], ""),
+            Self::Raw(status, kind, body) => respond(status, &[("content-type", kind)], body),
+            Self::Json(status, message) => json(status, &message),
             Self::Session(message, id) => {
-                let response = response.header("content-type", json);
-                (response.header("mcp-session-id", id), message.to_string())
+                let headers = [("content-type", "application/json"), ("mcp-session-id", id)];
+                respond(200, &headers, message.to_string())
             }
-            Self::Redirect(status, url) => {
-                let response = response.status(status).header("location", url);
-                (response.header("content-type", "text/plain"), String::new())
-            }
+            Self::Redirect(status, url) => respond(status, &[plain, ("location", &url)], ""),
             Self::RetryAfter(status, seconds) => {
-                let response = response.status(status).header("retry-after", seconds);
-                let response = response.header("content-type", "text/plain");
-                (response, "later".to_owned())
+                respond(status, &[plain, ("retry-after", seconds)], "later")
             }
-            Self::Events(events) => {
-                let response = response.header("content-type", "text/event-stream");
-                return response.body(pieces(events)).expect("a response");
-            }
-        };
-        response.body(full(body)).expect("a response")
+            Self::Events(events) => respond_events(events),
+        }
     }
 }
 
@@ -182,7 +167,12 @@ impl Events {
 
     /// Sends an event as it is.
     pub fn event(&self, event: &str) {
-        self.0.send(Ok(format!("{event}\n\n"))).ok();
+        self.send(Ok(format!("{event}\n\n")));
+    }
+
+    fn send(&self, event: io::Result<String>) {
+        // The client may have closed the stream.
+        let _ = self.0.send(event);
     }
 
     /// Sends a request to the client.
@@ -199,9 +189,8 @@ impl Events {
     ) {
         let server = server.clone();
         tokio::spawn(async move {
-            server
-                .receives("the condition of a message", condition)
-                .await;
+            let expected = "the condition of a message";
+            server.receives(expected, condition).await;
             self.message(&message);
         });
     }
@@ -254,16 +243,20 @@ impl FakeServer {
         respond: impl Fn(&Received, &Self) -> Respond + Send + Sync + 'static,
     ) -> Self {
         let listener = listen().await;
-        let address = listener.local_addr().expect("an address");
         let server = Self {
-            url: format!("http://{address}/mcp"),
+            url: url_of(&listener),
             received: Arc::default(),
         };
         let own = server.clone();
-        serve_http(listener, move |request| {
-            let request = receive(request);
-            let all = &own.received;
-            all.lock().expect("no panic").push(request.clone());
+        serve_http(listener, None, move |request| {
+            let (head, body) = request.into_parts();
+            let request = Received {
+                verb: head.method,
+                path: head.uri.path().to_owned(),
+                headers: head.headers,
+                message: serde_json::from_slice(&body).unwrap_or_default(),
+            };
+            own.received.lock().push(request.clone());
             std::future::ready(respond(&request, &own).into_response(&request))
         });
         server
@@ -286,16 +279,13 @@ impl FakeServer {
 
     /// All requests, in order.
     pub fn all(&self) -> Vec<Received> {
-        self.received.lock().expect("no panic").clone()
+        self.received.lock().clone()
     }
 
     /// The messages with this method, in order.
     pub fn requests(&self, method: &str) -> Vec<Value> {
-        let of_method = self.received(|request| request.method() == method);
-        of_method
-            .into_iter()
-            .map(|request| request.message)
-            .collect()
+        let requests = self.received(|request| request.method() == method);
+        requests.into_iter().map(|one| one.message).collect()
     }
 
     pub fn count(&self, method: &str) -> usize {
@@ -304,10 +294,9 @@ impl FakeServer {
 
     /// The requests for which a condition holds.
     pub fn received(&self, condition: impl Fn(&Received) -> bool) -> Vec<Received> {
-        self.all()
-            .into_iter()
-            .filter(|one| condition(one))
-            .collect()
+        let mut received = self.all();
+        received.retain(condition);
+        received
     }
 
     /// Waits for a request for which a condition holds.
@@ -343,13 +332,4 @@ pub fn legacy_greeting(
         _ if is_response => Respond::Status(202),
         _ => return None,
     })
-}
-
-fn receive(request: HttpRequest) -> Received {
-    Received {
-        verb: request.verb,
-        path: request.uri.path().to_owned(),
-        headers: request.headers,
-        message: serde_json::from_slice(&request.body).unwrap_or_default(),
-    }
 }

@@ -2,15 +2,16 @@
 //!
 //! A test changes their behaviour and reads the requests that they received.
 
-use super::http_server::{Body, full};
-use super::{HttpRequest, listen, serve_http, within};
+use super::http_server::{Body, respond, serve_http};
+use super::{listen, within};
 use bytes::Bytes;
 use hyper::header::{self, HeaderMap};
-use hyper::{Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 use url::{Url, form_urlencoded};
 
@@ -50,7 +51,7 @@ pub struct Behaviour {
 }
 
 /// An answer that a test chooses.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Answer {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
@@ -61,8 +62,7 @@ impl Answer {
     pub fn new(status: u16) -> Self {
         Self {
             status,
-            headers: Vec::new(),
-            body: Bytes::new(),
+            ..Self::default()
         }
     }
 
@@ -99,38 +99,28 @@ impl OAuthServer {
             token_type: "Bearer",
             gate: open,
         };
-        let inner = Inner {
-            state: Mutex::new(behaviour),
-            log: watch::Sender::new(Vec::new()),
-            count: AtomicUsize::new(0),
-        };
         let server = Self {
             origin,
-            inner: Arc::new(inner),
+            inner: Arc::new(Inner {
+                state: Mutex::new(behaviour),
+                log: watch::Sender::default(),
+                count: AtomicUsize::new(0),
+            }),
         };
         let own = server.clone();
-        serve_http(listener, move |request| serve(own.clone(), request));
+        serve_http(listener, None, move |request| serve(own.clone(), request));
         server
     }
 
-    fn state(&self) -> MutexGuard<'_, Behaviour> {
-        self.inner.state.lock().expect("no panic")
-    }
-
     pub fn change(&self, change: impl FnOnce(&mut Behaviour)) {
-        change(&mut self.state());
+        change(&mut self.inner.state.lock());
     }
 
     /// Replaces the answer of a path.
     pub fn instead(&self, path: &'static str, status: u16, body: impl Into<Bytes>) {
-        let body = body.into();
-        self.answer(
-            path,
-            Answer {
-                body,
-                ..Answer::new(status)
-            },
-        );
+        let mut answer = Answer::new(status);
+        answer.body = body.into();
+        self.answer(path, answer);
     }
 
     pub fn answer(&self, path: &'static str, answer: Answer) {
@@ -179,7 +169,7 @@ impl OAuthServer {
             "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
             "authorization_response_iss_parameter_supported": true,
         });
-        merge(&mut metadata, &self.state().metadata);
+        merge(&mut metadata, &self.inner.state.lock().metadata);
         metadata
     }
 
@@ -188,37 +178,28 @@ impl OAuthServer {
             "resource": self.url().as_str(),
             "authorization_servers": [self.origin],
         });
-        merge(&mut resource, &self.state().resource);
+        merge(&mut resource, &self.inner.state.lock().resource);
         resource
     }
 
     fn mcp(&self, headers: &HeaderMap) -> Response<Body> {
-        let state = self.state();
+        let state = self.inner.state.lock();
         let token = headers.get(header::AUTHORIZATION);
         let token = token.and_then(|token| token.to_str().ok()?.split_once(' '));
-        let challenge = |error: &str, scope: &str| {
-            format!(
-                "Bearer error=\"{error}\"{scope}, resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\"",
-                self.origin
-            )
+        let refuse = |status, error: &str| {
+            let scope = state.scope.map(|scope| format!(", scope=\"{scope}\""));
+            let scope = scope.unwrap_or_default();
+            let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", self.origin);
+            let challenge =
+                format!("Bearer error=\"{error}\"{scope}, resource_metadata=\"{metadata}\"");
+            respond(status, &[("www-authenticate", challenge)], "")
         };
-        let scope = state.scope.map(|scope| format!(", scope=\"{scope}\""));
-        let scope_text = scope.unwrap_or_default();
         match token.and_then(|(_, token)| state.good.get(token)) {
-            None => reply(
-                401,
-                &[("www-authenticate", challenge("invalid_token", &scope_text))],
-                "",
-            ),
-            Some(scopes) if state.scope.is_some_and(|scope| !scopes.contains(scope)) => reply(
-                403,
-                &[(
-                    "www-authenticate",
-                    challenge("insufficient_scope", &scope_text),
-                )],
-                "",
-            ),
-            Some(_) => reply(200, &[], "{}"),
+            None => refuse(401, "invalid_token"),
+            Some(scopes) if state.scope.is_some_and(|scope| !scopes.contains(scope)) => {
+                refuse(403, "insufficient_scope")
+            }
+            Some(_) => json_response(200, &json!({})),
         }
     }
 
@@ -230,22 +211,20 @@ impl OAuthServer {
             .append_pair("code", &format!("secret-code {scope}"))
             .append_pair("state", &params["state"])
             .append_pair("iss", &self.origin);
-        reply(302, &[("location", back.to_string())], "")
+        respond(302, &[("location", back)], "")
     }
 
     fn token(&self, params: &HashMap<String, String>) -> Response<Body> {
         let number = self.inner.count.fetch_add(1, Ordering::Relaxed);
-        let mut state = self.state();
+        let mut state = self.inner.state.lock();
         let is_renewal = params["grant_type"] == "refresh_token";
         if is_renewal && !state.refresh.remove(&params["refresh_token"]) {
-            return reply(400, &[], r#"{"error": "invalid_grant"}"#);
+            return json_response(400, &json!({"error": "invalid_grant"}));
         }
         let code = params.get("code").map_or("", String::as_str);
         let scopes = code.split(' ').skip(1).map(str::to_owned).collect();
-        let (access, refresh) = (
-            format!("secret-access-{number}"),
-            format!("secret-refresh-{number}"),
-        );
+        let access = format!("secret-access-{number}");
+        let refresh = format!("secret-refresh-{number}");
         state.good.insert(access.clone(), scopes);
         let mut token = json!({
             "access_token": access,
@@ -258,62 +237,55 @@ impl OAuthServer {
             token["refresh_token"] = json!(refresh);
             state.refresh.insert(refresh);
         }
-        reply(
-            200,
-            &[("content-type", "application/json".to_owned())],
-            token.to_string(),
-        )
+        json_response(200, &token)
     }
 }
 
-async fn serve(server: OAuthServer, request: HttpRequest) -> Response<Body> {
-    let path = request.uri.path().to_owned();
-    let query = request.uri.query().map_or(&request.body[..], str::as_bytes);
+async fn serve(server: OAuthServer, request: Request<Bytes>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path().to_owned();
+    let query = head.uri.query().map_or(&body[..], str::as_bytes);
     let params: HashMap<_, _> = form_urlencoded::parse(query).into_owned().collect();
-    let instead = server.state().instead.get(path.as_str()).cloned();
+    let instead = server
+        .inner
+        .state
+        .lock()
+        .instead
+        .get(path.as_str())
+        .cloned();
     let mut response = match (instead, path.as_str()) {
-        (Some(answer), _) => reply(answer.status, &answer.headers, answer.body),
-        (None, "/mcp") => server.mcp(&request.headers),
+        (Some(answer), _) => respond(answer.status, &answer.headers, answer.body),
+        (None, "/mcp") => server.mcp(&head.headers),
         (None, "/.well-known/oauth-protected-resource/mcp") => {
-            reply(200, &[], server.resource().to_string())
+            json_response(200, &server.resource())
         }
-        (None, "/.well-known/oauth-authorization-server") => {
-            reply(200, &[], server.metadata().to_string())
-        }
-        (None, "/register") => reply(201, &[], r#"{"client_id": "registered"}"#),
+        (None, "/.well-known/oauth-authorization-server") => json_response(200, &server.metadata()),
+        (None, "/register") => json_response(201, &json!({"client_id": "registered"})),
         (None, "/authorize") => server.authorize(&params),
         (None, "/token") => server.token(&params),
-        (None, _) => reply(404, &[], ""),
+        (None, _) => respond::<&str>(404, &[], ""),
     };
     server.inner.log.send_modify(|log| {
         log.push(Asked {
             path: path.clone(),
-            headers: request.headers,
+            headers: head.headers,
             params,
             status: response.status(),
         });
     });
     if path == "/token" {
-        let mut gate = server.state().gate.clone();
+        let mut gate = server.inner.state.lock().gate.clone();
         // The gate is open once its sender is dropped.
         let _ = gate.wait_for(|is_open| *is_open).await;
     }
-    response
-        .headers_mut()
-        .insert(header::CONNECTION, "close".parse().expect("a value"));
+    let close = header::HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
     response
 }
 
-fn reply(
-    status: u16,
-    headers: &[(&'static str, String)],
-    body: impl Into<Bytes>,
-) -> Response<Body> {
-    let mut response = Response::builder().status(status);
-    for (name, value) in headers {
-        response = response.header(*name, value);
-    }
-    response.body(full(body)).expect("a response")
+fn json_response(status: u16, body: &Value) -> Response<Body> {
+    let kind = ("content-type", "application/json");
+    respond(status, &[kind], body.to_string())
 }
 
 /// Merges changes into an object; null removes a member.

@@ -84,17 +84,9 @@ pub async fn output(seconds: &str, command: &Command) -> Output {
         .expect("timeout(1) can be started")
 }
 
-/// Starts a server that prints its URL to standard error, and returns the URL.
+/// Starts a server that prints its URL, and returns the URL.
 pub async fn listening(command: Command) -> (Process, String) {
-    url_of(Process::start(command, LISTENING, None).await)
-}
-
-/// Starts a server that prints its URL to standard output, and returns the URL.
-pub async fn listening_on_stdout(command: Command) -> (Process, String) {
-    url_of(Process::start_on_stdout(command, LISTENING).await)
-}
-
-fn url_of((process, line): (Process, String)) -> (Process, String) {
+    let (process, line) = Process::start(command, LISTENING, None).await;
     let (_, url) = line.split_once(LISTENING).expect("a URL");
     (process, url.to_owned())
 }
