@@ -14,7 +14,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Interval of the probes.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 const BAD_GATEWAY: &[u8] =
@@ -39,7 +38,6 @@ struct Backend {
 }
 
 impl Balancer {
-    /// Sends requests to these instances in turn.
     pub async fn start(instances: impl IntoIterator<Item = SocketAddr>) -> Self {
         let listener = listen().await;
         let address = listener.local_addr().expect("an address");
@@ -85,7 +83,6 @@ impl Balancer {
 }
 
 impl Ring {
-    /// Connects to the next instance that is ready.
     async fn connect(&self) -> Option<TcpStream> {
         let mut backends = self.backends.lock().clone();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % backends.len().max(1);

@@ -1,15 +1,17 @@
 //! An MCP server that answers each request as a closure says, and records what it received.
 
-use super::http_server::{Body, respond, respond_events, serve_http};
+use super::http_server::{Answer, Body, respond_events, serve_http};
 use super::{listen, until, url_of};
 use hyper::header::HeaderMap;
 use hyper::{Method, Response};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use url::form_urlencoded;
 
 /// A request that the server received. Dereferences to its JSON-RPC message.
 #[derive(Debug, Clone)]
@@ -17,6 +19,8 @@ pub struct Received {
     pub verb: Method,
     pub path: String,
     pub headers: HeaderMap,
+    /// The parameters of the query or of the form.
+    pub params: HashMap<String, String>,
     /// Null if the body is not JSON.
     pub message: Value,
 }
@@ -42,17 +46,14 @@ impl Received {
         self.message["params"]["name"].as_str().unwrap_or_default()
     }
 
-    /// The response with this result.
     pub fn result(&self, result: &Value) -> Value {
         json!({"jsonrpc": "2.0", "id": self.message["id"], "result": result})
     }
 
-    /// The response with one text as its result.
     pub fn text(&self, text: &str) -> Value {
         self.result(&json!({"content": [{"type": "text", "text": text}]}))
     }
 
-    /// The response with this error.
     pub fn error(&self, code: i64, message: &str, data: &Value) -> Value {
         let mut reply = json!({"jsonrpc": "2.0", "id": self.message["id"]});
         reply["error"] = json!({"code": code, "message": message, "data": data});
@@ -60,38 +61,32 @@ impl Received {
     }
 }
 
-/// How a request is answered.
+/// How a request is answered. Numbers are HTTP statuses, except the JSON-RPC code of an error, whose status is 400.
 pub enum Respond {
-    /// A result.
     Result(Value),
-    /// A JSON-RPC error with status 400.
     Error(i64, &'static str),
-    /// A status without a body.
     Status(u16),
-    /// A status, a media type and a body.
     Raw(u16, &'static str, String),
-    /// A status and a message.
     Json(u16, Value),
-    /// A message and the id of a new session.
     Session(Value, &'static str),
-    /// A status and a `Location`.
     Redirect(u16, String),
-    /// A status and a `Retry-After`.
     RetryAfter(u16, &'static str),
+    With(Answer),
+    /// The answer, once the value is true or its sender is dropped.
+    When(watch::Receiver<bool>, Answer),
     /// An event stream; it ends with the sender.
     Events(mpsc::UnboundedReceiver<io::Result<String>>),
 }
 
 impl Respond {
-    /// A result with one text.
     pub fn text(text: &str) -> Self {
         let content = json!([{"type": "text", "text": text}]);
         Self::Result(json!({"resultType": "complete", "content": content}))
     }
 
-    /// A result that asks for input.
     pub fn asks(asks: Value, state: Option<&str>) -> Self {
-        let mut result = json!({"resultType": "input_required", "inputRequests": asks});
+        let mut result = json!({"resultType": "input_required"});
+        result["inputRequests"] = asks;
         if let Some(state) = state {
             result["requestState"] = state.into();
         }
@@ -121,32 +116,33 @@ impl Respond {
         stream
     }
 
-    fn into_response(self, request: &Received) -> Response<Body> {
-        let plain = ("content-type", "text/plain");
-        let json = |status, message: &Value| {
-            let kind = ("content-type", "application/json");
-            respond(status, &[kind], message.to_string())
-        };
-        match self {
-            Self::Result(result) => json(200, &request.result(&result)),
+    async fn into_response(self, request: &Received) -> Response<Body> {
+        let answer = match self {
+            Self::Result(result) => Answer::json(200, &request.result(&result)),
             Self::Error(code, message) => {
                 let error = json!({"code": code, "message": message});
                 let id = &request["id"];
-                json(400, &json!({"jsonrpc": "2.0", "id": id, "error": error}))
+                Answer::json(400, &json!({"jsonrpc": "2.0", "id": id, "error": error}))
             }
-            Self::Status(status) => respond::<&str>(status, &[], ""),
-            Self::Raw(status, kind, body) => respond(status, &[("content-type", kind)], body),
-            Self::Json(status, message) => json(status, &message),
-            Self::Session(message, id) => {
-                let headers = [("content-type", "application/json"), ("mcp-session-id", id)];
-                respond(200, &headers, message.to_string())
+            Self::Status(status) => Answer::new(status),
+            Self::Raw(status, kind, body) => {
+                Answer::new(status).header("content-type", kind).body(body)
             }
-            Self::Redirect(status, url) => respond(status, &[plain, ("location", &url)], ""),
+            Self::Json(status, message) => Answer::json(status, &message),
+            Self::Session(message, id) => Answer::json(200, &message).header("mcp-session-id", id),
+            Self::Redirect(status, url) => Answer::new(status).header("location", url),
             Self::RetryAfter(status, seconds) => {
-                respond(status, &[plain, ("retry-after", seconds)], "later")
+                let answer = Answer::new(status).header("retry-after", seconds);
+                answer.header("content-type", "text/plain").body("later")
             }
-            Self::Events(events) => respond_events(events),
-        }
+            Self::With(answer) => answer,
+            Self::When(mut gate, answer) => {
+                let _ = gate.wait_for(|is_open| *is_open).await;
+                answer
+            }
+            Self::Events(events) => return respond_events(events),
+        };
+        answer.into_response()
     }
 }
 
@@ -160,7 +156,6 @@ impl Events {
         (Self(sender), Respond::Events(receiver))
     }
 
-    /// Sends a message.
     pub fn message(&self, message: &Value) {
         self.event(&format!("data: {message}"));
     }
@@ -175,7 +170,6 @@ impl Events {
         let _ = self.0.send(event);
     }
 
-    /// Sends a request to the client.
     pub fn ask(&self, id: &str, method: &str, params: &Value) {
         self.message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
     }
@@ -195,7 +189,6 @@ impl Events {
         });
     }
 
-    /// Waits until the client closes the stream.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
@@ -250,14 +243,17 @@ impl FakeServer {
         let own = server.clone();
         serve_http(listener, None, move |request| {
             let (head, body) = request.into_parts();
+            let params = head.uri.query().map_or(&body[..], str::as_bytes);
             let request = Received {
                 verb: head.method,
                 path: head.uri.path().to_owned(),
                 headers: head.headers,
+                params: form_urlencoded::parse(params).into_owned().collect(),
                 message: serde_json::from_slice(&body).unwrap_or_default(),
             };
             own.received.lock().push(request.clone());
-            std::future::ready(respond(&request, &own).into_response(&request))
+            let respond = respond(&request, &own);
+            async move { respond.into_response(&request).await }
         });
         server
     }
@@ -277,12 +273,10 @@ impl FakeServer {
         self.url.clone()
     }
 
-    /// All requests, in order.
     pub fn all(&self) -> Vec<Received> {
         self.received.lock().clone()
     }
 
-    /// The messages with this method, in order.
     pub fn requests(&self, method: &str) -> Vec<Value> {
         let requests = self.received(|request| request.method() == method);
         requests.into_iter().map(|one| one.message).collect()
@@ -292,14 +286,12 @@ impl FakeServer {
         self.requests(method).len()
     }
 
-    /// The requests for which a condition holds.
     pub fn received(&self, condition: impl Fn(&Received) -> bool) -> Vec<Received> {
         let mut received = self.all();
         received.retain(condition);
         received
     }
 
-    /// Waits for a request for which a condition holds.
     pub async fn receives(&self, what: &str, condition: impl Fn(&Received) -> bool) -> Received {
         until(what, || !self.received(&condition).is_empty()).await;
         self.received(condition).remove(0)

@@ -23,12 +23,10 @@ pub async fn try_begin(
     Ok((connection, head))
 }
 
-/// Sends a request on a new connection and returns the response.
 pub async fn send(address: SocketAddr, request: &Request) -> Response {
     success("a response", try_send(address, request)).await
 }
 
-/// The status of a GET, or an error if the server goes away.
 pub async fn status_of(address: SocketAddr, path: &str) -> io::Result<u16> {
     Ok(try_send(address, &Request::get(path)).await?.status)
 }
@@ -55,7 +53,6 @@ pub struct Connection {
     events: String,
 }
 
-/// A response.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: u16,
@@ -99,13 +96,11 @@ impl Connection {
         self.write(&bytes).await;
     }
 
-    /// Sends a request and reads the response.
     pub async fn exchange(&mut self, request: &Request) -> Response {
         self.send(request).await;
         self.response().await
     }
 
-    /// Reads a response.
     pub async fn response(&mut self) -> Response {
         success("the end of a response", self.whole()).await
     }
@@ -193,7 +188,6 @@ impl Connection {
         Ok((size > 0).then_some(chunk))
     }
 
-    /// Reads up to the end of a byte string.
     pub(super) async fn until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         loop {
             if let Some(end) = end_of(&self.read, end) {
@@ -203,7 +197,6 @@ impl Connection {
         }
     }
 
-    /// Reads this number of bytes.
     pub(super) async fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.read.len() < length {
             self.more().await?;
@@ -229,7 +222,6 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body of a response with this media type.
     #[track_caller]
     fn body_of_type(&self, kind: &str) -> String {
         let body = self.text();

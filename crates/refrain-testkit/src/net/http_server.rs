@@ -9,6 +9,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -18,17 +19,45 @@ use tokio_rustls::TlsAcceptor;
 
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-pub(super) fn respond<V: AsRef<str>>(
-    status: u16,
-    headers: &[(&'static str, V)],
-    body: impl Into<Bytes>,
-) -> Response<Body> {
-    let body = Full::new(body.into()).map_err(|never| match never {});
-    let mut response = Response::builder().status(status);
-    for (name, value) in headers {
-        response = response.header(*name, value.as_ref());
+/// A complete response.
+#[derive(Clone, Default)]
+pub struct Answer {
+    pub status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Bytes,
+}
+
+impl Answer {
+    pub fn new(status: u16) -> Self {
+        Self {
+            status,
+            ..Self::default()
+        }
     }
-    response.body(body.boxed_unsync()).expect("a response")
+
+    pub fn json(status: u16, body: &Value) -> Self {
+        let answer = Self::new(status).header("content-type", "application/json");
+        answer.body(body.to_string())
+    }
+
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    pub(super) fn into_response(self) -> Response<Body> {
+        let body = Full::new(self.body).map_err(|never| match never {});
+        let mut response = Response::builder().status(self.status);
+        for (name, value) in self.headers {
+            response = response.header(name, value);
+        }
+        response.body(body.boxed_unsync()).expect("a response")
+    }
 }
 
 /// An event stream. An error breaks the connection; the end of the channel ends the stream.

@@ -18,12 +18,10 @@ pub struct Instance {
     serving: Serving,
 }
 
-/// Serves a server on a free port.
 pub async fn start(builder: ServerBuilder) -> Instance {
     start_for(builder, AllowedHosts::local()).await
 }
 
-/// Serves a server on a free port, for these hosts.
 pub async fn start_for(builder: ServerBuilder, hosts: AllowedHosts) -> Instance {
     start_on(listen().await, builder, hosts)
 }
@@ -48,7 +46,6 @@ pub async fn serve_forever(builder: ServerBuilder) -> String {
     url
 }
 
-/// Serves a server on this listener.
 pub fn start_on(listener: TcpListener, builder: ServerBuilder, hosts: AllowedHosts) -> Instance {
     let server = builder.build().expect("a usable server");
     Instance {
@@ -63,12 +60,10 @@ impl Instance {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Sends a request on a new connection.
     pub async fn send(&self, request: &Request) -> Response {
         http::send(self.address, request).await
     }
 
-    /// Sends bytes on a new connection.
     pub async fn send_bytes(&self, bytes: &[u8]) -> Response {
         let mut connection = self.connect().await;
         connection.write(bytes).await;
@@ -83,7 +78,6 @@ impl Instance {
         Connection::open(self.address).await
     }
 
-    /// Tells the server to stop.
     pub fn stop(&mut self) {
         self.serving.stop();
     }
@@ -92,12 +86,10 @@ impl Instance {
         self.serving.has_ended()
     }
 
-    /// Waits until the server has stopped.
     pub async fn stopped(mut self) {
         self.serving.ended().await;
     }
 
-    /// Stops the server and waits until it has stopped.
     pub async fn stopped_now(mut self) {
         self.stop();
         self.stopped().await;

@@ -1,6 +1,6 @@
 //! An authorization server as resource servers see it: signed access tokens and a JWK set to fetch.
 
-use super::http_server::{Body, respond, serve_http};
+use super::http_server::{self, Body, serve_http};
 use super::{listen, wait::success};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
@@ -93,7 +93,6 @@ impl Signer {
         jwk
     }
 
-    /// A token with these claims.
     pub fn token(&self, claims: &Value) -> String {
         self.token_with(&json!({"alg": self.algorithm, "kid": self.id}), claims)
     }
@@ -124,7 +123,6 @@ pub fn decode(text: &str) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(text).expect("base64url")
 }
 
-/// A JWK set of these keys.
 pub fn jwks(signers: &[&Signer]) -> String {
     let keys: Vec<Value> = signers.iter().map(|signer| signer.jwk()).collect();
     json!({"keys": keys}).to_string()
@@ -158,16 +156,18 @@ pub enum Answer {
 
 impl Answer {
     async fn into_response(self) -> Response<Body> {
-        match self {
-            Self::Keys(keys) => respond::<&str>(200, &[], keys),
-            Self::Status(status) => respond::<&str>(status, &[], ""),
-            Self::Redirect(url) => respond(302, &[("location", url)], ""),
+        let answer = http_server::Answer::new;
+        let answer = match self {
+            Self::Keys(keys) => answer(200).body(keys),
+            Self::Status(status) => answer(status),
+            Self::Redirect(url) => answer(302).header("location", url),
             Self::Silence => pending().await,
             Self::Gate(gate, keys) => {
                 gate.acquire().await.expect("an open semaphore").forget();
-                respond::<&str>(200, &[], keys)
+                answer(200).body(keys)
             }
-        }
+        };
+        answer.into_response()
     }
 }
 
@@ -220,17 +220,14 @@ impl KeyServer {
         format!("{}/keys?version=1", self.origin)
     }
 
-    /// Changes the answer.
     pub fn answer(&self, answer: Answer) {
         *self.answer.lock() = answer;
     }
 
-    /// The number of requests so far.
     pub fn fetches(&self) -> usize {
         *self.fetches.borrow()
     }
 
-    /// Waits for this number of requests.
     pub async fn fetched(&self, times: usize) {
         let mut fetches = self.fetches.clone();
         success("a fetch", fetches.wait_for(|count| *count >= times)).await;

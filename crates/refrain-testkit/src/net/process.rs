@@ -49,7 +49,6 @@ impl Process {
         (process, line)
     }
 
-    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id().expect("the process still runs")
     }
@@ -143,7 +142,6 @@ impl Log {
     }
 }
 
-/// The output of a program that has ended.
 #[derive(Debug)]
 pub struct Output {
     pub ok: bool,
@@ -164,7 +162,6 @@ impl From<std::process::Output> for Output {
 }
 
 impl Output {
-    /// Runs a program to its end.
     pub async fn of(mut command: Command) -> Self {
         command.stdin(Stdio::null()).kill_on_drop(true);
         success("the program to end", command.output()).await.into()

@@ -13,7 +13,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Tool calls.
 pub const CALL: &str = "tools/call";
 /// The request whose response is a stream without an end.
 pub const LISTEN: &str = "subscriptions/listen";
@@ -55,10 +54,8 @@ pub enum Fault {
 
 /// The key of call ids in requests, and of the capability in `server/discover`.
 const CALL_ID: &[u8] = b"refrain/callId";
-/// How long a response is delayed.
 const DELAY: Duration = Duration::from_millis(300);
 
-/// The faults of a test.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// By the method of a request and its number among the requests of that method, from 1.
@@ -68,7 +65,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Adds a fault for one request.
     pub fn fault(mut self, method: &'static str, number: usize, fault: Fault) -> Self {
         self.faults.insert((method, number), fault);
         self
@@ -168,7 +164,6 @@ impl Route {
         client.stream.write_all(&response.unwrap_or_default()).await
     }
 
-    /// The fault of a request that was received.
     fn fault(&self, request: &RawRequest) -> Option<Fault> {
         let mut state = self.state.lock();
         let number = state.received.entry(request.method.clone()).or_default();
@@ -219,7 +214,6 @@ impl Route {
         Some(response)
     }
 
-    /// Sends a request to the next instance.
     async fn send(&self, request: &RawRequest) -> TcpStream {
         let server = {
             let mut state = self.state.lock();
@@ -237,7 +231,6 @@ impl Route {
         server
     }
 
-    /// Sends a request to the next instance and returns the whole response.
     async fn exchange(&self, request: &RawRequest) -> Vec<u8> {
         let mut server = self.send(request).await;
         let mut response = Vec::new();
@@ -297,7 +290,6 @@ pub(super) struct RawRequest {
 }
 
 impl RawRequest {
-    /// Reads a request with its body.
     pub(super) async fn read(client: &mut Connection) -> io::Result<Self> {
         let mut bytes = client.until(b"\r\n\r\n").await?;
         let head = String::from_utf8_lossy(&bytes).to_ascii_lowercase();

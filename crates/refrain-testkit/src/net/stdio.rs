@@ -12,7 +12,6 @@ use tokio::io::{
 /// Bytes that fit between client and server.
 const BUFFER: usize = 4096;
 
-/// The client and its server.
 pub struct StdioClient {
     pub server: Server,
     input: Option<WriteHalf<DuplexStream>>,
@@ -66,18 +65,15 @@ impl StdioClient {
         Some(serde_json::from_str(&line).expect("JSON"))
     }
 
-    /// Sends a request and reads the next message.
     pub async fn call(&mut self, request: &Request) -> Value {
         self.send(request).await;
         self.read().await
     }
 
-    /// Tells the server to stop.
     pub fn stop(&mut self) {
         self.serving.stop();
     }
 
-    /// Waits until the server has stopped.
     pub async fn stopped(&mut self) {
         self.serving.ended().await;
     }
@@ -93,7 +89,6 @@ impl StdioClient {
         self.serving.ended().await;
     }
 
-    /// Ends the input.
     pub async fn close(&mut self) {
         let mut input = self.take_input();
         input.shutdown().await.expect("the input ends");

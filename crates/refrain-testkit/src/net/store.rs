@@ -36,7 +36,6 @@ impl FaultyStore {
         *self.fault.lock() = fault;
     }
 
-    /// Makes every operation hang.
     pub fn hang(&self) {
         self.hanging.store(true, Ordering::SeqCst);
     }

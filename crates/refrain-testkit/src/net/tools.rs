@@ -14,13 +14,11 @@ const INSTALL_SECONDS: &str = "1500";
 /// The log line of a server that is up, before its URL.
 const LISTENING: &str = "listening on ";
 
-/// The root of the workspace.
 pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().expect("the workspace is in place")
 }
 
-/// Installs the programs, once.
 pub async fn install() {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
     INSTALLED
