@@ -370,7 +370,9 @@ mod tests {
     }
 
     fn response(result: Value) -> Value {
-        json!({"jsonrpc": "2.0", "id": 1, "result": result})
+        let mut response = json!({"jsonrpc": "2.0", "id": 1});
+        response["result"] = result;
+        response
     }
 
     #[test]
