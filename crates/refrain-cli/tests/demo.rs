@@ -1,13 +1,14 @@
 //! `refrain demo`, as a newcomer runs it.
 #![allow(clippy::unwrap_used)]
 
+use refrain_testkit::net::process::{Output, Process};
+use refrain_testkit::net::until;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::process::Command;
 
 const STORIES: [&str; 11] = [
     "weather",
@@ -25,18 +26,14 @@ const STORIES: [&str; 11] = [
 
 fn command(args: &[&str], temp: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
-    command
-        .arg("demo")
-        .args(args)
-        .env("TMPDIR", temp)
-        .stdin(Stdio::null());
+    command.arg("demo").args(args).env("TMPDIR", temp);
     command
 }
 
 /// Runs the demo to its end, and checks that it leaves nothing behind.
 fn demo(args: &[&str]) -> Output {
     let temp = TempDir::new().unwrap();
-    let output = command(args, temp.path()).output().unwrap();
+    let output = output(command(args, temp.path()));
     assert!(is_empty(temp.path()), "files were left behind");
     output
 }
@@ -45,20 +42,20 @@ fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().next().is_none()
 }
 
-fn send(signal: &str, process: &str) {
-    let sent = Command::new("kill").args([signal, process]).status();
-    assert!(sent.unwrap().success());
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+/// Runs a command to its end, however long it takes.
+fn output(command: Command) -> Output {
+    let output = command
+        .into_std()
+        .stdin(std::process::Stdio::null())
+        .output();
+    output.unwrap().into()
 }
 
 #[test]
 fn every_story_holds() {
     let output = demo(&[]);
-    let told = text(&output.stdout);
-    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    let told = &output.out;
+    assert!(output.ok, "{told}{}", output.err);
     assert!(!told.contains('\x1b'), "colours where there is no terminal");
     let (stories, table) = told.split_once("\nWhat held\n\n").unwrap();
     for title in [
@@ -86,8 +83,8 @@ fn every_story_holds() {
 #[test]
 fn machines_get_one_object_a_line() {
     let output = demo(&["--json"]);
-    let told = text(&output.stdout);
-    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    let told = &output.out;
+    assert!(output.ok, "{told}{}", output.err);
     let events: Vec<Value> = told
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -151,8 +148,8 @@ fn machines_get_one_object_a_line() {
 #[test]
 fn one_story_alone() {
     let output = demo(&["--story", "upgrade"]);
-    let told = text(&output.stdout);
-    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    let told = &output.out;
+    assert!(output.ok, "{told}{}", output.err);
     assert!(told.contains("Linked GitHub octocat and Microsoft octo@example.org."));
     assert!(!told.contains("The weather"), "{told}");
 }
@@ -160,8 +157,8 @@ fn one_story_alone() {
 #[test]
 fn an_unknown_story_is_an_error_that_names_the_stories() {
     let output = demo(&["--story", "sonnet"]);
-    assert!(!output.status.success());
-    let said = text(&output.stderr);
+    assert!(!output.ok);
+    let said = &output.err;
     for story in STORIES {
         assert!(said.contains(story), "{said}");
     }
@@ -171,32 +168,34 @@ fn an_unknown_story_is_an_error_that_names_the_stories() {
 fn without_a_place_for_its_files_it_says_so() {
     let temp = TempDir::new().unwrap();
     let missing = temp.path().join("missing");
-    let output = command(&[], &missing).output().unwrap();
-    assert!(!output.status.success());
-    let said = text(&output.stderr);
+    let output = output(command(&[], &missing));
+    assert!(!output.ok);
+    let said = &output.err;
     assert!(said.contains("missing/refrain-demo-"), "{said}");
     assert!(said.contains("TMPDIR"), "{said}");
 }
 
-#[test]
-fn what_does_not_hold_is_told_and_fails() {
+#[tokio::test]
+async fn what_does_not_hold_is_told_and_fails() {
     let temp = TempDir::new().unwrap();
-    let mut demo = command(&["--json", "--story", "refused"], temp.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(demo.stdout.take().unwrap()).lines();
-    let mut events: Vec<Value> = Vec::new();
-    for line in lines {
-        events.push(serde_json::from_str(&line.unwrap()).unwrap());
-        // The story now waits for a token to expire: time to take away an instance that it needs afterwards.
-        if events.last().unwrap()["tool"] == "get_weather_explicit" {
-            let b = &events[0]["instances"][1];
-            assert_eq!(b["name"], "b");
-            send("-KILL", &b["process"].to_string());
-        }
-    }
-    assert_eq!(demo.wait().unwrap().code(), Some(1));
+    let command = command(&["--json", "--story", "refused"], temp.path());
+    // After this event the story waits for a token to expire: time to take away an instance that it needs afterwards.
+    let waits = "\"tool\":\"get_weather_explicit\"";
+    let (mut demo, _) = Process::start(command, waits, None).await;
+    let read = |line: &String| serde_json::from_str(line).unwrap();
+    let fleet = demo.log.wait_for("\"instances\":", 1).await;
+    let fleet: Value = read(&fleet);
+    let b = &fleet["instances"][1];
+    assert_eq!(b["name"], "b");
+    let process = i32::try_from(b["process"].as_i64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(demo.ended().await.code(), Some(1));
+    let lines = demo.log.lines();
+    let events: Vec<Value> = lines
+        .iter()
+        .filter(|line| line.starts_with('{'))
+        .map(read)
+        .collect();
     let broke = events.iter().find(|event| event["event"] == "broke");
     let problem = broke.unwrap()["problem"].as_str().unwrap();
     assert!(problem.contains("instance b"), "{problem}");
@@ -206,16 +205,12 @@ fn what_does_not_hold_is_told_and_fails() {
     assert!(is_empty(temp.path()), "files were left behind");
 }
 
-#[test]
-fn when_it_is_stopped_nothing_stays_behind() {
+#[tokio::test]
+async fn when_it_is_stopped_nothing_stays_behind() {
     let temp = TempDir::new().unwrap();
-    let mut demo = command(&["--json"], temp.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
-    let fleet: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let command = command(&["--json"], temp.path());
+    let (mut demo, fleet) = Process::start(command, "\"instances\":", None).await;
+    let fleet: Value = serde_json::from_str(&fleet).unwrap();
     let addresses: Vec<SocketAddr> = fleet["instances"]
         .as_array()
         .unwrap()
@@ -224,19 +219,12 @@ fn when_it_is_stopped_nothing_stays_behind() {
         .collect();
     assert_eq!(addresses.len(), 3);
 
-    send("-TERM", &demo.id().to_string());
-    // Read to the end, so that the demo is not stopped by a full pipe instead.
-    lines.for_each(drop);
-    let status = demo.wait().unwrap();
-    let mut said = String::new();
-    demo.stderr.unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(status.code(), Some(130), "{said}");
+    demo.signal(Signal::TERM);
+    let status = demo.ended().await;
+    assert_eq!(status.code(), Some(130), "{:?}", demo.log);
     assert!(is_empty(temp.path()), "files were left behind");
-    let deadline = Instant::now() + Duration::from_secs(60);
     for address in addresses {
-        while TcpStream::connect(address).is_ok() {
-            assert!(Instant::now() < deadline, "{address} is still there");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let is_gone = || TcpStream::connect(address).is_err();
+        until(&format!("the end of {address}"), is_gone).await;
     }
 }

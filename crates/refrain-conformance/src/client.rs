@@ -1,7 +1,6 @@
-//! A client that does what the suite's client scenarios ask for, and no more: `refrain-client`, as any host would
-//! use it.
+//! The client of the suite's client scenarios: `refrain-client`, as any host would use it.
 //!
-//! The suite starts it with the URL of a server of its own, and says in the environment what it is to do there.
+//! The suite starts it with the URL of its server, and names the scenario in the environment.
 
 mod answers;
 mod auth;
@@ -10,17 +9,17 @@ mod scenarios;
 use clap::{Args, ValueEnum};
 use refrain::runtime::PROTOCOL_VERSION;
 use refrain_client::{Answer, AuthError, Client, ClientBuilder};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// What the suite says to a client: the URL as the last argument, the rest in the environment.
+/// The arguments and environment variables that the suite sets.
 #[derive(Debug, Args)]
 pub(crate) struct Instructions {
-    /// The server to talk to.
+    /// The URL of the server.
     url: String,
-    /// What to do there.
+    /// The scenario to run.
     #[arg(long, env = "MCP_CONFORMANCE_SCENARIO", value_name = "NAME")]
     scenario: Scenario,
-    /// What the scenario wants to be used, as JSON.
+    /// The data of the scenario, as JSON.
     #[arg(
         long,
         env = "MCP_CONFORMANCE_CONTEXT",
@@ -28,7 +27,7 @@ pub(crate) struct Instructions {
         default_value = "null"
     )]
     context: String,
-    /// The revision that the server speaks. The client finds that out by itself.
+    /// The revision of the server. The client discovers it without this option.
     #[arg(
         long,
         env = "MCP_CONFORMANCE_PROTOCOL_VERSION",
@@ -39,7 +38,7 @@ pub(crate) struct Instructions {
     protocol_version: String,
 }
 
-/// The scenarios this client knows, by the suite's names. Any other name is refused as a wrong argument.
+/// The scenarios of the suite that this client supports.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scenario {
     #[value(name = "initialize")]
@@ -64,7 +63,7 @@ enum Scenario {
     SchemaPreservation,
     #[value(name = "sep-2322-client-request-state")]
     RequestState,
-    /// A person says yes in a browser, and the client registers itself.
+    /// The user consents in a browser, and the client registers itself.
     #[value(
         name = "auth/metadata-default",
         aliases = [
@@ -109,65 +108,62 @@ enum Scenario {
     AuthByWorkload,
 }
 
-/// Why a scenario was not gone through to its end.
+/// Why a scenario failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// Talking to the server went wrong.
     #[error(transparent)]
     Client(#[from] refrain_client::Error),
-    /// The context does not say what the scenario needs.
     #[error("MCP_CONFORMANCE_CONTEXT is not what the scenario needs: {0}")]
     Context(#[from] serde_json::Error),
-    /// The authorization could not be set up.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// The server does not offer what the scenario is about.
     #[error("the server lists no usable tool {0:?}")]
     NoTool(String),
-    /// The tool says that it failed.
     #[error("{tool}: the tool failed: {content}")]
-    Tool {
-        /// Its name.
-        tool: String,
-        /// What it says.
-        content: Value,
-    },
+    Tool { tool: String, content: Value },
 }
 
-/// Goes through the scenario.
+/// Runs the scenario.
 pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> {
     let context: Value = serde_json::from_str(&instructions.context)?;
+    let scenario = instructions.scenario;
     let mut builder = builder();
-    if let Scenario::Defaults = instructions.scenario {
+    if let Scenario::Defaults = scenario {
         // Its server asks on the stream of the session.
         builder = builder.asks_beside_calls();
     }
-    if let Some(oauth) = auth::oauth(instructions.scenario, &context)? {
+    if let Some(oauth) = auth::oauth(scenario, &context)? {
         builder = builder.authorize(oauth);
     }
     let client = builder.connect(&instructions.url).await?;
-    match instructions.scenario {
-        Scenario::Initialize | Scenario::RequestMetadata => scenarios::lists(&client).await,
-        Scenario::ToolsCall => scenarios::tools_call(&client).await,
-        Scenario::Defaults => scenarios::defaults(&client).await,
-        Scenario::Retry => scenarios::retry(&client).await,
-        Scenario::StandardHeaders => scenarios::standard_headers(&client).await,
-        Scenario::CustomHeaders => scenarios::custom_headers(&client, context).await,
-        Scenario::InvalidToolHeaders => scenarios::invalid_tool_headers(&client).await,
-        Scenario::SchemaRefs => scenarios::schema_refs(&client).await,
-        Scenario::SchemaPreservation => scenarios::schema_preservation(&client).await,
-        Scenario::RequestState => scenarios::request_state(&client).await,
-        Scenario::AuthByBrowser
+    match scenario {
+        Scenario::Initialize | Scenario::RequestMetadata => drop(client.tools().await?),
+        Scenario::ToolsCall => scenarios::tools_call(&client).await?,
+        Scenario::Defaults => {
+            let tool = "test_client_elicitation_defaults";
+            scenarios::call(&client, tool, json!({})).await?;
+        }
+        // The stream breaks before the reply.
+        Scenario::Retry => scenarios::call(&client, "test_reconnection", json!({})).await?,
+        Scenario::StandardHeaders => scenarios::standard_headers(&client).await?,
+        Scenario::CustomHeaders => scenarios::custom_headers(&client, context).await?,
+        Scenario::SchemaRefs => scenarios::schema_refs(&client).await?,
+        Scenario::SchemaPreservation => scenarios::schema_preservation(&client).await?,
+        Scenario::RequestState => scenarios::request_state(&client).await?,
+        // Tools with invalid annotations are not listed.
+        Scenario::InvalidToolHeaders
+        | Scenario::AuthByBrowser
         | Scenario::AuthByMetadataUrl
         | Scenario::AuthByRegisteredClient
         | Scenario::AuthBySecret
         | Scenario::AuthByKey
         | Scenario::AuthByProvider
-        | Scenario::AuthByWorkload => scenarios::authorized(&client).await,
+        | Scenario::AuthByWorkload => scenarios::call_all(&client).await?,
     }
+    Ok(())
 }
 
-/// A client whose answers are made up: nobody is there to be asked.
+/// A client that makes up its answers.
 fn builder() -> ClientBuilder {
     Client::builder()
         .on_form(|ask| async move { Ok(Answer::Accept(answers::fill_in(&ask.form))) })

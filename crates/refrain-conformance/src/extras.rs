@@ -1,5 +1,6 @@
-//! What the tests of real clients call, and the suite does not.
+//! Tools and a resource for the tests of real clients; the suite does not call them.
 
+use crate::samples::Name;
 use refrain::content::ResourceLink;
 use refrain::prelude::*;
 use refrain::serde_json::Map;
@@ -9,12 +10,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Time for a call to reach a state before nobody waits for it any more.
+/// Limit of a wait for the state of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
-    let sample = [("verbose".to_owned(), true.into())];
-    let sample = Map::from_iter(sample);
+    let sample = Map::from_iter([("verbose".to_owned(), true.into())]);
     server
         .extension("com.example/sample", sample)
         .state(Calls::default())
@@ -45,24 +45,19 @@ async fn resource_link(_cx: Cx) -> Result<Content> {
 /// Writes a line of each level to the client's log, from the least to the gravest.
 #[tool(name = "test_log_levels")]
 async fn log_levels(cx: Cx) -> Result<&'static str> {
-    for (level, name) in [
-        (LogLevel::Debug, "debug"),
-        (LogLevel::Info, "info"),
-        (LogLevel::Notice, "notice"),
-        (LogLevel::Warning, "warning"),
-        (LogLevel::Error, "error"),
-        (LogLevel::Critical, "critical"),
-        (LogLevel::Alert, "alert"),
-        (LogLevel::Emergency, "emergency"),
+    for level in [
+        LogLevel::Debug,
+        LogLevel::Info,
+        LogLevel::Notice,
+        LogLevel::Warning,
+        LogLevel::Error,
+        LogLevel::Critical,
+        LogLevel::Alert,
+        LogLevel::Emergency,
     ] {
-        cx.log(level, name);
+        cx.log(level, level.as_str());
     }
     Ok("Every level was logged.")
-}
-
-#[derive(Deserialize, Elicit)]
-struct Name {
-    name: String,
 }
 
 /// Asks for a name, and tells what became of the question.
@@ -145,7 +140,7 @@ async fn asking(cx: Cx) -> Result<String> {
     Ok(format!("This was written for {name}."))
 }
 
-/// The calls that wait, by the key their callers gave them, and how each of them fares.
+/// The state of each call, by a key that its caller chose.
 #[derive(Default)]
 struct Calls(watch::Sender<BTreeMap<String, Fate>>);
 
@@ -167,23 +162,21 @@ impl Calls {
         });
     }
 
-    async fn become_of(&self, key: &str, fate: Fate) -> Result<()> {
-        let mut seen = self.0.subscribe();
-        let reached = seen.wait_for(|calls| calls.get(key) == Some(&fate));
-        match timeout(PATIENCE, reached).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Error::msg(format!("{key} never was {fate:?}"))),
-        }
+    async fn wait_for(&self, key: &str, fate: Fate) -> Result<()> {
+        let mut calls = self.0.subscribe();
+        let reached = calls.wait_for(|calls| calls.get(key) == Some(&fate));
+        let reached = timeout(PATIENCE, reached).await.map(drop);
+        reached.map_err(|_| Error::msg(format!("{key} never was {fate:?}")))
     }
 }
 
-/// Notes that a handler was dropped.
-struct NoteDrop<'a> {
+/// Records that a handler was dropped.
+struct RecordDrop<'a> {
     calls: &'a Calls,
     key: &'a str,
 }
 
-impl Drop for NoteDrop<'_> {
+impl Drop for RecordDrop<'_> {
     fn drop(&mut self) {
         self.calls.set(self.key, Fate::Dropped);
     }
@@ -203,7 +196,7 @@ async fn stream(cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'stati
         cx.progress(step.into(), Some(5.0), &name);
         cx.log(LogLevel::Info, name);
     }
-    calls.become_of(&key, Fate::Released).await?;
+    calls.wait_for(&key, Fate::Released).await?;
     Ok("Released.")
 }
 
@@ -217,7 +210,7 @@ async fn release(_cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'sta
 /// Never answers: it has to be cancelled.
 #[tool(name = "test_wait")]
 async fn wait(cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'static str> {
-    let _note = NoteDrop {
+    let _record = RecordDrop {
         calls: &calls,
         key: &key,
     };
@@ -237,7 +230,7 @@ struct Waiting {
 /// Answers once a call of `test_wait` is running, or was dropped.
 #[tool(name = "test_waiting")]
 async fn waiting(_cx: Cx, calls: State<Calls>, Waiting { key, fate }: Waiting) -> Result<String> {
-    calls.become_of(&key, fate).await?;
+    calls.wait_for(&key, fate).await?;
     Ok(format!("{fate:?}"))
 }
 

@@ -1,10 +1,9 @@
-//! What changes while it runs, what is typed and suggested, and what is shown and promised about a tool.
+//! Lists that change, cache hints, parameters in headers, structured content and annotations.
 
 use refrain::prelude::*;
 use refrain::server::{BuildError, Cache, Changes, Icon, Listing, ServerBuilder, ToolAnnotations};
 use std::time::Duration;
 
-/// A picture of one pixel.
 const ICON: &str =
     "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciLz4=";
 
@@ -39,11 +38,8 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
 async fn trigger_tool_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let name = "test_added_tool";
     let tool = Tool::new(name, added).describe("Is there from time to time.");
-    toggle(
-        &server,
-        Changes::new().tool(tool),
-        Changes::new().remove_tool(name),
-    )
+    let remove = Changes::new().remove_tool(name);
+    toggle(&server, Changes::new().tool(tool), remove)
 }
 
 async fn added(_cx: Cx) -> Result<&'static str> {
@@ -55,11 +51,8 @@ async fn added(_cx: Cx) -> Result<&'static str> {
 async fn trigger_prompt_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let name = "test_added_prompt";
     let prompt = refrain::server::Prompt::new(name, added).describe("Is there from time to time.");
-    toggle(
-        &server,
-        Changes::new().prompt(prompt),
-        Changes::new().remove_prompt(name),
-    )
+    let remove = Changes::new().remove_prompt(name);
+    toggle(&server, Changes::new().prompt(prompt), remove)
 }
 
 /// Adds a resource to the list, or removes it if it is there.
@@ -67,11 +60,8 @@ async fn trigger_prompt_change(_cx: Cx, server: State<Server>) -> Result<&'stati
 async fn trigger_resource_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let uri = "test://added";
     let resource = refrain::server::Resource::new(uri, "added", added);
-    toggle(
-        &server,
-        Changes::new().resource(resource),
-        Changes::new().remove_resource(uri),
-    )
+    let remove = Changes::new().remove_resource(uri);
+    toggle(&server, Changes::new().resource(resource), remove)
 }
 
 fn toggle(server: &Server, add: Changes, remove: Changes) -> Result<&'static str> {

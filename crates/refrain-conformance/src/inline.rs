@@ -1,4 +1,4 @@
-//! Tools that clients of 2025-11-25 call, which are asked while the call goes on.
+//! Tools and a resource for clients of 2025-11-25, which are asked during a call.
 
 use refrain::ask::{Field, Form};
 use refrain::prelude::*;
@@ -21,11 +21,14 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
 /// Writes to the client's log as it goes on.
 #[tool(name = "test_tool_with_logging")]
 async fn tool_with_logging(cx: Cx) -> Result<&'static str> {
-    cx.log(LogLevel::Info, "Tool execution started");
-    sleep(Duration::from_millis(50)).await;
-    cx.log(LogLevel::Info, "Tool processing data");
-    sleep(Duration::from_millis(50)).await;
-    cx.log(LogLevel::Info, "Tool execution completed");
+    for state in [
+        "execution started",
+        "processing data",
+        "execution completed",
+    ] {
+        cx.log(LogLevel::Info, format!("Tool {state}"));
+        sleep(Duration::from_millis(50)).await;
+    }
     Ok("Three messages were logged.")
 }
 
@@ -79,11 +82,9 @@ async fn defaults(cx: Cx) -> Result<String> {
 #[tool(name = "test_elicitation_sep1330_enums")]
 async fn enums(cx: Cx) -> Result<String> {
     let titled = |titles: [&str; 3]| -> Value {
-        let values = ["value1", "value2", "value3"].into_iter();
-        let choices = values.zip(titles);
-        choices
-            .map(|(value, title)| json!({"const": value, "title": title}))
-            .collect()
+        let choices = ["value1", "value2", "value3"].into_iter().zip(titles);
+        let choices = choices.map(|(value, title)| json!({"const": value, "title": title}));
+        choices.collect()
     };
     let options = ["option1", "option2", "option3"];
     let schema = json!({"type": "object", "properties": {

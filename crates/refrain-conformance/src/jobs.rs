@@ -1,5 +1,6 @@
 //! Tools that become tasks.
 
+use crate::samples::Name;
 use refrain::prelude::*;
 use refrain::server::ServerBuilder;
 use refrain::store::MemoryStore;
@@ -88,11 +89,6 @@ async fn confirm_delete(cx: Cx, args: ConfirmDelete) -> Result<String> {
     } else {
         format!("{filename} is kept")
     })
-}
-
-#[derive(Deserialize, Elicit)]
-struct Name {
-    name: String,
 }
 
 /// Asks two things at once.

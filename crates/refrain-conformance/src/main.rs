@@ -8,8 +8,8 @@
 //!     --spec-version 2026-07-28 --force --scenario tools_call
 //! ```
 //!
-//! What it serves is made of the suite's own texts: each scenario names a tool, prompt or resource and says what it
-//! has to answer. They are written here as any user of the crate would write them.
+//! Each scenario of the suite names a tool, prompt or resource and its answer. They are written here as any user of the
+//! crate would write them.
 
 mod client;
 mod extras;
@@ -26,9 +26,9 @@ mod tools;
 
 use clap::{Parser, Subcommand};
 use refrain::server::{AllowedHosts, BuildError, Server, ServerLimits, serve, serve_stdio};
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::process::ExitCode;
 use tokio::io::BufReader;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -62,59 +62,40 @@ enum Command {
 }
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    match Cli::parse().command {
+async fn main() {
+    let result = run(Cli::parse().command).await;
+    if let Err(error) = &result {
+        eprintln!("refrain-conformance: {error}");
+    }
+    // Standard input is read by a thread that cannot be stopped.
+    std::process::exit(i32::from(result.is_err()));
+}
+
+async fn run(command: Command) -> Result<(), Box<dyn Error>> {
+    match command {
         Command::Server {
             listen,
             stdio,
             page_size,
-        } => run_server((!stdio).then_some(listen), page_size).await,
-        Command::Messages(options) => match messages::check(&options) {
-            Ok(report) => {
-                println!("{report}");
-                ExitCode::SUCCESS
+        } => {
+            let server = server(page_size)?;
+            let stop = stop_signal()?;
+            if stdio {
+                let input = BufReader::new(tokio::io::stdin());
+                serve_stdio(server, input, tokio::io::stdout(), stop).await?;
+            } else {
+                let served = serve_http(listen, server, stop).await;
+                served.map_err(|error| format!("{listen}: {error}"))?;
             }
-            Err(fault) => fail(&fault),
-        },
-        Command::Client(instructions) => run_client(&instructions).await,
-    }
-}
-
-/// Serves on an address, or without one on standard input and output.
-async fn run_server(listen: Option<SocketAddr>, page_size: usize) -> ExitCode {
-    let server = match server(page_size) {
-        Ok(server) => server,
-        Err(error) => return fail(&error),
-    };
-    let Some(listen) = listen else {
-        let served = run_stdio(server).await;
-        if let Err(error) = &served {
-            fail(error);
         }
-        // Standard input is read by a thread of its own, which cannot be ended from here.
-        std::process::exit(i32::from(served.is_err()));
-    };
-    match run(listen, server).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&format!("{listen}: {error}")),
-    }
-}
-
-/// The line on stdout tells that the scenario was gone through to its end: the suite does not always look at the
-/// exit status.
-async fn run_client(instructions: &client::Instructions) -> ExitCode {
-    match client::run(instructions).await {
-        Ok(()) => {
+        Command::Messages(options) => println!("{}", messages::check(&options)?),
+        Command::Client(instructions) => {
+            client::run(&instructions).await?;
+            // The suite does not always check the exit status.
             println!("done");
-            ExitCode::SUCCESS
         }
-        Err(error) => fail(&error),
     }
-}
-
-fn fail(reason: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("refrain-conformance: {reason}");
-    ExitCode::FAILURE
+    Ok(())
 }
 
 fn server(page_size: usize) -> Result<Server, BuildError> {
@@ -123,20 +104,17 @@ fn server(page_size: usize) -> Result<Server, BuildError> {
         page_size,
         ..ServerLimits::default()
     });
-    let server = tools::register(server);
-    let server = rounds::register(server);
-    let server = features::register(server);
-    let server = jobs::register(server);
-    let server = prompts::register(server);
-    let server = resources::register(server);
+    let server = rounds::register(tools::register(server));
+    let server = jobs::register(features::register(server));
+    let server = resources::register(prompts::register(server));
     let server = inline::register(server);
-    // After those of the suite, which takes the first of a list for a plain one.
-    let server = extras::register(server);
-    shown::register(server).build()
+    // The suite takes the first entry of a list for a plain one, so these come last.
+    let server = shown::register(extras::register(server));
+    server.build()
 }
 
-/// Ends when the program is interrupted or told to terminate.
-fn told_to_stop() -> io::Result<impl Future<Output = ()>> {
+/// Completes at SIGINT or SIGTERM.
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
@@ -147,17 +125,12 @@ fn told_to_stop() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Serves until it is told to stop. The line on stderr tells the port that was taken.
-async fn run(listen: SocketAddr, server: Server) -> io::Result<()> {
-    let stop = told_to_stop()?;
+async fn serve_http(
+    listen: SocketAddr,
+    server: Server,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
     let listener = TcpListener::bind(listen).await?;
     eprintln!("listening on http://{}/mcp", listener.local_addr()?);
     serve(listener, server, AllowedHosts::local(), stop).await
-}
-
-/// Serves until the input ends or it is told to stop.
-async fn run_stdio(server: Server) -> io::Result<()> {
-    let stop = told_to_stop()?;
-    let input = BufReader::new(tokio::io::stdin());
-    serve_stdio(server, input, tokio::io::stdout(), stop).await
 }

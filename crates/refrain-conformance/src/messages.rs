@@ -1,19 +1,23 @@
-//! Checks every message that servers sent during a test run against the protocol's own schema.
+//! Checks every message that servers sent during a test run against the JSON schema of the protocol.
 
 use jsonschema::Validator;
 use refrain::serde_json::{self, Value, json};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io;
 use std::path::{Path, PathBuf};
 
-/// Faults that are shown; the others are counted.
+/// Invalid messages that are shown; the others are counted.
 const SHOWN: usize = 20;
 
-/// What is said of the kind of a message that no schema was given for.
+/// Suffix of the kind of a message without a schema.
 const UNCHECKED: &str = " (not checked)";
 
-/// Where the messages and the schema are.
+/// The last legacy revision.
+const LEGACY: &str = "2025-11-25";
+
+/// The recorded messages and the schemas.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Messages {
     /// The directory that `REFRAIN_RECORD` named while the tests ran.
@@ -35,46 +39,67 @@ struct Sent {
     message: Value,
 }
 
-/// Why the check did not pass, or could not be made.
+/// Why the check failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
-    #[error("{0}")]
-    Unusable(String),
+pub(crate) enum CheckError {
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("no message was recorded")]
+    NoMessage,
     #[error("{count} of the messages do not fit the schema:\n{shown}")]
-    Misfits { count: usize, shown: String },
+    Invalid { count: usize, shown: String },
 }
 
-/// Checks all messages, and says how many there were of each kind.
-pub(crate) fn check(options: &Messages) -> Result<String, Fault> {
-    let schema = read_schema(&options.schema)?;
-    let tasks = options.tasks.as_deref().map(read_schema).transpose()?;
-    let older = options.older.as_deref().map(read_schema).transpose()?;
-    let mut checker = Checker::new(schema, tasks, older);
+/// Why a message is invalid.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum Invalid {
+    #[error("servers send no request in this revision")]
+    Request,
+    #[error("{0} is not a message of a server")]
+    Method(String),
+    #[error("the method {0:?} has no result")]
+    NoResult(String),
+    #[error("the method cannot have this resultType")]
+    ResultType,
+    #[error("the result of a task has a resultType")]
+    TaskResultType,
+    #[error("{0} is not in this revision")]
+    LaterMember(&'static str),
+    #[error("invalid {definition}: {reason}")]
+    Schema { definition: String, reason: String },
+}
+
+/// Checks all messages, and returns how many there were of each kind.
+pub(crate) fn check(options: &Messages) -> Result<String, CheckError> {
+    let read_schema = |path: &PathBuf| {
+        let text = at(path, std::fs::read_to_string(path))?;
+        at(path, serde_json::from_str(&text)).map(Schema::new)
+    };
+    let mut checker = Checker {
+        protocol: read_schema(&options.schema)?,
+        tasks: options.tasks.as_ref().map(read_schema).transpose()?,
+        legacy: options.older.as_ref().map(read_schema).transpose()?,
+    };
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut misfits = Vec::new();
-    for sent in sent(&options.directory)? {
-        let kind = match checker.check(&sent) {
-            Ok(kind) => kind,
+    let mut invalid = Vec::new();
+    for sent in recorded(&options.directory)? {
+        match checker.check(&sent) {
+            Ok(kind) => *counts.entry(kind).or_default() += 1,
             Err(reason) => {
-                misfits.push(format!("for {}: {reason}\n  {}", sent.method, sent.message));
-                continue;
+                invalid.push(format!("for {}: {reason}\n  {}", sent.method, sent.message));
             }
-        };
-        *counts.entry(kind).or_default() += 1;
+        }
     }
-    if !misfits.is_empty() {
-        let count = misfits.len();
-        misfits.sort();
-        misfits.dedup();
-        misfits.truncate(SHOWN);
-        return Err(Fault::Misfits {
-            count,
-            shown: misfits.join("\n"),
-        });
+    if !invalid.is_empty() {
+        let count = invalid.len();
+        invalid.sort();
+        invalid.dedup();
+        invalid.truncate(SHOWN);
+        let shown = invalid.join("\n");
+        return Err(CheckError::Invalid { count, shown });
     }
     if counts.is_empty() {
-        let nothing = "no message was recorded: the check has shown nothing";
-        return Err(Fault::Unusable(nothing.into()));
+        return Err(CheckError::NoMessage);
     }
     let mut report = String::new();
     for (kind, count) in &counts {
@@ -94,220 +119,192 @@ pub(crate) fn check(options: &Messages) -> Result<String, Fault> {
     Ok(report)
 }
 
-fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Fault {
-    Fault::Unusable(format!("{}: {error}", path.display()))
+/// Adds the path to an error.
+fn at<T>(path: &Path, result: Result<T, impl Into<io::Error>>) -> Result<T, CheckError> {
+    result.map_err(|error| CheckError::File {
+        path: path.to_owned(),
+        source: error.into(),
+    })
 }
 
-fn read(path: &Path) -> Result<String, Fault> {
-    std::fs::read_to_string(path).map_err(|error| unusable(path, &error))
-}
-
-fn read_schema(path: &Path) -> Result<Value, Fault> {
-    serde_json::from_str(&read(path)?).map_err(|error| unusable(path, &error))
-}
-
-fn sent(directory: &Path) -> Result<Vec<Sent>, Fault> {
-    let files = std::fs::read_dir(directory).map_err(|error| unusable(directory, &error))?;
+fn recorded(directory: &Path) -> Result<Vec<Sent>, CheckError> {
     let mut all = Vec::new();
-    for file in files {
-        let path = file.map_err(|error| unusable(directory, &error))?.path();
-        let text = read(&path)?;
-        // A process that was killed may have left half a line.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for line in whole.lines() {
-            all.push(serde_json::from_str(line).map_err(|error| unusable(&path, &error))?);
+    for file in at(directory, std::fs::read_dir(directory))? {
+        let path = at(directory, file)?.path();
+        let text = at(&path, std::fs::read_to_string(&path))?;
+        // A process that was killed may have left an incomplete line.
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        for line in complete.lines() {
+            all.push(at(&path, serde_json::from_str(line))?);
         }
     }
     Ok(all)
 }
 
-/// The schemas: the protocol's, that of the extension for tasks, and that of the revision before, where there are any.
+/// The schemas of the protocol, of the extension for tasks and of the last legacy revision.
 struct Checker {
     protocol: Schema,
     tasks: Option<Schema>,
-    older: Option<Schema>,
+    legacy: Option<Schema>,
 }
 
-/// The revision before.
-const OLDER: &str = "2025-11-25";
-
 impl Checker {
-    fn new(protocol: Value, tasks: Option<Value>, older: Option<Value>) -> Self {
-        Self {
-            protocol: Schema::new(protocol),
-            tasks: tasks.map(Schema::new),
-            older: older.map(Schema::new),
+    /// Checks a message, and returns its kind.
+    fn check(&mut self, sent: &Sent) -> Result<String, Invalid> {
+        // The method of a message to a legacy client is after its revision.
+        match (sent.method.split_once(' '), &mut self.legacy) {
+            (None, _) => self.check_current(&sent.method, &sent.message),
+            (Some((LEGACY, method)), Some(schema)) => {
+                let kind = check_legacy(schema, method, &sent.message)?;
+                Ok(format!("{LEGACY} {kind}"))
+            }
+            (Some((revision, _)), _) => Ok(format!("{revision}{UNCHECKED}")),
         }
     }
 
-    /// Is a message what the schema says it must be? Gives its kind.
-    fn check(&mut self, sent: &Sent) -> Result<String, String> {
-        let message = &sent.message;
-        // A message to an older client has the revision before its method.
-        if let Some((revision, method)) = sent.method.split_once(' ') {
-            return self.check_older(revision, method, message);
+    fn check_current(&mut self, method: &str, message: &Value) -> Result<String, Invalid> {
+        if message["method"] == "notifications/tasks" && message.get("id").is_none() {
+            return self.check_task("notifications/tasks", "TaskStatusNotification", message);
         }
-        if let Some(method) = message["method"].as_str() {
-            if message.get("id").is_some() {
-                return Err("a request; servers send none".into());
-            }
-            if method == "notifications/tasks" {
-                return self.about_tasks(method, "TaskStatusNotification", message);
-            }
-            let definition = self
-                .protocol
-                .with_method("ServerNotification", method)
-                .ok_or_else(|| format!("{method} is no notification of a server's"))?;
-            self.protocol.fits(&definition, message)?;
-            return Ok(method.to_owned());
+        if message.get("method").is_some() && message.get("id").is_some() {
+            return Err(Invalid::Request);
         }
-        if let Some(code) = message["error"]["code"].as_i64() {
-            self.protocol.fits("JSONRPCErrorResponse", message)?;
-            let special = match code {
-                -32020 => Some("HeaderMismatchError"),
-                -32021 => Some("MissingRequiredClientCapabilityError"),
-                -32022 => Some("UnsupportedProtocolVersionError"),
+        if let Some(kind) = self.protocol.check_envelope(message)? {
+            let special = match message["error"]["code"].as_i64() {
+                Some(-32020) => Some("HeaderMismatchError"),
+                Some(-32021) => Some("MissingRequiredClientCapabilityError"),
+                Some(-32022) => Some("UnsupportedProtocolVersionError"),
                 _ => None,
             };
             if let Some(definition) = special {
-                self.protocol.fits(definition, message)?;
+                self.protocol.check(definition, message)?;
             }
-            return Ok(format!("error {code}"));
+            return Ok(kind);
         }
-        self.protocol.fits("JSONRPCResultResponse", message)?;
         let result = &message["result"];
-        let of_task = match (sent.method.as_str(), result["resultType"].as_str()) {
+        let result_type = result["resultType"].as_str();
+        let task_definition = match (method, result_type) {
             ("tools/call", Some("task")) => Some("CreateTaskResult"),
             ("tasks/get", Some("complete")) => Some("GetTaskResult"),
             ("tasks/update", Some("complete")) => Some("UpdateTaskResult"),
             ("tasks/cancel", Some("complete")) => Some("CancelTaskResult"),
             _ => None,
         };
-        if let Some(definition) = of_task {
-            return self.about_tasks(
-                &format!("{}: {definition}", sent.method),
-                definition,
-                result,
-            );
+        if let Some(definition) = task_definition {
+            return self.check_task(&format!("{method}: {definition}"), definition, result);
         }
-        let (definition, asks) = match sent.method.as_str() {
-            "tools/call" => ("CallToolResult", true),
-            "prompts/get" => ("GetPromptResult", true),
-            "resources/read" => ("ReadResourceResult", true),
-            "server/discover" => ("DiscoverResult", false),
-            "tools/list" => ("ListToolsResult", false),
-            "prompts/list" => ("ListPromptsResult", false),
-            "resources/list" => ("ListResourcesResult", false),
-            "resources/templates/list" => ("ListResourceTemplatesResult", false),
-            "completion/complete" => ("CompleteResult", false),
-            "subscriptions/listen" => ("SubscriptionsListenResult", false),
-            other => return Err(format!("a result for {other:?}, which has none")),
-        };
-        let definition = match result["resultType"].as_str() {
-            Some("complete") => definition,
-            Some("input_required") if asks => "InputRequiredResult",
-            _ => return Err("resultType is not one that this method may have".into()),
-        };
-        self.protocol.fits(definition, result)?;
-        Ok(format!("{}: {definition}", sent.method))
-    }
-
-    /// Is a message to an older client what the schema of its revision says it must be? Gives its kind.
-    fn check_older(
-        &mut self,
-        revision: &str,
-        method: &str,
-        message: &Value,
-    ) -> Result<String, String> {
-        let schema = self.older.as_mut().filter(|_| revision == OLDER);
-        let Some(schema) = schema else {
-            return Ok(format!("{revision}{UNCHECKED}"));
-        };
-        if let Some(sent) = message["method"].as_str() {
-            let (list, what) = match message.get("id") {
-                Some(_) => ("ServerRequest", "request"),
-                None => ("ServerNotification", "notification"),
-            };
-            let definition = schema
-                .with_method(list, sent)
-                .ok_or_else(|| format!("{sent} is no {what} of a server's"))?;
-            schema.fits(&definition, message)?;
-            return Ok(format!("{revision} {sent}"));
-        }
-        if let Some(code) = message["error"]["code"].as_i64() {
-            schema.fits("JSONRPCErrorResponse", message)?;
-            return Ok(format!("{revision} error {code}"));
-        }
-        schema.fits("JSONRPCResultResponse", message)?;
         let definition = match method {
-            "initialize" => "InitializeResult",
-            "tools/call" => "CallToolResult",
-            "prompts/get" => "GetPromptResult",
-            "resources/read" => "ReadResourceResult",
-            "tools/list" => "ListToolsResult",
-            "prompts/list" => "ListPromptsResult",
-            "resources/list" => "ListResourcesResult",
-            "resources/templates/list" => "ListResourceTemplatesResult",
-            "completion/complete" => "CompleteResult",
-            "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
-                "EmptyResult"
-            }
-            other => return Err(format!("a result for {other:?}, which has none")),
+            "server/discover" => "DiscoverResult",
+            "subscriptions/listen" => "SubscriptionsListenResult",
+            _ => result_of(method)?,
         };
-        let result = &message["result"];
-        for later in ["resultType", "ttlMs", "cacheScope"] {
-            if result.get(later).is_some() {
-                return Err(format!("{later} is not of this revision"));
-            }
-        }
-        schema.fits(definition, result)?;
-        Ok(format!("{revision} {method}: {definition}"))
+        let can_ask = ["tools/call", "prompts/get", "resources/read"].contains(&method);
+        let definition = match result_type {
+            Some("complete") => definition,
+            Some("input_required") if can_ask => "InputRequiredResult",
+            _ => return Err(Invalid::ResultType),
+        };
+        self.protocol.check(definition, result)?;
+        Ok(format!("{method}: {definition}"))
     }
 
-    /// Is something about a task what the extension's schema says it must be? Gives its kind.
-    fn about_tasks(
+    /// Checks a message about a task, and returns its kind.
+    fn check_task(
         &mut self,
         kind: &str,
         definition: &str,
         value: &Value,
-    ) -> Result<String, String> {
+    ) -> Result<String, Invalid> {
         let Some(schema) = &mut self.tasks else {
             return Ok(format!("{kind}{UNCHECKED}"));
         };
-        schema.fits(definition, value)?;
-        // The schema leaves open what a finished call is like: it is what the call itself would have had, without the
-        // member that tells apart what a call may have.
+        schema.check(definition, value)?;
+        // The schema does not define the result of a finished call: it is that of the call without `resultType`.
         let task = value.get("params").unwrap_or(value);
         if let Some(Value::Object(result)) = task.get("result") {
             let mut result = result.clone();
-            if result
-                .insert("resultType".into(), json!("complete"))
-                .is_some()
-            {
-                return Err("the result of a task has a resultType of its own".into());
+            let replaced = result.insert("resultType".into(), json!("complete"));
+            if replaced.is_some() {
+                return Err(Invalid::TaskResultType);
             }
-            self.protocol.fits("CallToolResult", &result.into())?;
+            self.protocol.check("CallToolResult", &result.into())?;
         }
         Ok(kind.to_owned())
     }
 }
 
-/// The definitions of a schema, each made ready when it is first needed.
+fn check_legacy(schema: &mut Schema, method: &str, message: &Value) -> Result<String, Invalid> {
+    if let Some(kind) = schema.check_envelope(message)? {
+        return Ok(kind);
+    }
+    let definition = match method {
+        "initialize" => "InitializeResult",
+        "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
+            "EmptyResult"
+        }
+        _ => result_of(method)?,
+    };
+    let result = &message["result"];
+    for later in ["resultType", "ttlMs", "cacheScope"] {
+        if result.get(later).is_some() {
+            return Err(Invalid::LaterMember(later));
+        }
+    }
+    schema.check(definition, result)?;
+    Ok(format!("{method}: {definition}"))
+}
+
+/// The definition of the result of a method that both revisions have.
+fn result_of(method: &str) -> Result<&'static str, Invalid> {
+    Ok(match method {
+        "tools/call" => "CallToolResult",
+        "prompts/get" => "GetPromptResult",
+        "resources/read" => "ReadResourceResult",
+        "tools/list" => "ListToolsResult",
+        "prompts/list" => "ListPromptsResult",
+        "resources/list" => "ListResourcesResult",
+        "resources/templates/list" => "ListResourceTemplatesResult",
+        "completion/complete" => "CompleteResult",
+        other => return Err(Invalid::NoResult(other.to_owned())),
+    })
+}
+
+/// The definitions of a schema, and validators of those that were used.
 struct Schema {
     schema: Value,
-    ready: BTreeMap<String, Validator>,
+    validators: BTreeMap<String, Validator>,
 }
 
 impl Schema {
     fn new(schema: Value) -> Self {
         Self {
             schema,
-            ready: BTreeMap::new(),
+            validators: BTreeMap::new(),
         }
     }
 
-    /// The definition in this list of the message with this method.
-    fn with_method(&self, list: &str, method: &str) -> Option<String> {
+    /// Checks a notification, request or error, and returns its kind; `None` for a response with a result.
+    fn check_envelope(&mut self, message: &Value) -> Result<Option<String>, Invalid> {
+        if let Some(method) = message["method"].as_str() {
+            let list = match message.get("id") {
+                Some(_) => "ServerRequest",
+                None => "ServerNotification",
+            };
+            let definition = self.definition_of(list, method);
+            let definition = definition.ok_or_else(|| Invalid::Method(method.to_owned()))?;
+            self.check(&definition, message)?;
+            return Ok(Some(method.to_owned()));
+        }
+        if let Some(code) = message["error"]["code"].as_i64() {
+            self.check("JSONRPCErrorResponse", message)?;
+            return Ok(Some(format!("error {code}")));
+        }
+        self.check("JSONRPCResultResponse", message)?;
+        Ok(None)
+    }
+
+    /// The name of the definition of a method in a list of alternatives.
+    fn definition_of(&self, list: &str, method: &str) -> Option<String> {
         let all = self.schema["$defs"][list]["anyOf"].as_array()?;
         all.iter()
             .filter_map(|one| one["$ref"].as_str()?.strip_prefix("#/$defs/"))
@@ -315,25 +312,28 @@ impl Schema {
             .map(str::to_owned)
     }
 
-    fn fits(&mut self, definition: &str, value: &Value) -> Result<(), String> {
-        if !self.ready.contains_key(definition) {
+    fn check(&mut self, definition: &str, value: &Value) -> Result<(), Invalid> {
+        let invalid = |reason: String| Invalid::Schema {
+            definition: definition.to_owned(),
+            reason,
+        };
+        if !self.validators.contains_key(definition) {
             let schema =
                 json!({"$ref": format!("#/$defs/{definition}"), "$defs": self.schema["$defs"]});
             let validator = jsonschema::options()
                 .should_validate_formats(true)
                 .build(&schema)
-                .map_err(|error| format!("the schema has no usable {definition}: {error}"))?;
-            self.ready.insert(definition.to_owned(), validator);
+                .map_err(|error| invalid(format!("unusable definition: {error}")))?;
+            self.validators.insert(definition.to_owned(), validator);
         }
-        let faults: Vec<String> = self.ready[definition]
-            .iter_errors(value)
-            .take(3)
+        let errors = self.validators[definition].iter_errors(value).take(3);
+        let errors: Vec<String> = errors
             .map(|error| format!("{}: {error}", error.instance_path().as_str()))
             .collect();
-        if faults.is_empty() {
-            return Ok(());
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(invalid(errors.join("; "))),
         }
-        Err(format!("no {definition}: {}", faults.join("; ")))
     }
 }
 
@@ -341,8 +341,7 @@ impl Schema {
 mod tests {
     use super::*;
 
-    /// A schema with the little that is needed here.
-    fn checker() -> Checker {
+    fn checker(tasks: Option<Value>, legacy: Option<Value>) -> Checker {
         let protocol = json!({"$defs": {
             "ServerNotification": {"anyOf": [{"$ref": "#/$defs/Ping"}]},
             "Ping": {"properties": {"method": {"const": "notifications/ping"}}, "required": ["params"]},
@@ -351,11 +350,60 @@ mod tests {
             "CallToolResult": {"required": ["content"]},
             "InputRequiredResult": {"required": ["resultType"]},
         }});
-        Checker::new(protocol, None, None)
+        Checker {
+            protocol: Schema::new(protocol),
+            tasks: tasks.map(Schema::new),
+            legacy: legacy.map(Schema::new),
+        }
     }
 
-    /// The same with a schema for tasks.
-    fn task_checker() -> Checker {
+    fn check(checker: &mut Checker, method: &str, message: &Value) -> Result<String, Invalid> {
+        let (method, message) = (method.to_owned(), message.clone());
+        checker.check(&Sent { method, message })
+    }
+
+    #[track_caller]
+    fn assert_invalid<const N: usize>(checker: &mut Checker, messages: [(&str, Value); N]) {
+        for (method, message) in messages {
+            assert!(check(checker, method, &message).is_err(), "{message}");
+        }
+    }
+
+    fn response(result: Value) -> Value {
+        let mut response = json!({"jsonrpc": "2.0", "id": 1});
+        response["result"] = result;
+        response
+    }
+
+    #[test]
+    fn messages_are_held_to_the_definition_of_their_kind() {
+        let mut checker = checker(None, None);
+        let good = response(json!({"resultType": "complete", "content": []}));
+        let asks = response(json!({"resultType": "input_required"}));
+        let ping = json!({"method": "notifications/ping", "params": {}});
+        for (method, message) in [("tools/call", &good), ("tools/call", &asks), ("", &ping)] {
+            assert!(check(&mut checker, method, message).is_ok(), "{message}");
+        }
+        let without_id =
+            json!({"jsonrpc": "2.0", "result": {"resultType": "complete", "content": []}});
+        let ping_with_id = json!({"id": 1, "method": "notifications/ping", "params": {}});
+        let invalid = [
+            // An invalid result is not accepted as one that asks.
+            ("tools/call", response(json!({"resultType": "complete"}))),
+            ("tools/call", response(json!({"content": []}))),
+            ("tools/list", asks),
+            ("no/method", good),
+            ("tools/call", without_id),
+            ("", json!({"method": "notifications/ping"})),
+            ("", json!({"method": "notifications/other", "params": {}})),
+            ("", ping_with_id),
+            ("", json!({"error": {"code": -1}})),
+        ];
+        assert_invalid(&mut checker, invalid);
+    }
+
+    #[test]
+    fn messages_about_tasks_are_held_to_the_schema_of_the_extension() {
         let tasks = json!({"$defs": {
             "TaskStatusNotification": {"required": ["params"]},
             "CreateTaskResult": {"required": ["taskId"]},
@@ -363,128 +411,68 @@ mod tests {
             "UpdateTaskResult": {"required": ["resultType"]},
             "CancelTaskResult": {"required": ["resultType"]},
         }});
-        Checker {
-            tasks: Some(Schema::new(tasks)),
-            ..checker()
-        }
-    }
-
-    fn sent(method: &str, message: Value) -> Sent {
-        let method = method.to_owned();
-        Sent { method, message }
-    }
-
-    #[test]
-    fn messages_are_held_to_the_definition_of_their_kind() {
-        let result = |result: Value| json!({"jsonrpc": "2.0", "id": 1, "result": result});
-        let good = result(json!({"resultType": "complete", "content": []}));
-        assert!(checker().check(&sent("tools/call", good.clone())).is_ok());
-        let asks = result(json!({"resultType": "input_required"}));
-        assert!(checker().check(&sent("tools/call", asks.clone())).is_ok());
-        let ping = json!({"method": "notifications/ping", "params": {}});
-        assert!(checker().check(&sent("", ping)).is_ok());
-        for (method, bad) in [
-            // A result without what its kind needs is not saved by being an interim one as well.
-            ("tools/call", result(json!({"resultType": "complete"}))),
-            ("tools/call", result(json!({"content": []}))),
-            ("tools/list", asks),
-            ("no/method", good),
-            (
-                "tools/call",
-                json!({"jsonrpc": "2.0", "result": {"resultType": "complete", "content": []}}),
-            ),
-            ("", json!({"method": "notifications/ping"})),
-            ("", json!({"method": "notifications/other", "params": {}})),
-            (
-                "",
-                json!({"id": 1, "method": "notifications/ping", "params": {}}),
-            ),
-            ("", json!({"error": {"code": -1}})),
-        ] {
-            let shown = bad.to_string();
-            assert!(checker().check(&sent(method, bad)).is_err(), "{shown}");
-        }
-    }
-
-    #[test]
-    fn messages_about_tasks_are_held_to_the_schema_of_the_extension() {
-        let result = |result: Value| json!({"jsonrpc": "2.0", "id": 1, "result": result});
-        let created = result(json!({"resultType": "task", "taskId": "a"}));
-        let done = json!({"content": []});
-        let got =
-            |done: &Value| result(json!({"resultType": "complete", "taskId": "a", "result": done}));
-        let ack = result(json!({"resultType": "complete"}));
+        let (mut checker, mut without_tasks) = (checker(Some(tasks), None), checker(None, None));
+        let created = response(json!({"resultType": "task", "taskId": "a"}));
+        let got = |result: Value| {
+            response(json!({"resultType": "complete", "taskId": "a", "result": result}))
+        };
+        let ack = response(json!({"resultType": "complete"}));
         let news =
-            |done: &Value| json!({"method": "notifications/tasks", "params": {"result": done}});
-        for (method, good) in [
+            |result: Value| json!({"method": "notifications/tasks", "params": {"result": result}});
+        for (method, message) in [
             ("tools/call", created.clone()),
-            ("tasks/get", got(&done)),
+            ("tasks/get", got(json!({"content": []}))),
             ("tasks/update", ack.clone()),
             ("tasks/cancel", ack.clone()),
-            ("subscriptions/listen", news(&done)),
+            ("subscriptions/listen", news(json!({"content": []}))),
         ] {
-            let shown = good.to_string();
-            let sent = sent(method, good);
-            let kind = task_checker().check(&sent).expect(&shown);
-            assert_eq!(checker().check(&sent), Ok(format!("{kind}{UNCHECKED}")));
+            let kind = check(&mut checker, method, &message).expect("a valid message");
+            let unchecked = check(&mut without_tasks, method, &message);
+            assert_eq!(unchecked, Ok(format!("{kind}{UNCHECKED}")));
         }
-        for (method, bad) in [
-            // Only a call may become a task, and only a tool's.
+        let two_types = json!({"resultType": "complete", "content": []});
+        let invalid = [
+            // Only a call of a tool may become a task.
             ("prompts/get", created.clone()),
             ("tasks/get", created),
-            ("tools/call", result(json!({"resultType": "task"}))),
+            ("tools/call", response(json!({"resultType": "task"}))),
             ("tasks/get", ack.clone()),
-            ("tasks/get", got(&json!({}))),
-            (
-                "tasks/get",
-                got(&json!({"resultType": "complete", "content": []})),
-            ),
+            ("tasks/get", got(json!({}))),
+            ("tasks/get", got(two_types)),
             ("tasks/list", ack),
-            ("subscriptions/listen", news(&json!({}))),
+            ("subscriptions/listen", news(json!({}))),
             (
                 "subscriptions/listen",
                 json!({"method": "notifications/tasks"}),
             ),
-        ] {
-            let shown = bad.to_string();
-            assert!(task_checker().check(&sent(method, bad)).is_err(), "{shown}");
-        }
+        ];
+        assert_invalid(&mut checker, invalid);
     }
 
     #[test]
     fn messages_to_older_clients_are_held_to_the_schema_of_their_revision() {
-        let older = json!({"$defs": {
+        let legacy = json!({"$defs": {
             "ServerRequest": {"anyOf": [{"$ref": "#/$defs/Ping"}]},
             "Ping": {"properties": {"method": {"const": "ping"}}, "required": ["jsonrpc"]},
             "JSONRPCResultResponse": {"required": ["id", "jsonrpc", "result"]},
             "CallToolResult": {"required": ["content"]},
         }});
-        let mut checker = Checker {
-            older: Some(Schema::new(older)),
-            ..checker()
-        };
-        let result = |result: Value| json!({"jsonrpc": "2.0", "id": 1, "result": result});
-        let good = result(json!({"content": []}));
-        let kind = checker.check(&sent("2025-11-25 tools/call", good.clone()));
+        let mut checker = checker(None, Some(legacy));
+        let good = response(json!({"content": []}));
+        let kind = check(&mut checker, "2025-11-25 tools/call", &good);
         assert_eq!(kind.as_deref(), Ok("2025-11-25 tools/call: CallToolResult"));
-        let unchecked = checker.check(&sent("2025-03-26 tools/call", good.clone()));
+        let unchecked = check(&mut checker, "2025-03-26 tools/call", &good);
         assert!(unchecked.is_ok_and(|kind| kind.ends_with(UNCHECKED)));
         let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
-        assert!(checker.check(&sent("2025-11-25 tools/call", ping)).is_ok());
-        for (method, bad) in [
-            ("2025-11-25 tools/call", result(json!({}))),
-            (
-                "2025-11-25 tools/call",
-                result(json!({"content": [], "ttlMs": 1})),
-            ),
+        assert!(check(&mut checker, "2025-11-25 tools/call", &ping).is_ok());
+        let later = response(json!({"content": [], "ttlMs": 1}));
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/get"});
+        let invalid = [
+            ("2025-11-25 tools/call", response(json!({}))),
+            ("2025-11-25 tools/call", later),
             ("2025-11-25 tasks/get", good),
-            (
-                "2025-11-25 ",
-                json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/get"}),
-            ),
-        ] {
-            let shown = bad.to_string();
-            assert!(checker.check(&sent(method, bad)).is_err(), "{shown}");
-        }
+            ("2025-11-25 ", request),
+        ];
+        assert_invalid(&mut checker, invalid);
     }
 }

@@ -1,4 +1,4 @@
-//! Prompts that answer in one round.
+//! Prompts without input.
 
 use crate::samples::PNG;
 use refrain::prelude::*;

@@ -1,4 +1,4 @@
-//! Resources, and a template of them.
+//! Resources and a template.
 
 use crate::samples::PNG;
 use refrain::prelude::*;

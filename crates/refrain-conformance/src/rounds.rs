@@ -1,5 +1,6 @@
-//! Tools, and a prompt, that ask before they answer.
+//! Tools and a prompt that need input.
 
+use crate::samples::Name;
 use refrain::ask::Root;
 use refrain::prelude::*;
 use refrain::server::ServerBuilder;
@@ -16,11 +17,6 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         .tool(capabilities())
         .tool(streaming_elicitation())
         .prompt(with_context())
-}
-
-#[derive(Deserialize, Elicit)]
-struct Name {
-    name: String,
 }
 
 #[derive(Deserialize, Elicit)]
@@ -63,7 +59,7 @@ async fn list_roots(cx: Cx) -> Result<String> {
 /// Keeps a word while it asks for a confirmation.
 #[tool(name = "test_input_required_result_request_state")]
 async fn request_state(cx: Cx) -> Result<String> {
-    // In the second round this comes out of the state that the client sent back.
+    // In the second round this is in the state that the client sent back.
     let word = cx.step("word", async { ok("state-ok".to_owned()) }).await?;
     let Confirmation { ok: confirmed } = cx.elicit("confirm", "Please confirm").await?;
     Ok(format!("{word}, confirmed: {confirmed}"))
@@ -74,10 +70,7 @@ async fn request_state(cx: Cx) -> Result<String> {
 async fn multiple_inputs(cx: Cx) -> Result<String> {
     let (Name { name }, greeting, roots) = tokio::try_join!(
         cx.elicit("user_name", "What is your name?"),
-        cx.sample(
-            "greeting",
-            SamplingParams::new(50).user("Generate a greeting")
-        ),
+        cx.sample("greeting", greeting_question()),
         cx.roots("client_roots"),
     )?;
     let (greeting, roots) = (greeting.text(), uris(&roots));
@@ -107,10 +100,7 @@ async fn tampered_state(cx: Cx) -> Result<String> {
 async fn capabilities(cx: Cx) -> Result<String> {
     let (name, greeting, roots) = tokio::join!(
         cx.elicit::<Name>("user_name", "What is your name?"),
-        cx.sample(
-            "greeting",
-            SamplingParams::new(50).user("Generate a greeting")
-        ),
+        cx.sample("greeting", greeting_question()),
         cx.roots("client_roots"),
     );
     let answers = [
@@ -140,7 +130,11 @@ async fn with_context(cx: Cx) -> Result<String> {
     Ok(format!("Use this context: {context}"))
 }
 
-/// What was answered, or nothing where the client cannot be asked.
+fn greeting_question() -> SamplingParams {
+    SamplingParams::new(50).user("Generate a greeting")
+}
+
+/// The answer; `None` if the client lacks the capability.
 fn if_supported<T>(answer: Result<T, AskError>) -> Result<Option<T>, AskError> {
     match answer {
         Err(AskError::Unsupported { .. }) => Ok(None),

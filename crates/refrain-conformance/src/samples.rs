@@ -1,4 +1,6 @@
-//! The smallest files that are what they say they are, in base64.
+//! Values that several tools and prompts use. The files are in base64.
+
+use refrain::prelude::*;
 
 /// One red pixel.
 pub(crate) const PNG: &str =
@@ -7,3 +9,8 @@ pub(crate) const PNG: &str =
 /// A millisecond of silence: one channel of 8 bits at 8 kHz.
 pub(crate) const WAV: &str =
     "UklGRiwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQgAAACAgICAgICAgA==";
+
+#[derive(Deserialize, Elicit)]
+pub(crate) struct Name {
+    pub(crate) name: String,
+}

@@ -1,4 +1,4 @@
-//! A prompt, a resource, a template and blocks of content with all that can be shown about them.
+//! A prompt, a resource, a template and content with titles, icons, annotations and metadata.
 
 use refrain::content::{Annotations, ResourceLink, Role};
 use refrain::prelude::*;

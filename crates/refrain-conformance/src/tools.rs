@@ -1,4 +1,4 @@
-//! Tools that answer in one round.
+//! Tools without input.
 
 use crate::samples::{PNG, WAV};
 use refrain::prelude::*;
@@ -7,7 +7,7 @@ use refrain::server::ServerBuilder;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The first tool of the list is also called without knowing it, with no arguments: it must take that.
+/// The suite also calls the first tool of the list without arguments.
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server
         .tool(simple_text())
@@ -75,11 +75,10 @@ async fn error_handling(_cx: Cx) -> Result<String> {
 /// Works for a moment and tells how far it is.
 #[tool(name = "test_tool_with_progress")]
 async fn tool_with_progress(cx: Cx) -> Result<&'static str> {
-    cx.progress(0.0, Some(100.0), "started");
-    sleep(Duration::from_millis(50)).await;
-    cx.progress(50.0, Some(100.0), "halfway");
-    sleep(Duration::from_millis(50)).await;
-    cx.progress(100.0, Some(100.0), "done");
+    for (done, state) in [(0.0, "started"), (50.0, "halfway"), (100.0, "done")] {
+        cx.progress(done, Some(100.0), state);
+        sleep(Duration::from_millis(50)).await;
+    }
     Ok("The work is done.")
 }
 
@@ -115,7 +114,7 @@ async fn json_schema_2020_12(_cx: Cx, contact: Contact) -> Result<String> {
     Ok(format!("{name}: {}", ways.join(", ")))
 }
 
-/// What no struct can say: how the fields hang together. The keywords are those that the suite looks for.
+/// Relations between fields, which a struct cannot express. The suite looks for these keywords.
 fn contact_schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,13 +1,13 @@
-//! Time that stands still until it is moved, and randomness that is the same on every run.
+//! Simulated time, and random bytes that are the same in every run.
 
-use crate::lock;
+use parking_lot::Mutex;
 use refrain::runtime::Source;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The clock and the random source of a [`Fleet`](crate::Fleet). Clones are the same clock.
 ///
-/// Time moves only when a test moves it. The time limit of a round is not measured with this clock but with tokio's.
+/// Time passes only in [`Clock::advance`]. The time limit of a round uses tokio's clock instead.
 ///
 /// ```
 /// use refrain_testkit::Clock;
@@ -27,7 +27,7 @@ struct State {
     random: u64,
 }
 
-/// The beginning of 28 July 2026, in seconds since 1970.
+/// 2026-07-28T00:00:00Z, in seconds since 1970.
 const START: u64 = 1_785_196_800;
 
 impl Clock {
@@ -39,14 +39,14 @@ impl Clock {
         })))
     }
 
-    /// The time now.
+    /// The current time.
     pub fn now(&self) -> SystemTime {
-        lock(&self.0).now
+        self.0.lock().now
     }
 
     /// Lets this much time pass.
     pub fn advance(&self, by: Duration) {
-        lock(&self.0).now += by;
+        self.0.lock().now += by;
     }
 }
 
@@ -56,7 +56,7 @@ impl Source for Clock {
     }
 
     fn fill(&self, bytes: &mut [u8]) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         for piece in bytes.chunks_mut(8) {
             let next = split_mix(&mut state.random).to_le_bytes();
             piece.copy_from_slice(&next[..piece.len()]);
@@ -64,7 +64,7 @@ impl Source for Clock {
     }
 }
 
-/// SplitMix64: a different number for every state, and plenty for tests.
+/// SplitMix64.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;

@@ -3,10 +3,10 @@
 use crate::call::Call;
 use crate::outcome::{CrashPoint, Outcome};
 
-/// Runs before it is assumed that a handler makes operations without end.
+/// The number of runs after which a handler is taken to be endless.
 const MOST: usize = 10_000;
 
-/// What came of a call that was made with a crash at every await.
+/// The outcomes of a call with a crash at every await.
 #[derive(Clone, Debug)]
 pub struct CrashReport {
     undisturbed: Outcome,
@@ -24,7 +24,7 @@ impl CrashReport {
             assert!(crashed.len() < MOST, "more than {MOST} crash points");
             call.faults.crash = Some(CrashPoint { round, operation });
             let outcome = call.run_once(crashed.len() + 1).await;
-            // A round may take fewer operations than that, and a call fewer rounds.
+            // A round may have fewer operations, and a call fewer rounds.
             let reached = outcome.crash().is_some();
             let rounds = outcome.rounds().len();
             if reached {
@@ -57,12 +57,12 @@ impl CrashReport {
         &self.crashed
     }
 
-    /// How many places there were to crash at.
+    /// The number of crash points.
     pub fn points(&self) -> usize {
         self.crashed.len()
     }
 
-    /// Holds every run against the one without a crash.
+    /// Compares every run with the one without a crash.
     ///
     /// # Panics
     ///

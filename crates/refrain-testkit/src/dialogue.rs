@@ -1,15 +1,13 @@
-//! A call at work, round by round: what is sent, delivered, lost and answered.
+//! A call round by round: requests, deliveries, faults and answers.
 
-use crate::call::{Call, Doubled, Faults, Keep};
-use crate::fleet::{Fleet, read};
+use crate::call::{Call, Faults, Keep};
+use crate::fleet::{Fleet, parse};
 use crate::outcome::{CrashPoint, Outcome, RoundReport, note};
 use crate::script::{Asked, Player, Script};
 use refrain::runtime::server::Status;
-use refrain_core::Note;
 use serde_json::{Map, Value, json};
 
-/// A call made round by round. Between two rounds a test may let time pass, change the request or become another
-/// caller.
+/// A call made round by round. Between two rounds a test may let time pass, change the request or the caller.
 #[derive(Debug)]
 pub struct Dialogue<'f> {
     fleet: &'f Fleet,
@@ -23,15 +21,8 @@ pub struct Dialogue<'f> {
     end: Option<Value>,
 }
 
-/// What came of one delivery of a request.
-struct Delivery {
-    version: usize,
-    /// `None`: the instance crashed.
-    reply: Option<Value>,
-    notes: Vec<Note>,
-    replayed: u32,
-    steps: u32,
-}
+/// The report of one delivery, and its reply; `None` if the instance crashed.
+type Delivery = (RoundReport, Option<Value>);
 
 impl<'f> Dialogue<'f> {
     pub(crate) fn new(call: &Call<'f>, run: usize) -> Self {
@@ -49,12 +40,12 @@ impl<'f> Dialogue<'f> {
         }
     }
 
-    /// The next request, as it is about to be sent. It may be changed.
+    /// The next request. It may be changed.
     pub fn request(&mut self) -> &mut Value {
         &mut self.request
     }
 
-    /// Goes on with another script: other answers, or another caller. What the request declares stays as it is.
+    /// Continues with another script: other answers, or another caller. The `_meta` of the request stays as it is.
     pub fn set_script(&mut self, script: Script) {
         self.player = Player::new(script);
     }
@@ -63,26 +54,17 @@ impl<'f> Dialogue<'f> {
     ///
     /// # Panics
     ///
-    /// If something is asked that the script has no answer to.
+    /// If the script has no answer to an ask.
     pub async fn next(&mut self) -> Option<&RoundReport> {
         if self.is_over() {
             return None;
         }
-        let (delivery, deliveries) = self.deliver().await;
-        let reply = delivery.reply.unwrap_or_default();
+        let (mut round, reply) = self.deliver().await;
+        let reply = reply.unwrap_or_default();
         assert_eq!(
             reply["id"], self.request["id"],
-            "the reply {reply} is not to this request"
+            "the reply {reply} has another id than the request"
         );
-        let mut round = RoundReport {
-            asks: Vec::new(),
-            token: None,
-            notes: delivery.notes,
-            version: delivery.version,
-            deliveries,
-            replayed: delivery.replayed,
-            steps: delivery.steps,
-        };
         if reply["result"]["resultType"] == "input_required" {
             self.answer(&reply["result"], &mut round);
         } else {
@@ -92,7 +74,7 @@ impl<'f> Dialogue<'f> {
         self.rounds.last()
     }
 
-    /// Has the call come to its end?
+    /// Whether the call has ended.
     pub fn is_over(&self) -> bool {
         self.end.is_some()
     }
@@ -102,7 +84,7 @@ impl<'f> Dialogue<'f> {
         &self.rounds
     }
 
-    /// What came of the call.
+    /// The outcome of the call.
     ///
     /// # Panics
     ///
@@ -116,67 +98,59 @@ impl<'f> Dialogue<'f> {
         }
     }
 
-    /// Answers what a reply asks, in the next request.
+    /// Puts the answers to the asks of a reply, and its token, into the next request.
     fn answer(&mut self, result: &Value, round: &mut RoundReport) {
         let asks = result["inputRequests"].as_object().into_iter().flatten();
-        round.asks = asks
-            .map(|(key, request)| Asked {
+        let mut asks: Vec<_> = asks.collect();
+        asks.sort_by_key(|&(key, _)| key);
+        let mut answers = Map::new();
+        for (key, request) in asks {
+            let mut asked = Asked {
                 key: key.clone(),
                 request: request.clone(),
                 answer: None,
-            })
-            .collect();
-        round.asks.sort_by(|one, other| one.key.cmp(&other.key));
-        let mut answers = Map::new();
-        for asked in &mut round.asks {
-            asked.answer = self.player.answer(asked);
-            if let Some(answer) = &asked.answer {
-                answers.insert(asked.key.clone(), answer.clone());
-            }
+            };
+            asked.answer = self.player.answer(&asked);
+            answers.extend(asked.answer.clone().map(|answer| (key.clone(), answer)));
+            round.asks.push(asked);
         }
         round.token = result["requestState"].as_str().map(str::to_owned);
-        let id = self.request["id"].as_u64().unwrap_or_default();
-        self.request["id"] = json!(id + 1);
-        if let Some(params) = self.request["params"].as_object_mut() {
-            match round.asks.is_empty() {
-                true => params.remove("inputResponses"),
-                false => params.insert("inputResponses".into(), answers.into()),
-            };
-            match &round.token {
-                Some(token) => params.insert("requestState".into(), json!(token)),
-                None => params.remove("requestState"),
-            };
+        self.request["id"] = json!(self.request["id"].as_u64().unwrap_or_default() + 1);
+        let Some(params) = self.request["params"].as_object_mut() else {
+            return;
+        };
+        params.remove("inputResponses");
+        params.remove("requestState");
+        if !round.asks.is_empty() {
+            params.insert("inputResponses".into(), answers.into());
+        }
+        if let Some(token) = &round.token {
+            params.insert("requestState".into(), json!(token));
         }
     }
 
-    /// Has the request served, with all that goes wrong in this round. Also says how often it was delivered.
-    async fn deliver(&mut self) -> (Delivery, usize) {
+    /// Delivers the request, with the faults of this round.
+    async fn deliver(&mut self) -> Delivery {
         let round = self.rounds.len() + 1;
-        let mut deliveries = 0;
-        if self.faults.lost_requests.has(round) {
-            self.turn += 1;
-        }
+        self.turn += usize::from(self.faults.lost_requests.contains(&round));
+        let before = self.turn;
         if let Some(point) = self.faults.crash.filter(|point| point.round == round) {
-            deliveries += 1;
-            let delivery = self.attempt(point.operation).await;
-            if point.operation.is_some() && delivery.reply.is_some() {
-                return (delivery, deliveries);
+            let (mut report, reply) = self.send(point.operation).await;
+            if point.operation.is_some() && reply.is_some() {
+                report.deliveries = 1;
+                return (report, reply);
             }
             self.crash = Some(point);
         }
-        if self.faults.lost_responses.has(round) {
-            deliveries += 1;
-            self.attempt(None).await;
+        if self.faults.loses_every_response || self.faults.lost_responses.contains(&round) {
+            self.send(None).await;
         }
-        let delivery = match self.faults.doubled {
-            None => {
-                deliveries += 1;
-                self.attempt(None).await
-            }
-            Some(Doubled { keep, together }) => {
-                deliveries += 2;
-                let (first, second) = (self.prepare(None), self.prepare(None));
-                let (first, second) = if together {
+        let first = self.send(None);
+        let (mut report, reply) = match self.faults.doubled {
+            None => first.await,
+            Some(keep) => {
+                let second = self.send(None);
+                let (first, second) = if self.faults.races {
                     futures_util::join!(first, second)
                 } else {
                     (first.await, second.await)
@@ -187,31 +161,26 @@ impl<'f> Dialogue<'f> {
                 }
             }
         };
-        (delivery, deliveries)
+        report.deliveries = self.turn - before;
+        (report, reply)
     }
 
-    async fn attempt(&mut self, crash_after: Option<u32>) -> Delivery {
-        self.prepare(crash_after).await
-    }
-
-    /// Hands the request to the next instance. Nothing is served until the future is polled.
-    fn prepare(&mut self, crash_after: Option<u32>) -> impl Future<Output = Delivery> + use<'f> {
+    /// Sends the request to the next instance, once the future is polled.
+    fn send(&mut self, crash_after: Option<u32>) -> impl Future<Output = Delivery> + use<'f> {
         let version = self.turn % self.fleet.versions();
         self.turn += 1;
         let server = self.fleet.instance(version);
-        if self.faults.draining.has(self.rounds.len() + 1) {
+        if self.faults.draining.contains(&(self.rounds.len() + 1)) {
             server.start_draining();
         }
         let message = self.request.to_string();
-        let caller = self.player.script.who();
+        let caller = self.player.script.caller.clone();
         async move {
-            let mut delivery = Delivery {
+            let mut report = RoundReport {
                 version,
-                reply: None,
-                notes: Vec::new(),
-                replayed: 0,
-                steps: 0,
+                ..RoundReport::default()
             };
+            let mut reply = None;
             let mut outgoing = server.handle(message.as_bytes(), caller).await;
             assert_ne!(
                 *outgoing.status(),
@@ -222,18 +191,18 @@ impl<'f> Dialogue<'f> {
                 round.crash_after(polls);
             }
             while let Some(message) = outgoing.next().await {
-                let message = read(&message);
+                let message = parse(&message);
                 if message.get("method").is_some() {
-                    delivery.notes.extend(note(&message));
+                    report.notes.extend(note(&message));
                 } else {
-                    delivery.reply = Some(message);
+                    reply = Some(message);
                 }
             }
             if let Some(round) = outgoing.round() {
                 let stats = round.stats();
-                (delivery.replayed, delivery.steps) = (stats.replayed, stats.steps);
+                (report.replayed, report.steps) = (stats.replayed, stats.steps);
             }
-            delivery
+            (report, reply)
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What handlers did to the world, counted.
+//! Counts of side effects.
 
-use crate::lock;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-/// Counts what handlers do, by idempotency key or any other name. Clones count together.
+/// Counts the side effects of handlers, by idempotency key or any other name. Clones share their counts.
 ///
-/// Hand a clone to the server with `.state(..)`, record from within steps, and look at the counts afterwards.
+/// Give a clone to the server with `.state(..)` and record in steps.
 ///
 /// ```
 /// use refrain_testkit::Effects;
@@ -21,36 +21,36 @@ use std::sync::{Arc, Mutex};
 pub struct Effects(Arc<Mutex<BTreeMap<String, usize>>>);
 
 impl Effects {
-    /// Nothing done yet.
+    /// No effects yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Notes that this was done, and says how often it was, this time included.
+    /// Records an effect, and returns its count.
     pub fn record(&self, key: impl Into<String>) -> usize {
-        let mut counts = lock(&self.0);
+        let mut counts = self.0.lock();
         let count = counts.entry(key.into()).or_default();
         *count += 1;
         *count
     }
 
-    /// How often this was done.
+    /// The count of an effect.
     pub fn of(&self, key: &str) -> usize {
-        lock(&self.0).get(key).copied().unwrap_or_default()
+        self.0.lock().get(key).copied().unwrap_or_default()
     }
 
-    /// What was done at all: what a service that honours idempotency keys would have done once each.
+    /// The effects of a service that honours idempotency keys: each key once.
     pub fn keys(&self) -> Vec<String> {
-        lock(&self.0).keys().cloned().collect()
+        self.0.lock().keys().cloned().collect()
     }
 
-    /// How often anything was done, repetitions included.
+    /// The sum of all counts.
     pub fn total(&self) -> usize {
-        lock(&self.0).values().sum()
+        self.0.lock().values().sum()
     }
 
-    /// The counts so far; counting begins anew.
+    /// Returns the counts and resets them.
     pub fn take(&self) -> BTreeMap<String, usize> {
-        std::mem::take(&mut *lock(&self.0))
+        std::mem::take(&mut *self.0.lock())
     }
 }

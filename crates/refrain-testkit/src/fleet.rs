@@ -1,5 +1,6 @@
-//! Instances that share nothing but a key.
+//! Instances that share their keys.
 
+use crate::Closure;
 use crate::call::Call;
 use crate::clock::Clock;
 use refrain::auth::Caller;
@@ -9,49 +10,35 @@ use std::sync::Arc;
 
 type Build = Box<dyn Fn() -> ServerBuilder + Send + Sync>;
 
-/// A fleet of servers in one process: every request is served by an instance that was built for it and is thrown
-/// away afterwards.
+/// A fleet of servers in one process: every request is served by a new instance, which is dropped afterwards.
 ///
-/// The instances share keys and a [`Clock`]. Whatever else they share is what the closure hands to each of them, as in
+/// The instances share keys, a [`Clock`], and the values that the closure gives to each of them, as in
 /// `.state(tracker.clone())` or `.replay_log(log.clone())`.
 ///
 /// ```
 /// use refrain::prelude::*;
-/// use refrain_testkit::{Fleet, Script};
+/// use refrain_testkit::Fleet;
 /// use serde_json::json;
 ///
-/// #[derive(Deserialize, Elicit)]
-/// struct Login {
-///     name: String,
-/// }
-///
-/// /// Greets the user by name.
-/// #[tool]
-/// async fn greet(cx: Cx) -> Result<String> {
-///     let login: Login = cx.elicit("login", "Who are you?").await?;
-///     Ok(format!("Hello, {}!", login.name))
-/// }
-///
+/// let ping = || Tool::new("ping", |_: Cx| async { ok("pong") });
+/// let fleet = Fleet::new(move || Server::builder("pinger", "1.0").tool(ping()));
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// let fleet = Fleet::new(|| Server::builder("greeter", "1.0").tool(greet()));
-/// let script = Script::new().answer("login", json!({"name": "octocat"}));
-/// let outcome = fleet.call("greet", json!({})).script(script).run().await;
-/// assert_eq!(outcome.text(), "Hello, octocat!");
-/// assert_eq!(outcome.rounds().len(), 2);
+/// assert_eq!(fleet.call("ping", json!({})).run().await.text(), "pong");
 /// # });
 /// ```
+#[derive(Debug)]
 pub struct Fleet {
-    builds: Vec<Build>,
+    builds: Vec<Closure<Build>>,
     keys: KeyRing,
     clock: Clock,
 }
 
 impl Fleet {
-    /// A fleet of servers that this closure builds.
+    /// A fleet of servers built by this closure.
     ///
     /// # Panics
     ///
-    /// If what it builds is not a usable server.
+    /// If the server is not usable.
     pub fn new(build: impl Fn() -> ServerBuilder + Send + Sync + 'static) -> Self {
         let clock = Clock::new(0);
         let keys = KeyRing::generate(&clock);
@@ -67,14 +54,14 @@ impl Fleet {
     ///
     /// # Panics
     ///
-    /// If what the closure builds is not a usable server.
+    /// If the server is not usable.
     pub fn and(mut self, build: impl Fn() -> ServerBuilder + Send + Sync + 'static) -> Self {
-        self.builds.push(Box::new(build));
+        self.builds.push(Closure(Box::new(build)));
         self.instance(self.builds.len() - 1);
         self
     }
 
-    /// Puts another clock in place of the fleet's own.
+    /// Replaces the clock.
     pub fn with_clock(mut self, clock: &Clock) -> Self {
         self.clock = clock.clone();
         self
@@ -102,13 +89,12 @@ impl Fleet {
         Call::new(self, "resources/read", json!({"uri": uri.into()}))
     }
 
-    /// Sends one message to a fresh instance of the first version, and gives the messages that come back. For what a
-    /// well-behaved client does not send.
+    /// Sends one message, valid or not, to a new instance of the first version, and returns the messages it sends back.
     pub async fn send(&self, message: &[u8], caller: impl Into<Caller>) -> Vec<Value> {
         let mut replies = Vec::new();
         let mut response = self.instance(0).handle(message, caller.into()).await;
         while let Some(reply) = response.next().await {
-            replies.push(read(&reply));
+            replies.push(parse(&reply));
         }
         replies
     }
@@ -117,9 +103,10 @@ impl Fleet {
         self.builds.len()
     }
 
-    /// A fresh instance of a version.
+    /// A new instance of a version.
     pub(crate) fn instance(&self, version: usize) -> Server {
-        let built = self.builds[version]()
+        let Closure(build) = &self.builds[version];
+        let built = build()
             .keys(self.keys.clone())
             .source(Arc::new(self.clock.clone()))
             .build();
@@ -130,19 +117,10 @@ impl Fleet {
     }
 }
 
-impl std::fmt::Debug for Fleet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fleet")
-            .field("versions", &self.builds.len())
-            .field("clock", &self.clock)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Reads a message of the server, which is always JSON.
-pub(crate) fn read(message: &[u8]) -> Value {
+/// Parses a message of the server.
+pub(crate) fn parse(message: &[u8]) -> Value {
     serde_json::from_slice(message).unwrap_or_else(|error| {
         let text = String::from_utf8_lossy(message);
-        panic!("the server sent what is not JSON: {error}: {text}")
+        panic!("the server sent invalid JSON: {error}: {text}")
     })
 }

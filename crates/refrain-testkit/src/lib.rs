@@ -1,9 +1,8 @@
-//! A test bench for tools written with Refrain: a fleet in one process, and a client that follows a script.
+//! Tests for tools written with Refrain: a fleet in one process, and a client that follows a script.
 //!
-//! A handler that works is easy to show. That it still works when its rounds are served by different instances, when
-//! a reply is lost and the request sent again, when an instance dies in the middle of a step: that is what this crate
-//! is for. Requests are JSON text that goes into a real server, replies are JSON text that comes out of it, and the
-//! tokens in between are sealed; only HTTP is left out.
+//! The kit shows that a handler still works when its rounds are served by different instances, when a reply is lost
+//! and the request sent again, and when an instance crashes in the middle of a step. Requests and replies are JSON
+//! text, and tokens are sealed, as in production; only HTTP is left out.
 //!
 //! ```
 //! use refrain::prelude::*;
@@ -20,7 +19,7 @@
 //!     street: String,
 //! }
 //!
-//! /// Orders something, and has it sent.
+//! /// Orders an item.
 //! #[tool]
 //! async fn order(cx: Cx, shop: State<Effects>, args: Order) -> Result<String> {
 //!     let reserve = |key| async { ok(shop.record(key)) };
@@ -45,21 +44,21 @@
 //!
 //! assert_eq!(outcome.text(), "a lamp goes to Elm Street");
 //! assert_eq!(outcome.rounds()[0].keys(), ["address"]);
-//! // The first request came three times, and nothing could tell before its token came back; but the key was the same.
+//! // The step ran in all three deliveries of the first request, each time with the same idempotency key.
 //! assert_eq!(shop.take().into_values().collect::<Vec<_>>(), [3]);
 //! # });
 //! ```
 //!
 //! | to | use |
 //! | --- | --- |
-//! | have a fleet, or two versions behind one balancer | [`Fleet::new`], [`Fleet::and`] |
-//! | answer, decline, cancel, be someone | [`Script`] |
+//! | run a fleet, or two versions behind one balancer | [`Fleet::new`], [`Fleet::and`] |
+//! | answer, decline, cancel, authenticate | [`Script`] |
 //! | lose a request or a reply | [`Call::lose_requests`], [`Call::lose_responses`] |
-//! | have a request come twice | [`Call::double_requests`], [`Call::race_requests`] |
+//! | deliver a request twice | [`Call::double_requests`], [`Call::race_requests`] |
 //! | crash at every await | [`Call::crash_everywhere`] |
 //! | hand a flow on from an instance that shuts down | [`Call::draining`] |
 //! | let time pass | [`Clock::advance`] |
-//! | count what was done | [`Effects`] |
+//! | count side effects | [`Effects`] |
 //! | step through a call, tamper with its requests | [`Call::begin`], [`Dialogue::request`] |
 //!
 //! Tests need a tokio runtime with its timer, as `#[tokio::test]` has.
@@ -87,9 +86,12 @@ pub use refrain_core::Note;
 pub use refrain_wire::Capability;
 pub use script::{Asked, Given, Script};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+/// A closure in a type that derives `Debug`.
+#[derive(Clone)]
+struct Closure<F>(F);
 
-/// Locks even after a panic elsewhere: every critical section here leaves its data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl<F> std::fmt::Debug for Closure<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("closure")
+    }
 }

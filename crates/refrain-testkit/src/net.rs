@@ -2,14 +2,14 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`wait`] | waiting for conditions, with a limit |
+//! | [`wait`] | waiting with a limit |
 //! | [`http`], [`request`], [`reply`] | a raw HTTP client, requests and the parts of replies |
-//! | [`instance`], [`stdio`] | a server of this process, on a port or on a pipe |
+//! | [`instance`], [`stdio`] | a server in this process, on a port or on a pipe |
 //! | [`process`], [`tools`] | programs under test, and programs that `scripts/tools` installs |
 //! | [`legacy`] | a client of the legacy revisions |
-//! | [`fake_server`], [`http_server`] | servers whose answers a test chooses |
+//! | [`fake_server`] | an MCP server whose answers a test chooses |
 //! | [`issuer`], [`oauth`] | access tokens, key sets and an authorization server |
-//! | [`proxy`], [`balancer`] | what is between clients and servers: faults and round robin |
+//! | [`proxy`], [`balancer`] | a proxy with faults, and a round-robin balancer |
 //! | [`store`] | a task store that fails on demand |
 //! | [`metrics`] | a strict parser of OpenMetrics text |
 //!
@@ -19,7 +19,7 @@
 pub mod balancer;
 pub mod fake_server;
 pub mod http;
-pub mod http_server;
+mod http_server;
 pub mod instance;
 pub mod issuer;
 pub mod legacy;
@@ -37,7 +37,6 @@ pub mod wait;
 pub use balancer::Balancer;
 pub use fake_server::{Events, FakeServer, Received, Respond};
 pub use http::{Connection, Response};
-pub use http_server::{HttpRequest, serve_http};
 pub use instance::{
     Instance, listen, serve_forever, start, start_advertised, start_for, start_on, url_of,
 };

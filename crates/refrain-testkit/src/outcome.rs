@@ -1,12 +1,12 @@
-//! What came of a call.
+//! The outcome of a call.
 
 use crate::script::Asked;
 use refrain_core::Note;
 use refrain_wire::LogLevel;
 use serde_json::Value;
 
-/// One round of a call, as the client saw it and the server counted it.
-#[derive(Clone, Debug, PartialEq)]
+/// One round of a call.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoundReport {
     pub(crate) asks: Vec<Asked>,
     pub(crate) token: Option<String>,
@@ -18,53 +18,53 @@ pub struct RoundReport {
 }
 
 impl RoundReport {
-    /// What was asked, by key, with the answers that were given to it.
+    /// The asks and their answers, sorted by key.
     pub fn asks(&self) -> &[Asked] {
         &self.asks
     }
 
-    /// The keys of what was asked.
+    /// The keys of the asks.
     pub fn keys(&self) -> Vec<&str> {
         self.asks.iter().map(Asked::key).collect()
     }
 
-    /// The token of the reply; none in the last round.
+    /// The token of the reply; `None` in the last round.
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
-    /// Progress and log messages that came before the reply.
+    /// Progress and log messages before the reply.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
 
-    /// Which of the fleet's versions gave the reply, counted from 0.
+    /// The version of the fleet that sent the reply, counted from 0.
     pub fn version(&self) -> usize {
         self.version
     }
 
-    /// How often the request reached an instance.
+    /// The number of deliveries of the request.
     pub fn deliveries(&self) -> usize {
         self.deliveries
     }
 
-    /// Entries of the journal that were replayed to give the reply, the answers of the request included.
+    /// Entries of the journal that were replayed for the reply, including the answers in the request.
     pub fn replayed(&self) -> u32 {
         self.replayed
     }
 
-    /// Steps that ran to give the reply. What crashed or was lost is not counted.
+    /// Steps that ran for the reply. Crashed and lost deliveries are not counted.
     pub fn steps(&self) -> u32 {
         self.steps
     }
 }
 
-/// Where an instance was made to crash.
+/// Where an instance crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashPoint {
     /// The round, counted from 1.
     pub round: usize,
-    /// Polls of asks, steps and checkpoints that went well before. `None`: the reply was ready, and never left.
+    /// Polls of asks, steps and checkpoints before the crash. `None`: the reply was ready, but not sent.
     pub operation: Option<u32>,
 }
 
@@ -73,13 +73,13 @@ pub struct CrashPoint {
 pub struct CallError {
     /// The code, as in `-32602`.
     pub code: i64,
-    /// What was wrong.
+    /// The error message.
     pub message: String,
-    /// More about it; null if there is none.
+    /// The data of the error; null without any.
     pub data: Value,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub(crate) rounds: Vec<RoundReport>,
@@ -88,7 +88,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The text of the result: of a tool's content, a prompt's messages or a resource's contents, a line for each.
+    /// The texts in the result of a tool, prompt or resource, one per line.
     ///
     /// # Panics
     ///
@@ -96,19 +96,17 @@ impl Outcome {
     #[track_caller]
     pub fn text(&self) -> String {
         let result = self.result();
-        let texts = |list: &str, text: fn(&Value) -> &Value| -> Vec<String> {
-            let items = result[list].as_array().into_iter().flatten();
-            items
-                .filter_map(|item| text(item).as_str().map(str::to_owned))
-                .collect()
+        let lists = ["/content", "/messages", "/contents"].map(|list| result.pointer(list));
+        let items = lists.into_iter().flatten().filter_map(Value::as_array);
+        let text = |item: &Value| {
+            let text = item["text"].as_str().or(item["content"]["text"].as_str());
+            text.map(str::to_owned)
         };
-        let mut all = texts("content", |item| &item["text"]);
-        all.extend(texts("messages", |item| &item["content"]["text"]));
-        all.extend(texts("contents", |item| &item["text"]));
+        let all: Vec<String> = items.flatten().filter_map(text).collect();
         all.join("\n")
     }
 
-    /// The result as it was sent.
+    /// The JSON of the result.
     ///
     /// # Panics
     ///
@@ -123,7 +121,7 @@ impl Outcome {
         }
     }
 
-    /// Did it fail, with a result marked `isError` or with a JSON-RPC error?
+    /// Whether the call failed, with a result marked `isError` or with a JSON-RPC error.
     pub fn is_error(&self) -> bool {
         self.reply["result"]["isError"] == true || self.error().is_some()
     }
@@ -138,12 +136,12 @@ impl Outcome {
         })
     }
 
-    /// The rounds of the call, the first one first.
+    /// The rounds of the call, in order.
     pub fn rounds(&self) -> &[RoundReport] {
         &self.rounds
     }
 
-    /// Everything that was asked, round by round.
+    /// The asks of all rounds.
     pub fn asks(&self) -> impl Iterator<Item = &Asked> {
         self.rounds.iter().flat_map(RoundReport::asks)
     }
@@ -153,28 +151,25 @@ impl Outcome {
         self.rounds.iter().flat_map(RoundReport::notes)
     }
 
-    /// Where an instance was made to crash, if one was.
+    /// Where an instance crashed, if one did.
     pub fn crash(&self) -> Option<CrashPoint> {
         self.crash
     }
 
-    /// Did both end in the same way? Who served them is not compared, nor what was asked on the way.
+    /// Whether both calls ended with the same result or error. Their rounds are not compared.
     pub fn ends_like(&self, other: &Self) -> bool {
-        let end = |outcome: &Self| match outcome.error() {
-            Some(error) => (None, Some(error)),
-            None => {
-                let mut result = outcome.reply["result"].clone();
-                if let Some(members) = result.as_object_mut() {
-                    members.remove("_meta");
-                }
-                (Some(result), None)
-            }
+        let end = |outcome: &Self| {
+            let mut reply = outcome.reply.clone();
+            reply.as_object_mut().map(|reply| reply.remove("id"));
+            let result = reply["result"].as_object_mut();
+            result.map(|result| result.remove("_meta"));
+            reply
         };
         end(self) == end(other)
     }
 }
 
-/// Reads a notification of progress or of a log message.
+/// Parses a notification of progress or a log message.
 pub(crate) fn note(message: &Value) -> Option<Note> {
     let params = &message["params"];
     match message["method"].as_str()? {

@@ -1,15 +1,16 @@
-//! The client's side of a call: what it answers, who it is and what it can do.
+//! The client of a call: its answers, identity and capabilities.
 
+use crate::Closure;
 use refrain::auth::{Caller, Principal};
 use refrain_wire::{
-    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capability, LOG_LEVEL_KEY, LogLevel,
-    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
+    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
+    LogLevel, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// An ask as the client received it, and what it answered.
+/// An ask, and the client's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     pub(crate) key: String,
@@ -18,7 +19,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The key it was asked under.
+    /// The key.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -33,7 +34,7 @@ impl Asked {
         }
     }
 
-    /// What the person reads; of a question to a model, the text of its last message. Empty for roots.
+    /// The message to the user, or the text of the last message to a model. Empty for roots.
     pub fn message(&self) -> &str {
         let params = &self.request["params"];
         let last = || {
@@ -56,12 +57,12 @@ impl Asked {
         self.request["params"]["url"].as_str().unwrap_or_default()
     }
 
-    /// The whole ask as it was sent.
+    /// The JSON of the ask.
     pub fn request(&self) -> &Value {
         &self.request
     }
 
-    /// What the client answered, as it was sent. `None` if it left the answer out, or has not answered yet.
+    /// The JSON of the answer. `None` if the client left it out, or has not answered yet.
     pub fn answer(&self) -> Option<&Value> {
         self.answer.as_ref()
     }
@@ -72,7 +73,7 @@ impl Asked {
 pub struct Given(Option<Value>);
 
 impl Given {
-    /// A form filled in with this.
+    /// An accepted form with this content.
     pub fn form(content: impl Into<Value>) -> Self {
         Self::raw(json!({"action": "accept", "content": content.into()}))
     }
@@ -82,7 +83,7 @@ impl Given {
         Self::raw(json!({"action": "accept"}))
     }
 
-    /// A no.
+    /// A declined form or URL.
     pub fn decline() -> Self {
         Self::raw(json!({"action": "decline"}))
     }
@@ -92,7 +93,7 @@ impl Given {
         Self::raw(json!({"action": "cancel"}))
     }
 
-    /// What a model says.
+    /// The text of a model.
     pub fn sample(text: impl Into<String>) -> Self {
         Self::raw(json!({
             "role": "assistant",
@@ -104,30 +105,27 @@ impl Given {
 
     /// The client's roots, by their URIs.
     pub fn roots<U: Into<String>>(uris: impl IntoIterator<Item = U>) -> Self {
-        let roots: Vec<Value> = uris
-            .into_iter()
-            .map(|uri| json!({"uri": uri.into()}))
-            .collect();
-        Self::raw(json!({"roots": roots}))
+        let roots = uris.into_iter().map(|uri| json!({"uri": uri.into()}));
+        Self::raw(json!({"roots": roots.collect::<Value>()}))
     }
 
-    /// This very JSON, sound or not.
+    /// Any JSON, valid or not.
     pub fn raw(answer: Value) -> Self {
         Self(Some(answer))
     }
 
-    /// No answer: the next request leaves it out.
+    /// The next request leaves the answer out.
     pub fn nothing() -> Self {
         Self(None)
     }
 }
 
-type React = Arc<dyn Fn(&Asked) -> Given + Send + Sync>;
+type React = Closure<Arc<dyn Fn(&Asked) -> Given + Send + Sync>>;
 
-/// What the client of a call answers, who it is and what it can do.
+/// The answers, identity and capabilities of a client.
 ///
-/// Answers are given by the key of the ask. Several for one key are given one after the other, and the last of them
-/// from then on. An ask without an answer in the script fails the test.
+/// Answers are chosen by the key of the ask. Several answers for one key are used one after the other; the last one is
+/// repeated. An ask without an answer fails the test.
 ///
 /// ```
 /// use refrain_testkit::{Given, Script};
@@ -145,13 +143,13 @@ type React = Arc<dyn Fn(&Asked) -> Given + Send + Sync>;
 ///     .principal("octocat");
 /// # let _ = script;
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Script {
     rules: Vec<(String, React)>,
     otherwise: Option<React>,
     roots: Option<Given>,
-    capabilities: Value,
-    caller: Caller,
+    capabilities: Capabilities,
+    pub(crate) caller: Caller,
     progress: bool,
     log_level: Option<LogLevel>,
     call_id: Option<String>,
@@ -164,17 +162,18 @@ impl Default for Script {
 }
 
 impl Script {
-    /// An anonymous client that can do everything and has no answers yet.
+    /// An anonymous client that can be asked everything and has no answers yet.
     pub fn new() -> Self {
         Self {
             rules: Vec::new(),
             otherwise: None,
             roots: None,
-            capabilities: json!({
-                "elicitation": {"form": {}, "url": {}},
-                "sampling": {"tools": {}},
-                "roots": {},
-            }),
+            capabilities: Capabilities::from_iter([
+                Capability::Form,
+                Capability::Url,
+                Capability::SamplingTools,
+                Capability::Roots,
+            ]),
             caller: Principal::anonymous().into(),
             progress: false,
             log_level: None,
@@ -182,115 +181,90 @@ impl Script {
         }
     }
 
-    /// Fills in the form asked under this key.
+    /// Fills in the form with this key.
     pub fn answer(self, key: impl Into<String>, content: impl Into<Value>) -> Self {
         self.give(key, Given::form(content))
     }
 
-    /// Says no to what is asked under this key.
+    /// Declines the ask with this key.
     pub fn decline(self, key: impl Into<String>) -> Self {
         self.give(key, Given::decline())
     }
 
-    /// Closes what is asked under this key without an answer.
+    /// Cancels the ask with this key.
     pub fn cancel(self, key: impl Into<String>) -> Self {
         self.give(key, Given::cancel())
     }
 
-    /// Consents to open the URL asked under this key.
+    /// Consents to open the URL with this key.
     pub fn consent(self, key: impl Into<String>) -> Self {
         self.give(key, Given::consent())
     }
 
-    /// Has the model say this to what is asked under this key.
+    /// Answers the sampling with this key.
     pub fn sample(self, key: impl Into<String>, text: impl Into<String>) -> Self {
         self.give(key, Given::sample(text))
     }
 
-    /// Lists these URIs whenever roots are asked for, under whatever key.
+    /// Answers every ask for roots with these URIs.
     pub fn roots<U: Into<String>>(mut self, uris: impl IntoIterator<Item = U>) -> Self {
         self.roots = Some(Given::roots(uris));
         self
     }
 
-    /// Gives this answer to what is asked under this key.
+    /// Gives this answer to the ask with this key.
     pub fn give(self, key: impl Into<String>, given: Given) -> Self {
         self.react(key, move |_| given.clone())
     }
 
-    /// Answers what is asked under this key by looking at it.
+    /// Computes the answer to the ask with this key.
     pub fn react(
         mut self,
         key: impl Into<String>,
         react: impl Fn(&Asked) -> Given + Send + Sync + 'static,
     ) -> Self {
-        self.rules.push((key.into(), Arc::new(react)));
+        self.rules.push((key.into(), Closure(Arc::new(react))));
         self
     }
 
-    /// Answers whatever has no other answer.
+    /// Computes the answer to every other ask.
     pub fn otherwise(mut self, react: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> Self {
-        self.otherwise = Some(Arc::new(react));
+        self.otherwise = Some(Closure(Arc::new(react)));
         self
     }
 
-    /// Declares that the client can do these things and no others.
+    /// Declares these capabilities and no others.
     pub fn can(mut self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
-        let mut declared = Map::new();
-        let mut elicitation = Map::new();
-        let mut sampling = None;
-        for capability in capabilities {
-            match capability {
-                Capability::Form => drop(elicitation.insert("form".into(), json!({}))),
-                Capability::Url => drop(elicitation.insert("url".into(), json!({}))),
-                Capability::Sampling => drop(sampling.get_or_insert_with(Map::new)),
-                Capability::SamplingTools => {
-                    let sampling = sampling.get_or_insert_with(Map::new);
-                    sampling.insert("tools".into(), json!({}));
-                }
-                Capability::Roots => drop(declared.insert("roots".into(), json!({}))),
-                Capability::Tasks => {
-                    let tasks = json!({TASKS_EXTENSION: {}});
-                    declared.insert("extensions".into(), tasks);
-                }
-            }
-        }
-        if !elicitation.is_empty() {
-            declared.insert("elicitation".into(), elicitation.into());
-        }
-        if let Some(sampling) = sampling {
-            declared.insert("sampling".into(), sampling.into());
-        }
-        self.capabilities = declared.into();
+        self.capabilities = capabilities.into_iter().collect();
         self
     }
 
-    /// Calls as this principal, as an authenticator would have found.
+    /// Sets the authenticated principal.
     pub fn principal(mut self, id: impl Into<Arc<str>>) -> Self {
         self.caller.principal = Principal::new(id);
         self
     }
 
-    /// Calls with these scopes, as an authenticator would have found. Without any, a tool that needs one is refused.
+    /// Sets the granted scopes. A tool that needs another scope is refused.
     pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.caller.scopes = scopes.into_iter().collect();
         self
     }
 
-    /// Wants to hear how far the work is.
+    /// Requests progress notifications.
     pub fn wants_progress(mut self) -> Self {
         self.progress = true;
         self
     }
 
-    /// Wants log messages of this level and above.
+    /// Requests log messages of this level and above.
     pub fn wants_logs(mut self, level: LogLevel) -> Self {
         self.log_level = Some(level);
         self
     }
 
-    /// Sends a call id, so that a repeated first request is the same flow. Where a call is run several times, each
-    /// run has an id of its own that begins with this one.
+    /// Sends a call id, which makes repeated first requests one flow. If a call is run several times, each run has
+    /// another id with this prefix.
     pub fn call_id(mut self, id: impl Into<String>) -> Self {
         self.call_id = Some(id.into());
         self
@@ -309,32 +283,16 @@ impl Script {
         if let Some(level) = self.log_level {
             meta[LOG_LEVEL_KEY] = json!(level.as_str());
         }
-        if let Some(id) = &self.call_id {
-            let id = match run {
-                0 => id.clone(),
-                run => format!("{id} {run}"),
-            };
-            meta[CALL_ID_KEY] = json!(id);
+        match (&self.call_id, run) {
+            (None, _) => {}
+            (Some(id), 0) => meta[CALL_ID_KEY] = json!(id),
+            (Some(id), run) => meta[CALL_ID_KEY] = json!(format!("{id} {run}")),
         }
         meta
     }
-
-    pub(crate) fn who(&self) -> Caller {
-        self.caller.clone()
-    }
 }
 
-impl std::fmt::Debug for Script {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let keys: Vec<&str> = self.rules.iter().map(|(key, _)| key.as_str()).collect();
-        f.debug_struct("Script")
-            .field("answers", &keys)
-            .field("caller", &self.caller)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A script in use: it knows what was answered so far.
+/// A script, and the number of answers given for each key.
 #[derive(Debug)]
 pub(crate) struct Player {
     pub(crate) script: Script,
@@ -347,22 +305,17 @@ impl Player {
         Self { script, given }
     }
 
-    /// The answer to an ask, if it is given one.
+    /// The answer to an ask, unless it is left out.
     pub(crate) fn answer(&mut self, asked: &Asked) -> Option<Value> {
-        let mut rules = self
-            .script
-            .rules
-            .iter()
-            .filter(|(key, _)| *key == asked.key);
+        let rules = self.script.rules.iter();
+        let mut rules = rules.filter(|(key, _)| *key == asked.key);
         let turn = self.given.entry(asked.key.clone()).or_default();
         let react = rules.clone().nth(*turn).or_else(|| rules.next_back());
         *turn += 1;
-        if let Some((_, react)) = react {
-            return react(asked).0;
-        }
-        match (&self.script.roots, &self.script.otherwise) {
-            (Some(roots), _) if asked.kind() == "roots" => roots.0.clone(),
-            (_, Some(react)) => react(asked).0,
+        match (react, &self.script.roots, &self.script.otherwise) {
+            (Some((_, Closure(react))), _, _) => react(asked).0,
+            (_, Some(roots), _) if asked.kind() == "roots" => roots.0.clone(),
+            (_, _, Some(Closure(react))) => react(asked).0,
             _ => panic!(
                 "the script has no answer to the {} {:?}, which asks {:?}",
                 asked.kind(),

@@ -3,24 +3,26 @@
 //! The processes are this test binary, started again with [`PORT`] set: so they have tools that log, ask and change a
 //! resource.
 
-use crate::support::{Files, within};
+use crate::support::{Files, Process, within};
 use refrain::server::{AllowedHosts, KeyRing, Resource, Server, ServerLimits, Tool, serve};
 use refrain::{Cx, Elicit, Result, State};
+use refrain_testkit::net::legacy::initialize;
 use refrain_testkit::net::{Connection, Request, Response, http};
 use refrain_wire::LogLevel;
+use rustix::process::Signal;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 const PORT: &str = "LEGACY_FLEET_PORT";
 const KEYS: &str = "LEGACY_FLEET_KEYS";
+const LISTENING: &str = "the instance listens";
 const NOTE: &str = "notes://today";
 
 #[derive(Debug, Deserialize, Elicit)]
@@ -70,6 +72,7 @@ async fn instance() {
         .resource(Resource::new(NOTE, "today", note));
     let server = server.build().expect("a usable server");
     let listener = TcpListener::bind(&address).await.expect("the port");
+    eprintln!("{LISTENING}");
     let mut stop = signal(SignalKind::terminate()).expect("a signal handler");
     let stop = async move {
         let _ = stop.recv().await;
@@ -78,51 +81,23 @@ async fn instance() {
     served.expect("it is served");
 }
 
-/// A process of the fleet. Dropping it kills it.
-struct Process {
-    child: Child,
+/// A process of the fleet.
+struct Member {
+    process: Process,
     address: SocketAddr,
 }
 
-impl Process {
+impl Member {
     async fn start(keys: &Path, port: u16) -> Self {
-        let binary = std::env::current_exe().expect("this binary");
-        let child = Command::new(binary)
-            .args(["--exact", "legacy_fleet::instance", "--test-threads=1"])
+        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+        command
+            .args(["--exact", "legacy_fleet::instance", "--nocapture"])
             .env(PORT, port.to_string())
-            .env(KEYS, keys)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn();
-        let process = Self {
-            child: child.expect("a process"),
+            .env(KEYS, keys);
+        Self {
+            process: Process::start(command, LISTENING, None).await.0,
             address: SocketAddr::from(([127, 0, 0, 1], port)),
-        };
-        let up = async {
-            while tokio::net::TcpStream::connect(process.address)
-                .await
-                .is_err()
-            {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        within("the instance to listen", up).await;
-        process
-    }
-
-    async fn kill(&mut self) {
-        self.child.start_kill().expect("a signal");
-        within("its end", self.child.wait()).await.expect("an end");
-    }
-
-    async fn drain(&mut self) {
-        let id = i32::try_from(self.child.id().expect("it runs")).ok();
-        let id = id.and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(id.expect("an id"), rustix::process::Signal::TERM)
-            .expect("a signal");
-        within("its end", self.child.wait()).await.expect("an end");
+        }
     }
 }
 
@@ -130,7 +105,7 @@ impl Process {
 struct Fleet {
     _files: Files,
     keys: PathBuf,
-    processes: Vec<Process>,
+    processes: Vec<Member>,
     turn: AtomicUsize,
     session: String,
 }
@@ -147,14 +122,10 @@ impl Fleet {
             session: String::new(),
         };
         for port in free_ports() {
-            fleet.processes.push(Process::start(&keys, port).await);
+            fleet.processes.push(Member::start(&keys, port).await);
         }
-        let params = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": {"elicitation": {}},
-            "clientInfo": {"name": "legacy", "version": "1"},
-        });
-        let opened = fleet.post(&request(0, "initialize", &params)).await;
+        let hello = initialize("2025-11-25", &json!({"elicitation": {}}));
+        let opened = fleet.post(&hello).await;
         let session = opened.header("mcp-session-id");
         fleet.session = session.expect("a session").to_owned();
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
@@ -238,7 +209,7 @@ impl Fleet {
     /// Stands in for the process at this place.
     async fn restart(&mut self, at: usize) {
         let port = self.processes[at].address.port();
-        self.processes[at] = Process::start(&self.keys, port).await;
+        self.processes[at] = Member::start(&self.keys, port).await;
     }
 }
 
@@ -368,7 +339,7 @@ async fn killed_holder_is_reported_within_two_seconds_and_the_session_goes_on() 
     let (mut events, asked) = fleet.asked(1).await;
     let last = events.last.clone();
     let mut holder = fleet.processes.remove(0);
-    holder.kill().await;
+    holder.process.kill().await;
     let began = Instant::now();
     let told = events.next().await.expect("the reply");
     assert_eq!(told["id"], 1, "{told}");
@@ -400,7 +371,9 @@ async fn killed_holder_is_reported_within_two_seconds_and_the_session_goes_on() 
 async fn drained_holder_gives_its_calls_up_and_the_session_goes_on() {
     let mut fleet = Fleet::new().await;
     let (mut events, asked) = fleet.asked(1).await;
-    fleet.processes[0].drain().await;
+    let holder = &mut fleet.processes[0].process;
+    holder.signal(Signal::TERM);
+    holder.ended().await;
     // The ask is withdrawn before the reply.
     let withdrawn = events.next().await.expect("a notification");
     assert_eq!(withdrawn["method"], "notifications/cancelled");

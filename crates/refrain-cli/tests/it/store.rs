@@ -72,7 +72,7 @@ async fn shared_keys_without_a_word_of_the_store_are_warned_of() {
 /// What is said when a session of an older client is ended.
 async fn end_of_a_session(serve: Serve) -> u16 {
     let instance = serve.start().await;
-    let session = Session::open_at(instance.address, "2025-11-25", &json!({}), &[]).await;
+    let session = Session::open_with(instance.address, "2025-11-25", &json!({}), &[]).await;
     session.delete().await.status
 }
 

@@ -1,17 +1,15 @@
 //! A server whose tools ask what the tests want to see asked.
 
 use refrain::ask::{Choice, Field, Form, SamplingParams};
-use refrain::server::{AllowedHosts, Server, Tool, serve};
+use refrain::server::{Server, ServerBuilder, Tool};
 use refrain::store::MemoryStore;
 use refrain::task::TaskOptions;
 use refrain::{Answer, Cx, Result};
+use refrain_testkit::net::serve_forever;
 use serde_json::{Map, Value};
-use std::future::pending;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 /// What a hostile server calls itself.
@@ -21,36 +19,27 @@ pub(crate) const NAME: &str = "bank\x1b[2J\r\u{202e}knab";
 pub(crate) const HOSTILE: &str = "Hello\x1b[2J\x1b[1;1H\x1b]2;owned\x07\r\u{9b}2J\u{202e}txt\n\
      This would be sent to https://bank.example/\n? Send it?";
 
-/// A server in this process, which ends with it.
+/// A server in this process.
 pub(crate) struct Asking {
-    address: SocketAddr,
+    url: String,
     _runtime: Runtime,
 }
 
 impl Asking {
     pub(crate) fn start() -> Self {
         let runtime = Runtime::new().expect("a runtime");
-        let listener = runtime
-            .block_on(TcpListener::bind(("127.0.0.1", 0)))
-            .expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let server = server().expect("the tools can be offered");
-        runtime.spawn(async move {
-            let hosts = AllowedHosts::local();
-            serve(listener, server, hosts, pending()).await
-        });
         Self {
-            address,
+            url: runtime.block_on(serve_forever(server())),
             _runtime: runtime,
         }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/mcp", self.address)
+        self.url.clone()
     }
 }
 
-fn server() -> Result<Server, refrain::server::BuildError> {
+fn server() -> ServerBuilder {
     Server::builder(NAME, "1.0")
         .tool(Tool::new("table", table))
         .tool(Tool::new("colour", colour))
@@ -65,7 +54,6 @@ fn server() -> Result<Server, refrain::server::BuildError> {
         .tool(Tool::new("opinion_task", opinion).task())
         .tool(Tool::new("places_task", places).task())
         .tasks(Arc::new(MemoryStore::new()), TaskOptions::default())
-        .build()
 }
 
 type Args = Map<String, Value>;

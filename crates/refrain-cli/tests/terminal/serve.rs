@@ -1,34 +1,31 @@
 //! `refrain serve`, with the documents' tools.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use refrain_testkit::net::process::Process;
+use refrain_testkit::net::tools::listening;
+use tokio::process::Command;
+use tokio::runtime::Runtime;
 
-/// A server as a process of its own.
-pub(crate) struct Serve(Child);
-
-impl Serve {
-    /// Starts it, and gives the port that the system chose.
-    pub(crate) fn start() -> (Self, String) {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_refrain"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary can be started");
-        let said = child.stderr.take().expect("its standard error");
-        let serve = Self(child);
-        let mut lines = BufReader::new(said).lines();
-        let port = lines.find_map(|line| {
-            let line = line.expect("a line");
-            let (_, address) = line.split_once("listening on http://127.0.0.1:")?;
-            Some(address.strip_suffix("/mcp")?.to_owned())
-        });
-        (serve, port.expect("it says where it listens"))
-    }
+/// A server process.
+pub(crate) struct Serve {
+    // Dropped first: it needs the runtime.
+    _process: Process,
+    _runtime: Runtime,
 }
 
-impl Drop for Serve {
-    fn drop(&mut self) {
-        self.0.kill().expect("the process can be ended");
-        self.0.wait().expect("the process has ended");
+impl Serve {
+    /// Starts it, and returns the port that the system chose.
+    pub(crate) fn start() -> (Self, String) {
+        let runtime = Runtime::new().expect("a runtime");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"]);
+        let (process, url) = runtime.block_on(listening(command));
+        let port = url.strip_prefix("http://127.0.0.1:");
+        let port = port.and_then(|rest| rest.strip_suffix("/mcp"));
+        let port = port.expect("a port").to_owned();
+        let serve = Self {
+            _process: process,
+            _runtime: runtime,
+        };
+        (serve, port)
     }
 }

@@ -2,7 +2,7 @@
 
 use refrain_client::{Client, ClientBuilder, Error};
 use refrain_testkit::net::process::Process;
-use refrain_testkit::net::tools::{install, listening_on_stdout, root, run};
+use refrain_testkit::net::tools::{install, listening, root, run};
 use std::path::{Path, PathBuf};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -82,7 +82,7 @@ impl Program {
 
     /// Starts it on a port of its own.
     pub(crate) async fn listen(self) -> Listening {
-        let (process, url) = listening_on_stdout(self.command("--http").await).await;
+        let (process, url) = listening(self.command("--http").await).await;
         Listening {
             url,
             _process: process,

@@ -1,16 +1,15 @@
-//! What the client answers when a server asks it something. Nobody is there to be asked, so it makes something up
-//! that has the right form.
+//! Made-up answers to the asks of a server.
 
 use refrain_client::wire::{Content, Form, Role, SamplingAnswer};
 use serde_json::{Map, Value};
 
-/// A form filled in with something for each field.
+/// A form with a value for each field.
 pub(super) fn fill_in(form: &Form) -> Map<String, Value> {
     let schema = serde_json::from_str(form.json().get()).unwrap_or_default();
     sample(&schema)
 }
 
-/// What a model that is not there says.
+/// The answer of a client without a model.
 pub(super) fn no_model() -> SamplingAnswer {
     SamplingAnswer {
         role: Role::Assistant,
@@ -20,7 +19,7 @@ pub(super) fn no_model() -> SamplingAnswer {
     }
 }
 
-/// An object with a value for each property of the schema whose type is plain to see. References are not followed.
+/// An object with a value for each property that has a type or a default. References are not followed.
 pub(super) fn sample(schema: &Value) -> Map<String, Value> {
     let Some(properties) = schema["properties"].as_object() else {
         return Map::new();

@@ -1,4 +1,4 @@
-//! How the client is authorized in each scenario that wants it.
+//! The authorization of the client in each scenario that needs it.
 
 use super::{ClientError, Scenario};
 use refrain_client::{AuthError, IdentityProvider, OAuth, OAuthBuilder, RegisteredClient};
@@ -9,8 +9,7 @@ use serde_json::Value;
 use std::error::Error;
 use url::Url;
 
-/// Where the browser is sent afterwards. Nobody listens there: the suite's server does not ask anybody, and says at
-/// once where it would send a browser.
+/// The redirect URI. Nothing listens there: [`visit`] reads the URL from the redirect.
 const REDIRECT_URI: &str = "http://localhost:3000/callback";
 /// The client's metadata document. The suite does not fetch it.
 const METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
@@ -44,14 +43,14 @@ fn by_browser() -> Result<OAuthBuilder, ClientError> {
     Ok(OAuth::by_browser(url(REDIRECT_URI)?, visit))
 }
 
-/// Says yes to everything.
+/// Consents without a browser.
 async fn visit(url: Url) -> Result<Url, Box<dyn Error + Send + Sync>> {
     let browser = reqwest::Client::builder()
         .redirect(Policy::none())
         .build()?;
     let page = browser.get(url).send().await?;
     let location = page.headers().get(LOCATION);
-    let location = location.ok_or("the authorization server sends nobody back")?;
+    let location = location.ok_or("the authorization server does not redirect")?;
     Ok(Url::parse(location.to_str()?)?)
 }
 
@@ -81,5 +80,5 @@ fn text(context: &Value, name: &'static str) -> Result<String, serde_json::Error
 }
 
 fn url(text: &str) -> Result<Url, AuthError> {
-    Url::parse(text).map_err(|error| AuthError::Setup(format!("{text:?} is no URL: {error}")))
+    Url::parse(text).map_err(|error| AuthError::Setup(format!("invalid URL {text:?}: {error}")))
 }

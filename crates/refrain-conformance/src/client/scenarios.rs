@@ -1,4 +1,4 @@
-//! What the client does in each scenario. Whether it did it right is for the suite to judge, which is the server.
+//! The requests of the client in each scenario. The suite, which is the server, judges them.
 
 use super::ClientError;
 use super::answers::sample;
@@ -9,29 +9,11 @@ use serde_json::{Map, Value, json};
 
 /// Calls a tool with two numbers.
 pub(super) async fn tools_call(client: &Client) -> Result<(), ClientError> {
-    let tools = client.tools().await?;
-    find(&tools, "add_numbers")?;
+    find(&client.tools().await?, "add_numbers")?;
     call(client, "add_numbers", json!({"a": 5, "b": 3})).await
 }
 
-/// Makes a request, whose metadata is looked at, or what came before it. A server of the present revision refuses the
-/// version the first time.
-pub(super) async fn lists(client: &Client) -> Result<(), ClientError> {
-    client.tools().await?;
-    Ok(())
-}
-
-/// Calls a tool that asks with something filled in beforehand.
-pub(super) async fn defaults(client: &Client) -> Result<(), ClientError> {
-    call(client, "test_client_elicitation_defaults", json!({})).await
-}
-
-/// Calls a tool whose stream breaks before there is a reply.
-pub(super) async fn retry(client: &Client) -> Result<(), ClientError> {
-    call(client, "test_reconnection", json!({})).await
-}
-
-/// Makes a request of every kind that has headers of its own, for everything that is listed.
+/// Calls every tool, reads every resource and gets every prompt.
 pub(super) async fn standard_headers(client: &Client) -> Result<(), ClientError> {
     call_all(client).await?;
     for resource in client.resources().await? {
@@ -43,7 +25,7 @@ pub(super) async fn standard_headers(client: &Client) -> Result<(), ClientError>
     Ok(())
 }
 
-/// Makes the calls that the context lists, of tools whose parameters go into headers too.
+/// Makes the calls in the context, of tools whose parameters are sent in headers too.
 pub(super) async fn custom_headers(client: &Client, context: Value) -> Result<(), ClientError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -65,12 +47,7 @@ pub(super) async fn custom_headers(client: &Client, context: Value) -> Result<()
     Ok(())
 }
 
-/// Calls every tool that is left when those with invalid annotations are dropped.
-pub(super) async fn invalid_tool_headers(client: &Client) -> Result<(), ClientError> {
-    call_all(client).await
-}
-
-/// Lists a tool whose schema refers to a URL, and makes up arguments for it. Nothing of this fetches anything.
+/// Lists a tool whose schema refers to a URL, and makes up arguments for it. This must not fetch the URL.
 pub(super) async fn schema_refs(client: &Client) -> Result<(), ClientError> {
     for tool in client.tools().await? {
         sample(&tool.input_schema);
@@ -78,14 +55,14 @@ pub(super) async fn schema_refs(client: &Client) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Sends a schema back as it came.
+/// Sends a schema back unchanged.
 pub(super) async fn schema_preservation(client: &Client) -> Result<(), ClientError> {
     let tools = client.tools().await?;
     let schema = &find(&tools, "json_schema_2020_12_tool")?.input_schema;
     call(client, "json_schema_echo", json!({"schema": schema})).await
 }
 
-/// Calls tools that need input, one of them while another call is under way.
+/// Calls tools that need input, two of them at the same time.
 pub(super) async fn request_state(client: &Client) -> Result<(), ClientError> {
     client.tools().await?;
     tokio::try_join!(
@@ -98,12 +75,8 @@ pub(super) async fn request_state(client: &Client) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Makes two requests of a server that wants authorization for each, and perhaps more for the second.
-pub(super) async fn authorized(client: &Client) -> Result<(), ClientError> {
-    call_all(client).await
-}
-
-async fn call_all(client: &Client) -> Result<(), ClientError> {
+/// Calls every tool, with made-up arguments.
+pub(super) async fn call_all(client: &Client) -> Result<(), ClientError> {
     for tool in client.tools().await? {
         call(client, &tool.name, sample(&tool.input_schema).into()).await?;
     }

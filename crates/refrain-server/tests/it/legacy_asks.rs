@@ -130,12 +130,12 @@ async fn a_form_is_asked_on_the_stream_of_its_call() {
 async fn each_revision_is_asked_in_its_own_words() {
     let instance = instance().await;
     let all = json!({"elicitation": {"url": {}, "form": {}}, "sampling": {}, "roots": {}});
-    let session = Session::open_with(&instance, "2025-06-18", &all, &[]).await;
+    let session = Session::open_with(instance.address, "2025-06-18", &all, &[]).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
     assert!(asked["params"].get("mode").is_none(), "{asked}");
     // There was no elicitation at all.
-    let session = Session::open_with(&instance, "2025-03-26", &all, &[]).await;
+    let session = Session::open_with(instance.address, "2025-03-26", &all, &[]).await;
     let refused = session.post(&call(1, "greet", json!({}))).await;
     names(&refused.error(200, -32021), &["elicitation"]);
     let mut stream = session.stream(&call(2, "roots", json!({}))).await;
@@ -168,7 +168,7 @@ async fn several_asks_go_out_together_and_are_answered_in_any_order() {
 #[tokio::test]
 async fn what_the_client_cannot_do_is_not_asked() {
     let instance = instance().await;
-    let none = Session::open_with(&instance, "2025-11-25", &json!({}), &[]).await;
+    let none = Session::open_with(instance.address, "2025-11-25", &json!({}), &[]).await;
     let refused = none.post(&call(1, "greet", json!({}))).await;
     refused.error(200, -32021);
     let data = &refused.json()["error"]["data"];
@@ -176,7 +176,7 @@ async fn what_the_client_cannot_do_is_not_asked() {
     assert_eq!(data, &form);
     // One that opens URLs is told what it has not.
     let can = json!({"elicitation": {"url": {}}});
-    let url = Session::open_with(&instance, "2025-11-25", &can, &[]).await;
+    let url = Session::open_with(instance.address, "2025-11-25", &can, &[]).await;
     let refused = url.post(&call(1, "greet", json!({}))).await;
     refused.error(200, -32021);
     assert_eq!(refused.json()["error"]["data"], form);

@@ -161,7 +161,7 @@ async fn caller_is_the_same_at_the_holder() {
     let one = start_advertised(build()).await;
     let other = start_advertised(build()).await;
     let ada = [("Authorization", "Bearer secret-of-ada-0123456789")];
-    let session = Session::open_with(&one, "2025-11-25", &json!({}), &ada).await;
+    let session = Session::open_with(one.address, "2025-11-25", &json!({}), &ada).await;
     let there = session.at(&other);
     let ping = request(1, "ping", json!({}));
     assert_eq!(there.result(&ping).await, json!({}));

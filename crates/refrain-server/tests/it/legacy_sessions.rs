@@ -183,7 +183,7 @@ async fn any_instance_serves_a_session_and_no_stranger_has_it() {
     let foreign = start(builder(&keys()).authenticator(tokens())).await;
     let elsewhere = start(builder(&ring).audience("elsewhere").authenticator(tokens())).await;
     let alice = [("Authorization", "Bearer aaaaaaaaaaaaaaaaaaaa")];
-    let session = Session::open_with(&one, "2025-06-18", &json!({}), &alice).await;
+    let session = Session::open_with(one.address, "2025-06-18", &json!({}), &alice).await;
     let ping = request(1, "ping", json!({}));
     for instance in [&one, &other] {
         assert_eq!(session.at(instance).result(&ping).await, json!({}));
@@ -193,7 +193,7 @@ async fn any_instance_serves_a_session_and_no_stranger_has_it() {
         names(&gone.error(404, -32600), &["initialize"]);
     }
     let bob = [("Authorization", "Bearer bbbbbbbbbbbbbbbbbbbb")];
-    let bobs = Session::open_with(&one, "2025-06-18", &json!({}), &bob).await;
+    let bobs = Session::open_with(one.address, "2025-06-18", &json!({}), &bob).await;
     let mut stolen = bobs;
     stolen.id = session.id.clone();
     stolen.post(&ping).await.error(404, -32600);
@@ -380,10 +380,10 @@ async fn batches_are_for_the_one_revision_that_has_them() {
         call(3, "echo", json!({})),
     ]);
     for newer in ["2025-06-18", "2025-11-25"] {
-        let session = Session::open_with(&instance, newer, &json!({}), &[]).await;
+        let session = Session::open_with(instance.address, newer, &json!({}), &[]).await;
         names(&session.post(&batch).await.error(400, -32600), &["batches"]);
     }
-    let session = Session::open_with(&instance, "2025-03-26", &json!({}), &[]).await;
+    let session = Session::open_with(instance.address, "2025-03-26", &json!({}), &[]).await;
     let mut replies = session.stream(&batch).await.rest().await;
     replies.sort_by_key(|reply| reply["id"].as_u64());
     assert_eq!(replies[0]["result"], json!({}));
@@ -406,7 +406,7 @@ async fn batches_are_for_the_one_revision_that_has_them() {
 #[tokio::test]
 async fn a_message_of_a_batch_that_cannot_be_taken_spoils_no_other() {
     let instance = instance().await;
-    let session = Session::open_with(&instance, "2025-03-26", &json!({}), &[]).await;
+    let session = Session::open_with(instance.address, "2025-03-26", &json!({}), &[]).await;
     let stray = json!({"jsonrpc": "2.0", "id": "x", "result": {}});
     let batch = json!([
         request(1, "ping", json!({})),
@@ -444,7 +444,7 @@ async fn a_session_subscribes_to_so_much_and_no_more() {
         start_advertised(builder.resource(Resource::new("notes://tomorrow", "b", note))).await
     };
     let (one, other) = (start().await, start().await);
-    let session = Session::open_with(&one, "2025-03-26", &json!({}), &[]).await;
+    let session = Session::open_with(one.address, "2025-03-26", &json!({}), &[]).await;
     let change = |id: u32, method: &str, uri: &str| {
         request(
             id,
@@ -499,7 +499,7 @@ async fn whoever_may_not_call_may_not_answer_or_cancel_either() {
     let instance = start(builder(&keys()).scopes(["use"]).authenticator(tokens)).await;
     let authorization = format!("Bearer {MAY}");
     let headers = [("Authorization", authorization.as_str())];
-    let session = Session::open_with(&instance, "2025-11-25", &json!({}), &headers).await;
+    let session = Session::open_with(instance.address, "2025-11-25", &json!({}), &headers).await;
     let cancel =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
     assert_eq!(session.post(&cancel).await.status, 202);

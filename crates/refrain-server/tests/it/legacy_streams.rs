@@ -113,7 +113,7 @@ async fn an_ask_that_was_missed_is_found_and_answered() {
 async fn clients_of_before_are_not_told_where_a_stream_begins() {
     let instance = instance().await;
     let all = json!({"elicitation": {}});
-    let session = Session::open_with(&instance, "2025-06-18", &all, &[]).await;
+    let session = Session::open_with(instance.address, "2025-06-18", &all, &[]).await;
     let mut stream = session.stream(&call(5, "greet", json!({}))).await;
     let first = stream.event().await.expect("an event");
     let asked = first.message.expect("a message at once");
@@ -305,7 +305,7 @@ async fn whoever_listened_listens_anew_at_another_instance_and_after_a_restart()
     let instance = || start(builder().0.keys(keys.clone()));
     for revision in ["2025-11-25", "2025-06-18"] {
         let (one, other) = (instance().await, instance().await);
-        let session = Session::open_with(&one, revision, &json!({}), &[]).await;
+        let session = Session::open_with(one.address, revision, &json!({}), &[]).await;
         let mut news = session.get().await;
         let last = match revision {
             // It has said nothing yet.

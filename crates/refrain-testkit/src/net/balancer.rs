@@ -2,18 +2,19 @@
 //!
 //! A request is never sent twice: if an instance fails during a request, the client's connection ends.
 
-use super::proxy::RawRequest;
-use super::{http, listen, within};
+use super::proxy::{RawRequest, accept};
+use super::{Connection, http, listen, until};
+use parking_lot::Mutex;
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Interval of the probes.
-pub const CHECK_EVERY: Duration = Duration::from_millis(20);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 const BAD_GATEWAY: &[u8] =
     b"HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: 20\r\n\r\nno instance is ready";
@@ -27,7 +28,7 @@ pub struct Balancer {
 
 #[derive(Default)]
 struct Ring {
-    backends: RwLock<Vec<Arc<Backend>>>,
+    backends: Mutex<Vec<Arc<Backend>>>,
     turn: AtomicUsize,
 }
 
@@ -37,13 +38,12 @@ struct Backend {
 }
 
 impl Balancer {
-    /// Sends requests to these instances in turn.
     pub async fn start(instances: impl IntoIterator<Item = SocketAddr>) -> Self {
         let listener = listen().await;
         let address = listener.local_addr().expect("an address");
         let ring = Arc::new(Ring::default());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, ring.clone()));
+        let to = ring.clone();
+        let mut tasks = accept(listener, move |client| forward(to.clone(), client));
         tasks.spawn(probe(ring.clone()));
         let balancer = Self {
             address,
@@ -66,7 +66,7 @@ impl Balancer {
             address,
             ready: AtomicBool::new(true),
         });
-        let mut backends = self.ring.backends.write().expect("no panic");
+        let mut backends = self.ring.backends.lock();
         if at < backends.len() {
             backends[at] = backend;
         } else {
@@ -76,24 +76,15 @@ impl Balancer {
 
     /// Waits until the balancer skips an instance because it is not ready.
     pub async fn passes_over(&self, at: usize) {
-        let backend = self.ring.backends().swap_remove(at);
-        let skipped = async {
-            while backend.ready.load(Ordering::Acquire) {
-                tokio::time::sleep(CHECK_EVERY).await;
-            }
-        };
-        within("an instance to be skipped", skipped).await;
+        let backend = self.ring.backends.lock()[at].clone();
+        let is_skipped = || !backend.ready.load(Ordering::Acquire);
+        until("an instance to be skipped", is_skipped).await;
     }
 }
 
 impl Ring {
-    fn backends(&self) -> Vec<Arc<Backend>> {
-        self.backends.read().expect("no panic").clone()
-    }
-
-    /// Connects to the next instance that is ready.
     async fn connect(&self) -> Option<TcpStream> {
-        let mut backends = self.backends();
+        let mut backends = self.backends.lock().clone();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % backends.len().max(1);
         backends.rotate_left(turn);
         for backend in backends {
@@ -111,7 +102,8 @@ impl Ring {
 
 async fn probe(ring: Arc<Ring>) {
     loop {
-        let probes = ring.backends().into_iter().map(async |backend| {
+        let backends = ring.backends.lock().clone();
+        let probes = backends.into_iter().map(async |backend| {
             let ready = matches!(http::status_of(backend.address, "/readyz").await, Ok(200));
             backend.ready.store(ready, Ordering::Release);
         });
@@ -120,35 +112,17 @@ async fn probe(ring: Arc<Ring>) {
     }
 }
 
-async fn accept(listener: TcpListener, ring: Arc<Ring>) {
-    let mut connections = JoinSet::new();
-    while let Ok((client, _)) = listener.accept().await {
-        let ring = Arc::clone(&ring);
-        connections.spawn(async move { forward(&ring, client).await });
-        while connections.try_join_next().is_some() {}
-    }
-}
-
-/// Forwards one request and its response, and closes the connection.
-async fn forward(ring: &Ring, mut client: TcpStream) {
-    let Some(request) = RawRequest::read(&mut client).await else {
-        return;
-    };
+/// Forwards one request and its response, until either side closes its connection.
+async fn forward(ring: Arc<Ring>, mut client: Connection) -> io::Result<()> {
+    let request = RawRequest::read(&mut client).await?;
     let Some(mut server) = ring.connect().await else {
-        // The client may be gone.
-        let _ = client.write_all(BAD_GATEWAY).await;
-        return;
+        return client.stream.write_all(BAD_GATEWAY).await;
     };
-    if server.write_all(&request.bytes).await.is_ok() {
-        relay(&mut server, &mut client).await;
-    }
-}
-
-/// Copies a response until either side closes its connection. After its request a client sends nothing more.
-async fn relay(server: &mut TcpStream, client: &mut TcpStream) {
-    let (mut from_client, mut to_client) = client.split();
+    server.write_all(&request.bytes).await?;
+    // After its request a client sends nothing more.
+    let (mut from_client, mut to_client) = client.stream.split();
     tokio::select! {
-        _ = copy(server, &mut to_client) => {}
-        _ = from_client.read_u8() => {}
+        copied = copy(&mut server, &mut to_client) => copied.map(drop),
+        closed = from_client.read_u8() => closed.map(drop),
     }
 }

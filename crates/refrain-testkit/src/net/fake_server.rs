@@ -1,14 +1,17 @@
 //! An MCP server that answers each request as a closure says, and records what it received.
 
-use super::http_server::{Body, full, pieces};
-use super::{HttpRequest, listen, serve_http, until};
+use super::http_server::{Answer, Body, respond_events, serve_http};
+use super::{listen, until, url_of};
 use hyper::header::HeaderMap;
 use hyper::{Method, Response};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::io;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
-use tokio::sync::mpsc;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+use url::form_urlencoded;
 
 /// A request that the server received. Dereferences to its JSON-RPC message.
 #[derive(Debug, Clone)]
@@ -16,6 +19,8 @@ pub struct Received {
     pub verb: Method,
     pub path: String,
     pub headers: HeaderMap,
+    /// The parameters of the query or of the form.
+    pub params: HashMap<String, String>,
     /// Null if the body is not JSON.
     pub message: Value,
 }
@@ -41,53 +46,44 @@ impl Received {
         self.message["params"]["name"].as_str().unwrap_or_default()
     }
 
-    /// The response with this result.
     pub fn result(&self, result: &Value) -> Value {
         json!({"jsonrpc": "2.0", "id": self.message["id"], "result": result})
     }
 
-    /// The response with one text as its result.
     pub fn text(&self, text: &str) -> Value {
         self.result(&json!({"content": [{"type": "text", "text": text}]}))
     }
 
-    /// The response with this error.
     pub fn error(&self, code: i64, message: &str, data: &Value) -> Value {
-        let error = json!({"code": code, "message": message, "data": data});
-        json!({"jsonrpc": "2.0", "id": self.message["id"], "error": error})
+        let mut reply = json!({"jsonrpc": "2.0", "id": self.message["id"]});
+        reply["error"] = json!({"code": code, "message": message, "data": data});
+        reply
     }
 }
 
-/// How a request is answered.
+/// How a request is answered. Numbers are HTTP statuses, except the JSON-RPC code of an error, whose status is 400.
 pub enum Respond {
-    /// A result.
     Result(Value),
-    /// A JSON-RPC error with status 400.
     Error(i64, &'static str),
-    /// A status without a body.
     Status(u16),
-    /// A status, a media type and a body.
     Raw(u16, &'static str, String),
-    /// A status and a message.
     Json(u16, Value),
-    /// A message and the id of a new session.
     Session(Value, &'static str),
-    /// A status and a `Location`.
     Redirect(u16, String),
-    /// A status and a `Retry-After`.
     RetryAfter(u16, &'static str),
+    With(Answer),
+    /// The answer, once the value is true or its sender is dropped.
+    When(watch::Receiver<bool>, Answer),
     /// An event stream; it ends with the sender.
     Events(mpsc::UnboundedReceiver<io::Result<String>>),
 }
 
 impl Respond {
-    /// A result with one text.
     pub fn text(text: &str) -> Self {
         let content = json!([{"type": "text", "text": text}]);
         Self::Result(json!({"resultType": "complete", "content": content}))
     }
 
-    /// A result that asks for input.
     pub fn asks(asks: Value, state: Option<&str>) -> Self {
         let mut result = json!({"resultType": "input_required"});
         result["inputRequests"] = asks;
@@ -115,53 +111,38 @@ impl Respond {
     pub fn cut(start: &str) -> Self {
         let (events, stream) = Events::new();
         let broken = io::ErrorKind::ConnectionReset.into();
-        // The receiver is in `stream`.
-        let _ = events.0.send(Ok(start.to_owned()));
-        let _ = events.0.send(Err(broken));
+        events.send(Ok(start.to_owned()));
+        events.send(Err(broken));
         stream
     }
 
-    fn into_response(self, request: &Value) -> Response<Body> {
-        let response = Response::builder();
-        let json = "application/json";
-        let (response, body) = match self {
-            Self::Result(result) => {
-                let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
-                (response.header("content-type", json), body.to_string())
-            }
+    async fn into_response(self, request: &Received) -> Response<Body> {
+        let answer = match self {
+            Self::Result(result) => Answer::json(200, &request.result(&result)),
             Self::Error(code, message) => {
                 let error = json!({"code": code, "message": message});
-                let body = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
-                let response = response.status(400).header("content-type", json);
-                (response, body.to_string())
+                let id = &request["id"];
+                Answer::json(400, &json!({"jsonrpc": "2.0", "id": id, "error": error}))
             }
-            Self::Status(status) => (response.status(status), String::new()),
+            Self::Status(status) => Answer::new(status),
             Self::Raw(status, kind, body) => {
-                (response.status(status).header("content-type", kind), body)
+                Answer::new(status).header("content-type", kind).body(body)
             }
-            Self::Json(status, message) => {
-                let response = response.status(status).header("content-type", json);
-                (response, message.to_string())
-            }
-            Self::Session(message, id) => {
-                let response = response.header("content-type", json);
-                (response.header("mcp-session-id", id), message.to_string())
-            }
-            Self::Redirect(status, url) => {
-                let response = response.status(status).header("location", url);
-                (response.header("content-type", "text/plain"), String::new())
-            }
+            Self::Json(status, message) => Answer::json(status, &message),
+            Self::Session(message, id) => Answer::json(200, &message).header("mcp-session-id", id),
+            Self::Redirect(status, url) => Answer::new(status).header("location", url),
             Self::RetryAfter(status, seconds) => {
-                let response = response.status(status).header("retry-after", seconds);
-                let response = response.header("content-type", "text/plain");
-                (response, "later".to_owned())
+                let answer = Answer::new(status).header("retry-after", seconds);
+                answer.header("content-type", "text/plain").body("later")
             }
-            Self::Events(events) => {
-                let response = response.header("content-type", "text/event-stream");
-                return response.body(pieces(events)).expect("a response");
+            Self::With(answer) => answer,
+            Self::When(mut gate, answer) => {
+                let _ = gate.wait_for(|is_open| *is_open).await;
+                answer
             }
+            Self::Events(events) => return respond_events(events),
         };
-        response.body(full(body)).expect("a response")
+        answer.into_response()
     }
 }
 
@@ -175,17 +156,20 @@ impl Events {
         (Self(sender), Respond::Events(receiver))
     }
 
-    /// Sends a message.
     pub fn message(&self, message: &Value) {
         self.event(&format!("data: {message}"));
     }
 
     /// Sends an event as it is.
     pub fn event(&self, event: &str) {
-        self.0.send(Ok(format!("{event}\n\n"))).ok();
+        self.send(Ok(format!("{event}\n\n")));
     }
 
-    /// Sends a request to the client.
+    fn send(&self, event: io::Result<String>) {
+        // The client may have closed the stream.
+        let _ = self.0.send(event);
+    }
+
     pub fn ask(&self, id: &str, method: &str, params: &Value) {
         self.message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
     }
@@ -199,14 +183,12 @@ impl Events {
     ) {
         let server = server.clone();
         tokio::spawn(async move {
-            server
-                .receives("the condition of a message", condition)
-                .await;
+            let expected = "the condition of a message";
+            server.receives(expected, condition).await;
             self.message(&message);
         });
     }
 
-    /// Waits until the client closes the stream.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
@@ -254,17 +236,24 @@ impl FakeServer {
         respond: impl Fn(&Received, &Self) -> Respond + Send + Sync + 'static,
     ) -> Self {
         let listener = listen().await;
-        let address = listener.local_addr().expect("an address");
         let server = Self {
-            url: format!("http://{address}/mcp"),
+            url: url_of(&listener),
             received: Arc::default(),
         };
         let own = server.clone();
-        serve_http(listener, move |request| {
-            let request = receive(request);
-            let all = &own.received;
-            all.lock().expect("no panic").push(request.clone());
-            std::future::ready(respond(&request, &own).into_response(&request))
+        serve_http(listener, None, move |request| {
+            let (head, body) = request.into_parts();
+            let params = head.uri.query().map_or(&body[..], str::as_bytes);
+            let request = Received {
+                verb: head.method,
+                path: head.uri.path().to_owned(),
+                headers: head.headers,
+                params: form_urlencoded::parse(params).into_owned().collect(),
+                message: serde_json::from_slice(&body).unwrap_or_default(),
+            };
+            own.received.lock().push(request.clone());
+            let respond = respond(&request, &own);
+            async move { respond.into_response(&request).await }
         });
         server
     }
@@ -284,33 +273,25 @@ impl FakeServer {
         self.url.clone()
     }
 
-    /// All requests, in order.
     pub fn all(&self) -> Vec<Received> {
-        self.received.lock().expect("no panic").clone()
+        self.received.lock().clone()
     }
 
-    /// The messages with this method, in order.
     pub fn requests(&self, method: &str) -> Vec<Value> {
-        let of_method = self.received(|request| request.method() == method);
-        of_method
-            .into_iter()
-            .map(|request| request.message)
-            .collect()
+        let requests = self.received(|request| request.method() == method);
+        requests.into_iter().map(|one| one.message).collect()
     }
 
     pub fn count(&self, method: &str) -> usize {
         self.requests(method).len()
     }
 
-    /// The requests for which a condition holds.
     pub fn received(&self, condition: impl Fn(&Received) -> bool) -> Vec<Received> {
-        self.all()
-            .into_iter()
-            .filter(|one| condition(one))
-            .collect()
+        let mut received = self.all();
+        received.retain(condition);
+        received
     }
 
-    /// Waits for a request for which a condition holds.
     pub async fn receives(&self, what: &str, condition: impl Fn(&Received) -> bool) -> Received {
         until(what, || !self.received(&condition).is_empty()).await;
         self.received(condition).remove(0)
@@ -343,13 +324,4 @@ pub fn legacy_greeting(
         _ if is_response => Respond::Status(202),
         _ => return None,
     })
-}
-
-fn receive(request: HttpRequest) -> Received {
-    Received {
-        verb: request.verb,
-        path: request.uri.path().to_owned(),
-        headers: request.headers,
-        message: serde_json::from_slice(&request.body).unwrap_or_default(),
-    }
 }

@@ -1,17 +1,16 @@
-//! A raw HTTP/1.1 client: it sends exactly the bytes it is given and returns the response as it came.
+//! A raw HTTP/1.1 client: it sends exactly the bytes of a request and returns the response as received.
 
-use super::{Request, within};
+use super::Request;
+use super::wait::success;
 use serde_json::Value;
 use std::io;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends a request on a new connection and returns the whole response, or an error if the server goes away.
+/// Sends a request on a new connection and returns the response, or an error if the server goes away.
 pub async fn try_send(address: SocketAddr, request: &Request) -> io::Result<Response> {
-    let mut connection = Connection::try_open(address).await?;
-    connection.try_write(request).await?;
-    connection.whole().await
+    Connection::begin(address, request).await?.whole().await
 }
 
 /// Sends a request on a new connection and returns it with the head of the response.
@@ -19,18 +18,15 @@ pub async fn try_begin(
     address: SocketAddr,
     request: &Request,
 ) -> io::Result<(Connection, Response)> {
-    let mut connection = Connection::try_open(address).await?;
-    connection.try_write(request).await?;
+    let mut connection = Connection::begin(address, request).await?;
     let head = connection.try_head().await?;
     Ok((connection, head))
 }
 
-/// Sends a request on a new connection and returns the whole response.
 pub async fn send(address: SocketAddr, request: &Request) -> Response {
-    Connection::open(address).await.exchange(request).await
+    success("a response", try_send(address, request)).await
 }
 
-/// The status of a GET, or an error if the server goes away.
 pub async fn status_of(address: SocketAddr, path: &str) -> io::Result<u16> {
     Ok(try_send(address, &Request::get(path)).await?.status)
 }
@@ -44,14 +40,12 @@ pub async fn page_of(address: SocketAddr, path: &str) -> io::Result<String> {
 
 /// The body of a GET that is answered with 200.
 pub async fn text_of(address: SocketAddr, path: &str) -> String {
-    within("a page", page_of(address, path))
-        .await
-        .expect("a page")
+    success("a page", page_of(address, path)).await
 }
 
-/// A connection to a server.
+/// A connection to a server or, in a proxy, to a client.
 pub struct Connection {
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
     host: String,
     /// Bytes that were received and not consumed yet.
     read: Vec<u8>,
@@ -59,7 +53,6 @@ pub struct Connection {
     events: String,
 }
 
-/// A response.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: u16,
@@ -69,23 +62,33 @@ pub struct Response {
 }
 
 impl Connection {
-    pub async fn try_open(address: SocketAddr) -> io::Result<Self> {
-        Ok(Self {
-            stream: TcpStream::connect(address).await?,
-            host: address.to_string(),
+    pub(super) fn of(stream: TcpStream, host: String) -> Self {
+        Self {
+            stream,
+            host,
             read: Vec::new(),
             events: String::new(),
-        })
+        }
+    }
+
+    async fn try_open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        Ok(Self::of(stream, address.to_string()))
+    }
+
+    async fn begin(address: SocketAddr, request: &Request) -> io::Result<Self> {
+        let mut connection = Self::try_open(address).await?;
+        let bytes = request.to_bytes(&connection.host);
+        connection.stream.write_all(&bytes).await?;
+        Ok(connection)
     }
 
     pub async fn open(address: SocketAddr) -> Self {
-        let connection = within("a connection", Self::try_open(address)).await;
-        connection.expect("a connection")
+        success("a connection", Self::try_open(address)).await
     }
 
     pub async fn write(&mut self, bytes: &[u8]) {
-        let written = within("the request to be accepted", self.stream.write_all(bytes)).await;
-        written.expect("the request is accepted");
+        success("writing a request", self.stream.write_all(bytes)).await;
     }
 
     pub async fn send(&mut self, request: &Request) {
@@ -93,22 +96,18 @@ impl Connection {
         self.write(&bytes).await;
     }
 
-    /// Sends a request and reads the whole response.
     pub async fn exchange(&mut self, request: &Request) -> Response {
         self.send(request).await;
         self.response().await
     }
 
-    /// Reads a whole response.
     pub async fn response(&mut self) -> Response {
-        let response = within("the end of a response", self.whole()).await;
-        response.expect("a whole response")
+        success("the end of a response", self.whole()).await
     }
 
     /// Reads the head of a response. Its body is left for [`Self::event`].
     pub async fn head(&mut self) -> Response {
-        let head = within("the head of a response", self.try_head()).await;
-        head.expect("a response")
+        success("the head of a response", self.try_head()).await
     }
 
     /// The next message of an event stream whose head was read; `None` at its end.
@@ -118,16 +117,13 @@ impl Connection {
 
     /// The next block of an event stream, an event or a comment, as text; `None` at the end of the stream.
     pub async fn block(&mut self) -> Option<String> {
-        within("the next event", self.try_block())
-            .await
-            .expect("an event stream")
+        success("the next event", self.try_block()).await
     }
 
     /// Waits for the server to close the connection. Panics if it sends something first.
     pub async fn closed(&mut self) {
         let mut rest = Vec::new();
-        let read = within("the end", self.stream.read_to_end(&mut rest)).await;
-        read.expect("an orderly end");
+        success("an orderly end", self.stream.read_to_end(&mut rest)).await;
         assert!(rest.is_empty() && self.read.is_empty(), "more was sent");
     }
 
@@ -138,11 +134,6 @@ impl Connection {
             rest.push_str(&String::from_utf8_lossy(&chunk));
         }
         Ok(rest)
-    }
-
-    async fn try_write(&mut self, request: &Request) -> io::Result<()> {
-        let bytes = request.to_bytes(&self.host);
-        self.stream.write_all(&bytes).await
     }
 
     async fn try_head(&mut self) -> io::Result<Response> {
@@ -197,16 +188,16 @@ impl Connection {
         Ok((size > 0).then_some(chunk))
     }
 
-    async fn until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) async fn until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         loop {
             if let Some(end) = end_of(&self.read, end) {
-                return Ok(self.read.drain(..end).collect());
+                return self.take(end).await;
             }
             self.more().await?;
         }
     }
 
-    async fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
+    pub(super) async fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.read.len() < length {
             self.more().await?;
         }
@@ -231,12 +222,17 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    #[track_caller]
+    fn body_of_type(&self, kind: &str) -> String {
+        let body = self.text();
+        assert_eq!(self.header("content-type"), Some(kind), "{body}");
+        body
+    }
+
     /// The JSON-RPC message in the body.
     #[track_caller]
     pub fn json(&self) -> Value {
-        let body = self.text();
-        let kind = self.header("content-type");
-        assert_eq!(kind, Some("application/json"), "{body}");
+        let body = self.body_of_type("application/json");
         let value: Value =
             serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
         assert_eq!(value["jsonrpc"], "2.0", "{body}");
@@ -246,9 +242,7 @@ impl Response {
     /// The messages of an event stream.
     #[track_caller]
     pub fn events(&self) -> Vec<Value> {
-        let body = self.text();
-        let kind = self.header("content-type");
-        assert_eq!(kind, Some("text/event-stream"), "{body}");
+        let body = self.body_of_type("text/event-stream");
         body.split_terminator("\n\n").map(parse_event).collect()
     }
 
@@ -261,9 +255,7 @@ impl Response {
         assert_eq!(reply["error"]["code"], code, "{body}");
         assert!(reply.get("result").is_none(), "{body}");
         let message = reply["error"]["message"].as_str();
-        message
-            .unwrap_or_else(|| panic!("no message: {body}"))
-            .to_owned()
+        message.expect("a message").to_owned()
     }
 
     /// The message in the body of a response with status 200.
@@ -282,10 +274,10 @@ pub(super) fn end_of(bytes: &[u8], what: &[u8]) -> Option<usize> {
 
 #[track_caller]
 fn parse_event(event: &str) -> Value {
-    let mut lines = event.lines();
-    assert_eq!(lines.next(), Some("event: message"), "{event}");
-    let data = lines.next().and_then(|line| line.strip_prefix("data: "));
-    let data = data.unwrap_or_else(|| panic!("an event without data: {event}"));
-    assert_eq!(lines.next(), None, "one line of data: {event}");
+    let lines: Vec<&str> = event.lines().collect();
+    let ["event: message", data] = lines[..] else {
+        panic!("an event with one line of data is expected: {event}")
+    };
+    let data = data.strip_prefix("data: ").expect("data");
     serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"))
 }

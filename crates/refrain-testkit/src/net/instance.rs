@@ -1,33 +1,27 @@
-//! A server of this process on a port of its own.
+//! A server in this process, on a free port.
 
-use super::{Connection, Request, Response, http, within};
+use super::wait::Serving;
+use super::{Connection, Request, Response, http, until};
 use refrain_server::{AllowedHosts, Server, ServerBuilder, serve};
-use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 /// A listener on a free port of the loopback interface.
 pub async fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.expect("a free port")
 }
 
-/// A server that is being served. Dropping it stops it.
+/// A running server. Dropping it stops it.
 pub struct Instance {
     pub address: SocketAddr,
     pub server: Server,
-    stop: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<io::Result<()>>,
+    serving: Serving,
 }
 
-/// Serves a server on a free port.
 pub async fn start(builder: ServerBuilder) -> Instance {
     start_for(builder, AllowedHosts::local()).await
 }
 
-/// Serves a server on a free port, for these hosts.
 pub async fn start_for(builder: ServerBuilder, hosts: AllowedHosts) -> Instance {
     start_on(listen().await, builder, hosts)
 }
@@ -46,27 +40,18 @@ pub fn url_of(listener: &TcpListener) -> String {
 
 /// Serves a server on a free port until the runtime ends, and returns its URL.
 pub async fn serve_forever(builder: ServerBuilder) -> String {
-    let server = builder.build().expect("a usable server");
-    let listener = listen().await;
-    let url = url_of(&listener);
-    let never = std::future::pending();
-    tokio::spawn(serve(listener, server, AllowedHosts::local(), never));
+    let instance = start(builder).await;
+    let url = instance.url();
+    std::mem::forget(instance);
     url
 }
 
-/// Serves a server on this listener.
 pub fn start_on(listener: TcpListener, builder: ServerBuilder, hosts: AllowedHosts) -> Instance {
     let server = builder.build().expect("a usable server");
-    let address = listener.local_addr().expect("an address");
-    let (stop, stopped) = oneshot::channel();
-    // Sending and dropping both stop the server.
-    let shutdown = async move { drop(stopped.await) };
-    let serving = tokio::spawn(serve(listener, server.clone(), hosts, shutdown));
     Instance {
-        address,
-        server,
-        stop: Some(stop),
-        serving,
+        address: listener.local_addr().expect("an address"),
+        server: server.clone(),
+        serving: Serving::start(|stopped| serve(listener, server, hosts, stopped)),
     }
 }
 
@@ -75,12 +60,10 @@ impl Instance {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Sends a request on a new connection.
     pub async fn send(&self, request: &Request) -> Response {
         http::send(self.address, request).await
     }
 
-    /// Sends bytes as they are on a new connection.
     pub async fn send_bytes(&self, bytes: &[u8]) -> Response {
         let mut connection = self.connect().await;
         connection.write(bytes).await;
@@ -95,24 +78,18 @@ impl Instance {
         Connection::open(self.address).await
     }
 
-    /// Tells the server to stop.
     pub fn stop(&mut self) {
-        self.stop = None;
+        self.serving.stop();
     }
 
     pub fn has_stopped(&self) -> bool {
-        self.serving.is_finished()
+        self.serving.has_ended()
     }
 
-    /// Waits until the server has stopped.
-    pub async fn stopped(self) {
-        let ended = within("the instance to stop", self.serving).await;
-        ended
-            .expect("serving does not panic")
-            .expect("no I/O error");
+    pub async fn stopped(mut self) {
+        self.serving.ended().await;
     }
 
-    /// Stops the server and waits until it has stopped.
     pub async fn stopped_now(mut self) {
         self.stop();
         self.stopped().await;
@@ -120,11 +97,6 @@ impl Instance {
 
     /// Waits until no call is running.
     pub async fn at_rest(&self) {
-        let rest = async {
-            while self.server.running() > 0 {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        within("the calls to end", rest).await;
+        until("the calls to end", || self.server.running() == 0).await;
     }
 }

@@ -1,20 +1,22 @@
 //! An authorization server as resource servers see it: signed access tokens and a JWK set to fetch.
 
-use super::http_server::{Body, full, serve_with};
-use super::{listen, within};
-use aws_lc_rs::rand::SystemRandom;
+use super::http_server::{self, Body, serve_http};
+use super::{listen, wait::success};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
-    KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384,
-    RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
+    EcdsaSigningAlgorithm, Ed25519KeyPair, RsaKeyPair,
 };
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hyper::Response;
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, EncodingKey, crypto};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::future::pending;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -34,82 +36,65 @@ pub fn authority(name: &str) -> String {
     format!("{}/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A private key with its id.
+/// A private key with its id and default algorithm.
 pub struct Signer {
     id: &'static str,
-    pair: Pair,
-}
-
-enum Pair {
-    Rsa(RsaKeyPair),
-    P256(EcdsaKeyPair),
-    P384(EcdsaKeyPair),
-    Ed25519(Ed25519KeyPair),
+    algorithm: Algorithm,
+    key: EncodingKey,
 }
 
 impl Signer {
     pub fn rsa(id: &'static str) -> Self {
-        let pair = Pair::Rsa(RsaKeyPair::generate(KeySize::Rsa2048).expect("a key"));
-        Self { id, pair }
+        let pair = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
+        let der: Pkcs8V1Der<'_> = pair.as_der().expect("an encoded key");
+        Self {
+            id,
+            algorithm: Algorithm::RS256,
+            // PKCS #8 puts a header of 26 bytes before the PKCS #1 encoding of a key of this size.
+            key: EncodingKey::from_rsa_der(&der.as_ref()[26..]),
+        }
     }
 
     pub fn p256(id: &'static str) -> Self {
-        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING);
-        let pair = Pair::P256(pair.expect("a key"));
-        Self { id, pair }
+        Self::ecdsa(id, Algorithm::ES256, &ECDSA_P256_SHA256_FIXED_SIGNING)
     }
 
     pub fn p384(id: &'static str) -> Self {
-        let pair = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING);
-        let pair = Pair::P384(pair.expect("a key"));
-        Self { id, pair }
+        Self::ecdsa(id, Algorithm::ES384, &ECDSA_P384_SHA384_FIXED_SIGNING)
+    }
+
+    fn ecdsa(
+        id: &'static str,
+        algorithm: Algorithm,
+        signing: &'static EcdsaSigningAlgorithm,
+    ) -> Self {
+        let pair = EcdsaKeyPair::generate(signing).expect("a key");
+        let der = pair.to_pkcs8v1().expect("an encoded key");
+        let key = EncodingKey::from_ec_der(der.as_ref());
+        Self { id, algorithm, key }
     }
 
     pub fn ed25519(id: &'static str) -> Self {
-        let pair = Pair::Ed25519(Ed25519KeyPair::generate().expect("a key"));
-        Self { id, pair }
+        let pair = Ed25519KeyPair::generate().expect("a key");
+        let der = pair.to_pkcs8v1().expect("an encoded key");
+        Self {
+            id,
+            algorithm: Algorithm::EdDSA,
+            key: EncodingKey::from_ed_der(der.as_ref()),
+        }
     }
 
     /// The public key as a JWK.
     pub fn jwk(&self) -> Value {
-        let point = |pair: &EcdsaKeyPair, curve: &str| {
-            let (x, y) =
-                pair.public_key().as_ref()[1..].split_at(pair.public_key().as_ref().len() / 2);
-            json!({"kty": "EC", "crv": curve, "x": encode(x), "y": encode(y)})
-        };
-        let mut jwk = match &self.pair {
-            Pair::Rsa(pair) => {
-                let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
-                let (n, e) = (
-                    n.big_endian_without_leading_zero(),
-                    e.big_endian_without_leading_zero(),
-                );
-                json!({"kty": "RSA", "n": encode(n), "e": encode(e)})
-            }
-            Pair::P256(pair) => point(pair, "P-256"),
-            Pair::P384(pair) => point(pair, "P-384"),
-            Pair::Ed25519(pair) => {
-                json!({"kty": "OKP", "crv": "Ed25519", "x": encode(pair.public_key())})
-            }
-        };
+        let jwk = Jwk::from_encoding_key(&self.key, self.algorithm).expect("a public key");
+        let mut jwk = json!(jwk.algorithm);
         jwk["kid"] = json!(self.id);
         jwk["use"] = json!("sig");
         jwk
     }
 
-    /// The default algorithm of this key.
-    fn algorithm(&self) -> &'static str {
-        match self.pair {
-            Pair::Rsa(_) => "RS256",
-            Pair::P256(_) => "ES256",
-            Pair::P384(_) => "ES384",
-            Pair::Ed25519(_) => "EdDSA",
-        }
-    }
-
-    /// A token with these claims.
     pub fn token(&self, claims: &Value) -> String {
-        self.token_with(&json!({"alg": self.algorithm(), "kid": self.id}), claims)
+        self.token_with(&json!({"alg": self.algorithm, "kid": self.id}), claims)
     }
 
     /// A valid token for this subject, with these scopes.
@@ -121,39 +106,12 @@ impl Signer {
 
     /// A token with this header, signed with the algorithm it names if this key supports it.
     pub fn token_with(&self, header: &Value, claims: &Value) -> String {
-        let message = format!(
-            "{}.{}",
-            encode(header.to_string()),
-            encode(claims.to_string())
-        );
-        let algorithm = header["alg"].as_str().unwrap_or_default();
-        let signature = self.sign(algorithm, message.as_bytes());
-        format!("{message}.{}", encode(signature))
-    }
-
-    fn sign(&self, algorithm: &str, message: &[u8]) -> Vec<u8> {
-        let random = SystemRandom::new();
-        match &self.pair {
-            Pair::Rsa(pair) => {
-                let encoding: &dyn RsaEncoding = match algorithm {
-                    "RS384" => &RSA_PKCS1_SHA384,
-                    "RS512" => &RSA_PKCS1_SHA512,
-                    "PS256" => &RSA_PSS_SHA256,
-                    "PS384" => &RSA_PSS_SHA384,
-                    "PS512" => &RSA_PSS_SHA512,
-                    _ => &RSA_PKCS1_SHA256,
-                };
-                let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(encoding, &random, message, &mut signature)
-                    .expect("a signature");
-                signature
-            }
-            Pair::P256(pair) | Pair::P384(pair) => {
-                let signature = pair.sign(&random, message).expect("a signature");
-                signature.as_ref().to_vec()
-            }
-            Pair::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
-        }
+        let (head, body) = (encode(header.to_string()), encode(claims.to_string()));
+        let message = format!("{head}.{body}");
+        let sign = |algorithm| crypto::sign(message.as_bytes(), &self.key, algorithm);
+        let named = header["alg"].as_str().and_then(|name| name.parse().ok());
+        let signature = sign(named.unwrap_or(self.algorithm)).or_else(|_| sign(self.algorithm));
+        format!("{message}.{}", signature.expect("a signature"))
     }
 }
 
@@ -165,7 +123,6 @@ pub fn decode(text: &str) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(text).expect("base64url")
 }
 
-/// A JWK set of these keys.
 pub fn jwks(signers: &[&Signer]) -> String {
     let keys: Vec<Value> = signers.iter().map(|signer| signer.jwk()).collect();
     json!({"keys": keys}).to_string()
@@ -197,6 +154,23 @@ pub enum Answer {
     Gate(Arc<Semaphore>, String),
 }
 
+impl Answer {
+    async fn into_response(self) -> Response<Body> {
+        let answer = http_server::Answer::new;
+        let answer = match self {
+            Self::Keys(keys) => answer(200).body(keys),
+            Self::Status(status) => answer(status),
+            Self::Redirect(url) => answer(302).header("location", url),
+            Self::Silence => pending().await,
+            Self::Gate(gate, keys) => {
+                gate.acquire().await.expect("an open semaphore").forget();
+                answer(200).body(keys)
+            }
+        };
+        answer.into_response()
+    }
+}
+
 /// An HTTP server with a JWK set.
 pub struct KeyServer {
     origin: String,
@@ -225,21 +199,18 @@ impl KeyServer {
 
     async fn start_with(answer: Answer, tls: Option<TlsAcceptor>) -> Self {
         let listener = listen().await;
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let address = listener.local_addr().expect("an address");
-        let origin = match tls {
-            Some(_) => format!("https://{address}"),
-            None => format!("http://{address}"),
-        };
         let answer = Arc::new(Mutex::new(answer));
         let (count, fetches) = watch::channel(0);
         let shared = Arc::clone(&answer);
-        serve_with(listener, tls, move |_| {
+        serve_http(listener, tls, move |_| {
             count.send_modify(|count| *count += 1);
-            let answer = shared.lock().expect("no panic").clone();
-            respond(answer)
+            let answer = shared.lock().clone();
+            answer.into_response()
         });
         Self {
-            origin,
+            origin: format!("{scheme}://{address}"),
             answer,
             fetches,
         }
@@ -249,39 +220,16 @@ impl KeyServer {
         format!("{}/keys?version=1", self.origin)
     }
 
-    /// Changes the answer.
     pub fn answer(&self, answer: Answer) {
-        *self.answer.lock().expect("no panic") = answer;
+        *self.answer.lock() = answer;
     }
 
-    /// The number of requests so far.
     pub fn fetches(&self) -> usize {
         *self.fetches.borrow()
     }
 
-    /// Waits for this number of requests.
     pub async fn fetched(&self, times: usize) {
         let mut fetches = self.fetches.clone();
-        let fetched = fetches.wait_for(|count| *count >= times);
-        within("a fetch", fetched).await.expect("the server runs");
+        success("a fetch", fetches.wait_for(|count| *count >= times)).await;
     }
-}
-
-async fn respond(answer: Answer) -> Response<Body> {
-    let (status, location, body) = match answer {
-        Answer::Keys(keys) => (200, None, keys),
-        Answer::Status(status) => (status, None, String::new()),
-        Answer::Redirect(url) => (302, Some(url), String::new()),
-        Answer::Silence => pending().await,
-        Answer::Gate(gate, keys) => {
-            let permit = gate.acquire().await.expect("the gate is never closed");
-            permit.forget();
-            (200, None, keys)
-        }
-    };
-    let mut response = Response::builder().status(status);
-    if let Some(url) = location {
-        response = response.header("location", url);
-    }
-    response.body(full(body)).expect("a response")
 }

@@ -1,10 +1,9 @@
 //! A client of a legacy revision over HTTP: a session and its streams.
 
-use super::{Connection, Instance, Request, Response, within};
+use super::{Connection, Instance, Request, Response, result, within};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// A session of a client.
 #[derive(Clone, Debug)]
 pub struct Session {
     pub id: String,
@@ -12,7 +11,6 @@ pub struct Session {
     headers: Vec<(String, String)>,
 }
 
-/// One event of a stream.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub id: String,
@@ -53,19 +51,10 @@ impl Session {
     pub async fn open(instance: &Instance) -> Self {
         let all =
             json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}});
-        Self::open_with(instance, "2025-11-25", &all, &[]).await
+        Self::open_with(instance.address, "2025-11-25", &all, &[]).await
     }
 
     pub async fn open_with(
-        instance: &Instance,
-        revision: &str,
-        capabilities: &Value,
-        headers: &[(&str, &str)],
-    ) -> Self {
-        Self::open_at(instance.address, revision, capabilities, headers).await
-    }
-
-    pub async fn open_at(
         address: SocketAddr,
         revision: &str,
         capabilities: &Value,
@@ -122,19 +111,15 @@ impl Session {
         connection
     }
 
-    /// Posts a message and reads the whole response.
     pub async fn post(&self, message: &Value) -> Response {
-        let mut posted = self.send("POST", &message.to_string()).await;
-        posted.response().await
+        let message = message.to_string();
+        self.send("POST", &message).await.response().await
     }
 
     /// The result of a request that is answered with JSON.
     pub async fn result(&self, message: &Value) -> Value {
         let reply = self.post(message).await.reply();
-        reply
-            .get("result")
-            .unwrap_or_else(|| panic!("no result in {reply}"))
-            .clone()
+        result(&reply).clone()
     }
 
     /// Posts a message that is answered with an event stream.
@@ -166,7 +151,6 @@ impl Session {
     }
 }
 
-/// A stream of events.
 pub struct Stream(pub Connection);
 
 impl Stream {
@@ -179,26 +163,18 @@ impl Stream {
 
     /// The next event. `None` at the end of the stream.
     pub async fn event(&mut self) -> Option<Event> {
-        loop {
-            let piece = self.0.block().await?;
-            if piece.starts_with(':') {
-                continue;
-            }
-            let line = |name: &str| {
-                let mut lines = piece.lines();
-                lines
-                    .find_map(|line| line.strip_prefix(name))
-                    .map(str::trim)
-            };
-            let data = line("data:").expect("data");
-            return Some(Event {
-                id: line("id:").expect("an id").to_owned(),
-                message: (!data.is_empty()).then(|| serde_json::from_str(data).expect("JSON")),
-            });
+        let mut block = self.0.block().await?;
+        while block.starts_with(':') {
+            block = self.0.block().await?;
         }
+        let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+        let data = field("data:").expect("data").trim();
+        Some(Event {
+            id: field("id:").expect("an id").trim().to_owned(),
+            message: (!data.is_empty()).then(|| serde_json::from_str(data).expect("JSON")),
+        })
     }
 
-    /// The next message.
     pub async fn next(&mut self) -> Value {
         let next = async {
             loop {
@@ -211,7 +187,6 @@ impl Stream {
         within("a message", next).await
     }
 
-    /// All messages up to the end.
     pub async fn rest(&mut self) -> Vec<Value> {
         let mut rest = Vec::new();
         while let Some(event) = within("the end", self.event()).await {

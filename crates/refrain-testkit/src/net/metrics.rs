@@ -1,32 +1,29 @@
 //! The metrics endpoint of a server, and a strict parser of OpenMetrics text.
 
-use super::{Request, Response, http, listen, within};
+use super::wait::Serving;
+use super::{Request, Response, http, listen};
 use refrain_server::{METRICS_CONTENT_TYPE, Server, serve_metrics};
+use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::SocketAddr;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-/// The metrics endpoint of a server, on a port of its own.
+/// A name with its labels, in which backslashes, quotes and line feeds are escaped, and a value.
+const SAMPLE: &str = r#"^(([a-z_]+)(?:\{LABEL(?:,LABEL)*\})?) (\S+)$"#;
+const LABEL: &str = r#"[a-z_]+="(?:[^"\\]|\\[\\"n])*""#;
+
+/// The metrics endpoint of a server, on a free port.
 pub struct MetricsPort {
     address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<io::Result<()>>,
+    serving: Serving,
 }
 
 impl MetricsPort {
     pub async fn start(server: &Server) -> Self {
         let listener = listen().await;
         let address = listener.local_addr().expect("an address");
-        let (stop, stopped) = oneshot::channel::<()>();
-        // Sending and dropping both stop the server.
-        let shutdown = async move { drop(stopped.await) };
-        Self {
-            address,
-            stop,
-            serving: tokio::spawn(serve_metrics(listener, server.clone(), shutdown)),
-        }
+        let server = server.clone();
+        let serving = Serving::start(|stopped| serve_metrics(listener, server, stopped));
+        Self { address, serving }
     }
 
     pub async fn get(&self, path: &str) -> Response {
@@ -40,12 +37,9 @@ impl MetricsPort {
         Scrape::parse(&response.text())
     }
 
-    pub async fn stop(self) {
-        drop(self.stop);
-        let ended = within("the port to close", self.serving).await;
-        ended
-            .expect("serving does not panic")
-            .expect("no I/O error");
+    pub async fn stop(mut self) {
+        self.serving.stop();
+        self.serving.ended().await;
     }
 }
 
@@ -63,48 +57,45 @@ impl Scrape {
     pub fn parse(text: &str) -> Self {
         let text = text.strip_suffix("# EOF\n").expect("the end is marked");
         let (mut samples, mut families) = (BTreeMap::new(), BTreeMap::new());
-        let (mut family, mut kind, mut helped) = (String::new(), "", BTreeSet::new());
+        let (mut family, mut kind, mut helped) = ("", "", BTreeSet::new());
+        let pattern = Regex::new(&SAMPLE.replace("LABEL", LABEL)).expect("a pattern");
         for line in text.lines() {
-            if let Some(rest) = line.strip_prefix("# HELP ") {
-                let (name, help) = rest.split_once(' ').expect("a help text");
-                assert!(help.ends_with('.') && !help.ends_with(".."), "{line}");
-                assert!(helped.insert(name), "{name} is there twice");
-                family = name.to_owned();
-            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-                let (name, of) = rest.split_once(' ').expect("a type");
-                assert_eq!(name, family, "the help text comes first");
-                assert!(
-                    ["counter", "gauge", "histogram", "info"].contains(&of),
-                    "{line}"
-                );
-                families.insert(name.to_owned(), of.to_owned());
-                kind = of;
-            } else if let Some(rest) = line.strip_prefix("# UNIT ") {
-                let (name, unit) = rest.split_once(' ').expect("a unit");
-                assert!(
-                    name == family && name.ends_with(&format!("_{unit}")),
-                    "{line}"
-                );
-            } else {
-                let (sample, value) = line.rsplit_once(' ').expect("a value");
-                let name = sample.split('{').next().expect("a name");
+            let mut words = line.splitn(4, ' ');
+            if words.next() != Some("#") {
+                let parts = pattern.captures(line).unwrap_or_else(|| panic!("{line}"));
+                let [sample, name, value] = parts.extract().1;
                 let suffixes: &[&str] = match kind {
                     "counter" => &["_total"],
                     "gauge" => &[""],
                     "info" => &["_info"],
                     _ => &["_bucket", "_count", "_sum"],
                 };
-                let suffix = name.strip_prefix(family.as_str()).unwrap_or("?");
+                let suffix = name.strip_prefix(family).unwrap_or("?");
                 assert!(suffixes.contains(&suffix), "{line} in {family}");
-                assert!(
-                    name.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
-                    "{line}"
-                );
-                check_labels(&sample[name.len()..]);
                 let value: f64 = value.parse().expect("a number");
                 let before = samples.insert(sample.to_owned(), value);
                 assert_eq!(before, None, "{sample} is there twice");
+                continue;
             }
+            let [keyword, name, rest] = [(); 3].map(|()| words.next().expect("a comment"));
+            match keyword {
+                "HELP" => {
+                    assert!(rest.ends_with('.') && !rest.ends_with(".."), "{line}");
+                    assert!(helped.insert(name), "{name} is there twice");
+                    family = name;
+                }
+                "TYPE" => {
+                    assert!(
+                        ["counter", "gauge", "histogram", "info"].contains(&rest),
+                        "{line}"
+                    );
+                    families.insert(name.to_owned(), rest.to_owned());
+                    kind = rest;
+                }
+                "UNIT" => assert!(name.ends_with(&format!("_{rest}")), "{line}"),
+                _ => panic!("{line}"),
+            }
+            assert_eq!(name, family, "the help text comes first");
         }
         Self { samples, families }
     }
@@ -137,34 +128,4 @@ impl Scrape {
             })
             .collect()
     }
-}
-
-/// Checks labels in the form `{name="value",…}` with correct escapes.
-#[track_caller]
-fn check_labels(labels: &str) {
-    if labels.is_empty() {
-        return;
-    }
-    let inner = labels.strip_prefix('{').and_then(|l| l.strip_suffix('}'));
-    let mut rest = inner.unwrap_or_else(|| panic!("{labels}"));
-    loop {
-        let (name, value) = rest.split_once("=\"").unwrap_or_else(|| panic!("{labels}"));
-        assert!(
-            name.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
-            "{labels}"
-        );
-        let mut escaped = false;
-        let end = value.find(|c| {
-            let ends = c == '"' && !escaped;
-            assert!(!escaped || ['\\', '"', 'n'].contains(&c), "{labels}");
-            escaped = c == '\\' && !escaped;
-            ends
-        });
-        rest = &value[end.unwrap_or_else(|| panic!("{labels}")) + 1..];
-        match rest.strip_prefix(',') {
-            Some(more) => rest = more,
-            None => break,
-        }
-    }
-    assert_eq!(rest, "", "{labels}");
 }

@@ -1,15 +1,16 @@
 //! Programs under test as processes: start, log, signals, end.
 
-use super::{PATIENCE, within};
+use super::wait::{PATIENCE, success};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Limit for the start of a program, which may have to load an interpreter and its libraries.
 const START_TIME: Duration = Duration::from_secs(120);
@@ -17,42 +18,24 @@ const START_TIME: Duration = Duration::from_secs(120);
 /// A running program. Dropping it kills it.
 pub struct Process {
     child: Child,
+    /// Its standard output and standard error.
     pub log: Log,
-    reader: JoinHandle<()>,
+    readers: [JoinHandle<()>; 2],
     /// Removed when the process is dropped.
     _dir: Option<TempDir>,
 }
 
 impl Process {
-    /// Starts a program whose log is its standard error, and waits for the log line that contains `up`.
+    /// Starts a program, and waits for the log line that contains `up`.
     pub async fn start(mut command: Command, up: &str, dir: Option<TempDir>) -> (Self, String) {
-        command.stderr(Stdio::piped());
-        Self::start_with(command, up, dir, |child| {
-            let stderr = child.stderr.take().expect("stderr is a pipe");
-            Log::of(stderr)
-        })
-        .await
-    }
-
-    /// Starts a program whose log is its standard output, and waits for the log line that contains `up`.
-    pub async fn start_on_stdout(mut command: Command, up: &str) -> (Self, String) {
-        command.stdout(Stdio::piped());
-        Self::start_with(command, up, None, |child| {
-            let stdout = child.stdout.take().expect("stdout is a pipe");
-            Log::of(stdout)
-        })
-        .await
-    }
-
-    async fn start_with(
-        mut command: Command,
-        up: &str,
-        dir: Option<TempDir>,
-        log: impl FnOnce(&mut Child) -> (Log, JoinHandle<()>),
-    ) -> (Self, String) {
         command.stdin(Stdio::null()).kill_on_drop(true);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
-        let (log, reader) = log(&mut child);
+        let log = Log::default();
+        let readers = [
+            log.read(child.stdout.take().expect("a pipe")),
+            log.read(child.stderr.take().expect("a pipe")),
+        ];
         let line = tokio::select! {
             line = log.wait_for_within(START_TIME, up, 1) => line,
             status = child.wait() => panic!("the program ended before it was up: {status:?}\n{log:?}"),
@@ -60,13 +43,12 @@ impl Process {
         let process = Self {
             child,
             log,
-            reader,
+            readers,
             _dir: dir,
         };
         (process, line)
     }
 
-    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id().expect("the process still runs")
     }
@@ -78,14 +60,13 @@ impl Process {
 
     /// Waits for the process to end, and for the end of its log.
     pub async fn ended(&mut self) -> ExitStatus {
-        let ended = async {
-            let status = self.child.wait().await;
-            (&mut self.reader).await.expect("the log can be read");
-            status.expect("a child can be waited for")
+        let Ok(status) = timeout(PATIENCE, self.child.wait()).await else {
+            panic!("the program does not end\n{:?}", self.log)
         };
-        tokio::time::timeout(PATIENCE, ended)
-            .await
-            .unwrap_or_else(|_| panic!("the program does not end\n{:?}", self.log))
+        for reader in &mut self.readers {
+            success("the end of the log", reader).await;
+        }
+        status.expect("a child can be waited for")
     }
 
     /// Sends SIGTERM and waits for a successful end.
@@ -109,15 +90,9 @@ impl Process {
     }
 }
 
-/// The log of a program.
-#[derive(Clone)]
-pub struct Log(Arc<watch::Sender<()>>, Arc<Mutex<Vec<String>>>);
-
-impl Default for Log {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(())), Arc::default())
-    }
-}
+/// The log of a program. Clones are the same log.
+#[derive(Clone, Default)]
+pub struct Log(Arc<watch::Sender<Vec<String>>>);
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -126,26 +101,19 @@ impl std::fmt::Debug for Log {
 }
 
 impl Log {
-    /// The log that is read from a pipe, and the task that reads it.
-    pub fn of(pipe: impl AsyncRead + Unpin + Send + 'static) -> (Self, JoinHandle<()>) {
-        let log = Self::default();
-        let own = log.clone();
-        let reader = tokio::spawn(async move {
+    /// Reads lines from a pipe until it ends.
+    pub fn read(&self, pipe: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {
+        let log = self.clone();
+        tokio::spawn(async move {
             let mut lines = BufReader::new(pipe).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                own.push(line);
+                log.0.send_modify(|lines| lines.push(line));
             }
-        });
-        (log, reader)
-    }
-
-    fn push(&self, line: String) {
-        self.1.lock().expect("no panic").push(line);
-        self.0.send_replace(());
+        })
     }
 
     pub fn lines(&self) -> Vec<String> {
-        self.1.lock().expect("no panic").clone()
+        self.0.borrow().clone()
     }
 
     pub fn text(&self) -> String {
@@ -163,24 +131,17 @@ impl Log {
     }
 
     async fn wait_for_within(&self, limit: Duration, text: &str, nth: usize) -> String {
-        let mut more = self.0.subscribe();
-        let found = async {
-            loop {
-                more.borrow_and_update();
-                let line = self.lines().into_iter().filter(|l| l.contains(text));
-                if let Some(line) = line.skip(nth - 1).last() {
-                    return line;
-                }
-                more.changed().await.expect("the log is alive");
-            }
+        let matching = |lines: &Vec<String>| lines.iter().filter(|l| l.contains(text)).count();
+        let mut lines = self.0.subscribe();
+        let found = timeout(limit, lines.wait_for(|lines| matching(lines) >= nth)).await;
+        let Ok(Ok(lines)) = found else {
+            panic!("no {nth} lines with {text:?} in the log\n{self:?}")
         };
-        tokio::time::timeout(limit, found)
-            .await
-            .unwrap_or_else(|_| panic!("no {nth} lines with {text:?} in the log\n{self:?}"))
+        let last = lines.iter().rfind(|line| line.contains(text));
+        last.expect("a line").clone()
     }
 }
 
-/// The output of a program that has ended.
 #[derive(Debug)]
 pub struct Output {
     pub ok: bool,
@@ -201,10 +162,8 @@ impl From<std::process::Output> for Output {
 }
 
 impl Output {
-    /// Runs a program to its end.
     pub async fn of(mut command: Command) -> Self {
         command.stdin(Stdio::null()).kill_on_drop(true);
-        let output = within("the program to end", command.output()).await;
-        output.expect("the program can be started").into()
+        success("the program to end", command.output()).await.into()
     }
 }

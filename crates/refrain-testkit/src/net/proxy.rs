@@ -1,17 +1,18 @@
 //! A proxy between a client and a fleet that loses, cuts, delays and duplicates messages.
 
 use super::http::end_of;
-use super::listen;
+use super::{Connection, listen};
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Tool calls.
 pub const CALL: &str = "tools/call";
 /// The request whose response is a stream without an end.
 pub const LISTEN: &str = "subscriptions/listen";
@@ -53,10 +54,8 @@ pub enum Fault {
 
 /// The key of call ids in requests, and of the capability in `server/discover`.
 const CALL_ID: &[u8] = b"refrain/callId";
-/// How long a response is delayed.
 const DELAY: Duration = Duration::from_millis(300);
 
-/// The faults of a test.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// By the method of a request and its number among the requests of that method, from 1.
@@ -66,7 +65,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Adds a fault for one request.
     pub fn fault(mut self, method: &'static str, number: usize, fault: Fault) -> Self {
         self.faults.insert((method, number), fault);
         self
@@ -85,7 +83,7 @@ impl Plan {
     }
 }
 
-/// A proxy on a port of its own. Dropping it stops it.
+/// The proxy. Dropping it stops it.
 pub struct FaultProxy {
     pub url: String,
     route: Arc<Route>,
@@ -120,14 +118,10 @@ impl FaultProxy {
             plan,
             state: Mutex::default(),
         });
-        let mut serving = JoinSet::new();
         let to = Arc::clone(&route);
-        serving.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                let route = Arc::clone(&to);
-                connections.spawn(async move { route.pass(client).await });
-            }
+        let serving = accept(listener, move |client| {
+            let route = Arc::clone(&to);
+            async move { route.pass(client).await }
         });
         Self {
             url: format!("http://{address}/mcp"),
@@ -138,14 +132,14 @@ impl FaultProxy {
 
     /// The number of requests of a method that were received, and that were forwarded, copies included.
     pub fn count(&self, method: &str) -> (usize, usize) {
-        let state = self.route.state();
+        let state = self.route.state.lock();
         let of = |counts: &BTreeMap<String, usize>| counts.get(method).copied().unwrap_or(0);
         (of(&state.received), of(&state.forwarded))
     }
 
     /// Forwards the requests with [`Fault::Late`] again.
     pub async fn send_late(&self) {
-        let late = std::mem::take(&mut self.route.state().late);
+        let late = std::mem::take(&mut self.route.state.lock().late);
         for request in &late {
             self.route.exchange(request).await;
         }
@@ -153,36 +147,25 @@ impl FaultProxy {
 }
 
 impl Route {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic")
-    }
-
     /// Forwards one request and its response, and closes the connection.
-    async fn pass(&self, mut client: TcpStream) {
-        let Some(request) = RawRequest::read(&mut client).await else {
-            return;
-        };
+    async fn pass(&self, mut client: Connection) -> io::Result<()> {
+        let request = RawRequest::read(&mut client).await?;
         let response = match self.fault(&request) {
             None if self.plan.denies_call_ids && request.method != LISTEN => {
                 Some(self.exchange(&request).await)
             }
             None => {
                 let mut server = self.send(&request).await;
-                // Either side may close its connection.
-                let _ = copy(&mut server, &mut client).await;
-                return;
+                copy(&mut server, &mut client.stream).await?;
+                None
             }
-            Some(fault) => self.answer(fault, &request, &mut client).await,
+            Some(fault) => self.answer(fault, &request, &mut client.stream).await,
         };
-        if let Some(response) = response {
-            // The client may be gone.
-            let _ = client.write_all(&response).await;
-        }
+        client.stream.write_all(&response.unwrap_or_default()).await
     }
 
-    /// The fault of a request that was received.
     fn fault(&self, request: &RawRequest) -> Option<Fault> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let number = state.received.entry(request.method.clone()).or_default();
         *number += 1;
         let planned = self.plan.faults.get(&(request.method.as_str(), *number));
@@ -196,70 +179,50 @@ impl Route {
         request: &RawRequest,
         client: &mut TcpStream,
     ) -> Option<Vec<u8>> {
-        match fault {
-            Fault::LoseRequest => None,
-            Fault::LoseResponse => {
-                self.exchange(request).await;
-                None
-            }
+        let mut response = match fault {
+            Fault::LoseRequest => return None,
             Fault::HangUp => {
                 self.send(request).await;
-                None
+                return None;
             }
-            Fault::Hold => {
-                self.exchange(request).await;
-                // Returns when the client closes the connection.
-                let _ = client.read_u8().await;
-                None
-            }
-            Fault::CutHead => {
-                let mut response = self.exchange(request).await;
-                response.truncate(head_of(&response).len() / 2);
-                Some(response)
-            }
-            Fault::CutBody => {
-                let mut response = self.exchange(request).await;
-                response.truncate(response.len().midpoint(head_of(&response).len()));
-                Some(response)
-            }
-            Fault::CutStream => Some(self.first_event(request, request.method != LISTEN).await),
-            Fault::CutLive => Some(self.first_event(request, false).await),
             Fault::Status(status) => {
-                let response = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
-                Some(response.into_bytes())
+                format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").into_bytes()
             }
+            Fault::CutStream => self.first_event(request, request.method != LISTEN).await,
+            Fault::CutLive => self.first_event(request, false).await,
             Fault::DoubleAtOnce => {
                 let (one, other) = tokio::join!(self.exchange(request), self.exchange(request));
-                Some(if is_error(&one) { other } else { one })
+                if is_error(&one) { other } else { one }
             }
-            Fault::DoubleInTurn => {
-                self.exchange(request).await;
-                Some(self.exchange(request).await)
+            _ => self.exchange(request).await,
+        };
+        let head = end_of(&response, b"\r\n\r\n").unwrap_or_default();
+        match fault {
+            Fault::LoseResponse => return None,
+            Fault::Hold => {
+                // Returns when the client closes the connection.
+                let _ = client.read_u8().await;
+                return None;
             }
-            Fault::Delay => {
-                let response = self.exchange(request).await;
-                tokio::time::sleep(DELAY).await;
-                Some(response)
-            }
-            Fault::Late => {
-                let response = self.exchange(request).await;
-                self.state().late.push(request.clone());
-                Some(response)
-            }
+            Fault::CutHead => response.truncate(head / 2),
+            Fault::CutBody => response.truncate(response.len().midpoint(head)),
+            Fault::DoubleInTurn => response = self.exchange(request).await,
+            Fault::Delay => tokio::time::sleep(DELAY).await,
+            Fault::Late => self.state.lock().late.push(request.clone()),
+            _ => {}
         }
+        Some(response)
     }
 
-    /// Sends a request to the next instance.
     async fn send(&self, request: &RawRequest) -> TcpStream {
         let server = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             *state.forwarded.entry(request.method.clone()).or_default() += 1;
             state.instance += 1;
             self.servers[state.instance % self.servers.len()]
         };
-        let mut server = TcpStream::connect(server)
-            .await
-            .expect("the server is there");
+        let server = TcpStream::connect(server).await;
+        let mut server = server.expect("the server is there");
         let mut bytes = request.bytes.clone();
         if self.plan.hides_call_ids {
             hide(&mut bytes, CALL_ID);
@@ -268,7 +231,6 @@ impl Route {
         server
     }
 
-    /// Sends a request to the next instance and returns the whole response.
     async fn exchange(&self, request: &RawRequest) -> Vec<u8> {
         let mut server = self.send(request).await;
         let mut response = Vec::new();
@@ -300,6 +262,25 @@ impl Route {
     }
 }
 
+/// Handles each connection in a task. Clients and servers may close their connections at any time.
+pub(super) fn accept<F>(
+    listener: TcpListener,
+    handle: impl Fn(Connection) -> F + Send + 'static,
+) -> JoinSet<()>
+where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((client, address)) = listener.accept().await {
+            connections.spawn(handle(Connection::of(client, address.to_string())));
+            while connections.try_join_next().is_some() {}
+        }
+    });
+    serving
+}
+
 /// A request as bytes, with a header that makes the server close the connection after its response.
 #[derive(Clone)]
 pub(super) struct RawRequest {
@@ -309,49 +290,34 @@ pub(super) struct RawRequest {
 }
 
 impl RawRequest {
-    /// Reads a request with its body; `None` if the client closes the connection.
-    pub(super) async fn read(client: &mut TcpStream) -> Option<Self> {
-        let mut bytes = Vec::new();
-        while end_of(&bytes, b"\r\n\r\n").is_none() {
-            read_more(client, &mut bytes).await?;
-        }
-        let head = head_of(&bytes);
+    pub(super) async fn read(client: &mut Connection) -> io::Result<Self> {
+        let mut bytes = client.until(b"\r\n\r\n").await?;
+        let head = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
         let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
-        if header("transfer-encoding:").is_some() {
-            while !bytes.ends_with(b"\r\n0\r\n\r\n") {
-                read_more(client, &mut bytes).await?;
+        let mut body = match header("content-length:") {
+            Some(length) => {
+                client
+                    .take(length.trim().parse().expect("a length"))
+                    .await?
             }
-        }
-        let length = header("content-length:").map_or(0, |length| {
-            let length = length.trim().parse::<usize>();
-            length.expect("the length of a body is a number")
-        });
-        while bytes.len() < head.len() + length {
-            read_more(client, &mut bytes).await?;
-        }
+            None if header("transfer-encoding:").is_some() => {
+                client.until(b"\r\n0\r\n\r\n").await?
+            }
+            None => Vec::new(),
+        };
         let method = if header("last-event-id:").is_some() {
             RESUME.to_owned()
         } else if head.starts_with("get ") {
             GET.to_owned()
         } else {
-            let message: Value = serde_json::from_slice(&bytes[head.len()..]).unwrap_or_default();
+            let message: Value = serde_json::from_slice(&body).unwrap_or_default();
             message["method"].as_str().unwrap_or_default().to_owned()
         };
         let line = end_of(&bytes, b"\r\n").expect("a head has a first line");
         bytes.splice(line..line, *b"connection: close\r\n");
-        Some(Self { method, bytes })
+        bytes.append(&mut body);
+        Ok(Self { method, bytes })
     }
-}
-
-async fn read_more(client: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<()> {
-    let read = client.read_buf(bytes).await.ok()?;
-    (read > 0).then_some(())
-}
-
-/// The head of a request or a response, in lower case.
-fn head_of(message: &[u8]) -> String {
-    let end = end_of(message, b"\r\n\r\n").expect("a whole head");
-    String::from_utf8_lossy(&message[..end]).to_ascii_lowercase()
 }
 
 fn is_error(response: &[u8]) -> bool {

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// The result of a reply.
 #[track_caller]
 pub fn result(reply: &Value) -> &Value {
     let result = reply.get("result");

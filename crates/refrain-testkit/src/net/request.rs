@@ -111,7 +111,6 @@ impl Request {
         self
     }
 
-    /// Sets a member of `params`.
     pub fn param(mut self, name: &str, value: Value) -> Self {
         self.params.insert(name.to_owned(), value);
         self
@@ -122,7 +121,6 @@ impl Request {
         self
     }
 
-    /// Sets a member of `_meta`.
     pub fn meta(mut self, key: &str, value: Value) -> Self {
         self.params["_meta"][key] = value;
         self

@@ -1,26 +1,22 @@
-//! A client of a server of this process, on a pair of streams: one message a line.
+//! A client of a server in this process, on a pair of streams: one message a line.
 
+use super::wait::{Serving, success};
 use super::{Request, within};
 use refrain_server::{Server, ServerBuilder, serve_stdio};
 use serde_json::Value;
-use std::io;
 use tokio::io::{
     AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf, duplex,
     split,
 };
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 /// Bytes that fit between client and server.
 const BUFFER: usize = 4096;
 
-/// The client and its server.
 pub struct StdioClient {
     pub server: Server,
     input: Option<WriteHalf<DuplexStream>>,
     output: Lines<BufReader<ReadHalf<DuplexStream>>>,
-    stop: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<io::Result<()>>,
+    serving: Serving,
 }
 
 impl StdioClient {
@@ -28,28 +24,20 @@ impl StdioClient {
         let server = builder.build().expect("a usable server");
         let (ours, theirs) = duplex(BUFFER);
         let (input, output) = split(theirs);
-        let (stop, stopped) = oneshot::channel();
-        let shutdown = async move {
-            // Dropping the client does not stop the server.
-            if stopped.await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        let serving = serve_stdio(server.clone(), BufReader::new(input), output, shutdown);
         let (read, write) = split(ours);
         Self {
-            server,
+            server: server.clone(),
             input: Some(write),
             output: BufReader::new(read).lines(),
-            stop: Some(stop),
-            serving: tokio::spawn(serving),
+            serving: Serving::start(|stopped| {
+                serve_stdio(server, BufReader::new(input), output, stopped)
+            }),
         }
     }
 
     pub async fn write(&mut self, bytes: &[u8]) {
         let input = self.input.as_mut().expect("the input is open");
-        let written = within("a line to be accepted", input.write_all(bytes)).await;
-        written.expect("a line is accepted");
+        success("writing a line", input.write_all(bytes)).await;
     }
 
     pub async fn line(&mut self, line: impl AsRef<[u8]>) {
@@ -77,36 +65,30 @@ impl StdioClient {
         Some(serde_json::from_str(&line).expect("JSON"))
     }
 
-    /// Sends a request and reads the next message.
     pub async fn call(&mut self, request: &Request) -> Value {
         self.send(request).await;
         self.read().await
     }
 
-    /// Tells the server to stop.
     pub fn stop(&mut self) {
-        self.stop.take().map(|stop| stop.send(()));
+        self.serving.stop();
     }
 
-    /// Waits until the server has stopped.
     pub async fn stopped(&mut self) {
-        let ended = within("the server to end", &mut self.serving).await;
-        ended.expect("no panic").expect("no error");
+        self.serving.ended().await;
     }
 
-    /// The input, for a test that writes by itself.
+    /// The input, for a test that writes to it directly.
     pub fn take_input(&mut self) -> WriteHalf<DuplexStream> {
         self.input.take().expect("the input is open")
     }
 
     /// Closes both streams and waits until the server has stopped.
-    pub async fn leave(self) {
+    pub async fn leave(mut self) {
         drop((self.input, self.output));
-        let ended = within("the server to end", self.serving).await;
-        ended.expect("no panic").expect("no error");
+        self.serving.ended().await;
     }
 
-    /// Ends the input.
     pub async fn close(&mut self) {
         let mut input = self.take_input();
         input.shutdown().await.expect("the input ends");

@@ -1,13 +1,14 @@
 //! A task store that fails on demand.
 
-use super::within;
+use super::until;
+use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_store::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, MemoryStore, NewTask,
     StoreError, StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
 };
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::broadcast;
 
@@ -32,29 +33,24 @@ impl FaultyStore {
 
     /// Makes every operation fail with this error, or none.
     pub fn fail(&self, fault: Option<StoreError>) {
-        *self.fault.lock().expect("no panic") = fault;
+        *self.fault.lock() = fault;
     }
 
-    /// Makes every operation hang.
     pub fn hang(&self) {
         self.hanging.store(true, Ordering::SeqCst);
     }
 
     /// Waits until the hints have this number of receivers.
     pub async fn has_watchers(&self, count: usize) {
-        let reached = async {
-            while self.hints.receiver_count() != count {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        within("the number of watchers", reached).await;
+        let reached = || self.hints.receiver_count() == count;
+        until("the number of watchers", reached).await;
     }
 
     fn through<'a, T: Send + 'a>(&'a self, done: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         if self.hanging.load(Ordering::SeqCst) {
             return Box::pin(std::future::pending());
         }
-        let fault = match &*self.fault.lock().expect("no panic") {
+        let fault = match &*self.fault.lock() {
             Some(StoreError::Unavailable(source)) => {
                 StoreError::Unavailable(source.to_string().into())
             }

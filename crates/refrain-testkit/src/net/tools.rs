@@ -14,13 +14,11 @@ const INSTALL_SECONDS: &str = "1500";
 /// The log line of a server that is up, before its URL.
 const LISTENING: &str = "listening on ";
 
-/// The root of the workspace.
 pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().expect("the workspace is in place")
 }
 
-/// Installs the programs, once.
 pub async fn install() {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
     INSTALLED
@@ -84,17 +82,9 @@ pub async fn output(seconds: &str, command: &Command) -> Output {
         .expect("timeout(1) can be started")
 }
 
-/// Starts a server that prints its URL to standard error, and returns the URL.
+/// Starts a server that prints its URL, and returns the URL.
 pub async fn listening(command: Command) -> (Process, String) {
-    url_of(Process::start(command, LISTENING, None).await)
-}
-
-/// Starts a server that prints its URL to standard output, and returns the URL.
-pub async fn listening_on_stdout(command: Command) -> (Process, String) {
-    url_of(Process::start_on_stdout(command, LISTENING).await)
-}
-
-fn url_of((process, line): (Process, String)) -> (Process, String) {
+    let (process, line) = Process::start(command, LISTENING, None).await;
     let (_, url) = line.split_once(LISTENING).expect("a URL");
     (process, url.to_owned())
 }

@@ -140,7 +140,8 @@ impl Serve {
     pub(crate) fn with_input(self) -> (Child, Log) {
         let child = self.without_files().stdin(Stdio::piped()).spawn();
         let mut child = child.expect("the binary can be started");
-        let (log, _) = Log::of(child.stderr.take().expect("stderr is a pipe"));
+        let log = Log::default();
+        log.read(child.stderr.take().expect("stderr is a pipe"));
         (child, log)
     }
 
