@@ -1,37 +1,28 @@
 //! Callers that answer by a script, and their calls, made with `refrain-client`.
 //!
-//! What served a round comes from the balancer, what it asked or returned from the client.
+//! Which instance served a round comes from the balancer, its questions and result from the client.
 
-use super::balancer::{Balancer, Exchange, Exchanges};
+use super::balancer::{Balancer, Exchange};
 use crate::Failure;
 use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
-use refrain_client::{Answer, Bearer, Client, ErrorKind, PendingCall};
+use refrain_client::{Answer, Bearer, Call, Client, ErrorKind, PendingCall};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
-use std::net::SocketAddr;
+use serde_json::{Map, Value};
 
 /// Today's clients give up after ten rounds.
 const ROUNDS_MAX: u32 = 10;
 
-/// What the caller would answer, by the key of the ask.
+/// The answers of a caller, by the key of the ask.
 pub(super) type Script<'a> = &'a [(&'a str, Value)];
 
-/// Somebody who calls through the balancer.
+/// A caller that is connected through the balancer.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) principal: &'static str,
-    pub(super) client: Client,
-    pub(super) exchanges: Exchanges,
+    client: Client,
     secret: String,
-    balancer: SocketAddr,
-}
-
-/// One thing that is asked of the fleet.
-#[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) tool: &'static str,
-    pub(super) arguments: Value,
+    balancer: Balancer,
 }
 
 /// One round, as the caller saw it.
@@ -50,7 +41,7 @@ pub(super) struct Round {
     pub(super) exchange: Exchange,
 }
 
-/// What the instance says it did in a round.
+/// The work of an instance in a round, by its own account.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Did {
     /// Journal entries that were replayed.
@@ -80,93 +71,73 @@ pub(super) enum Outcome {
 #[derive(Clone)]
 pub(super) struct Dialogue {
     pub(super) caller: Caller,
-    pub(super) call: Call,
-    pending: PendingCall,
+    pub(super) pending: PendingCall,
     rounds: u32,
 }
 
 impl Caller {
-    /// Connects a caller with this bearer token.
+    /// Connects a caller with this bearer token, which speaks a draft if one is given.
     pub(super) async fn connect(
         principal: &'static str,
         secret: &str,
         balancer: &Balancer,
+        draft: Option<Draft>,
     ) -> Result<Self, Failure> {
-        let (address, exchanges) = (balancer.address(), balancer.exchanges());
+        let info = Implementation {
+            name: "refrain-demo".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..Implementation::default()
+        };
+        let mut builder = Client::builder()
+            .info(info)
+            .by_hand([
+                AskKind::Form,
+                AskKind::Url,
+                AskKind::Sampling,
+                AskKind::Roots,
+            ])
+            .authorize(Bearer::new(secret)?);
+        if let Some(draft) = draft {
+            builder = builder.dialect(draft);
+        }
+        let path = draft.map_or("/mcp", Draft::path);
         Ok(Self {
             principal,
-            client: connect(address, secret, None).await?,
-            exchanges,
+            client: builder
+                .connect(&format!("http://{}{path}", balancer.address))
+                .await?,
             secret: secret.to_owned(),
-            balancer: address,
+            balancer: balancer.clone(),
         })
     }
 
     /// The same caller, speaking a draft.
     pub(super) async fn speaking(&self, draft: Draft) -> Result<Self, Failure> {
-        let client = connect(self.balancer, &self.secret, Some(draft)).await?;
-        Ok(Self {
-            client,
-            ..self.clone()
-        })
+        Self::connect(self.principal, &self.secret, &self.balancer, Some(draft)).await
     }
 }
 
-async fn connect(
-    balancer: SocketAddr,
-    secret: &str,
-    draft: Option<Draft>,
-) -> Result<Client, Failure> {
-    let info = Implementation {
-        name: "refrain-demo".into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        ..Implementation::default()
-    };
-    let kinds = [
-        AskKind::Form,
-        AskKind::Url,
-        AskKind::Sampling,
-        AskKind::Roots,
-    ];
-    let builder = Client::builder()
-        .info(info)
-        .by_hand(kinds)
-        .authorize(Bearer::new(secret)?);
-    let client = match draft {
-        Some(draft) => {
-            let url = format!("http://{balancer}{}", draft.path());
-            builder.dialect(draft).connect(&url).await?
-        }
-        None => builder.connect(&format!("http://{balancer}/mcp")).await?,
-    };
-    Ok(client)
-}
-
-impl Call {
-    pub(super) fn prepare(&self, client: &Client) -> PendingCall {
-        let arguments = self.arguments.as_object().cloned().unwrap_or_default();
-        client.prepare(refrain_client::Call::tool(self.tool).with_arguments(arguments))
-    }
+/// A call of a tool. `arguments` is an object.
+pub(super) fn tool(name: &str, arguments: &Value) -> Call {
+    Call::tool(name).with_arguments(object(arguments))
 }
 
 impl Dialogue {
-    pub(super) fn new(caller: &Caller, tool: &'static str, arguments: Value) -> Self {
-        let call = Call { tool, arguments };
+    pub(super) fn new(caller: &Caller, name: &str, arguments: &Value) -> Self {
         Self {
-            pending: call.prepare(&caller.client),
+            pending: caller.client.prepare(tool(name, arguments)),
             caller: caller.clone(),
-            call,
             rounds: 0,
         }
     }
 
-    /// Whether the last round gave out a token.
+    /// Whether the last round returned a token.
     pub(super) fn has_token(&self) -> bool {
         token(&self.pending).is_some()
     }
 
-    /// The same call as if it were a new one, but for what it has asked: for a dialect without state.
-    pub(super) fn anew(mut self) -> Result<Self, Failure> {
+    /// The call as its first round, with the asks but without the state: for a dialect that has no state.
+    pub(super) fn restarted(mut self) -> Result<Self, Failure> {
         self.rounds = 0;
         self.tampered(|stored| drop(stored.remove("state")))
     }
@@ -181,13 +152,12 @@ impl Dialogue {
     }
 
     /// The same token and answers for another call.
-    pub(super) fn with_call(mut self, call: Call) -> Result<Self, Failure> {
-        let other = serde_json::to_value(call.prepare(&self.caller.client))?;
-        self.call = call;
-        self.tampered(|stored| drop(stored.insert("call".into(), other["call"].clone())))
+    pub(super) fn with_call(self, call: &Call) -> Result<Self, Failure> {
+        let call = serde_json::to_value(call)?;
+        self.tampered(|stored| drop(stored.insert("call".into(), call)))
     }
 
-    /// Changes the call in the form in which it would be stored.
+    /// Changes the call in its stored form.
     fn tampered(self, change: impl FnOnce(&mut Map<String, Value>)) -> Result<Self, Failure> {
         let mut stored = stored(&self.pending);
         change(&mut stored);
@@ -197,47 +167,73 @@ impl Dialogue {
         })
     }
 
-    /// Sends the next round, with the answers to what the last one asked.
-    pub(super) async fn next(&mut self, script: Script<'_>) -> Result<Round, Failure> {
-        if self.rounds == ROUNDS_MAX {
-            return Err(format!("{} is not done after {ROUNDS_MAX} rounds", self.call.tool).into());
+    /// Answers all open asks from the script. Returns the answers.
+    pub(super) fn answer(&mut self, script: Script<'_>) -> Result<Map<String, Value>, Failure> {
+        let mut answers = Map::new();
+        for ask in self.pending.unanswered() {
+            let key = ask.key();
+            let answer = script.iter().find(|(name, _)| *name == key);
+            let (_, answer) =
+                answer.ok_or_else(|| format!("the story has no answer to `{key}`"))?;
+            let kind = ask
+                .kind()
+                .ok_or_else(|| format!("the ask `{key}` is of an unknown kind"))?;
+            self.pending.answer(key, Answer::read(kind, answer)?)?;
+            answers.insert(key.to_owned(), answer.clone());
         }
-        let mut pending = self.pending.clone();
-        let answers = answer(&mut pending, script)?;
-        let sent_token_bytes = token(&pending).map_or(0, |token| token.len());
+        Ok(answers)
+    }
+
+    /// Sends one request, or several while a task is polled. Returns the reply and the recorded exchanges.
+    pub(super) async fn send(
+        &mut self,
+    ) -> Result<(Result<Option<Value>, refrain_client::Error>, Vec<Exchange>), Failure> {
+        self.caller.balancer.take_exchanges();
+        let reply = match self.caller.client.resume(self.pending.clone()).await {
+            Ok(refrain_client::Outcome::Complete(result)) => Ok(Some(result)),
+            Ok(refrain_client::Outcome::Pending(pending)) => {
+                self.pending = pending;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        };
+        let exchanges = self.caller.balancer.take_exchanges();
+        if exchanges.is_empty() {
+            reply?;
+            return Err("no instance served the request".into());
+        }
+        Ok((reply, exchanges))
+    }
+
+    /// Sends the next round, with the answers to the last one's asks.
+    pub(super) async fn next(&mut self, script: Script<'_>) -> Result<Round, Failure> {
+        let tool = self.pending.call().target().to_owned();
+        if self.rounds == ROUNDS_MAX {
+            return Err(format!("{tool} is not done after {ROUNDS_MAX} rounds").into());
+        }
         self.rounds += 1;
         let number = self.rounds;
-        self.caller.exchanges.take();
-        let replied = self.caller.client.resume(pending).await;
-        let context = |error: &dyn std::fmt::Display| {
-            format!("round {number} of {}: {error}", self.call.tool)
-        };
-        let outcome = match replied {
-            Ok(refrain_client::Outcome::Complete(result)) => complete(&result),
-            Ok(refrain_client::Outcome::Pending(pending)) => {
-                let asks = stored(&pending).remove("asks");
-                let token_bytes = token(&pending).map_or(0, |token| token.len());
-                self.pending = pending;
-                Outcome::Incomplete {
-                    asks: asks
-                        .and_then(|asks| asks.as_object().cloned())
-                        .unwrap_or_default(),
-                    token_bytes,
-                }
-            }
+        let context = |error: Failure| format!("round {number} of {tool}: {error}");
+        let answers = self.answer(script)?;
+        let sent_token_bytes = token_bytes(&self.pending);
+        let (reply, exchanges) = self.send().await.map_err(context)?;
+        let outcome = match reply {
+            Ok(Some(result)) => complete(&result),
+            Ok(None) => Outcome::Incomplete {
+                asks: object(stored(&self.pending).get("asks").unwrap_or(&Value::Null)),
+                token_bytes: token_bytes(&self.pending),
+            },
             Err(error) => match &error.kind {
                 ErrorKind::Refused(refusal) => Outcome::Refused {
                     code: refusal.code,
                     message: refusal.message.clone(),
                 },
-                _ => return Err(context(&error).into()),
+                _ => return Err(context(error.into()).into()),
             },
         };
-        let exchange = self.caller.exchanges.take().pop();
-        let exchange = exchange.ok_or_else(|| context(&"no instance served it"))?;
-        let did = exchange
-            .check(number, &outcome)
-            .map_err(|error| context(&error))?;
+        let exchange = exchanges.into_iter().next_back();
+        let exchange = exchange.ok_or("no instance served the request")?;
+        let did = exchange.check(number, &outcome).map_err(context)?;
         Ok(Round {
             number,
             answers,
@@ -249,28 +245,14 @@ impl Dialogue {
     }
 }
 
-/// Answers everything that is asked from the script. Returns the answers.
-pub(super) fn answer(
-    pending: &mut PendingCall,
-    script: Script<'_>,
-) -> Result<Map<String, Value>, Failure> {
-    let mut answers = Map::new();
-    for ask in pending.unanswered() {
-        let key = ask.key();
-        let answer = script.iter().find(|(name, _)| *name == key);
-        let (_, answer) = answer.ok_or_else(|| format!("the story has no answer to `{key}`"))?;
-        let kind = ask.kind();
-        let kind = kind.ok_or_else(|| format!("the kind of the ask `{key}` is not known"))?;
-        pending.answer(key, Answer::read(kind, answer)?)?;
-        answers.insert(key.to_owned(), answer.clone());
-    }
-    Ok(answers)
+/// The members of an object; none for any other value.
+pub(super) fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
 }
 
-/// A pending call in the form in which it is stored.
+/// A pending call in its stored form.
 fn stored(pending: &PendingCall) -> Map<String, Value> {
-    let stored = serde_json::to_value(pending).unwrap_or_default();
-    stored.as_object().cloned().unwrap_or_default()
+    object(&serde_json::to_value(pending).unwrap_or_default())
 }
 
 /// The token that the next round sends back.
@@ -278,12 +260,16 @@ fn token(pending: &PendingCall) -> Option<String> {
     Some(stored(pending).get("state")?.as_str()?.to_owned())
 }
 
+fn token_bytes(pending: &PendingCall) -> usize {
+    token(pending).map_or(0, |token| token.len())
+}
+
 fn complete(result: &Value) -> Outcome {
     let content = result["content"].as_array().into_iter().flatten();
     let texts: Vec<&str> = content.filter_map(|part| part["text"].as_str()).collect();
     Outcome::Complete {
         text: texts.join("\n"),
-        is_error: result["isError"] == json!(true),
+        is_error: result["isError"] == true,
     }
 }
 
@@ -300,15 +286,9 @@ impl Round {
         self.exchange.instance
     }
 
-    /// The members of the response, as it was on the wire.
+    /// The members of the response on the wire, sorted.
     pub(super) fn members(&self) -> Vec<String> {
-        let reply: Map<String, Value> = self
-            .exchange
-            .json()
-            .as_object()
-            .cloned()
-            .unwrap_or_default();
-        let mut members: Vec<String> = reply.keys().cloned().collect();
+        let mut members: Vec<String> = object(&self.exchange.json()).keys().cloned().collect();
         members.sort_unstable();
         members
     }
@@ -323,26 +303,27 @@ impl Round {
 }
 
 impl Exchange {
-    /// What the instance says it did, if that agrees with what the client saw.
+    /// Reads the `refrain-round` header, which must agree with what the client saw.
     fn check(&self, number: u32, outcome: &Outcome) -> Result<Option<Did>, Failure> {
         let instance = self.instance;
         let Some(explained) = &self.explained else {
             return match outcome {
                 Outcome::Refused { .. } => Ok(None),
-                _ => Err(format!("instance {instance} does not say what it did").into()),
+                _ => Err(
+                    format!("the reply of instance {instance} has no refrain-round header").into(),
+                ),
             };
         };
         let field = |name: &str| {
-            let pairs = explained
+            let mut pairs = explained
                 .split("; ")
                 .filter_map(|pair| pair.split_once('='));
-            let mut named = pairs.filter(|(key, _)| *key == name);
-            let value = named.next().map(|(_, value)| value);
-            value.ok_or_else(|| {
+            let pair = pairs.find(|(key, _)| *key == name);
+            pair.map(|(_, value)| value).ok_or_else(|| {
                 format!("there is no `{name}` in the refrain-round header {explained:?}")
             })
         };
-        let token: usize = match outcome {
+        let token = match outcome {
             Outcome::Incomplete { token_bytes, .. } => *token_bytes,
             _ => 0,
         };
@@ -353,10 +334,10 @@ impl Exchange {
         );
         let seen: (&str, u32, usize) = (instance, number, token);
         if said != seen {
-            let problem = format!(
+            return Err(format!(
                 "the instance says (name, round, token bytes) {said:?}, the client saw {seen:?}"
-            );
-            return Err(problem.into());
+            )
+            .into());
         }
         Ok(Some(Did {
             replayed: field("replayed")?.parse()?,

@@ -1,12 +1,13 @@
-//! What happens in a demo, as it is told: to people by `print`, to machines as one JSON object a line.
+//! The events of a demo: printed for people by `print`, for programs as one JSON object a line.
 
-use super::client::{Call, Round};
+use super::client::Round;
+use super::stories::Story;
 use super::task::Look;
+use refrain_client::Call;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::net::SocketAddr;
 
-/// One thing that happened.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Event<'a> {
@@ -17,26 +18,26 @@ pub(super) enum Event<'a> {
     },
     /// A story begins.
     Story {
-        story: &'a str,
+        story: Story,
         number: usize,
         title: &'a str,
         watch: &'a str,
     },
     /// A round of a call was served.
     Round {
-        story: &'a str,
+        story: Story,
         principal: &'a str,
         tool: &'a str,
-        arguments: &'a Value,
+        arguments: &'a Map<String, Value>,
         /// What is wrong with the token, where something is.
         #[serde(skip_serializing_if = "Option::is_none")]
         attempt: Option<&'a str>,
         #[serde(flatten)]
         round: &'a Round,
     },
-    /// Something was asked about a task.
+    /// A request about a task was served.
     Task {
-        story: &'a str,
+        story: Story,
         principal: &'a str,
         /// The call, where it has just become the task.
         #[serde(skip)]
@@ -44,8 +45,10 @@ pub(super) enum Event<'a> {
         #[serde(flatten)]
         look: &'a Look,
     },
-    /// Something else worth knowing.
-    Note { story: &'a str, note: &'a str },
+    Note {
+        story: Story,
+        note: &'a str,
+    },
     /// A claim was checked.
     Claim {
         #[serde(flatten)]
@@ -53,12 +56,11 @@ pub(super) enum Event<'a> {
     },
     /// A story could not be played to its end.
     Broke {
-        story: &'a str,
+        story: Story,
         problem: &'a str,
-        /// The last lines of the instances' logs.
         logs: Vec<InstanceLog>,
     },
-    /// The end: what held.
+    /// The final table.
     Table {
         held: bool,
         seconds: f64,
@@ -75,6 +77,7 @@ pub(super) struct Started {
     pub(super) accounts: u8,
 }
 
+/// The last lines of an instance's log.
 #[derive(Serialize)]
 pub(super) struct InstanceLog {
     pub(super) name: &'static str,
@@ -84,9 +87,7 @@ pub(super) struct InstanceLog {
 /// One line of the final table.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
-    pub(super) story: &'static str,
-    #[serde(skip)]
-    pub(super) title: &'static str,
-    pub(super) claim: String,
+    pub(super) story: Story,
+    pub(super) claim: &'static str,
     pub(super) held: bool,
 }

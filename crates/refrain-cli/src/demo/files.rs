@@ -1,22 +1,17 @@
-//! The files of one demo, in a directory that is removed at its end.
+//! The files of one demo, in a temporary directory.
 
 use crate::Failure;
 use refrain::runtime::{Source, SystemSource};
-use refrain::server::KeyRing;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// A directory of its own under the system's temporary one. Dropping it removes it.
-pub(super) struct Files {
-    dir: PathBuf,
-    source: SystemSource,
-}
+/// A directory under the system's temporary one. Dropping it removes it.
+pub(super) struct Files(PathBuf);
 
 impl Files {
-    /// Makes the directory, which nobody else may read: there is a key in it.
-    pub(super) fn make() -> Result<Self, Failure> {
-        let source = SystemSource::new();
-        let name = format!("refrain-demo-{}-{}", std::process::id(), random(&source, 4));
+    /// Creates the directory, readable by its owner only: it contains a key.
+    pub(super) fn create() -> Result<Self, Failure> {
+        let name = format!("refrain-demo-{}-{}", std::process::id(), random(4));
         let dir = std::env::temp_dir().join(name);
         let mut builder = fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -26,51 +21,35 @@ impl Files {
                 dir.display()
             )
         })?;
-        Ok(Self { dir, source })
+        Ok(Self(dir))
     }
 
-    /// Where a file of this name is, or would be.
+    /// The path of the file with this name.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+        self.0.join(name)
     }
 
-    /// Writes a file and says where it is.
+    /// Writes a file and returns its path.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
         let file = self.path(name);
         fs::write(&file, text)
             .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
         Ok(file)
     }
-
-    /// Writes a key ring with one new key.
-    pub(super) fn write_keys(&self) -> Result<PathBuf, Failure> {
-        self.write("keys", &KeyRing::generate(&self.source).to_text())
-    }
-
-    /// A new secret, as a bearer token.
-    pub(super) fn secret(&self) -> String {
-        random(&self.source, 16)
-    }
 }
 
 impl Drop for Files {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.dir) {
-            let dir = self.dir.display();
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            let dir = self.0.display();
             anstream::eprintln!("refrain: {dir} cannot be removed: {error}");
         }
     }
 }
 
-/// The lines of a ledger: every effect that the tools had so far.
-pub(super) fn read_ledger(file: &Path) -> Result<Vec<String>, Failure> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| format!("the ledger {} cannot be read: {error}", file.display()))?;
-    Ok(text.lines().map(str::to_owned).collect())
-}
-
-fn random(source: &SystemSource, bytes: usize) -> String {
+/// Random bytes in hexadecimal.
+pub(super) fn random(bytes: usize) -> String {
     let mut random = vec![0; bytes];
-    source.fill(&mut random);
+    SystemSource::new().fill(&mut random);
     random.iter().map(|byte| format!("{byte:02x}")).collect()
 }

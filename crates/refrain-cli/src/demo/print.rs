@@ -1,13 +1,16 @@
-//! Tells events to whoever watches: as coloured text, plain text, or JSON lines.
+//! Prints events as text or as JSON lines.
 //!
-//! Text has a column of labels and a column of what they are about; nothing is wider than [`WIDTH`].
+//! Text has a column of labels and a column of contents; no line is wider than [`WIDTH`].
 
-use super::client::{Call, Outcome, Round};
+use super::balancer::Exchange;
+use super::client::{Outcome, Round};
 use super::events::{Event, Row, Started};
 use super::task::Look;
 use crate::Failure;
+use crate::terminal::text::wrapped;
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
+use refrain_client::Call;
 use serde_json::{Map, Value};
 use std::io::{self, Stdout, Write};
 use std::net::SocketAddr;
@@ -26,7 +29,7 @@ const NOT_HELD: Style = AnsiColor::Red.on_default().bold();
 const ASKED: Style = AnsiColor::Yellow.on_default();
 const PLAIN: Style = Style::new();
 
-/// Where events are told.
+/// Prints events to standard output.
 pub(super) struct Stage {
     out: AutoStream<Stdout>,
     json: bool,
@@ -34,7 +37,6 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Tells to standard output. Colours are only for terminals.
     pub(super) fn new(json: bool) -> Self {
         Self {
             out: AutoStream::auto(io::stdout()),
@@ -73,27 +75,20 @@ impl Stage {
                 ..
             } => {
                 writeln!(self.out, "\n{BOLD}{number}. {title}{BOLD:#}")?;
-                for line in wrapped(watch, WIDTH - 2) {
-                    writeln!(self.out, "  {DIM}{line}{DIM:#}")?;
-                }
+                self.dim(watch)?;
                 writeln!(self.out)
             }
             Event::Round {
                 principal,
                 tool,
                 arguments,
-                attempt: None,
+                attempt,
                 round,
                 ..
-            } => {
-                let call = format!("{principal} calls {tool} {arguments}");
-                self.round(&call, round)
-            }
-            Event::Round {
-                attempt: Some(attempt),
-                round,
-                ..
-            } => self.attempt(attempt, round),
+            } => match attempt {
+                Some(attempt) => self.attempt(attempt, round),
+                None => self.round(&called(principal, tool, arguments), round),
+            },
             Event::Task {
                 principal,
                 call,
@@ -101,7 +96,7 @@ impl Stage {
                 ..
             } => self.task(principal, *call, look),
             Event::Note { note, .. } => self.labelled("note", PLAIN, note),
-            Event::Claim { row } => self.labelled(verdict(row).0, verdict(row).1, &row.claim),
+            Event::Claim { row } => self.labelled(verdict(row).0, verdict(row).1, row.claim),
             Event::Broke { problem, logs, .. } => {
                 self.labelled("broke", NOT_HELD, problem)?;
                 for log in logs {
@@ -117,9 +112,8 @@ impl Stage {
     }
 
     fn fleet(&mut self, instances: &[Started], balancer: SocketAddr) -> io::Result<()> {
-        let out = &mut self.out;
         writeln!(
-            out,
+            self.out,
             "{BOLD}Three instances that share nothing but a key, behind a round-robin balancer{BOLD:#}\n"
         )?;
         for instance in instances {
@@ -129,38 +123,33 @@ impl Stage {
                 _ => "  newer: it has version 2 of the tool `accounts`",
             };
             writeln!(
-                out,
+                self.out,
                 "  {style}{:<10}{style:#}{}  process {}{accounts}",
                 instance.name, instance.address, instance.process
             )?;
         }
-        writeln!(out, "  {:<10}{balancer}", "balancer")?;
-        let ledger = "The ledger below is a file in which the tools write down what they do, so that it can be \
-                      counted; no instance reads it.";
-        for line in wrapped(ledger, WIDTH - 2) {
-            writeln!(out, "  {DIM}{line}{DIM:#}")?;
+        writeln!(self.out, "  {:<10}{balancer}", "balancer")?;
+        self.dim(
+            "The ledger below is a file in which the tools write down what they do, so that it can be counted; no \
+             instance reads it.",
+        )
+    }
+
+    fn dim(&mut self, text: &str) -> io::Result<()> {
+        for line in wrapped(text, WIDTH - 2) {
+            writeln!(self.out, "  {DIM}{line}{DIM:#}")?;
         }
         Ok(())
     }
 
-    /// What was sent to whom, what came back, and what it took.
+    /// The request of a round, its reply, and its cost.
     fn round(&mut self, call: &str, round: &Round) -> io::Result<()> {
-        let mut sent: Vec<String> = round
-            .exchange
-            .passed_over
-            .iter()
-            .map(|name| format!("({name} does not answer and is passed over)"))
-            .collect();
-        match round.number {
-            1 => sent.push(call.to_owned()),
-            _ if round.answers.is_empty() => sent.push("the same call, and the token".into()),
-            _ => sent.push(format!(
-                "{}, and the token",
-                answers(&round.answers).join("\n")
-            )),
-        }
-        let label = format!("round {}", round.number);
-        self.arrow(&label, "→", round.instance(), &sent.join("\n"), PLAIN)?;
+        let sent = match round.number {
+            1 => call.to_owned(),
+            _ if round.answers.is_empty() => "the same call, and the token".into(),
+            _ => format!("{}, and the token", answers(&round.answers).join("\n")),
+        };
+        self.sent(&format!("round {}", round.number), &round.exchange, &sent)?;
         let mut cost = Vec::new();
         match &round.outcome {
             Outcome::Incomplete { asks, token_bytes } => {
@@ -187,20 +176,14 @@ impl Stage {
         writeln!(self.out, "{:TEXT$}{DIM}{}{DIM:#}", "", cost.join(", "))
     }
 
-    /// What was asked about a task, and how it stands.
+    /// A request about a task, and the task's status.
     fn task(&mut self, principal: &str, call: Option<&Call>, look: &Look) -> io::Result<()> {
-        let mut sent: Vec<String> = look
-            .exchange
-            .passed_over
-            .iter()
-            .map(|name| format!("({name} does not answer and is passed over)"))
-            .collect();
-        sent.push(match call {
-            Some(Call { tool, arguments }) => format!("{principal} calls {tool} {arguments}"),
+        let sent = match call {
+            Some(call) => called(principal, call.target(), call.arguments()),
             None if look.answers.is_empty() => format!("{}: how does it stand?", look.request),
             None => format!("{}: {}", look.request, answers(&look.answers).join("\n")),
-        });
-        self.arrow("task", "→", look.instance(), &sent.join("\n"), PLAIN)?;
+        };
+        self.sent("task", &look.exchange, &sent)?;
         let status = look.status.as_deref().unwrap_or("taken");
         let (mut got, style) = match &look.text {
             Some(text) => (vec![format!("{status}: {text}")], HELD),
@@ -214,7 +197,7 @@ impl Stage {
         }
     }
 
-    /// A token that should be refused, and what came of it, in one line.
+    /// The use of a token and its outcome, on one line.
     fn attempt(&mut self, attempt: &str, round: &Round) -> io::Result<()> {
         let (text, style) = match &round.outcome {
             Outcome::Refused { code, .. } => (format!("refused, {code}"), ASKED),
@@ -228,6 +211,15 @@ impl Stage {
             "token",
             round.instance()
         )
+    }
+
+    fn sent(&mut self, label: &str, exchange: &Exchange, text: &str) -> io::Result<()> {
+        let passed_over = exchange.passed_over.iter();
+        let mut lines: Vec<String> = passed_over
+            .map(|name| format!("({name} does not answer and is passed over)"))
+            .collect();
+        lines.push(text.to_owned());
+        self.arrow(label, "→", exchange.instance, &lines.join("\n"), PLAIN)
     }
 
     fn arrow(
@@ -248,7 +240,7 @@ impl Stage {
         self.hanging(text, LABEL, PLAIN)
     }
 
-    /// The text, the first line of it where the cursor is and the others below.
+    /// Text from the cursor on, with its further lines indented.
     fn hanging(&mut self, text: &str, indent: usize, style: Style) -> io::Result<()> {
         for (at, line) in wrapped(text, WIDTH - indent).iter().enumerate() {
             let indent = if at == 0 { 0 } else { indent };
@@ -262,12 +254,12 @@ impl Stage {
             let widths = rows.iter().map(|row| text(row).chars().count());
             widths.max().unwrap_or_default()
         };
-        let (stories, claims) = (widest(|row| row.title), widest(|row| &row.claim));
+        let (stories, claims) = (widest(|row| row.story.title()), widest(|row| row.claim));
         writeln!(self.out, "\n{BOLD}What held{BOLD:#}\n")?;
-        let mut last = "";
+        let mut last = None;
         for row in rows {
-            let title = if row.title == last { "" } else { row.title };
-            last = row.title;
+            let is_new = last.replace(row.story) != Some(row.story);
+            let title = if is_new { row.story.title() } else { "" };
             let (word, style) = verdict(row);
             writeln!(
                 self.out,
@@ -298,7 +290,6 @@ fn verdict(row: &Row) -> (&'static str, Style) {
     }
 }
 
-/// Each instance has its colour, so that one sees the rounds wander.
 fn colour(instance: &str) -> Style {
     match instance {
         "a" => AnsiColor::Cyan,
@@ -310,7 +301,6 @@ fn colour(instance: &str) -> Style {
     .bold()
 }
 
-/// What is asked for, a line for each ask.
 fn asked(asks: &Map<String, Value>) -> Vec<String> {
     let line = |(key, ask): (&String, &Value)| {
         let params = &ask["params"];
@@ -330,7 +320,6 @@ fn asked(asks: &Map<String, Value>) -> Vec<String> {
     asks.iter().map(line).collect()
 }
 
-/// What is answered, a line for each answer.
 fn answers(answers: &Map<String, Value>) -> Vec<String> {
     let line = |(key, answer): (&String, &Value)| match answer {
         _ if answer["action"] == "accept" => format!("{key} = {}", answer["content"]),
@@ -344,38 +333,13 @@ fn answers(answers: &Map<String, Value>) -> Vec<String> {
     answers.iter().map(line).collect()
 }
 
+fn called(principal: &str, tool: &str, arguments: &Map<String, Value>) -> String {
+    format!(
+        "{principal} calls {tool} {}",
+        Value::from(arguments.clone())
+    )
+}
+
 fn counted(count: u32, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
-}
-
-/// Breaks lines between words, so that none is wider than `width` unless a word is.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for given in text.lines() {
-        let mut line = String::new();
-        for word in given.split(' ') {
-            let needed = line.chars().count() + 1 + word.chars().count();
-            if !line.is_empty() && needed > width {
-                lines.push(std::mem::take(&mut line));
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(line);
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::wrapped;
-
-    #[test]
-    fn lines_break_between_words_and_where_they_did() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("one\ntwo three", 20), ["one", "two three"]);
-        assert_eq!(wrapped("incomprehensible", 4), ["incomprehensible"]);
-    }
 }

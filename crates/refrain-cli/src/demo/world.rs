@@ -1,16 +1,17 @@
-//! What a story plays in: the fleet, the balancer, two callers, and somebody who tells it.
+//! The surroundings of a story: the fleet, the balancer, two callers and the printed events.
 
 use super::balancer::Balancer;
-use super::client::{Call, Caller, Dialogue, Outcome, Round, Script};
+use super::client::{Caller, Dialogue, Outcome, Round, Script};
 use super::events::{Event, InstanceLog, Row, Started};
-use super::files::{Files, read_ledger};
-use super::fleet::{Fleet, Instance, Recipe};
+use super::files::{Files, random};
+use super::fleet::{Fleet, Recipe};
 use super::print::Stage;
 use super::stories::Story;
 use super::task::Look;
 use crate::Failure;
-use serde_json::Value;
-use std::net::SocketAddr;
+use refrain::runtime::SystemSource;
+use refrain::server::KeyRing;
+use refrain_client::Call;
 use std::time::Instant;
 
 /// The instances that every story begins with.
@@ -32,21 +33,22 @@ pub(super) struct World {
 impl World {
     pub(super) async fn start(stage: Stage) -> Result<Self, Failure> {
         let begun = Instant::now();
-        let files = Files::make()?;
-        let mut balancer = Balancer::start().await?;
-        let (alice, bob) = (files.secret(), files.secret());
+        let files = Files::create()?;
+        let balancer = Balancer::start().await?;
+        let (alice, bob) = (random(16), random(16));
         let tokens = format!("alice {alice}\nbob {bob}\n");
+        let keys = KeyRing::generate(&SystemSource::new());
         let mut fleet = Fleet {
-            keys: files.write_keys()?,
+            keys: files.write("keys", &keys.to_text())?,
             tokens: files.write("tokens", &tokens)?,
             ledger: files.write("ledger", "")?,
             instances: Vec::new(),
         };
         fleet.start(STANDING.map(recipe)).await?;
-        balancer.hand_to(members(&mut fleet, &STANDING)?).await?;
+        hand_to(&balancer, &mut fleet, &STANDING)?;
         let mut world = Self {
-            alice: Caller::connect("alice", &alice, &balancer).await?,
-            bob: Caller::connect("bob", &bob, &balancer).await?,
+            alice: Caller::connect("alice", &alice, &balancer, None).await?,
+            bob: Caller::connect("bob", &bob, &balancer, None).await?,
             balancer,
             fleet,
             stage,
@@ -55,40 +57,39 @@ impl World {
             begun,
             files,
         };
-        let instances = world.fleet.instances.iter().map(started).collect();
-        let balancer = world.balancer.address();
+        let instances = world.fleet.instances.iter().map(|instance| Started {
+            name: instance.recipe.name,
+            process: instance.process,
+            address: instance.address,
+            accounts: instance.recipe.accounts,
+        });
         world.stage.tell(&Event::Fleet {
-            instances,
-            balancer,
+            instances: instances.collect(),
+            balancer: world.balancer.address,
         })?;
         Ok(world)
     }
 
-    /// Sets the stage for a story: the three instances run, and it is the first one's turn.
+    /// Begins a story: the three instances run, and it is the first one's turn.
     pub(super) async fn begin(&mut self, story: Story) -> Result<(), Failure> {
         self.story = story;
+        let (title, watch) = story.text();
         self.stage.tell(&Event::Story {
-            story: story.name(),
+            story,
             number: story.number(),
-            title: story.title(),
-            watch: story.watch(),
+            title,
+            watch,
         })?;
-        self.fleet
-            .instances
-            .retain_mut(|instance| !instance.is_gone());
-        let missing: Vec<Recipe> = STANDING
-            .into_iter()
-            .filter(|name| self.fleet.get(name).is_err())
-            .map(recipe)
-            .collect();
-        self.fleet.start(missing).await?;
-        self.hand_to(&STANDING).await
+        self.fleet.forget_ended();
+        let mut missing = Vec::from(STANDING);
+        missing.retain(|name| self.fleet.get(name).is_err());
+        self.fleet.start(missing.into_iter().map(recipe)).await?;
+        self.hand_to(&STANDING)
     }
 
     /// Has the balancer hand requests to these instances, in this order.
-    pub(super) async fn hand_to(&mut self, names: &[&'static str]) -> Result<(), Failure> {
-        let members = members(&mut self.fleet, names)?;
-        self.balancer.hand_to(members).await
+    pub(super) fn hand_to(&mut self, names: &[&'static str]) -> Result<(), Failure> {
+        hand_to(&self.balancer, &mut self.fleet, names)
     }
 
     /// Plays one round of a call.
@@ -119,28 +120,28 @@ impl World {
         }
     }
 
-    /// Tells of a round. `attempt` says what is special about its token.
+    /// Prints a round. `attempt` describes its token, where something is wrong with it.
     pub(super) fn tell_round(
         &mut self,
         dialogue: &Dialogue,
         attempt: Option<&str>,
         round: &Round,
     ) -> Result<(), Failure> {
-        let arguments: &Value = &dialogue.call.arguments;
+        let call = dialogue.pending.call();
         self.stage.tell(&Event::Round {
-            story: self.story.name(),
+            story: self.story,
             principal: dialogue.caller.principal,
-            tool: dialogue.call.tool,
-            arguments,
+            tool: call.target(),
+            arguments: call.arguments(),
             attempt,
             round,
         })
     }
 
-    /// Tells of a request about a task. `call` is the one that has just become it.
+    /// Prints a request about a task. `call` is the one that has just become it.
     pub(super) fn tell_task(&mut self, look: &Look, call: Option<&Call>) -> Result<(), Failure> {
         self.stage.tell(&Event::Task {
-            story: self.story.name(),
+            story: self.story,
             principal: self.alice.principal,
             call,
             look,
@@ -148,16 +149,15 @@ impl World {
     }
 
     pub(super) fn note(&mut self, note: &str) -> Result<(), Failure> {
-        let story = self.story.name();
+        let story = self.story;
         self.stage.tell(&Event::Note { story, note })
     }
 
-    /// Says whether a claim held.
-    pub(super) fn claim(&mut self, claim: impl Into<String>, held: bool) -> Result<(), Failure> {
+    /// Records whether a claim held.
+    pub(super) fn claim(&mut self, claim: &'static str, held: bool) -> Result<(), Failure> {
         let row = Row {
-            story: self.story.name(),
-            title: self.story.title(),
-            claim: claim.into(),
+            story: self.story,
+            claim,
             held,
         };
         self.stage.tell(&Event::Claim { row: &row })?;
@@ -165,9 +165,12 @@ impl World {
         Ok(())
     }
 
-    /// The effects that the tools have had since there were `before` of them.
+    /// The lines of the ledger after the first `before`: the effects of the tools.
     pub(super) fn effects_since(&self, before: usize) -> Result<Vec<String>, Failure> {
-        Ok(read_ledger(&self.fleet.ledger)?.split_off(before))
+        let file = &self.fleet.ledger;
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("the ledger {} cannot be read: {error}", file.display()))?;
+        Ok(text.lines().skip(before).map(str::to_owned).collect())
     }
 
     /// The story could not go on.
@@ -177,14 +180,14 @@ impl World {
             lines: instance.log(),
         });
         self.stage.tell(&Event::Broke {
-            story: self.story.name(),
+            story: self.story,
             problem,
             logs: logs.collect(),
         })?;
         self.claim("The story is played to its end", false)
     }
 
-    /// Ends the fleet, and says what held. Did everything?
+    /// Ends the fleet and prints the table. True if every claim held.
     pub(super) async fn end(mut self) -> Result<bool, Failure> {
         self.fleet.end().await?;
         let held = !self.rows.is_empty() && self.rows.iter().all(|row| row.held);
@@ -197,26 +200,17 @@ impl World {
     }
 }
 
-/// The addresses of these instances.
-fn members(
-    fleet: &mut Fleet,
-    names: &[&'static str],
-) -> Result<Vec<(&'static str, SocketAddr)>, Failure> {
+fn hand_to(balancer: &Balancer, fleet: &mut Fleet, names: &[&'static str]) -> Result<(), Failure> {
     let member = |name: &&'static str| Ok((*name, fleet.address(name)?));
-    names.iter().map(member).collect()
+    let members = names.iter().map(member).collect::<Result<_, Failure>>()?;
+    balancer.hand_to(members);
+    Ok(())
 }
 
 /// One of the three runs a newer version of a tool.
 fn recipe(name: &'static str) -> Recipe {
-    let accounts = if name == "c" { 2 } else { 1 };
-    Recipe::new(name).with_accounts(accounts)
-}
-
-fn started(instance: &Instance) -> Started {
-    Started {
-        name: instance.recipe.name,
-        process: instance.process,
-        address: instance.address,
-        accounts: instance.recipe.accounts,
+    Recipe {
+        accounts: if name == "c" { 2 } else { 1 },
+        ..Recipe::new(name)
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn columns(c: char) -> usize {
 }
 
 /// The text in lines of at most so many columns, broken at spaces where that is possible.
-pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(8);
     let mut lines = Vec::new();
     for paragraph in text.split('\n') {

@@ -2,9 +2,9 @@
 
 use super::form;
 use crate::Failure;
-use crate::demo::client::Call;
+use crate::demo::client::Dialogue;
 use crate::demo::fleet::Recipe;
-use crate::demo::task::{Look, TaskCall};
+use crate::demo::task::Look;
 use crate::demo::world::World;
 use serde_json::json;
 use std::time::Duration;
@@ -20,32 +20,30 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     let before = world.effects_since(0)?.len();
     let config = world.files.write("tasks.toml", SETTINGS)?;
     let store = world.files.path("tasks.db");
-    let recipe = |name| {
-        let recipe = Recipe::new(name).with_config(config.clone());
-        recipe.with_store(&store)
+    let recipe = |name| Recipe {
+        config: Some(config.clone()),
+        store: format!("sqlite:{}", store.display()),
+        ..Recipe::new(name)
     };
     world.fleet.start([recipe("d"), recipe("e")]).await?;
     world.note("two more instances join, d and e, which share a store: one file of SQLite")?;
 
-    world.hand_to(&["d"]).await?;
-    let call = Call {
-        tool: "echo_task",
-        arguments: json!({"pause_ms": STEP_MS}),
-    };
-    let (mut task, made) = TaskCall::create(&world.alice, &call).await?;
-    world.tell_task(&made, Some(&call))?;
+    world.hand_to(&["d"])?;
+    let mut task = Dialogue::new(&world.alice, "echo_task", &json!({"pause_ms": STEP_MS}));
+    let made = task.look(&[]).await?;
+    world.tell_task(&made, Some(task.pending.call()))?;
 
-    world.hand_to(&["e"]).await?;
+    world.hand_to(&["e"])?;
     let asks = until(world, &mut task, "input_required").await?;
     let script = [("echo_input", form(&json!({"input": "Hello World!"})))];
-    let answered = task.answer(&script).await?;
+    let answered = task.look(&script).await?;
     world.tell_task(&answered, None)?;
 
     let process = attempted(world, before).await?;
     let running = world.fleet.instances.iter();
     let mut running = running.filter(|instance| instance.process == process);
     let killed = running.next().map(|instance| instance.recipe.name);
-    let killed = killed.ok_or("the step was begun by a process that is none of the fleet's")?;
+    let killed = killed.ok_or("the step was begun by a process outside the fleet")?;
     let other = if killed == "d" { "e" } else { "d" };
     world.fleet.kill(killed).await?;
     let in_the_middle = effects(world, before, "done")?.is_empty();
@@ -53,7 +51,7 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
         "{killed} (process {process}) is killed in the middle of the step; its lease runs out soon"
     ))?;
 
-    world.hand_to(&[other]).await?;
+    world.hand_to(&[other])?;
     let looks = until(world, &mut task, "completed").await?;
     let survivor = world.fleet.get(other)?.process;
     let lines = world.effects_since(before)?;
@@ -94,10 +92,10 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
 }
 
 /// Looks after a task until it stands so, and tells of the last look.
-async fn until(world: &mut World, task: &mut TaskCall, status: &str) -> Result<Vec<Look>, Failure> {
+async fn until(world: &mut World, task: &mut Dialogue, status: &str) -> Result<Vec<Look>, Failure> {
     let mut looks = Vec::new();
     loop {
-        let look = task.look().await?;
+        let look = task.look(&[]).await?;
         let so = look.has_status(status);
         let over = look.has_status("failed") || look.has_status("cancelled");
         if so || over {
