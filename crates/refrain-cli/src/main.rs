@@ -3,6 +3,7 @@
 mod client;
 mod demo;
 mod number;
+mod style;
 mod terminal;
 
 use clap::{Args, Parser, Subcommand};

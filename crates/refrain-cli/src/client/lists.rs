@@ -5,15 +5,11 @@ use super::exit::{Code, EXIT_CODES, Stop};
 use super::options::Reach;
 use super::output::{pretty, print, print_json};
 use super::text::{harmless, one_line};
-use anstyle::{AnsiColor, Style};
+use crate::style::{BOLD, DIM, MARK};
 use clap::Args;
 use refrain_client::{Error, ErrorKind};
 use refrain_wire::{ErrorCode, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
 use serde_json::{Value, json};
-
-const NAME: Style = AnsiColor::Cyan.on_default().bold();
-const DIM: Style = Style::new().dimmed();
-const BOLD: Style = Style::new().bold();
 
 #[derive(Args)]
 #[command(after_help = EXIT_CODES)]
@@ -219,7 +215,7 @@ fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {
     let title = title.map_or(String::new(), |title| {
         format!("  {BOLD}{}{BOLD:#}", one_line(title))
     });
-    let mut lines = vec![format!("{NAME}{}{NAME:#}{title}", one_line(name))];
+    let mut lines = vec![format!("{MARK}{}{MARK:#}{title}", one_line(name))];
     let about = harmless(about.unwrap_or_default());
     lines.extend(about.lines().map(|line| format!("    {line}")));
     lines

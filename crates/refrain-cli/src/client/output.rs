@@ -3,16 +3,13 @@
 use super::exit::{Code, Stop};
 use super::json::{Fold, shown};
 use super::text::{harmless, one_line};
+use crate::style::{BOLD, DIM};
 use crate::terminal::text::is_hidden;
 use anstream::AutoStream;
-use anstyle::Style;
 use refrain_wire::{CallKind, Content, ResourceContents};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
-
-const BOLD: Style = Style::new().bold();
-const DIM: Style = Style::new().dimmed();
 
 /// A piece of what is printed.
 #[derive(Debug, PartialEq)]

@@ -1,11 +1,11 @@
-//! `--trace`: every message on standard error, as it goes over the wire.
+//! `--trace`: every message on standard error.
 //!
-//! Always: what authorizes a request travels beside the messages, and is not shown; the state that a server hands out is
-//! cut short.
+//! Credentials are not part of messages, and are not shown; the state of a server is cut short.
 
 use super::json::{self, Fold};
-use super::screen::Screen;
+use super::screen;
 use super::text::{harmless, one_line, shortened};
+use crate::style::DIM;
 use anstyle::{AnsiColor, Style};
 use parking_lot::Mutex;
 use refrain_client::Wire;
@@ -13,24 +13,21 @@ use refrain_wire::CallKind;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// What is shown unless more is wished: the messages without what they say of themselves.
+/// The default depth, up to which `_meta` is not shown.
 const USUAL_DEPTH: usize = 5;
 /// Longer texts are cut short.
 const TEXT: usize = 64;
-/// How much is shown of a message that is no JSON.
+/// The length that is shown of a message that is not JSON.
 const NO_JSON: usize = 300;
-/// The column where a message begins.
 const INDENT: usize = 2;
 /// How many requests are remembered.
 const REMEMBERED: usize = 1000;
 
 const SENT: Style = AnsiColor::Blue.on_default().bold();
 const RECEIVED: Style = AnsiColor::Magenta.on_default().bold();
-const DIM: Style = Style::new().dimmed();
 
 /// Shows messages.
 pub(super) struct Trace {
-    screen: Screen,
     depth: usize,
     rounds: Mutex<Rounds>,
 }
@@ -39,21 +36,20 @@ pub(super) struct Trace {
 #[derive(Default)]
 struct Rounds {
     last: u32,
-    /// What the last round sent, to know it again when it is sent again.
+    /// The parameters of the last round, to recognize it when it is sent again.
     sent: Option<Value>,
     /// The rounds of requests, by id.
     of: HashMap<String, u32>,
 }
 
 impl Trace {
-    /// Shows messages on a screen, folded below a depth. So many rounds have been made before.
-    pub(super) fn new(screen: Screen, depth: usize, rounds: u32) -> Self {
+    /// Shows messages, folded below a depth. `rounds` of the call were made before.
+    pub(super) fn new(depth: usize, rounds: u32) -> Self {
         let rounds = Rounds {
             last: rounds,
             ..Rounds::default()
         };
         Self {
-            screen,
             depth,
             rounds: Mutex::new(rounds),
         }
@@ -84,7 +80,7 @@ impl Trace {
             }
             None => harmless(shortened(text, NO_JSON).0),
         };
-        self.screen.say(&format!(
+        screen::say(&format!(
             "{style}{arrow}{style:#} {DIM}{round:<9}{DIM:#}{style}{status}{}{style:#}\n{:INDENT$}{shown}",
             one_line(&what),
             ""
@@ -102,7 +98,7 @@ impl Trace {
                 Some(rounds.sent(id, message.get("params")))
             }
             (None, Some(id)) => rounds.of.get(&id).copied(),
-            // What comes without an id belongs to the request that is under way.
+            // A message without an id belongs to the request in flight.
             _ => rounds.sent.as_ref().map(|_| rounds.last),
         }
     }
@@ -139,7 +135,7 @@ fn id(id: &Value) -> String {
     }
 }
 
-/// What a message is, in a few words.
+/// A message in a few words.
 fn what(message: &Value) -> String {
     if let Some(method) = message.get("method").and_then(Value::as_str) {
         let params = message.get("params");
