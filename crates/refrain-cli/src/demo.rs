@@ -5,7 +5,6 @@
 
 mod balancer;
 mod client;
-mod events;
 mod files;
 mod fleet;
 mod print;
@@ -16,6 +15,7 @@ mod world;
 use crate::{Failure, runtime};
 use clap::{Args, ValueEnum};
 use print::Stage;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 use stories::Story;
@@ -50,7 +50,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
         // A closed terminal ends the demo: instances take its signal for a reload.
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::select! {
-            done = play(stage, stories) => return done,
+            done = play(stage, stories) => return done.map_err(|error| match error.is::<io::Error>() {
+                true => format!("standard output cannot be written: {error}").into(),
+                false => error,
+            }),
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = hangup.recv() => {}

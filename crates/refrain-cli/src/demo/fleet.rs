@@ -85,13 +85,19 @@ impl Fleet {
         Ok(&self.instances[self.position(name)?])
     }
 
-    /// The address of an instance that still runs.
-    pub(super) fn address(&mut self, name: &str) -> Result<SocketAddr, Failure> {
-        let at = self.position(name)?;
-        match self.instances[at].has_ended() {
-            true => Err(format!("instance {name} has ended").into()),
-            false => Ok(self.instances[at].address),
-        }
+    /// The names and addresses of instances that must run.
+    pub(super) fn members(
+        &mut self,
+        names: &[&'static str],
+    ) -> Result<Vec<(&'static str, SocketAddr)>, Failure> {
+        let member = |name: &&'static str| {
+            let at = self.position(name)?;
+            match self.instances[at].has_ended() {
+                true => Err(format!("instance {name} has ended").into()),
+                false => Ok((*name, self.instances[at].address)),
+            }
+        };
+        names.iter().map(member).collect()
     }
 
     /// Kills an instance with SIGKILL, and waits until it has ended.

@@ -2,16 +2,13 @@
 
 use super::balancer::Balancer;
 use super::client::{Caller, Dialogue, Outcome, Round, Script};
-use super::events::{Event, InstanceLog, Row, Started};
 use super::files::{Files, random};
 use super::fleet::{Fleet, Recipe};
 use super::print::Stage;
 use super::stories::Story;
-use super::task::Look;
 use crate::Failure;
 use refrain::runtime::SystemSource;
 use refrain::server::KeyRing;
-use refrain_client::Call;
 use std::time::Instant;
 
 /// The instances that every story begins with.
@@ -22,17 +19,15 @@ pub(super) struct World {
     pub(super) bob: Caller,
     pub(super) balancer: Balancer,
     pub(super) fleet: Fleet,
-    stage: Stage,
-    story: Story,
-    rows: Vec<Row>,
-    begun: Instant,
+    pub(super) stage: Stage,
+    began: Instant,
     // Dropped last: the processes use these.
     pub(super) files: Files,
 }
 
 impl World {
-    pub(super) async fn start(stage: Stage) -> Result<Self, Failure> {
-        let begun = Instant::now();
+    pub(super) async fn start(mut stage: Stage) -> Result<Self, Failure> {
+        let began = Instant::now();
         let files = Files::create()?;
         let balancer = Balancer::start().await?;
         let (alice, bob) = (random(16), random(16));
@@ -45,41 +40,22 @@ impl World {
             instances: Vec::new(),
         };
         fleet.start(STANDING.map(recipe)).await?;
-        hand_to(&balancer, &mut fleet, &STANDING)?;
-        let mut world = Self {
+        balancer.hand_to(fleet.members(&STANDING)?);
+        stage.fleet(&fleet.instances, &balancer)?;
+        Ok(Self {
             alice: Caller::connect("alice", &alice, &balancer, None).await?,
             bob: Caller::connect("bob", &bob, &balancer, None).await?,
             balancer,
             fleet,
             stage,
-            story: Story::Weather,
-            rows: Vec::new(),
-            begun,
+            began,
             files,
-        };
-        let instances = world.fleet.instances.iter().map(|instance| Started {
-            name: instance.recipe.name,
-            process: instance.process,
-            address: instance.address,
-            accounts: instance.recipe.accounts,
-        });
-        world.stage.tell(&Event::Fleet {
-            instances: instances.collect(),
-            balancer: world.balancer.address,
-        })?;
-        Ok(world)
+        })
     }
 
     /// Begins a story: the three instances run, and it is the first one's turn.
     pub(super) async fn begin(&mut self, story: Story) -> Result<(), Failure> {
-        self.story = story;
-        let (title, watch) = story.text();
-        self.stage.tell(&Event::Story {
-            story,
-            number: story.number(),
-            title,
-            watch,
-        })?;
+        self.stage.story(story)?;
         self.fleet.forget_ended();
         let mut missing = Vec::from(STANDING);
         missing.retain(|name| self.fleet.get(name).is_err());
@@ -89,7 +65,8 @@ impl World {
 
     /// Has the balancer hand requests to these instances, in this order.
     pub(super) fn hand_to(&mut self, names: &[&'static str]) -> Result<(), Failure> {
-        hand_to(&self.balancer, &mut self.fleet, names)
+        self.balancer.hand_to(self.fleet.members(names)?);
+        Ok(())
     }
 
     /// Plays one round of a call.
@@ -99,7 +76,7 @@ impl World {
         script: Script<'_>,
     ) -> Result<Round, Failure> {
         let round = dialogue.next(script).await?;
-        self.tell_round(dialogue, None, &round)?;
+        self.stage.round(dialogue, None, &round)?;
         Ok(round)
     }
 
@@ -120,49 +97,12 @@ impl World {
         }
     }
 
-    /// Prints a round. `attempt` describes its token, where something is wrong with it.
-    pub(super) fn tell_round(
-        &mut self,
-        dialogue: &Dialogue,
-        attempt: Option<&str>,
-        round: &Round,
-    ) -> Result<(), Failure> {
-        let call = dialogue.pending.call();
-        self.stage.tell(&Event::Round {
-            story: self.story,
-            principal: dialogue.caller.principal,
-            tool: call.target(),
-            arguments: call.arguments(),
-            attempt,
-            round,
-        })
-    }
-
-    /// Prints a request about a task. `call` is the one that has just become it.
-    pub(super) fn tell_task(&mut self, look: &Look, call: Option<&Call>) -> Result<(), Failure> {
-        self.stage.tell(&Event::Task {
-            story: self.story,
-            principal: self.alice.principal,
-            call,
-            look,
-        })
-    }
-
     pub(super) fn note(&mut self, note: &str) -> Result<(), Failure> {
-        let story = self.story;
-        self.stage.tell(&Event::Note { story, note })
+        Ok(self.stage.note(note)?)
     }
 
-    /// Records whether a claim held.
     pub(super) fn claim(&mut self, claim: &'static str, held: bool) -> Result<(), Failure> {
-        let row = Row {
-            story: self.story,
-            claim,
-            held,
-        };
-        self.stage.tell(&Event::Claim { row: &row })?;
-        self.rows.push(row);
-        Ok(())
+        Ok(self.stage.claim(claim, held)?)
     }
 
     /// The lines of the ledger after the first `before`: the effects of the tools.
@@ -173,38 +113,15 @@ impl World {
         Ok(text.lines().skip(before).map(str::to_owned).collect())
     }
 
-    /// The story could not go on.
     pub(super) fn broke(&mut self, problem: &str) -> Result<(), Failure> {
-        let logs = self.fleet.instances.iter().map(|instance| InstanceLog {
-            name: instance.recipe.name,
-            lines: instance.log(),
-        });
-        self.stage.tell(&Event::Broke {
-            story: self.story,
-            problem,
-            logs: logs.collect(),
-        })?;
-        self.claim("The story is played to its end", false)
+        Ok(self.stage.broke(problem, &self.fleet.instances)?)
     }
 
     /// Ends the fleet and prints the table. True if every claim held.
     pub(super) async fn end(mut self) -> Result<bool, Failure> {
         self.fleet.end().await?;
-        let held = !self.rows.is_empty() && self.rows.iter().all(|row| row.held);
-        self.stage.tell(&Event::Table {
-            held,
-            seconds: self.begun.elapsed().as_secs_f64(),
-            rows: &self.rows,
-        })?;
-        Ok(held)
+        Ok(self.stage.table(self.began.elapsed().as_secs_f64())?)
     }
-}
-
-fn hand_to(balancer: &Balancer, fleet: &mut Fleet, names: &[&'static str]) -> Result<(), Failure> {
-    let member = |name: &&'static str| Ok((*name, fleet.address(name)?));
-    let members = names.iter().map(member).collect::<Result<_, Failure>>()?;
-    balancer.hand_to(members);
-    Ok(())
 }
 
 /// One of the three runs a newer version of a tool.

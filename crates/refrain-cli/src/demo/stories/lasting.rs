@@ -31,13 +31,13 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     world.hand_to(&["d"])?;
     let mut task = Dialogue::new(&world.alice, "echo_task", &json!({"pause_ms": STEP_MS}));
     let made = task.look(&[]).await?;
-    world.tell_task(&made, Some(task.pending.call()))?;
+    world.stage.task(&task, &made, true)?;
 
     world.hand_to(&["e"])?;
     let asks = until(world, &mut task, "input_required").await?;
     let script = [("echo_input", form(&json!({"input": "Hello World!"})))];
     let answered = task.look(&script).await?;
-    world.tell_task(&answered, None)?;
+    world.stage.task(&task, &answered, false)?;
 
     let process = attempted(world, before).await?;
     let running = world.fleet.instances.iter();
@@ -99,7 +99,7 @@ async fn until(world: &mut World, task: &mut Dialogue, status: &str) -> Result<V
         let so = look.has_status(status);
         let over = look.has_status("failed") || look.has_status("cancelled");
         if so || over {
-            world.tell_task(&look, None)?;
+            world.stage.task(task, &look, false)?;
         }
         looks.push(look);
         if so {

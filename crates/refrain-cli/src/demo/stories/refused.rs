@@ -94,7 +94,7 @@ fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 
 async fn present(world: &mut World, call: &Dialogue, what: &str) -> Result<Round, Failure> {
     let mut call = call.clone();
     let round = call.next(&[github_login()]).await?;
-    world.tell_round(&call, Some(what), &round)?;
+    world.stage.round(&call, Some(what), &round)?;
     Ok(round)
 }
 
