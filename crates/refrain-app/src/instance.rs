@@ -1,6 +1,6 @@
 //! One instance: the flags and the life of `serve` and `worker`.
 
-use crate::config::{Address, Config, Filled, Loaded, LogFormat};
+use crate::config::{Address, Config, Filled, Loaded, LogFormat, parse};
 use crate::servers::{Extras, Servers};
 use crate::store::StoreUrl;
 use crate::{App, Failure, log, runtime, signals};
@@ -21,8 +21,8 @@ pub(crate) struct Common<F: Args> {
     /// $REFRAIN_STORE [default: sqlite:refrain.db].
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
-    /// The address of a port of its own for `/metrics`, `/healthz` and `/readyz`; without it there is none.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Serve `/metrics`, `/healthz` and `/readyz` at this address and port, too. Not served if not set.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     metrics: Option<Address>,
     /// The key file that the fleet shares. Without one, $REFRAIN_KEYS; without that, a key made at start.
     #[arg(long)]
@@ -38,7 +38,7 @@ pub(crate) struct Common<F: Args> {
 }
 
 impl<F: Args> Common<F> {
-    /// The settings of the file, with these flags laid over them.
+    /// The settings of the file, overridden by these flags.
     pub(crate) fn load(&self) -> Result<Loaded, Failure> {
         let mut loaded = match &self.config {
             Some(file) => Loaded::read(file)?,

@@ -5,7 +5,6 @@ use serde::de::{Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 use std::time::Duration;
 
 /// The longest time that can be set: ten years.
@@ -15,6 +14,11 @@ const MAX_SECONDS: u64 = 10 * 365 * 24 * 3600;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub(crate) String);
+
+/// Parses the value of a flag as a setting is parsed.
+pub(crate) fn parse<T: TryFrom<String, Error = Invalid>>(text: &str) -> Result<T, Invalid> {
+    text.to_owned().try_into()
+}
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -46,10 +50,10 @@ impl TryFrom<String> for LogFormat {
 #[serde(try_from = "String")]
 pub(crate) struct Address(pub(crate) SocketAddr);
 
-impl FromStr for Address {
-    type Err = Invalid;
+impl TryFrom<String> for Address {
+    type Error = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, Invalid> {
         text.parse().map(Self).map_err(|_| {
             let example = "like \"127.0.0.1:8080\" or \"[::1]:8080\"";
             Invalid(match text.parse::<IpAddr>() {
@@ -57,14 +61,6 @@ impl FromStr for Address {
                 Err(_) => format!("must be an IP address and a port, {example}"),
             })
         })
-    }
-}
-
-impl TryFrom<String> for Address {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        text.parse()
     }
 }
 
@@ -95,10 +91,10 @@ impl Filled<String> {
 #[serde(try_from = "String")]
 pub(crate) struct Host(pub(crate) String);
 
-impl FromStr for Host {
-    type Err = Invalid;
+impl TryFrom<String> for Host {
+    type Error = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, Invalid> {
         let plain = |c: char| c.is_ascii_graphic() && !"/@?#\\\"".contains(c);
         if text.is_empty() || !text.chars().all(plain) {
             return Err(Invalid(format!(
@@ -106,15 +102,7 @@ impl FromStr for Host {
                  a port if only that one is meant"
             )));
         }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl TryFrom<String> for Host {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        text.parse()
+        Ok(Self(text))
     }
 }
 
