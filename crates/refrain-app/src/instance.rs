@@ -21,7 +21,7 @@ pub(crate) struct Common<F: Args> {
     /// $REFRAIN_STORE [default: sqlite:refrain.db].
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
-    /// Serve `/metrics`, `/healthz` and `/readyz` at this address and port, too. Not served if not set.
+    /// A separate address and port for `/metrics`, `/healthz` and `/readyz` [default: none].
     #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     metrics: Option<Address>,
     /// The key file that the fleet shares. Without one, $REFRAIN_KEYS; without that, a key made at start.

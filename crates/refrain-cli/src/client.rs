@@ -95,7 +95,6 @@ fn tell(stop: Stop) -> Stop {
     stop
 }
 
-/// Rejects further words.
 fn nothing_more(mut words: impl Iterator<Item = String>) -> Result<(), Stop> {
     match words.next() {
         None => Ok(()),

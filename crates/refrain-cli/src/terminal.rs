@@ -36,10 +36,8 @@ use std::time::Duration;
 use text::Line;
 use tokio::sync::Mutex;
 
-/// How long restoring the terminal may take.
 const RESTORE_TIME: Duration = Duration::from_secs(2);
 
-/// The terminal of this process.
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal {
     turn: Arc<Mutex<()>>,

@@ -11,7 +11,6 @@ use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, Refused};
 use refrain_wire::Root;
 use std::sync::Arc;
 
-/// Answers the asks of a call.
 pub(super) struct Answerer {
     pub(super) preset: PresetAnswers,
     sampler: Option<String>,
@@ -59,7 +58,6 @@ impl Answerer {
             })
     }
 
-    /// The asks that were not answered so far.
     pub(super) fn open(&self) -> Vec<OpenAsk> {
         self.open.lock().clone()
     }

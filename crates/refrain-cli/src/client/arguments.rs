@@ -5,20 +5,19 @@ use crate::number::exact;
 use serde_json::{Map, Value};
 use std::io::Read;
 
-/// The most that is read from standard input.
+/// The largest standard input in bytes.
 const INPUT_MAX: u64 = 16 * 1024 * 1024;
 
-/// How much a name must look like another to be taken for it.
+/// How similar a name must be to be suggested.
 const ALIKE: f64 = 0.8;
-/// How many names an unknown one may be taken for.
+/// The most suggestions.
 const NEAR: usize = 3;
 
-/// Arguments that were read as far as that is possible without the tool's schema.
+/// Arguments, parsed as far as possible without the tool's schema.
 #[derive(Debug, PartialEq)]
 pub(super) enum Arguments {
-    /// One object.
     Object(Map<String, Value>),
-    /// Names and what was written for them.
+    /// Names and texts.
     Pairs(Vec<(String, String)>),
 }
 
@@ -45,7 +44,6 @@ impl Arguments {
         }
     }
 
-    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Object(object) => object.is_empty(),
@@ -53,7 +51,7 @@ impl Arguments {
         }
     }
 
-    /// What to say about each argument that a tool with this schema does not list. It may take it all the same.
+    /// A warning for each argument that the schema does not list. The tool may accept it nevertheless.
     pub(super) fn unlisted(&self, schema: &Value) -> Vec<String> {
         let Some(listed) = listed(schema) else {
             return Vec::new();
@@ -66,7 +64,7 @@ impl Arguments {
         unlisted.map(|name| strange(name, &listed)).collect()
     }
 
-    /// Whether it takes the tool's schema to know what is meant.
+    /// Whether the tool's schema is needed to tell JSON from text.
     pub(super) fn need_schema(&self) -> bool {
         match self {
             Self::Object(_) => false,
@@ -74,7 +72,7 @@ impl Arguments {
         }
     }
 
-    /// The arguments of a tool that has this schema. What is JSON is taken for that, unless the schema says string.
+    /// The arguments for a tool with this schema. Text that is JSON is parsed, unless the schema says string.
     pub(super) fn of_tool(self, schema: &Value) -> Result<Map<String, Value>, Stop> {
         let pairs = match self {
             Self::Object(object) => return Ok(object),
@@ -140,7 +138,7 @@ fn as_json(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// The arguments that a schema lists, unless it leaves room for others.
+/// The arguments that a schema lists, unless it allows others.
 fn listed(schema: &Value) -> Option<Vec<&str>> {
     const ELSEWHERE: [&str; 9] = [
         "$ref",
@@ -161,7 +159,7 @@ fn listed(schema: &Value) -> Option<Vec<&str>> {
     Some(properties.keys().map(String::as_str).collect())
 }
 
-/// What to say about an argument that is not among those that are listed: the nearest of them, or all.
+/// The warning about an unlisted argument, with similar names, or all.
 fn strange(name: &str, listed: &[&str]) -> String {
     let likeness = |known: &&str| strsim::jaro_winkler(known, name);
     let mut near: Vec<&str> = listed.to_vec();
@@ -180,7 +178,7 @@ fn strange(name: &str, listed: &[&str]) -> String {
     format!("the tool lists no argument {name:?}; {known}")
 }
 
-/// The types that a schema names, itself or in what it offers to choose from.
+/// The types in a schema and its alternatives.
 fn types(schema: &Value) -> Vec<&str> {
     let own = match &schema["type"] {
         Value::String(one) => vec![one.as_str()],
@@ -192,7 +190,7 @@ fn types(schema: &Value) -> Vec<&str> {
     own.into_iter().chain(offered.flat_map(types)).collect()
 }
 
-/// Whether a value is of this type, which is not string.
+/// Whether a value has this type, other than string.
 fn is_other(value: &Value, known: &str) -> bool {
     match known {
         "null" => value.is_null(),

@@ -76,7 +76,6 @@ pub(crate) struct ResumeOptions {
     answering: Answering,
 }
 
-/// Options of every new call.
 #[derive(Args)]
 struct Making {
     /// Keep the call in FILE until it is done, so that `refrain resume FILE` can take it up. Who can read FILE can answer

@@ -31,10 +31,8 @@ use url::Url;
 
 /// How long a server may be silent while connecting or listing.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long closing a connection may take.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
 
-/// A connected server.
 pub(super) struct Caller {
     pub(super) client: Client,
     pub(super) interrupt: Interrupt,
@@ -146,7 +144,6 @@ impl Caller {
         self.finish(pending).await
     }
 
-    /// Continues a call until it is done or stops.
     pub(super) async fn finish(self, mut pending: PendingCall) -> Result<Code, Stop> {
         if let Err(stop) = self.replace_answers(&mut pending) {
             self.close().await;
@@ -247,7 +244,6 @@ impl Caller {
         Ok(Code::Done)
     }
 
-    /// The asks that were not answered so far.
     fn open(&self) -> Vec<OpenAsk> {
         let answerer = self.answerer.as_ref();
         answerer.map(|answerer| answerer.open()).unwrap_or_default()
@@ -296,7 +292,6 @@ fn command(words: &[OsString]) -> Command {
     command
 }
 
-/// A log message on one line.
 fn logged(message: &LogMessage) -> String {
     let logger = message.logger.as_deref().map(one_line);
     let logger = logger.map_or(String::new(), |logger| format!(" {logger}"));

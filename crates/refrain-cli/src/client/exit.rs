@@ -36,7 +36,6 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// The error that ends a command.
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) code: Code,
@@ -96,7 +95,6 @@ impl Stop {
         (!self.is_told).then(|| Value::Object(self.facts.clone()))
     }
 
-    /// Adds a line for people.
     pub(super) fn and(mut self, line: &str) -> Self {
         self.message.push('\n');
         self.message.push_str(line);
@@ -128,7 +126,6 @@ impl From<&Error> for Stop {
     }
 }
 
-/// The hint for an error.
 fn hint(kind: &ErrorKind) -> String {
     match kind {
         ErrorKind::BadAnswer(ReadError::OtherDialect) => " (name it with --dialect)".to_owned(),
@@ -146,7 +143,6 @@ fn hint(kind: &ErrorKind) -> String {
     }
 }
 
-/// An error of the server, for programs.
 fn failed(failure: &RpcFailure) -> Value {
     let mut error = json!({"code": failure.code, "message": failure.message});
     if !failure.data.is_null() {

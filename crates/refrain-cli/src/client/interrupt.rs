@@ -3,7 +3,6 @@
 use super::exit::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT and SIGTERM.
 pub(super) struct Interrupt {
     interrupt: Signal,
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! `refrain discover`, `refrain tools`, `refrain prompts` and `refrain resources`: what a server has.
+//! `refrain discover`, `refrain tools`, `refrain prompts` and `refrain resources`.
 
 use super::caller::Caller;
 use super::exit::{Code, EXIT_CODES, Stop};
@@ -20,7 +20,6 @@ pub(crate) struct Options {
     reach: Reach,
 }
 
-/// What is listed.
 #[derive(Clone, Copy)]
 pub(super) enum List {
     Discover,
@@ -29,7 +28,6 @@ pub(super) enum List {
     Resources,
 }
 
-/// Lists what a server has.
 pub(super) async fn run(list: List, options: Options) -> Result<Code, Stop> {
     let Options { url, reach } = options;
     let mut words = url.into_iter();
@@ -72,7 +70,7 @@ async fn list_at(list: List, caller: &mut Caller, json: bool) -> Result<Code, St
     Ok(Code::Done)
 }
 
-/// A server without such things need not have the list of them.
+/// An empty list for a server that does not know the method.
 async fn none_is_empty<T>(
     list: impl Future<Output = Result<Vec<T>, Error>>,
 ) -> Result<Vec<T>, Error> {
@@ -210,7 +208,7 @@ fn template(template: &ResourceTemplateInfo) -> String {
     lines.join("\n")
 }
 
-/// The lines that say what something is called and what it is for.
+/// The lines with name, title and description.
 fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {
     let title = title.map_or(String::new(), |title| {
         format!("  {BOLD}{}{BOLD:#}", one_line(title))
@@ -221,7 +219,6 @@ fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {
     lines
 }
 
-/// One argument, as it is shown.
 struct Row<'a> {
     name: &'a str,
     kind: String,
@@ -246,7 +243,7 @@ fn table(rows: &[Row<'_>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// What a schema says of a value, in a word or two.
+/// The type in a schema, in a word or two.
 fn kind(schema: &Value) -> String {
     if let Some(choices) = schema["enum"].as_array() {
         let choices: Vec<String> = choices.iter().map(Value::to_string).collect();

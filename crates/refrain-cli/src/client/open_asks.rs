@@ -7,11 +7,9 @@ use refrain_client::{Ask, Unanswered};
 use refrain_wire::{AskKind, Choice, Field, FieldKind, Form, Role, SamplingBlock, SamplingParams};
 use serde_json::{Map, Value, json};
 
-/// An ask without an answer.
 #[derive(Debug, Clone)]
 pub(super) struct OpenAsk {
     pub(super) ask: Ask,
-    /// Why there is no answer.
     pub(super) why: String,
 }
 
@@ -39,7 +37,6 @@ pub(super) fn open_asks(
 }
 
 impl OpenAsk {
-    /// For programs.
     pub(super) fn to_json(&self) -> Value {
         let kind = self.ask.kind().map(AskKind::as_str);
         let mut shown = json!({"key": self.ask.key(), "kind": kind});
@@ -62,7 +59,6 @@ impl OpenAsk {
         shown
     }
 
-    /// For people.
     pub(super) fn lines(&self) -> Vec<String> {
         let kind = self.ask.kind().map_or("unknown", AskKind::as_str);
         let key = one_line(self.ask.key());
@@ -130,7 +126,6 @@ fn fields(form: &Form) -> Vec<String> {
     fields.iter().map(line).collect()
 }
 
-/// What can be filled into a field.
 fn kind(field: &Field) -> String {
     let mut words = Vec::new();
     match field.kind() {
@@ -171,7 +166,6 @@ fn values(choices: &[Choice]) -> String {
     choices.iter().map(value).collect::<Vec<_>>().join(", ")
 }
 
-/// An example of the content of a form.
 fn example(form: &Form) -> Value {
     let filled = form.fields().iter().filter(|field| field.is_required());
     let value = |field: &Field| {

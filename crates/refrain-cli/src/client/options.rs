@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use url::Url;
 
-/// The environment variable with an access token.
 pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
 
 /// The server and the output.
@@ -44,11 +43,9 @@ pub(super) struct Reach {
     pub(super) json: bool,
 }
 
-/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Url(String),
-    /// A program and its arguments.
     Command(Vec<OsString>),
 }
 
@@ -80,7 +77,6 @@ impl Reach {
         })
     }
 
-    /// The access token, from the file or from the environment.
     pub(super) fn token(&self) -> Result<Option<String>, Stop> {
         let token = match &self.bearer_file {
             Some(file) => std::fs::read_to_string(file).map_err(|error| {
@@ -134,7 +130,7 @@ impl Answering {
         PresetAnswers::read(&self.answer, self.answers.as_deref())
     }
 
-    /// The roots, if there are some to tell.
+    /// The roots, if any were given.
     pub(super) fn roots(&self) -> Result<Option<Vec<Root>>, Stop> {
         let roots = self.roots.iter().map(|path| root(path));
         let roots: Vec<Root> = roots.collect::<Result<_, Stop>>()?;
@@ -153,7 +149,6 @@ impl Answering {
     }
 }
 
-/// The working directory.
 pub(super) fn here() -> Result<Root, Stop> {
     root(Path::new("."))
 }
@@ -169,7 +164,7 @@ fn root(path: &Path) -> Result<Root, Stop> {
     })
 }
 
-/// A name that is not among those that are allowed.
+/// A name that is not one of these.
 #[derive(Debug, thiserror::Error)]
 #[error("it is one of {}", .0.join(", "))]
 struct UnknownName(Vec<&'static str>);

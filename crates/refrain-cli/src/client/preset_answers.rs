@@ -75,7 +75,6 @@ impl PresetAnswers {
         self.0.lock().is_empty()
     }
 
-    /// The keys of answers that were not used.
     pub(super) fn unused(&self) -> Vec<String> {
         let given = self.0.lock();
         let left = given.iter().filter(|(_, answers)| !answers.is_empty());

@@ -8,7 +8,6 @@ use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// The longest answer that is read.
 const ANSWER_MAX: u64 = 16 * 1024 * 1024;
 
 /// The name of a model that the answer does not name.
@@ -75,7 +74,6 @@ fn read(text: &str) -> Result<SamplingAnswer, SamplerError> {
     Ok(from_text(text))
 }
 
-/// An answer with this text.
 pub(super) fn from_text(text: &str) -> SamplingAnswer {
     SamplingAnswer {
         role: Role::Assistant,

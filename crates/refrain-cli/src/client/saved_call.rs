@@ -12,10 +12,8 @@ use std::io::{ErrorKind, read_to_string};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
 
-/// The locked file of a pending call.
 #[derive(Debug)]
 pub(super) struct SavedCall {
     file: PathBuf,
@@ -39,7 +37,6 @@ impl SavedCall {
         }
     }
 
-    /// Reads the call in a file.
     pub(super) fn read(file: &Path) -> Result<(Self, PendingCall), Stop> {
         let wrong = |why: String| Stop::usage(format!("{}: {why}", file.display()));
         let unreadable = |error: std::io::Error| wrong(format!("it cannot be read: {error}"));

@@ -6,10 +6,8 @@ use parking_lot::Mutex;
 use refrain_client::Progress;
 use std::io::{self, Write};
 
-/// The resolution of the bar.
 const STEPS: u64 = 1000;
 
-/// The most texts that are held back.
 const MAX_HELD: usize = 1000;
 
 static SCREEN: Mutex<Screen> = Mutex::new(Screen {
@@ -28,7 +26,6 @@ struct Screen {
 /// Reserves the terminal until it is dropped. Texts are written afterwards.
 pub(super) struct Hold(());
 
-/// Writes log lines to the screen.
 pub(crate) struct LogLines;
 
 impl Write for LogLines {
@@ -62,7 +59,6 @@ pub(super) fn warn(text: &str) {
     say(&format!("refrain: {}", one_line(text)));
 }
 
-/// Shows the progress of a call.
 pub(super) fn progress(progress: &Progress) {
     let mut screen = SCREEN.lock();
     if screen.holders > 0 {

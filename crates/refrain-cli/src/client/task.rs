@@ -1,4 +1,4 @@
-//! `refrain task`: what a caller sees of a task at a server, and does to it.
+//! `refrain task`: a task at a server, shown, watched or cancelled.
 
 use super::caller::Caller;
 use super::exit::{Code, EXIT_CODES, Stop};
@@ -35,7 +35,6 @@ enum Command {
     Cancel(Named),
 }
 
-/// Which task.
 #[derive(Args)]
 struct Named {
     /// The URL of the server; left out with --stdio.
@@ -47,7 +46,7 @@ struct Named {
 }
 
 impl Named {
-    /// Where the task is, and its id.
+    /// The server's address and the task's id.
     fn read(self) -> Result<(Reach, super::options::Place, String), Stop> {
         let Self { url, id, reach } = self;
         let mut words = url.into_iter().chain(id);
@@ -72,7 +71,7 @@ pub(super) async fn run(options: Options) -> Result<Code, Stop> {
     }
 }
 
-/// Shows a task, after it was called off where that is wished.
+/// Shows a task, after cancelling it if `cancel` is set.
 async fn look(named: Named, cancel: bool) -> Result<Code, Stop> {
     let (reach, place, id) = named.read()?;
     let mut caller = Caller::reach(&reach, place).await?;
@@ -148,7 +147,7 @@ fn show(task: &Task, json: bool) -> Result<Code, Stop> {
     Ok(Code::Done)
 }
 
-/// What was called can be told by its result.
+/// The kind of call that has this result.
 fn kind(result: &Value) -> CallKind {
     if result.get("messages").is_some() {
         CallKind::Prompt

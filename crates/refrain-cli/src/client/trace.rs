@@ -26,7 +26,6 @@ const REMEMBERED: usize = 1000;
 const SENT: Style = AnsiColor::Blue.on_default().bold();
 const RECEIVED: Style = AnsiColor::Magenta.on_default().bold();
 
-/// Shows messages.
 pub(super) struct Trace {
     depth: usize,
     rounds: Mutex<Rounds>,
@@ -55,7 +54,6 @@ impl Trace {
         }
     }
 
-    /// Shows one message.
     pub(super) fn show(&self, wire: Wire<'_>) {
         let (arrow, style, text, status) = match wire {
             Wire::Sent { message } => ('→', SENT, message, None),

@@ -22,7 +22,6 @@ use tokio::net::{TcpListener, TcpStream};
 const BODY_MAX: usize = 4 * 1024 * 1024;
 const FORWARD_TIME: Duration = Duration::from_secs(30);
 
-/// A request that an instance served.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Exchange {
@@ -42,7 +41,6 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// The body of the response.
     pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
@@ -82,7 +80,6 @@ impl Balancer {
         (state.members, state.turn) = (members, 0);
     }
 
-    /// Makes it this instance's turn.
     pub(super) fn turn_to(&self, name: &str) {
         let mut state = self.state.lock();
         if let Some(turn) = state.members.iter().position(|member| member.0 == name) {

@@ -25,7 +25,6 @@ pub(super) struct Caller {
     balancer: Balancer,
 }
 
-/// One round, as the caller saw it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Round {
@@ -46,11 +45,9 @@ pub(super) struct Round {
 pub(super) struct Did {
     /// Journal entries that were replayed.
     pub(super) replayed: u32,
-    /// Steps that were run.
     pub(super) steps: u32,
 }
 
-/// How a round ended.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub(super) enum Outcome {
@@ -60,11 +57,15 @@ pub(super) enum Outcome {
         asks: Map<String, Value>,
         token_bytes: usize,
     },
-    /// The call is over.
     #[serde(rename_all = "camelCase")]
-    Complete { text: String, is_error: bool },
-    /// An error of the protocol.
-    Refused { code: i64, message: String },
+    Complete {
+        text: String,
+        is_error: bool,
+    },
+    Refused {
+        code: i64,
+        message: String,
+    },
 }
 
 /// A call on its way through its rounds.
@@ -111,7 +112,6 @@ impl Caller {
         })
     }
 
-    /// The same caller, speaking a draft.
     pub(super) async fn speaking(&self, draft: Draft) -> Result<Self, Failure> {
         Self::connect(self.principal, &self.secret, &self.balancer, Some(draft)).await
     }
@@ -131,7 +131,6 @@ impl Dialogue {
         }
     }
 
-    /// Whether the last round returned a token.
     pub(super) fn has_token(&self) -> bool {
         token(&self.pending).is_some()
     }
@@ -142,7 +141,6 @@ impl Dialogue {
         self.tampered(|stored| drop(stored.remove("state")))
     }
 
-    /// The same call with its token replaced.
     pub(super) fn with_token(self, replace: impl Fn(&str) -> String) -> Result<Self, Failure> {
         self.tampered(|stored| {
             if let Some(Value::String(token)) = stored.get_mut("state") {
@@ -151,7 +149,6 @@ impl Dialogue {
         })
     }
 
-    /// The same token and answers for another call.
     pub(super) fn with_call(self, call: &Call) -> Result<Self, Failure> {
         let call = serde_json::to_value(call)?;
         self.tampered(|stored| drop(stored.insert("call".into(), call)))
@@ -250,7 +247,6 @@ pub(super) fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-/// A pending call in its stored form.
 fn stored(pending: &PendingCall) -> Map<String, Value> {
     object(&serde_json::to_value(pending).unwrap_or_default())
 }
@@ -274,7 +270,6 @@ fn complete(result: &Value) -> Outcome {
 }
 
 impl Round {
-    /// The text of the result, if there is one.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.outcome {
             Outcome::Complete { text, .. } => Some(text),
@@ -293,7 +288,6 @@ impl Round {
         members
     }
 
-    /// The keys that the round asked for.
     pub(super) fn asked(&self) -> Vec<&str> {
         match &self.outcome {
             Outcome::Incomplete { asks, .. } => asks.keys().map(String::as_str).collect(),

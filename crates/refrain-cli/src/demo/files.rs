@@ -24,12 +24,10 @@ impl Files {
         Ok(Self(dir))
     }
 
-    /// The path of the file with this name.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file and returns its path.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
         let file = self.path(name);
         fs::write(&file, text)
@@ -47,7 +45,6 @@ impl Drop for Files {
     }
 }
 
-/// Random bytes in hexadecimal.
 pub(super) fn random(bytes: usize) -> String {
     let mut random = vec![0; bytes];
     SystemSource::new().fill(&mut random);

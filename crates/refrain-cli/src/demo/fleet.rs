@@ -20,14 +20,12 @@ const END_TIME: Duration = Duration::from_secs(5);
 const LOG_LINES: usize = 12;
 const LISTENING: &str = "refrain: listening on http://";
 
-/// The settings of one instance.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) name: &'static str,
     /// The version of the `accounts` tool.
     pub(super) accounts: u8,
     pub(super) config: Option<PathBuf>,
-    /// The URL of its store.
     pub(super) store: String,
 }
 
@@ -42,7 +40,6 @@ impl Recipe {
     }
 }
 
-/// One running instance.
 pub(super) struct Instance {
     pub(super) recipe: Recipe,
     pub(super) address: SocketAddr,
@@ -106,7 +103,6 @@ impl Fleet {
         self.instances.remove(at).end().await
     }
 
-    /// Kills all instances.
     pub(super) async fn end(&mut self) -> Result<(), Failure> {
         for instance in self.instances.drain(..) {
             instance.end().await?;
@@ -151,7 +147,6 @@ impl Fleet {
 }
 
 impl Instance {
-    /// Waits until a process listens.
     async fn listening(recipe: Recipe, mut child: Child) -> Result<Self, Failure> {
         let (Some(process), Some(stderr)) = (child.id(), child.stderr.take()) else {
             return Err("an instance ended as soon as it began".into());

@@ -15,7 +15,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::io::{self, Stdout, Write};
 
-/// Columns of text.
 const WIDTH: usize = 94;
 /// Columns before an arrow: the label.
 const LABEL: usize = 12;
@@ -26,7 +25,6 @@ const HELD: Style = AnsiColor::Green.on_default().bold();
 const NOT_HELD: Style = AnsiColor::Red.on_default().bold();
 const ASKED: Style = AnsiColor::Yellow.on_default();
 
-/// Prints events to standard output.
 pub(super) struct Stage {
     out: AutoStream<Stdout>,
     json: bool,
@@ -146,7 +144,6 @@ impl Stage {
         self.labelled("note", PLAIN, note)
     }
 
-    /// Records whether a claim held.
     pub(super) fn claim(&mut self, claim: &'static str, held: bool) -> io::Result<()> {
         let story = self.story;
         self.rows.push(Row { story, claim, held });

@@ -43,7 +43,6 @@ pub(super) enum Story {
 }
 
 impl Story {
-    /// Its place among the stories, from 1.
     pub(super) fn number(self) -> usize {
         self as usize + 1
     }
@@ -130,7 +129,6 @@ impl Story {
     }
 }
 
-/// The result of the weather tools.
 const WEATHER: &str = "Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy";
 
 fn weather_call(caller: &Caller) -> Dialogue {
@@ -154,12 +152,10 @@ fn work_item_call(caller: &Caller) -> (Dialogue, [(&'static str, Value); 2]) {
     )
 }
 
-/// A form filled in.
 fn form(content: &Value) -> Value {
     json!({"action": "accept", "content": content})
 }
 
-/// A model's answer.
 fn model(text: &str) -> Value {
     json!({
         "role": "assistant",
@@ -169,18 +165,15 @@ fn model(text: &str) -> Value {
     })
 }
 
-/// The number of instances that served these rounds.
 fn instances(rounds: &[Round]) -> usize {
     let names: BTreeSet<&str> = rounds.iter().map(Round::instance).collect();
     names.len()
 }
 
-/// The keys that each round asked for.
 fn asked(rounds: &[Round]) -> Vec<Vec<&str>> {
     rounds.iter().map(Round::asked).collect()
 }
 
-/// The text of the last round's result.
 fn result(rounds: &[Round]) -> Option<&str> {
     rounds.last()?.text()
 }

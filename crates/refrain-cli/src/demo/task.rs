@@ -6,7 +6,6 @@ use crate::Failure;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A request about a task, and its reply.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Look {
@@ -22,7 +21,6 @@ pub(super) struct Look {
     pub(super) message: Option<String>,
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(super) asks: Map<String, Value>,
-    /// The text of the result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text: Option<String>,
 }

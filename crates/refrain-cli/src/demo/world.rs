@@ -69,7 +69,6 @@ impl World {
         Ok(())
     }
 
-    /// Plays one round of a call.
     pub(super) async fn round(
         &mut self,
         dialogue: &mut Dialogue,
@@ -80,7 +79,6 @@ impl World {
         Ok(round)
     }
 
-    /// Plays the rounds of a call until it is over.
     pub(super) async fn play(
         &mut self,
         dialogue: &mut Dialogue,

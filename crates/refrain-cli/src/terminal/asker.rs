@@ -11,7 +11,6 @@ use std::io;
 /// The start of every line that a server wrote, so that none can pass for one of ours.
 const BAR: &str = "  │ ";
 
-/// The start of further lines of a text.
 const INDENT: &str = "      ";
 
 /// The most columns of a name that a server chose.
@@ -34,7 +33,6 @@ pub(super) fn introduce(console: &mut dyn Console, asker: &Asker, what: &str) ->
     hanging(console, &before, BOLD, &format!("{target}:"))
 }
 
-/// Prints text of the server.
 pub(super) fn quote(console: &mut dyn Console, text: &str) -> io::Result<()> {
     let columns = room(console, BAR);
     for line in wrapped(&harmless(text), columns) {
@@ -73,7 +71,6 @@ pub(super) fn address(asker: &Asker) -> String {
     one_line(&asker.address)
 }
 
-/// A question on behalf of a server.
 pub(super) fn question(asker: &Asker, label: &str, hint: impl Into<String>) -> Question {
     Question {
         label: one_line(label),

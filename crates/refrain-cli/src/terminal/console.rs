@@ -26,7 +26,6 @@ pub(super) enum Left {
     Declined,
     #[error("it was cancelled")]
     Cancelled,
-    /// The whole call was interrupted.
     #[error("it was interrupted")]
     Interrupted,
     /// The answer is not awaited any more.
@@ -36,7 +35,6 @@ pub(super) enum Left {
     Failed(#[from] io::Error),
 }
 
-/// A prompt.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
     pub(super) label: String,
@@ -48,7 +46,6 @@ pub(super) struct Question {
     pub(super) takes_lines: bool,
 }
 
-/// Why an input is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Invalid {
     #[error(transparent)]
@@ -65,14 +62,12 @@ pub(super) enum Invalid {
     Empty,
 }
 
-/// Checks an input.
 pub(super) type Check<'a, T> = &'a dyn Fn(&T) -> Result<(), Invalid>;
 
 /// A terminal. Every prompt can be left.
 pub(super) trait Console {
     fn columns(&self) -> usize;
 
-    /// Prints a line that stays.
     fn say(&mut self, line: &Line) -> io::Result<()>;
 
     /// One of several choices, the one at `start` proposed. Without it, the person must move to a choice first, so that
@@ -84,7 +79,7 @@ pub(super) trait Console {
         start: Option<usize>,
     ) -> Result<usize, Left>;
 
-    /// Any number of several choices, some of them ticked beforehand.
+    /// Any number of several choices, those at `start` ticked.
     fn tick(
         &mut self,
         question: &Question,
@@ -93,7 +88,7 @@ pub(super) trait Console {
         check: Check<'_, [bool]>,
     ) -> Result<Vec<bool>, Left>;
 
-    /// A text, with something there beforehand.
+    /// A text that begins as `start`.
     fn write(
         &mut self,
         question: &Question,

@@ -16,7 +16,7 @@ const NONE: &str = "(none)";
 /// The most columns of a label beside its value.
 const MAX_LABEL: usize = 30;
 
-/// Has a form filled in. A field with a default that was left out on purpose is null.
+/// Has a form filled in. A field with a default is null if it was left out on purpose.
 pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String, Value>, Left> {
     let fields = ask.form.fields();
     introduce(console, &ask.asker, "asks you to fill in a form")?;
@@ -25,7 +25,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String
     for field in fields {
         let start = field.preset().unwrap_or_default();
         let value = fill(console, &ask.asker, field, &start)?;
-        // One field alone is seen in a moment anyway.
+        // A single field is shown by the review right away.
         if fields.len() > 1 {
             let (style, text) = shown(field, &value);
             let label = clipped(&one_line(field.label()), MAX_LABEL);
@@ -197,7 +197,7 @@ fn number(text: &str, integer: bool) -> Result<Value, Invalid> {
     Ok(number.into())
 }
 
-/// A choice's title and, where that says something else, its value.
+/// A choice's title and, if it differs, its value.
 fn label(choice: &Choice) -> String {
     let (title, value) = (one_line(choice.label()), one_line(choice.value()));
     if title == value {
@@ -234,7 +234,6 @@ fn shown(field: &Field, value: &Value) -> (Style, String) {
     }
 }
 
-/// What can be filled into a field.
 fn hint(field: &Field) -> String {
     let mut hints = Vec::new();
     match field.kind() {

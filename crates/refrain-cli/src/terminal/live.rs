@@ -24,7 +24,7 @@ const MAX_FORGOTTEN: usize = 10_000;
 /// The most lines that the label of a prompt takes.
 const MAX_LABEL: usize = 3;
 
-/// The most lines that say who asks.
+/// The most lines that the address of the server takes.
 const MAX_ASKER: usize = 3;
 
 pub(super) struct Live {
@@ -34,7 +34,6 @@ pub(super) struct Live {
     _raw: Raw,
 }
 
-/// The terminal's raw mode.
 struct Raw;
 
 impl Raw {
@@ -55,7 +54,6 @@ impl Drop for Raw {
     }
 }
 
-/// An input event.
 enum Pressed {
     Key(KeyCode, KeyModifiers),
     Pasted(String),
@@ -86,7 +84,6 @@ impl Live {
         Ok(())
     }
 
-    /// Columns and rows.
     fn size() -> (usize, usize) {
         match terminal::size() {
             Ok((columns, rows)) if columns > 0 && rows > 0 => (columns.into(), rows.into()),
@@ -195,7 +192,7 @@ impl Live {
         }
     }
 
-    /// Asks whether a question is to be left. If not, it goes on.
+    /// Asks whether to decline or cancel; returns if the person goes on.
     fn leave(&mut self, question: &Question) -> Result<(), Left> {
         let menu = Question {
             label: format!("Leave this question? ({})", question.label),
@@ -344,7 +341,7 @@ fn signed(question: &Question, columns: usize) -> Vec<Line> {
     lines.into_iter().enumerate().map(line).collect()
 }
 
-/// The part of a list that there is room for, with a line that says which part it is.
+/// The visible part of a list, with a line about its position.
 fn listed(count: usize, at: usize, room: usize, line: impl Fn(usize) -> Line) -> Vec<Line> {
     if count <= room {
         return (0..count).map(line).collect();

@@ -10,7 +10,6 @@ use refrain_client::{RootsAsk, SamplingAsk, UnknownAsk};
 /// The model that an answer written by a person names.
 const MODEL: &str = "person";
 
-/// Asks whether these roots may be told.
 pub(super) fn roots(console: &mut dyn Console, ask: &RootsAsk, roots: &[Root]) -> Result<(), Left> {
     introduce(console, &ask.asker, "asks which directories it may work in")?;
     console.say(&match roots {
@@ -39,7 +38,6 @@ pub(super) fn unknown(console: &mut dyn Console, ask: &UnknownAsk) -> Result<(),
     .map(drop)
 }
 
-/// Has a question to a model answered by hand.
 pub(super) fn sampling(
     console: &mut dyn Console,
     ask: &SamplingAsk,
@@ -72,7 +70,6 @@ pub(super) fn sampling(
     }
 }
 
-/// Prints the conversation that a model would be given.
 fn show(console: &mut dyn Console, params: &SamplingParams) -> Result<(), Left> {
     if let Some(system) = &params.system_prompt {
         console.say(&Line::styled(BOLD, "  system"))?;
@@ -99,7 +96,6 @@ fn show(console: &mut dyn Console, params: &SamplingParams) -> Result<(), Left> 
     Ok(hanging(console, "  ", DIM, &format!("({wishes})"))?)
 }
 
-/// A block of a conversation as text.
 fn described(block: &SamplingBlock) -> String {
     match block {
         SamplingBlock::Content(Content::Text { text, .. }) => text.clone(),

@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 
-/// The columns that text is broken at.
 const COLUMNS: usize = 80;
 
 const DECLINE: &str = ":decline";
@@ -32,7 +31,6 @@ impl Plain {
         Ok(Self { withdrawn })
     }
 
-    /// Asks until an answer is valid.
     fn ask<T>(
         &mut self,
         question: &Question,

@@ -11,7 +11,6 @@ use url::{Host, Url};
 const OPEN: &str = "Open it in the browser";
 const GO_ON: &str = "Go on: I have been there, or shall go there now";
 
-/// Has a URL visited.
 pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), Left> {
     introduce(console, &ask.asker, "asks you to visit a page")?;
     quote(console, &ask.message)?;
@@ -38,7 +37,6 @@ fn opened(url: &Url) -> (Style, String) {
     }
 }
 
-/// Prints the whole URL and the warnings about it.
 fn show(console: &mut dyn Console, url: &Url) -> std::io::Result<()> {
     let columns = console.columns().saturating_sub(5);
     console.say(&Line::default())?;
@@ -76,7 +74,6 @@ fn marked(url: &Url, columns: usize) -> Vec<Line> {
         .collect()
 }
 
-/// Whether a URL leads to this machine.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",

@@ -14,13 +14,9 @@ use std::time::Duration;
 /// How long cancelling a task may take.
 const CANCEL_TIME: Duration = Duration::from_secs(5);
 
-/// How to go on with a call that stopped.
 pub(super) enum GoOn<'a> {
-    /// It is in this file.
     File(&'a Path),
-    /// It is a task with this id.
     Task(&'a str),
-    /// It has to be made again.
     Again,
 }
 
@@ -218,7 +214,6 @@ impl Caller {
         }
     }
 
-    /// A command for the same server.
     fn commanded(&self, words: &str) -> String {
         match &self.place {
             Place::Url(_) => format!("refrain {words}"),
@@ -231,7 +226,7 @@ impl Caller {
     }
 }
 
-/// Nothing of what is asked can be answered by this client.
+/// The message for asks that this client cannot answer.
 fn cannot_answer(go_on: &GoOn<'_>) -> String {
     let cannot = "the server asks what this client cannot answer";
     match go_on {
@@ -251,7 +246,7 @@ pub(super) fn answered(pending: &PendingCall) -> Vec<String> {
         .collect()
 }
 
-/// The server refused the call as a whole, though it may have taken it when it was sent before.
+/// Whether the server refused a repeated call that it may have accepted the first time.
 fn is_refused_anew(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let is_refused = matches!(
         kind,
@@ -260,7 +255,7 @@ fn is_refused_anew(kind: &ErrorKind, pending: &PendingCall) -> bool {
     is_refused && pending.round() == 0 && pending.is_unclear()
 }
 
-/// The server was given a state or the id of a task, and does not know what to do with it.
+/// Whether the server does not know the state or the task that it was sent.
 fn is_foreign_state(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
     matches!(kind, ErrorKind::Refused(refusal) if refusal.code == invalid_params)

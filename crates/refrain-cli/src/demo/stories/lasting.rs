@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// How long the step takes, in the middle of which the instance is killed.
 const STEP_MS: u64 = 2500;
-/// How often the client looks, as the tool has it.
+/// The client's poll interval, that of the tool.
 const POLL: Duration = Duration::from_millis(100);
-/// Leases as short as a demo needs them, and as long as a busy machine may stand still.
+/// Leases that are short for the demo, and long enough for a busy machine.
 const SETTINGS: &str = "[tasks]\nlease_ms = 2500\nlook_ms = 50\n";
 
 pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
@@ -91,7 +91,7 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks after a task until it stands so, and tells of the last look.
+/// Polls a task until it has this status, and prints the last reply.
 async fn until(world: &mut World, task: &mut Dialogue, status: &str) -> Result<Vec<Look>, Failure> {
     let mut looks = Vec::new();
     loop {
@@ -112,7 +112,7 @@ async fn until(world: &mut World, task: &mut Dialogue, status: &str) -> Result<V
     }
 }
 
-/// Waits until the step is attempted, and gives the process that does so.
+/// Waits until the step is attempted. Returns the process that attempts it.
 async fn attempted(world: &World, before: usize) -> Result<u32, Failure> {
     loop {
         let attempts = effects(world, before, "attempt")?;
@@ -123,7 +123,7 @@ async fn attempted(world: &World, before: usize) -> Result<u32, Failure> {
     }
 }
 
-/// The effects of one kind, as the ledger has them: `KIND KEY REST`.
+/// The effects of one kind in the ledger: `KIND KEY REST`.
 fn effects(world: &World, before: usize, kind: &str) -> Result<Vec<(String, String)>, Failure> {
     let lines = world.effects_since(before)?;
     let parse = |line: &String| {

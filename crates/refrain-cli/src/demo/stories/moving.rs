@@ -128,7 +128,7 @@ pub(super) async fn killed(world: &mut World) -> Result<(), Failure> {
     world.claim("Started again, it serves as if nothing had happened", back)
 }
 
-/// The numbers that were added, as the ledger has them: `add CALL NUMBER`.
+/// The numbers in the ledger: `add CALL NUMBER`.
 fn numbers(effects: &[String]) -> Vec<u64> {
     effects
         .iter()

@@ -35,7 +35,7 @@ pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
         refusals.push(present(world, &attempt, what).await?);
     }
     world.hand_to(&["hasty"])?;
-    // The clock of a token counts whole seconds: one more, and it is over for sure.
+    // The expiry of a token is in whole seconds: one more to be sure.
     let over = Duration::from_secs(HASTY_SECONDS + 1);
     tokio::time::sleep_until(made + over).await;
     let late = format!("hasty's token again, {} seconds old", over.as_secs());
@@ -57,7 +57,6 @@ pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
     world.claim("The same tokens, used rightly, are accepted", sound)
 }
 
-/// A call after its first round.
 async fn pending(world: &mut World) -> Result<Dialogue, Failure> {
     let mut call = weather_call(&world.alice);
     world.round(&mut call, &[]).await?;
@@ -67,7 +66,7 @@ async fn pending(world: &mut World) -> Result<Dialogue, Failure> {
     }
 }
 
-/// Four ways of using a token wrongly. All else is as it should be.
+/// Four ways of using a token wrongly.
 fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 4], Failure> {
     let changed = good.clone().with_token(change_one_character)?;
     let mut stolen = good.clone();
@@ -90,7 +89,7 @@ fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 
     ])
 }
 
-/// Sends the second round of a call, without using the call up.
+/// Sends the second round of a copy of the call.
 async fn present(world: &mut World, call: &Dialogue, what: &str) -> Result<Round, Failure> {
     let mut call = call.clone();
     let round = call.next(&[github_login()]).await?;
@@ -98,7 +97,7 @@ async fn present(world: &mut World, call: &Dialogue, what: &str) -> Result<Round
     Ok(round)
 }
 
-/// Everything that a client sees of a response, but for the id that it gave its request.
+/// Status and body of a response, with the id replaced.
 fn seen(round: &Round) -> (u16, String) {
     let body = String::from_utf8_lossy(&round.exchange.body);
     let id = format!("\"id\":{}", round.exchange.json()["id"]);
@@ -109,7 +108,7 @@ fn is_refusal(round: &Round) -> bool {
     matches!(round.outcome, Outcome::Refused { code, .. } if code == INVALID_PARAMS)
 }
 
-/// Changes one character in the middle to another one of the alphabet.
+/// Changes one character in the middle.
 fn change_one_character(token: &str) -> String {
     let middle = token.len() / 2;
     let change = |(at, character)| match character {

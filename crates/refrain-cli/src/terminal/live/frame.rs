@@ -27,7 +27,7 @@ impl Frame {
         with_styles: bool,
     ) -> String {
         let mut out = self.erase(columns);
-        // What scrolls off the top could not be erased again.
+        // Lines that scroll off the top could not be erased.
         let hidden = lines.len().saturating_sub(rows);
         let lines = &lines[hidden..];
         let painted: Vec<String> = lines.iter().map(|line| line.paint(with_styles)).collect();
