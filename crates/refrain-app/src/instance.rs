@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::net::TcpListener;
 
+/// The flags of `serve` and `worker`.
 #[derive(Args)]
-pub(crate) struct Common<F: Args> {
+pub struct Common<F: Args> {
     /// A TOML file with the same settings and more; flags override it. The `config` command shows and checks it.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -117,7 +118,7 @@ async fn listen_for_metrics(address: Option<Address>) -> Result<Option<TcpListen
 /// Reports on standard error that the instance is up.
 pub(crate) fn announce<F: Args>(app: &App<F>, config: &Config, what: &str) {
     match config.log {
-        LogFormat::Text => anstream::eprintln!("{}: {what}", app.name()),
+        LogFormat::Text => anstream::eprintln!("{}: {what}", app.name),
         LogFormat::Json => tracing::info!("{what}"),
     }
 }

@@ -38,15 +38,15 @@ impl Servers {
         if ready.keys.is_none() {
             ready.keys = keys_of_environment()?;
         }
-        check_keys(app.name(), &ready)?;
+        check_keys(app.name, &ready)?;
         let store = open_store(&mut ready).await?;
-        let mut server = shared(app.build(flags, None)?, &ready, &store, extras);
+        let mut server = shared((app.build)(flags, None)?, &ready, &store, extras);
         if let Some(url) = &ready.config.advertise {
             server = server.advertise(url.as_str());
         }
         let server = server.build()?;
         let speaking = |draft: &Draft| {
-            let builder = shared(app.build(flags, Some(*draft))?, &ready, &store, extras);
+            let builder = shared((app.build)(flags, Some(*draft))?, &ready, &store, extras);
             Ok((*draft, speaking(builder, *draft, &ready, &server).build()?))
         };
         let drafts = extras.drafts.iter().map(speaking);

@@ -73,7 +73,7 @@ pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure>
         (None, Some(file)) => Loaded::read(file)?.ready()?.config.store.map(|url| url.0),
         (None, None) => None,
     };
-    let url = StoreUrl::chosen(given)?;
+    let url = StoreUrl::named(given)?.unwrap_or_default();
     runtime()?.block_on(async {
         let store = url.open_existing().await?;
         match &options.command {

@@ -5,7 +5,6 @@
 
 mod balancer;
 mod client;
-mod files;
 mod fleet;
 mod print;
 mod stories;

@@ -1,6 +1,7 @@
 //! Types of single settings. Deserializing one checks it; the error continues a sentence that begins with the setting's
 //! name.
 
+use clap::ValueEnum;
 use serde::de::{Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
@@ -21,7 +22,7 @@ pub(crate) fn parse<T: TryFrom<String, Error = Invalid>>(text: &str) -> Result<T
 }
 
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase", try_from = "String")]
 pub enum LogFormat {
     /// Text for people.
@@ -35,13 +36,8 @@ impl TryFrom<String> for LogFormat {
     type Error = Invalid;
 
     fn try_from(name: String) -> Result<Self, Invalid> {
-        match name.as_str() {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(Invalid(format!(
-                "must be \"text\" or \"json\", not {name:?}"
-            ))),
-        }
+        ValueEnum::from_str(&name, false)
+            .map_err(|_| Invalid(format!("must be \"text\" or \"json\", not {name:?}")))
     }
 }
 

@@ -188,23 +188,29 @@ fn prompt(prompt: &PromptInfo) -> String {
 
 fn resource(resource: &ResourceInfo) -> String {
     let title = resource.title.as_deref().unwrap_or(&resource.name);
-    let mut lines = head(&resource.uri, Some(title), resource.description.as_deref());
-    let mut facts = Vec::new();
-    facts.extend(resource.mime_type.as_deref().map(one_line));
+    let mut facts = Vec::from_iter(resource.mime_type.as_deref().map(one_line));
     facts.extend(resource.size.map(|size| format!("{size} bytes")));
-    if !facts.is_empty() {
-        lines.push(format!("    {DIM}{}{DIM:#}", facts.join(", ")));
-    }
-    lines.join("\n")
+    located(
+        &resource.uri,
+        title,
+        resource.description.as_deref(),
+        &facts,
+    )
 }
 
 fn template(template: &ResourceTemplateInfo) -> String {
     let title = template.title.as_deref().unwrap_or(&template.name);
-    let about = template.description.as_deref();
-    let mut lines = head(&template.uri_template, Some(title), about);
     let mut facts = vec!["a template".to_owned()];
     facts.extend(template.mime_type.as_deref().map(one_line));
-    lines.push(format!("    {DIM}{}{DIM:#}", facts.join(", ")));
+    let about = template.description.as_deref();
+    located(&template.uri_template, title, about, &facts)
+}
+
+fn located(uri: &str, title: &str, about: Option<&str>, facts: &[String]) -> String {
+    let mut lines = head(uri, Some(title), about);
+    if !facts.is_empty() {
+        lines.push(format!("    {DIM}{}{DIM:#}", facts.join(", ")));
+    }
     lines.join("\n")
 }
 

@@ -36,9 +36,8 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Stop> {
 /// Writes a line. On a terminal, control characters are written as JSON escapes.
 fn print_raw(text: &str) -> Result<(), Stop> {
     let mut out = stdout().lock();
-    if out.is_terminal() {
-        return written(writeln!(out, "{}", escaped(text)).and_then(|()| out.flush()));
-    }
+    let escaped = out.is_terminal().then(|| escaped(text));
+    let text = escaped.as_deref().unwrap_or(text);
     written(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 

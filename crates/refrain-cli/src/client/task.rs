@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use refrain_client::{Task, TaskStatus};
 use refrain_wire::CallKind;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -91,7 +92,7 @@ async fn look(named: Named, cancel: bool) -> Result<Code, Stop> {
 fn show(task: &Task, json: bool) -> Result<Code, Stop> {
     let asks: Vec<&str> = task.asks().collect();
     if json {
-        let millis = |time: std::time::Duration| time.as_millis() as u64;
+        let millis = |time: Duration| time.as_millis() as u64;
         let mut shown = json!({
             "taskId": task.id,
             "status": task.status.as_str(),
@@ -114,32 +115,26 @@ fn show(task: &Task, json: bool) -> Result<Code, Stop> {
         return Ok(Code::Done);
     }
     let style = colour(&task.status);
-    let line = |name: &str, text: &str| format!("{name:<8}  {text}");
-    let mut lines = vec![
-        line("id", &one_line(&task.id)),
-        line(
-            "status",
-            &format!("{style}{}{style:#}", task.status.as_str()),
-        ),
-    ];
-    if let Some(message) = &task.message {
-        lines.push(line("message", &one_line(message)));
-    }
-    lines.push(line("created", &one_line(&task.created_at)));
-    lines.push(line("updated", &one_line(&task.updated_at)));
-    if let Some(ttl) = task.ttl {
-        lines.push(line(
-            "lives",
-            &format!("{} s from its creation", ttl.as_secs()),
-        ));
-    }
+    let status = format!("{style}{}{style:#}", task.status.as_str());
+    let mut lines = vec![("id", one_line(&task.id)), ("status", status)];
+    lines.extend(
+        task.message
+            .iter()
+            .map(|message| ("message", one_line(message))),
+    );
+    lines.push(("created", one_line(&task.created_at)));
+    lines.push(("updated", one_line(&task.updated_at)));
+    let lives = |ttl: Duration| format!("{} s from its creation", ttl.as_secs());
+    lines.extend(task.ttl.map(|ttl| ("lives", lives(ttl))));
     if !asks.is_empty() {
-        lines.push(line("asks", &one_line(&asks.join(", "))));
+        lines.push(("asks", one_line(&asks.join(", "))));
     }
     if let TaskStatus::Failed(error) = &task.status {
-        lines.push(line("error", &one_line(&error.to_string())));
+        lines.push(("error", one_line(&error.to_string())));
     }
-    print(&lines.join("\n"))?;
+    for (name, text) in lines {
+        print(&format!("{name:<8}  {text}"))?;
+    }
     if let TaskStatus::Completed(result) = &task.status {
         print("")?;
         output::result(kind(result), result, false)?;

@@ -131,8 +131,13 @@ impl Dialogue {
         }
     }
 
-    pub(super) fn has_token(&self) -> bool {
-        token(&self.pending).is_some()
+    /// The length of the token that the next round sends back.
+    pub(super) fn token_bytes(&self) -> usize {
+        let stored = stored(&self.pending);
+        stored
+            .get("state")
+            .and_then(Value::as_str)
+            .map_or(0, str::len)
     }
 
     /// The call as its first round, with the asks but without the state: for a dialect that has no state.
@@ -212,13 +217,13 @@ impl Dialogue {
         let number = self.rounds;
         let context = |error: Failure| format!("round {number} of {tool}: {error}");
         let answers = self.answer(script)?;
-        let sent_token_bytes = token_bytes(&self.pending);
+        let sent_token_bytes = self.token_bytes();
         let (reply, exchanges) = self.send().await.map_err(context)?;
         let outcome = match reply {
             Ok(Some(result)) => complete(&result),
             Ok(None) => Outcome::Incomplete {
                 asks: object(stored(&self.pending).get("asks").unwrap_or(&Value::Null)),
-                token_bytes: token_bytes(&self.pending),
+                token_bytes: self.token_bytes(),
             },
             Err(error) => match &error.kind {
                 ErrorKind::Refused(refusal) => Outcome::Refused {
@@ -249,15 +254,6 @@ pub(super) fn object(value: &Value) -> Map<String, Value> {
 
 fn stored(pending: &PendingCall) -> Map<String, Value> {
     object(&serde_json::to_value(pending).unwrap_or_default())
-}
-
-/// The token that the next round sends back.
-fn token(pending: &PendingCall) -> Option<String> {
-    Some(stored(pending).get("state")?.as_str()?.to_owned())
-}
-
-fn token_bytes(pending: &PendingCall) -> usize {
-    token(pending).map_or(0, |token| token.len())
 }
 
 fn complete(result: &Value) -> Outcome {

@@ -2,14 +2,17 @@
 
 use super::balancer::Balancer;
 use super::client::{Caller, Dialogue, Outcome, Round, Script};
-use super::files::{Files, random};
 use super::fleet::{Fleet, Recipe};
 use super::print::Stage;
 use super::stories::Story;
 use crate::Failure;
-use refrain::runtime::SystemSource;
+use refrain::runtime::{Source, SystemSource};
 use refrain::server::KeyRing;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Instant;
+use tempfile::TempDir;
 
 /// The instances that every story begins with.
 const STANDING: [&str; 3] = ["a", "b", "c"];
@@ -22,21 +25,26 @@ pub(super) struct World {
     pub(super) stage: Stage,
     began: Instant,
     // Dropped last: the processes use these.
-    pub(super) files: Files,
+    pub(super) dir: TempDir,
 }
 
 impl World {
     pub(super) async fn start(mut stage: Stage) -> Result<Self, Failure> {
         let began = Instant::now();
-        let files = Files::create()?;
+        let mut dir = tempfile::Builder::new();
+        // It contains a key.
+        dir.permissions(Permissions::from_mode(0o700));
+        let dir = dir.prefix("refrain-demo-").tempdir().map_err(|error| {
+            format!("the directory cannot be made: {error}; $TMPDIR chooses another place")
+        })?;
         let balancer = Balancer::start().await?;
-        let (alice, bob) = (random(16), random(16));
+        let (alice, bob) = (secret(), secret());
         let tokens = format!("alice {alice}\nbob {bob}\n");
         let keys = KeyRing::generate(&SystemSource::new());
         let mut fleet = Fleet {
-            keys: files.write("keys", &keys.to_text())?,
-            tokens: files.write("tokens", &tokens)?,
-            ledger: files.write("ledger", "")?,
+            keys: write(&dir, "keys", &keys.to_text())?,
+            tokens: write(&dir, "tokens", &tokens)?,
+            ledger: write(&dir, "ledger", "")?,
             instances: Vec::new(),
         };
         fleet.start(STANDING.map(recipe)).await?;
@@ -49,8 +57,13 @@ impl World {
             fleet,
             stage,
             began,
-            files,
+            dir,
         })
+    }
+
+    /// Writes a file and returns its path.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
+        write(&self.dir, name, text)
     }
 
     /// Begins a story: the three instances run, and it is the first one's turn.
@@ -118,8 +131,25 @@ impl World {
     /// Ends the fleet and prints the table. True if every claim held.
     pub(super) async fn end(mut self) -> Result<bool, Failure> {
         self.fleet.end().await?;
+        self.dir
+            .close()
+            .map_err(|error| format!("the files cannot be removed: {error}"))?;
         Ok(self.stage.table(self.began.elapsed().as_secs_f64())?)
     }
+}
+
+fn write(dir: &TempDir, name: &str, text: &str) -> Result<PathBuf, Failure> {
+    let file = dir.path().join(name);
+    std::fs::write(&file, text)
+        .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+    Ok(file)
+}
+
+/// A new bearer token.
+fn secret() -> String {
+    let mut random = [0; 16];
+    SystemSource::new().fill(&mut random);
+    random.map(|byte| format!("{byte:02x}")).concat()
 }
 
 /// One of the three runs a newer version of a tool.

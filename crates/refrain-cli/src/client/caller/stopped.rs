@@ -190,10 +190,8 @@ impl Caller {
     }
 
     fn task_goes_on(&self, id: &str) -> String {
-        format!(
-            "the task goes on; watch it with\n  {}",
-            self.watch_command(id, "")
-        )
+        let watch = self.watch_command(id, "");
+        format!("the task goes on; watch it with\n  {watch}")
     }
 
     /// The command that resumes the call in a file, with further flags. The file contains the dialect.
@@ -204,9 +202,7 @@ impl Caller {
 
     /// The command that watches a task, with further flags.
     fn watch_command(&self, id: &str, flags: &str) -> String {
-        let dialect = self
-            .dialect
-            .map(|dialect| format!(" --dialect {}", dialect.name()));
+        let dialect = self.dialect.map(|it| format!(" --dialect {}", it.name()));
         let task = format!("{}{}{flags}", quoted(id), dialect.unwrap_or_default());
         match &self.place {
             Place::Url(url) => format!("refrain task watch {} {task}", quoted(url)),

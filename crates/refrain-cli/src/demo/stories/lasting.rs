@@ -18,8 +18,8 @@ const SETTINGS: &str = "[tasks]\nlease_ms = 2500\nlook_ms = 50\n";
 
 pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     let before = world.effects_since(0)?.len();
-    let config = world.files.write("tasks.toml", SETTINGS)?;
-    let store = world.files.path("tasks.db");
+    let config = world.write("tasks.toml", SETTINGS)?;
+    let store = world.dir.path().join("tasks.db");
     let recipe = |name| Recipe {
         config: Some(config.clone()),
         store: format!("sqlite:{}", store.display()),

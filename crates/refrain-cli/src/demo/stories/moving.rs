@@ -47,7 +47,7 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
     const LAST: u64 = 10;
     let config = "[limits]\nshed_above = 0\n";
     let busy = Recipe {
-        config: Some(world.files.write("busy.toml", config)?),
+        config: Some(world.write("busy.toml", config)?),
         ..Recipe::new("busy")
     };
     world.fleet.start([busy]).await?;
@@ -60,7 +60,8 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
     let by_busy = world.effects_since(before)?;
     let added = joined(&numbers(&by_busy));
     world.note(&format!("ledger: busy added {added}"))?;
-    let handed_on = first.instance() == "busy" && first.asked().is_empty() && call.has_token();
+    let handed_on =
+        first.instance() == "busy" && first.asked().is_empty() && call.token_bytes() > 0;
     let rest = if handed_on {
         world.play(&mut call, &[]).await?
     } else {

@@ -16,7 +16,7 @@ const INVALID_PARAMS: i64 = -32602;
 pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
     let config = format!("token_ttl_seconds = {HASTY_SECONDS}\nclock_skew_seconds = 0\n");
     let hasty = Recipe {
-        config: Some(world.files.write("hasty.toml", &config)?),
+        config: Some(world.write("hasty.toml", &config)?),
         ..Recipe::new("hasty")
     };
     world.fleet.start([hasty]).await?;
@@ -60,9 +60,9 @@ pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
 async fn pending(world: &mut World) -> Result<Dialogue, Failure> {
     let mut call = weather_call(&world.alice);
     world.round(&mut call, &[]).await?;
-    match call.has_token() {
-        true => Ok(call),
-        false => Err("get_weather asked for nothing, so there is no token".into()),
+    match call.token_bytes() {
+        0 => Err("get_weather asked for nothing, so there is no token".into()),
+        _ => Ok(call),
     }
 }
 
