@@ -8,7 +8,6 @@ mod client;
 mod fleet;
 mod print;
 mod stories;
-mod task;
 mod world;
 
 use crate::{Failure, runtime};

@@ -6,7 +6,7 @@ use super::balancer::{Balancer, Exchange};
 use crate::Failure;
 use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
-use refrain_client::{Answer, Bearer, Call, Client, ErrorKind, PendingCall};
+use refrain_client::{Answer, Bearer, Call, Client, ErrorKind, PendingCall, RpcFailure};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -15,6 +15,9 @@ const ROUNDS_MAX: u32 = 10;
 
 /// The answers of a caller, by the key of the ask.
 pub(super) type Script<'a> = &'a [(&'a str, Value)];
+
+/// The result of a call, if it is done, or an error of the protocol.
+type Reply = Result<Option<Value>, RpcFailure>;
 
 /// A caller that is connected through the balancer.
 #[derive(Clone)]
@@ -66,6 +69,26 @@ pub(super) enum Outcome {
         code: i64,
         message: String,
     },
+}
+
+/// A request about a task, and its reply.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Look {
+    pub(super) request: String,
+    #[serde(flatten)]
+    pub(super) exchange: Exchange,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) answers: Map<String, Value>,
+    pub(super) task_id: String,
+    /// The task's status, if the reply has it.
+    pub(super) status: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<String>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) asks: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
 }
 
 /// A call on its way through its rounds.
@@ -170,7 +193,7 @@ impl Dialogue {
     }
 
     /// Answers all open asks from the script. Returns the answers.
-    pub(super) fn answer(&mut self, script: Script<'_>) -> Result<Map<String, Value>, Failure> {
+    fn answer(&mut self, script: Script<'_>) -> Result<Map<String, Value>, Failure> {
         let mut answers = Map::new();
         for ask in self.pending.unanswered() {
             let key = ask.key();
@@ -186,10 +209,9 @@ impl Dialogue {
         Ok(answers)
     }
 
-    /// Sends one request, or several while a task is polled. Returns the reply and the recorded exchanges.
-    pub(super) async fn send(
-        &mut self,
-    ) -> Result<(Result<Option<Value>, refrain_client::Error>, Vec<Exchange>), Failure> {
+    /// Sends one request, or several while a task is polled. Returns the reply, which may be an error of the protocol, and
+    /// the recorded exchanges.
+    async fn send(&mut self) -> Result<(Reply, Vec<Exchange>), Failure> {
         self.caller.balancer.take_exchanges();
         let reply = match self.caller.client.resume(self.pending.clone()).await {
             Ok(refrain_client::Outcome::Complete(result)) => Ok(Some(result)),
@@ -197,14 +219,15 @@ impl Dialogue {
                 self.pending = pending;
                 Ok(None)
             }
-            Err(error) => Err(error),
+            Err(error) => match &error.kind {
+                ErrorKind::Refused(failure) => Err(failure.clone()),
+                _ => return Err(error.into()),
+            },
         };
-        let exchanges = self.caller.balancer.take_exchanges();
-        if exchanges.is_empty() {
-            reply?;
-            return Err("no instance served the request".into());
+        match self.caller.balancer.take_exchanges() {
+            exchanges if exchanges.is_empty() => Err("no instance served the request".into()),
+            exchanges => Ok((reply, exchanges)),
         }
-        Ok((reply, exchanges))
     }
 
     /// Sends the next round, with the answers to the last one's asks.
@@ -225,13 +248,7 @@ impl Dialogue {
                 asks: object(stored(&self.pending).get("asks").unwrap_or(&Value::Null)),
                 token_bytes: self.token_bytes(),
             },
-            Err(error) => match &error.kind {
-                ErrorKind::Refused(refusal) => Outcome::Refused {
-                    code: refusal.code,
-                    message: refusal.message.clone(),
-                },
-                _ => return Err(context(error.into()).into()),
-            },
+            Err(RpcFailure { code, message, .. }) => Outcome::Refused { code, message },
         };
         let exchange = exchanges.into_iter().next_back();
         let exchange = exchange.ok_or("no instance served the request")?;
@@ -245,10 +262,39 @@ impl Dialogue {
             exchange,
         })
     }
+
+    /// Makes the call, asks for the task's status or, with a script, answers the task's asks.
+    pub(super) async fn look(&mut self, script: Script<'_>) -> Result<Look, Failure> {
+        let answers = match script {
+            [] => Map::new(),
+            script => self.answer(script)?,
+        };
+        let (reply, exchanges) = self.send().await?;
+        reply.map_err(|failure| failure.to_string())?;
+        let id = self
+            .pending
+            .task_id()
+            .ok_or("the call did not become a task")?;
+        let first = exchanges.into_iter().next();
+        let exchange = first.ok_or("no instance served the request")?;
+        let reply = exchange.json();
+        let result = &reply["result"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Ok(Look {
+            request: exchange.method.clone(),
+            answers,
+            task_id: id.to_owned(),
+            status: text(&result["status"]),
+            message: text(&result["statusMessage"]),
+            asks: object(&result["inputRequests"]),
+            text: text(&result["result"]["content"][0]["text"]),
+            exchange,
+        })
+    }
 }
 
 /// The members of an object; none for any other value.
-pub(super) fn object(value: &Value) -> Map<String, Value> {
+fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
@@ -289,6 +335,16 @@ impl Round {
             Outcome::Incomplete { asks, .. } => asks.keys().map(String::as_str).collect(),
             _ => Vec::new(),
         }
+    }
+}
+
+impl Look {
+    pub(super) fn has_status(&self, status: &str) -> bool {
+        self.status.as_deref() == Some(status)
+    }
+
+    pub(super) fn instance(&self) -> &'static str {
+        self.exchange.instance
     }
 }
 

@@ -3,10 +3,9 @@
 //! Text has a column of labels and a column of contents; no line is wider than [`WIDTH`].
 
 use super::balancer::{Balancer, Exchange};
-use super::client::{Dialogue, Outcome, Round};
+use super::client::{Dialogue, Look, Outcome, Round};
 use super::fleet::Instance;
 use super::stories::Story;
-use super::task::Look;
 use crate::style::{BOLD, DIM, PLAIN};
 use crate::terminal::text::wrapped;
 use anstream::AutoStream;

@@ -69,19 +69,14 @@ impl Live {
             _raw: Raw::enter()?,
         };
         forget_typed()?;
-        live.forget_read()?;
-        Ok(live)
-    }
-
-    /// Drops the events that were read already. An interrupt stays one.
-    fn forget_read(&self) -> Result<(), Left> {
+        // Drop the events that were read already. An interrupt stays one.
         for _ in 0..MAX_FORGOTTEN {
             if !event::poll(Duration::ZERO)? {
                 break;
             }
             read()?;
         }
-        Ok(())
+        Ok(live)
     }
 
     fn size() -> (usize, usize) {

@@ -2,9 +2,8 @@
 
 use super::form;
 use crate::Failure;
-use crate::demo::client::Dialogue;
+use crate::demo::client::{Dialogue, Look};
 use crate::demo::fleet::Recipe;
-use crate::demo::task::Look;
 use crate::demo::world::World;
 use serde_json::json;
 use std::time::Duration;
