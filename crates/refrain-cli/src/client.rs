@@ -25,7 +25,6 @@ mod trace;
 use crate::{Failure, runtime};
 use clap::Subcommand;
 use exit::Stop;
-use lists::List;
 use refrain_app::log::{self, LogFormat};
 use screen::LogLines;
 use std::process::ExitCode;
@@ -40,14 +39,8 @@ pub(crate) enum Command {
     Read(Box<call::ReadOptions>),
     /// Take up a call that was kept in a file.
     Resume(Box<call::ResumeOptions>),
-    /// List the tools of a server.
-    Tools(lists::Options),
-    /// List the prompts of a server.
-    Prompts(lists::Options),
-    /// List the resources of a server, and the templates of resources.
-    Resources(lists::Options),
-    /// Show what a server says of itself.
-    Discover(lists::Options),
+    #[command(flatten)]
+    List(lists::Command),
     /// Show a task at a server, wait for it, or call it off.
     Task(Box<task::Options>),
 }
@@ -62,10 +55,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Prompt(options) => call::prompt(*options).await,
             Command::Read(options) => call::read(*options).await,
             Command::Resume(options) => call::resume(*options).await,
-            Command::Tools(options) => lists::run(List::Tools, options).await,
-            Command::Prompts(options) => lists::run(List::Prompts, options).await,
-            Command::Resources(options) => lists::run(List::Resources, options).await,
-            Command::Discover(options) => lists::run(List::Discover, options).await,
+            Command::List(command) => lists::run(command).await,
             Command::Task(options) => task::run(*options).await,
         }
     });

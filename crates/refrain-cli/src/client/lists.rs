@@ -6,10 +6,22 @@ use super::options::Reach;
 use super::output::{pretty, print, print_json};
 use super::text::{harmless, one_line};
 use crate::style::{BOLD, DIM, MARK};
-use clap::Args;
+use clap::{Args, Subcommand};
 use refrain_client::{Error, ErrorKind};
 use refrain_wire::{ErrorCode, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
 use serde_json::{Value, json};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// List the tools of a server.
+    Tools(Options),
+    /// List the prompts of a server.
+    Prompts(Options),
+    /// List the resources of a server, and the templates of resources.
+    Resources(Options),
+    /// Show what a server says of itself.
+    Discover(Options),
+}
 
 #[derive(Args)]
 #[command(after_help = EXIT_CODES)]
@@ -20,54 +32,46 @@ pub(crate) struct Options {
     reach: Reach,
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum List {
-    Discover,
-    Tools,
-    Prompts,
-    Resources,
-}
-
-pub(super) async fn run(list: List, options: Options) -> Result<Code, Stop> {
-    let Options { url, reach } = options;
-    let mut words = url.into_iter();
-    let place = reach.place(&mut words)?;
+pub(super) async fn run(command: Command) -> Result<Code, Stop> {
+    let (Command::Tools(options)
+    | Command::Prompts(options)
+    | Command::Resources(options)
+    | Command::Discover(options)) = &command;
+    let mut words = options.url.clone().into_iter();
+    let place = options.reach.place(&mut words)?;
     super::nothing_more(words)?;
-    let mut caller = Caller::reach(&reach, place).await?;
-    let done = list_at(list, &mut caller, reach.json).await;
+    let mut caller = Caller::reach(&options.reach, place).await?;
+    let listed = list(&command, &mut caller, options.reach.json).await;
     caller.close().await;
-    done
+    listed.map(|()| Code::Done)
 }
 
-async fn list_at(list: List, caller: &mut Caller, json: bool) -> Result<Code, Stop> {
-    let Caller {
-        client, interrupt, ..
-    } = caller;
-    match list {
-        List::Discover => discover(client, json)?,
-        List::Tools => {
+async fn list(command: &Command, caller: &mut Caller, json: bool) -> Result<(), Stop> {
+    let (client, interrupt) = (&caller.client, &mut caller.interrupt);
+    match command {
+        Command::Discover(_) => discover(client, json),
+        Command::Tools(_) => {
             let tools = interrupt.unless(none_is_empty(client.tools())).await?;
-            show(json, "tools", &tools, tool)?;
+            show(json, "tools", &tools, tool)
         }
-        List::Prompts => {
+        Command::Prompts(_) => {
             let prompts = interrupt.unless(none_is_empty(client.prompts())).await?;
-            show(json, "prompts", &prompts, prompt)?;
+            show(json, "prompts", &prompts, prompt)
         }
-        List::Resources => {
+        Command::Resources(_) => {
             let resources = none_is_empty(client.resources());
             let resources = interrupt.unless(resources).await?;
             let templates = none_is_empty(client.resource_templates());
             let templates = interrupt.unless(templates).await?;
             if json {
-                print_json(&json!({"resources": resources, "resourceTemplates": templates}))?;
-                return Ok(Code::Done);
+                let all = json!({"resources": resources, "resourceTemplates": templates});
+                return print_json(&all);
             }
             let mut entries: Vec<_> = resources.iter().map(resource).collect();
             entries.extend(templates.iter().map(template));
-            show_entries("resources", &entries)?;
+            show_entries("resources", &entries)
         }
     }
-    Ok(Code::Done)
 }
 
 /// An empty list for a server that does not know the method.

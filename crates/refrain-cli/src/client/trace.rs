@@ -88,8 +88,8 @@ impl Trace {
     /// The round that a message belongs to, if it is part of a call.
     fn round(&self, message: &Value, is_sent: bool) -> Option<u32> {
         let mut rounds = self.rounds.lock();
-        let id = message.get("id").map(id);
-        let method = message.get("method").and_then(Value::as_str);
+        let id = message.get("id").map(Value::to_string);
+        let method = message["method"].as_str();
         match (method, id) {
             (Some(method), Some(id)) if is_sent => {
                 CallKind::from_method(method)?;
@@ -105,14 +105,10 @@ impl Trace {
 impl Rounds {
     /// A round is sent, or sent again.
     fn sent(&mut self, id: String, params: Option<&Value>) -> u32 {
-        let params = match params {
-            Some(Value::Object(members)) => {
-                let mut members = members.clone();
-                members.remove("_meta");
-                Some(Value::Object(members))
-            }
-            other => other.cloned(),
-        };
+        let mut params = params.cloned();
+        if let Some(Value::Object(members)) = &mut params {
+            members.remove("_meta");
+        }
         if self.sent != params {
             self.last += 1;
             self.sent = params;
@@ -125,40 +121,25 @@ impl Rounds {
     }
 }
 
-fn id(id: &Value) -> String {
-    match id {
-        Value::String(text) => format!("{text:?}"),
-        Value::Number(number) => number.to_string(),
-        _ => String::new(),
-    }
-}
-
 /// A message in a few words.
 fn what(message: &Value) -> String {
-    if let Some(method) = message.get("method").and_then(Value::as_str) {
-        let params = message.get("params");
-        let target = ["name", "uri", "taskId"]
-            .iter()
-            .find_map(|name| params?.get(name)?.as_str());
-        return match target {
+    if let Some(method) = message["method"].as_str() {
+        let mut names = ["name", "uri", "taskId"].iter();
+        return match names.find_map(|name| message["params"][name].as_str()) {
             Some(target) => format!("{method} {target}"),
             None => method.to_owned(),
         };
     }
     if let Some(error) = message.get("error") {
-        return match error.get("code") {
-            Some(Value::Number(code)) => format!("error {code}"),
+        return match &error["code"] {
+            Value::Number(code) => format!("error {code}"),
             _ => "error".to_owned(),
         };
     }
-    let result = message.get("result");
-    let kind = result.and_then(|result| result.get("resultType")?.as_str());
-    let mut words = vec![kind.unwrap_or("complete").to_owned()];
-    if let Some(Value::Object(asks)) = result.and_then(|result| result.get("inputRequests")) {
-        words.extend(asks.keys().cloned());
-    }
-    if let Some(status) = result.and_then(|result| result.get("status")?.as_str()) {
-        words.push(status.to_owned());
-    }
+    let result = &message["result"];
+    let mut words = vec![result["resultType"].as_str().unwrap_or("complete")];
+    let asks = result["inputRequests"].as_object().into_iter().flatten();
+    words.extend(asks.map(|(key, _)| key.as_str()));
+    words.extend(result["status"].as_str());
     words.join(" ")
 }
