@@ -1,5 +1,6 @@
 //! The program around a server: its name, its commands, and how flags become a server.
 
+use crate::instance::Common;
 use crate::{Failure, config, keys, serve, tasks, worker};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use refrain::server::{Draft, ServerBuilder};
@@ -30,9 +31,11 @@ type Build<F> = dyn Fn(&F, Option<Draft>) -> Result<ServerBuilder, Failure>;
 /// }
 /// ```
 pub struct App<F: Args = NoFlags> {
-    name: &'static str,
+    /// The name that messages begin with.
+    pub(crate) name: &'static str,
     version: Option<&'static str>,
-    build: Box<Build<F>>,
+    /// Builds the server of `/mcp`, or that of a draft.
+    pub(crate) build: Box<Build<F>>,
 }
 
 /// No flags beside those of the shell.
@@ -45,7 +48,7 @@ pub enum Command<F: Args = NoFlags> {
     /// Serve clients over HTTP, or over standard input and output.
     Serve(Box<serve::Options<F>>),
     /// Work on tasks without a port for clients.
-    Worker(Box<worker::Options<F>>),
+    Worker(Box<Common<F>>),
     /// List, show, cancel and requeue the tasks of a store.
     Tasks(tasks::Options),
     /// Make and rotate the keys that a fleet shares.
@@ -69,11 +72,10 @@ impl App {
         // clap keeps names for the life of the process, and there is one App in it.
         let name = name.to_string_lossy().into_owned().leak();
         let version = Some(&*builder.version().to_owned().leak());
-        let build = Box::new(move |_: &NoFlags, _| Ok(builder.clone()));
         Self {
             name,
             version,
-            build,
+            build: Box::new(move |_, _| Ok(builder.clone())),
         }
     }
 }
@@ -114,16 +116,6 @@ impl<F: Args> App<F> {
             Command::Keys(options) => keys::run(options),
             Command::Config(options) => config::run(&options),
         }
-    }
-
-    /// The name that messages begin with.
-    pub(crate) fn name(&self) -> &str {
-        self.name
-    }
-
-    /// The server of `/mcp`, or that of a draft.
-    pub(crate) fn build(&self, flags: &F, draft: Option<Draft>) -> Result<ServerBuilder, Failure> {
-        (self.build)(flags, draft)
     }
 }
 

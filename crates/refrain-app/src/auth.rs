@@ -76,7 +76,7 @@ impl Flags {
     }
 }
 
-/// How callers are authenticated, checked and ready to use.
+/// The checked table.
 #[derive(Clone, Debug)]
 pub(crate) struct Auth {
     scopes: Vec<String>,
@@ -91,49 +91,37 @@ enum By {
     Proxy(Box<TrustedProxy>),
 }
 
-/// A mistake in the table.
-#[derive(Debug)]
-pub(crate) struct AuthMistake {
-    /// The setting that is at fault, or the table that lacks one.
-    pub(crate) place: &'static str,
-    /// Begins with the name of the setting.
-    pub(crate) message: String,
-}
+/// The setting at fault, or the table that lacks one, and a message that begins with its name.
+type Mistake = (&'static str, String);
 
 /// The value of this setting is wrong.
-fn wrong(place: &'static str, reason: impl std::fmt::Display) -> AuthMistake {
-    AuthMistake {
-        place,
-        message: format!("{place}: {reason}"),
-    }
+fn wrong(place: &'static str, reason: impl std::fmt::Display) -> Mistake {
+    (place, format!("{place}: {reason}"))
 }
 
 /// A setting of this table is missing.
-fn unset(place: &'static str, name: &str, reason: &str) -> AuthMistake {
-    AuthMistake {
-        place,
-        message: format!("{place}.{name}: set it{reason}"),
-    }
+fn unset(place: &'static str, name: &str, reason: &str) -> Mistake {
+    (place, format!("{place}.{name}: set it{reason}"))
 }
 
 impl AuthTable {
     /// Checks all of it and reads the files it names. `tokens` says whether there is a list of tokens.
-    pub(crate) fn ready(&self, tokens: bool) -> Result<Auth, Vec<AuthMistake>> {
+    pub(crate) fn ready(&self, tokens: bool) -> Result<Auth, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         let by = self.by(tokens, &mut mistakes);
         let scopes = texts(self.scopes.iter().flatten());
-        let nobody = self.jwt.is_none() && self.proxy.is_none() && !tokens;
-        if !scopes.is_empty() && nobody {
+        let is_open = self.jwt.is_none() && self.proxy.is_none() && !tokens;
+        if !scopes.is_empty() && is_open {
             let hint = "nobody could have them: set tokens, [auth.jwt] or [auth.proxy]";
             mistakes.push(wrong("auth.scopes", hint));
         }
-        // Clients would be sent for tokens that nobody looks at.
+        // Clients would be sent for tokens that are not checked.
         let announced = match (&self.resource, &self.authorization_servers) {
             (Some(_), _) => Some("auth.resource"),
             (None, Some(_)) => Some(SERVERS),
             (None, None) => None,
         };
-        if let Some(place) = announced.filter(|_| nobody) {
+        if let Some(place) = announced.filter(|_| is_open) {
             let hint = "everybody is let in: set tokens, [auth.jwt] or [auth.proxy] too";
             mistakes.push(wrong(place, hint));
         }
@@ -148,7 +136,7 @@ impl AuthTable {
         }
         let metadata = self.metadata().unwrap_or_else(|mistake| {
             // An invalid issuer is reported once.
-            if mistakes.iter().all(|known| known.place != mistake.place) {
+            if mistakes.iter().all(|known| known.0 != mistake.0) {
                 mistakes.push(mistake);
             }
             None
@@ -164,17 +152,15 @@ impl AuthTable {
         Err(mistakes)
     }
 
-    fn by(&self, tokens: bool, mistakes: &mut Vec<AuthMistake>) -> Option<By> {
+    fn by(&self, tokens: bool, mistakes: &mut Vec<Mistake>) -> Option<By> {
         for (place, set) in [(JWT, self.jwt.is_some()), (PROXY, self.proxy.is_some())] {
             if set && tokens {
                 mistakes.push(wrong(place, "there are tokens as well: choose one of them"));
             }
         }
         if self.jwt.is_some() && self.proxy.is_some() {
-            mistakes.push(wrong(
-                PROXY,
-                "there is auth.jwt as well: choose one of them",
-            ));
+            let reason = "there is auth.jwt as well: choose one of them";
+            mistakes.push(wrong(PROXY, reason));
         }
         let mut by = None;
         if let Some(jwt) = &self.jwt {
@@ -188,8 +174,8 @@ impl AuthTable {
         by
     }
 
-    /// What clients are told about where to get their tokens, if that is known.
-    fn metadata(&self) -> Result<Option<ResourceMetadata>, AuthMistake> {
+    /// The metadata that tells clients where to get their tokens.
+    fn metadata(&self) -> Result<Option<ResourceMetadata>, Mistake> {
         let issuer = self.jwt.as_ref().and_then(|jwt| jwt.issuer.as_ref());
         let servers = self.authorization_servers.as_ref().map(texts);
         let servers = servers.or_else(|| issuer.map(|issuer| texts([issuer])));
@@ -228,7 +214,7 @@ impl JwtTable {
     fn verifier(
         &self,
         resource: Option<&Text>,
-        mistakes: &mut Vec<AuthMistake>,
+        mistakes: &mut Vec<Mistake>,
     ) -> Option<JwtVerifier> {
         if self.issuer.is_none() {
             mistakes.push(unset(JWT, "issuer", ": who issues the access tokens?"));
@@ -247,7 +233,7 @@ impl JwtTable {
             let hint = ", or auth.resource: whom are the access tokens for?";
             let mut mistake = unset(JWT, "audience", hint);
             if self.audience.is_some() {
-                mistake.place = "auth.jwt.audience";
+                mistake.0 = "auth.jwt.audience";
             }
             mistakes.push(mistake);
         }
@@ -282,7 +268,7 @@ impl JwtTable {
 }
 
 impl ProxyTable {
-    fn ready(&self, mistakes: &mut Vec<AuthMistake>) -> Option<TrustedProxy> {
+    fn ready(&self, mistakes: &mut Vec<Mistake>) -> Option<TrustedProxy> {
         const FILE: &str = "auth.proxy.secret_file";
         let Some(Filled(file)) = &self.secret_file else {
             let hint = ": how does the proxy prove itself?";

@@ -22,17 +22,17 @@ mod value;
 pub(crate) use command::{Options, run};
 pub(crate) use tables::Config;
 pub use value::LogFormat;
-pub(crate) use value::{Address, Filled, Host, Hosts, Invalid, OneOrMore, Seconds};
+pub(crate) use value::{Address, Filled, Host, Hosts, Invalid, OneOrMore, Seconds, parse};
 
-use crate::auth::{Auth, AuthMistake};
+use crate::auth::Auth;
 use crate::{Failure, keys};
-use file::{Parsed, Spans};
+use file::Spans;
 use mistake::{Mistake, Mistakes};
 use refrain::auth::BearerTokens;
 use refrain::server::KeyRing;
 use std::path::{Path, PathBuf};
 
-/// A configuration, its source, and what is wrong with it so far.
+/// A configuration, its source, and its mistakes so far.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     config: Config,
@@ -40,6 +40,7 @@ pub(crate) struct Loaded {
     text: String,
     spans: Spans,
     mistakes: Vec<Mistake>,
+    /// The settings whose values could not be used.
     invalid: Vec<String>,
 }
 
@@ -59,24 +60,7 @@ impl Loaded {
             let file = file.display();
             format!("the configuration {file} cannot be read: {error}")
         })?;
-        Ok(Self::parse(file, text))
-    }
-
-    fn parse(file: &Path, text: String) -> Self {
-        let Parsed {
-            config,
-            spans,
-            mistakes,
-            invalid,
-        } = file::parse(&text);
-        Self {
-            config,
-            file: file.to_owned(),
-            text,
-            spans,
-            mistakes,
-            invalid,
-        }
+        Ok(Self::parse(file, &text))
     }
 
     /// Replaces a setting by the value of a flag, if it was given.
@@ -100,13 +84,11 @@ impl Loaded {
     /// The configuration if all of it can be used, else all mistakes in the order of the file.
     pub(crate) fn ready(mut self) -> Result<Ready, Mistakes> {
         self.check();
-        let keys = self.config.keys.as_ref().map(|file| keys::read(&file.0));
-        let keys = self.usable("keys", keys);
-        let tokens = self.config.tokens.as_ref();
-        let tokens = tokens.map(|file| read_tokens(&file.0));
-        let tokens = self.usable("tokens", tokens);
-        let auth = self.auth();
-        match auth {
+        let keys = self.config.keys.clone();
+        let keys = self.usable("keys", keys, keys::read);
+        let tokens = self.config.tokens.clone();
+        let tokens = self.usable("tokens", tokens, read_tokens);
+        match self.auth() {
             Some(auth) if self.mistakes.is_empty() => Ok(Ready {
                 config: self.config,
                 keys,
@@ -156,7 +138,7 @@ impl Loaded {
         match self.config.auth.ready(self.config.tokens.is_some()) {
             Ok(auth) => Some(auth),
             Err(mistakes) => {
-                for AuthMistake { place, message } in mistakes {
+                for (place, message) in mistakes {
                     self.mistake(place, message);
                 }
                 None
@@ -165,8 +147,13 @@ impl Loaded {
     }
 
     /// The content of a file that a setting names.
-    fn usable<T>(&mut self, name: &str, read: Option<Result<T, Failure>>) -> Option<T> {
-        match read? {
+    fn usable<T>(
+        &mut self,
+        name: &str,
+        file: Option<Filled<PathBuf>>,
+        read: fn(&Path) -> Result<T, Failure>,
+    ) -> Option<T> {
+        match read(&file?.0) {
             Ok(usable) => Some(usable),
             Err(error) => {
                 let message = match self.spans.contains_key(name) {

@@ -1,6 +1,6 @@
 //! One instance: the flags and the life of `serve` and `worker`.
 
-use crate::config::{Address, Config, Filled, Loaded, LogFormat};
+use crate::config::{Address, Config, Filled, Loaded, LogFormat, parse};
 use crate::servers::{Extras, Servers};
 use crate::store::StoreUrl;
 use crate::{App, Failure, log, runtime, signals};
@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::net::TcpListener;
 
+/// The flags of `serve` and `worker`.
 #[derive(Args)]
-pub(crate) struct Common<F: Args> {
+pub struct Common<F: Args> {
     /// A TOML file with the same settings and more; flags override it. The `config` command shows and checks it.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -21,8 +22,8 @@ pub(crate) struct Common<F: Args> {
     /// $REFRAIN_STORE [default: sqlite:refrain.db].
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
-    /// The address of a port of its own for `/metrics`, `/healthz` and `/readyz`; without it there is none.
-    #[arg(long, value_name = "ADDRESS")]
+    /// A separate address and port for `/metrics`, `/healthz` and `/readyz` [default: none].
+    #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     metrics: Option<Address>,
     /// The key file that the fleet shares. Without one, $REFRAIN_KEYS; without that, a key made at start.
     #[arg(long)]
@@ -38,7 +39,7 @@ pub(crate) struct Common<F: Args> {
 }
 
 impl<F: Args> Common<F> {
-    /// The settings of the file, with these flags laid over them.
+    /// The settings of the file, overridden by these flags.
     pub(crate) fn load(&self) -> Result<Loaded, Failure> {
         let mut loaded = match &self.config {
             Some(file) => Loaded::read(file)?,
@@ -117,7 +118,7 @@ async fn listen_for_metrics(address: Option<Address>) -> Result<Option<TcpListen
 /// Reports on standard error that the instance is up.
 pub(crate) fn announce<F: Args>(app: &App<F>, config: &Config, what: &str) {
     match config.log {
-        LogFormat::Text => anstream::eprintln!("{}: {what}", app.name()),
+        LogFormat::Text => anstream::eprintln!("{}: {what}", app.name),
         LogFormat::Json => tracing::info!("{what}"),
     }
 }

@@ -1,6 +1,6 @@
 //! `serve`: one instance over HTTP, or over standard input and output.
 
-use crate::config::{Address, Config, Filled, Host, Hosts, Invalid, Loaded};
+use crate::config::{Address, Config, Filled, Host, Hosts, Invalid, Loaded, parse};
 use crate::instance::{self, Common, listen};
 use crate::servers::{Extras, Servers};
 use crate::{App, Failure, auth, signals};
@@ -13,15 +13,15 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub struct Options<F: Args> {
     /// The address to listen on [default: 127.0.0.1:8080].
-    #[arg(long)]
+    #[arg(long, value_parser = parse::<Address>)]
     listen: Option<Address>,
     /// Speak over standard input and output instead of HTTP.
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
-    /// Speak the drafts as well, each at a path of its own: /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
+    /// Serve the drafts as well, at the paths /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
     #[arg(long, conflicts_with = "stdio")]
     drafts: bool,
-    /// Speak a draft over standard input and output: draft-0, draft-1 or draft-2. Goes with --stdio.
+    /// The draft to speak over standard input and output: draft-0, draft-1 or draft-2. Requires --stdio.
     #[arg(long, value_name = "DRAFT", value_parser = dialect)]
     dialect: Option<Draft>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct Options<F: Args> {
     #[command(flatten)]
     auth: auth::Flags,
     /// A host to answer for; may be given several times [default: localhost and the loopback addresses].
-    #[arg(long = "allow-host")]
+    #[arg(long = "allow-host", value_parser = parse::<Host>)]
     allowed_hosts: Vec<Host>,
     /// Name this instance, and say in a `refrain-round` header of each reply what the round did.
     #[arg(long, value_name = "NAME")]
@@ -45,8 +45,7 @@ pub struct Options<F: Args> {
 
 pub(crate) fn run<F: Args>(app: &App<F>, options: &Options<F>) -> Result<ExitCode, Failure> {
     if options.dialect.is_some() && !options.stdio {
-        let message = "--dialect is for standard input and output: add --stdio. Over HTTP each draft has a path of its own: \
-                       use --drafts instead";
+        let message = "--dialect is for standard input and output: add --stdio. Over HTTP, --drafts serves every draft";
         return Err(message.into());
     }
     let loaded = with_flags(options.common.load()?, options);
@@ -83,7 +82,7 @@ fn dialect(name: &str) -> Result<Draft, Invalid> {
     Draft::from_name(name).ok_or_else(|| Invalid(format!("the drafts are {names}")))
 }
 
-/// Lays the flags over the settings of the file.
+/// Overrides the settings of the file by the flags.
 fn with_flags<F: Args>(mut loaded: Loaded, options: &Options<F>) -> Loaded {
     loaded.flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
     loaded.flag("tokens", options.tokens.as_ref(), |c, v| {

@@ -38,12 +38,15 @@ impl Servers {
         if ready.keys.is_none() {
             ready.keys = keys_of_environment()?;
         }
-        check_keys(app.name(), &ready)?;
+        check_keys(app.name, &ready)?;
         let store = open_store(&mut ready).await?;
-        let server = shared(app.build(flags, None)?, &ready, &store, extras);
-        let server = main(server, &ready).build()?;
+        let mut server = shared((app.build)(flags, None)?, &ready, &store, extras);
+        if let Some(url) = &ready.config.advertise {
+            server = server.advertise(url.as_str());
+        }
+        let server = server.build()?;
         let speaking = |draft: &Draft| {
-            let builder = shared(app.build(flags, Some(*draft))?, &ready, &store, extras);
+            let builder = shared((app.build)(flags, Some(*draft))?, &ready, &store, extras);
             Ok((*draft, speaking(builder, *draft, &ready, &server).build()?))
         };
         let drafts = extras.drafts.iter().map(speaking);
@@ -120,13 +123,6 @@ fn shared(
         builder = builder.explain_as(instance);
     }
     builder
-}
-
-fn main(builder: ServerBuilder, ready: &Ready) -> ServerBuilder {
-    match &ready.config.advertise {
-        Some(url) => builder.advertise(url.as_str()),
-        None => builder,
-    }
 }
 
 /// A draft's tools are others: it shares neither tokens nor tasks with the main server, but its metrics.

@@ -18,11 +18,6 @@ const DEFAULT: &str = "sqlite:refrain.db";
 pub(crate) struct StoreUrl(String);
 
 impl StoreUrl {
-    /// The given URL, else that of the environment, else the default.
-    pub(crate) fn chosen(given: Option<Self>) -> Result<Self, Failure> {
-        Ok(Self::named(given)?.unwrap_or_default())
-    }
-
     /// The given URL, else that of the environment.
     pub(crate) fn named(given: Option<Self>) -> Result<Option<Self>, Failure> {
         match (given, std::env::var(STORE)) {
@@ -66,12 +61,6 @@ impl StoreUrl {
 impl Default for StoreUrl {
     fn default() -> Self {
         Self(DEFAULT.to_owned())
-    }
-}
-
-impl From<&str> for StoreUrl {
-    fn from(url: &str) -> Self {
-        Self(url.to_owned())
     }
 }
 
@@ -171,7 +160,7 @@ mod tests {
             ("postgrse:me:secret@db", "postgrse:…@db"),
             ("refrain.db", "refrain.db"),
         ] {
-            let url = StoreUrl::from(url);
+            let url = StoreUrl(url.to_owned());
             assert_eq!(url.to_string(), shown);
             assert!(!format!("{url} {url:?}").contains("secret"));
         }

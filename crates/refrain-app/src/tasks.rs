@@ -73,7 +73,7 @@ pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure>
         (None, Some(file)) => Loaded::read(file)?.ready()?.config.store.map(|url| url.0),
         (None, None) => None,
     };
-    let url = StoreUrl::chosen(given)?;
+    let url = StoreUrl::named(given)?.unwrap_or_default();
     runtime()?.block_on(async {
         let store = url.open_existing().await?;
         match &options.command {
@@ -102,10 +102,7 @@ pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure>
 
 fn status(text: &str) -> Result<TaskStatus, Invalid> {
     TaskStatus::parse(text).ok_or_else(|| {
-        let all: Vec<&str> = TaskStatus::ALL
-            .iter()
-            .map(|status| status.as_str())
-            .collect();
+        let all = TaskStatus::ALL.map(|status| status.as_str());
         Invalid(format!("it is one of {}", all.join(", ")))
     })
 }
@@ -216,33 +213,38 @@ fn show(row: &TaskRow, json: bool) {
         return;
     }
     let task = &row.task;
-    let line = |name: &str, value: &str, style: Style| {
-        anstream::println!("{name:<10}  {style}{value}{style:#}");
-    };
-    let plain = |name, value: &str| line(name, value, PLAIN);
-    let or_none = |text: &Option<String>| text.as_deref().map_or("-".into(), printable);
-    plain("id", task.id.as_str());
-    plain("tool", &printable(&task.tool));
-    plain("owner", &owner(row));
-    line("status", task.status.as_str(), colour(task.status));
-    plain("message", &or_none(&task.status_message));
-    plain("created", &timestamp(task.created));
-    plain("updated", &timestamp(task.updated));
-    plain("expires", &timestamp(task.created + task.ttl));
-    plain("worker", &or_none(&row.worker));
-    plain("due", &row.due.map_or("-".into(), timestamp));
-    plain("attempts", &row.attempts.to_string());
-    plain("last error", &or_none(&row.last_error));
+    let or_none = |text: Option<&str>| text.map_or("-".into(), printable);
     let asks = task.asks.iter();
-    let asks = asks.map(|(key, ask)| format!("{} ({} bytes)", printable(key), ask.len()));
-    let asks: Vec<String> = asks.collect();
-    plain(
-        "asks",
-        &or_none(&Some(asks.join(", ")).filter(|asks| !asks.is_empty())),
-    );
+    let asks = asks.map(|(key, ask)| format!("{key} ({} bytes)", ask.len()));
+    let asks = asks.collect::<Vec<_>>().join(", ");
     let outcome = task.outcome.as_ref();
     let outcome = outcome.map(|outcome| format!("{} bytes", outcome.len()));
-    plain("outcome", &or_none(&outcome));
+    let lines = [
+        ("id", task.id.to_string()),
+        ("tool", printable(&task.tool)),
+        ("owner", owner(row)),
+        ("status", task.status.to_string()),
+        ("message", or_none(task.status_message.as_deref())),
+        ("created", timestamp(task.created)),
+        ("updated", timestamp(task.updated)),
+        ("expires", timestamp(task.created + task.ttl)),
+        ("worker", or_none(row.worker.as_deref())),
+        ("due", row.due.map_or("-".into(), timestamp)),
+        ("attempts", row.attempts.to_string()),
+        ("last error", or_none(row.last_error.as_deref())),
+        (
+            "asks",
+            or_none(Some(asks.as_str()).filter(|asks| !asks.is_empty())),
+        ),
+        ("outcome", or_none(outcome.as_deref())),
+    ];
+    for (name, value) in lines {
+        let style = match name {
+            "status" => colour(task.status),
+            _ => PLAIN,
+        };
+        anstream::println!("{name:<10}  {style}{value}{style:#}");
+    }
 }
 
 fn to_json(row: &TaskRow) -> Value {

@@ -7,15 +7,8 @@ use crate::{App, Failure, signals};
 use clap::Args;
 use std::process::ExitCode;
 
-/// Flags of `worker`.
-#[derive(Args)]
-pub struct Options<F: Args> {
-    #[command(flatten)]
-    common: Common<F>,
-}
-
-pub(crate) fn run<F: Args>(app: &App<F>, options: &Options<F>) -> Result<ExitCode, Failure> {
-    let mut loaded = options.common.load()?;
+pub(crate) fn run<F: Args>(app: &App<F>, flags: &Common<F>) -> Result<ExitCode, Failure> {
+    let mut loaded = flags.load()?;
     loaded.without_advertise();
     let work = async |servers: Servers, config: &Config| {
         // Before the line on standard error: its reader may send a signal at once.
@@ -24,5 +17,5 @@ pub(crate) fn run<F: Args>(app: &App<F>, options: &Options<F>) -> Result<ExitCod
         servers.server.work(stop).await;
         Ok(())
     };
-    options.common.run(app, loaded, &Extras::default(), work)
+    flags.run(app, loaded, &Extras::default(), work)
 }

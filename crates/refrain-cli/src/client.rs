@@ -1,22 +1,22 @@
-//! The client: commands that speak with a server, and answer what it asks.
+//! The client's commands.
 //!
-//! What always holds: the result is on standard output and everything else on standard error; the exit code says how it
-//! ended; a call that waits is on the disk before the command ends, where that was wished.
+//! The result is on standard output and everything else on standard error. A call that waits is on the disk before the
+//! command ends, if it was to be saved.
 
 mod answerer;
 mod arguments;
-mod asked;
 mod call;
 mod caller;
 mod exit;
-mod given;
 mod interrupt;
 mod json;
-mod keep;
 mod lists;
+mod open_asks;
 mod options;
 mod output;
+mod preset_answers;
 mod sampler;
+mod saved_call;
 mod screen;
 mod task;
 mod text;
@@ -25,7 +25,6 @@ mod trace;
 use crate::{Failure, runtime};
 use clap::Subcommand;
 use exit::Stop;
-use lists::List;
 use refrain_app::log::{self, LogFormat};
 use screen::LogLines;
 use std::process::ExitCode;
@@ -40,20 +39,14 @@ pub(crate) enum Command {
     Read(Box<call::ReadOptions>),
     /// Take up a call that was kept in a file.
     Resume(Box<call::ResumeOptions>),
-    /// List the tools of a server.
-    Tools(lists::Options),
-    /// List the prompts of a server.
-    Prompts(lists::Options),
-    /// List the resources of a server, and the templates of resources.
-    Resources(lists::Options),
-    /// Show what a server says of itself.
-    Discover(lists::Options),
-    /// Look after a task of your own at a server: show it, wait for it, call it off.
+    #[command(flatten)]
+    List(lists::Command),
+    /// Show a task at a server, wait for it, or call it off.
     Task(Box<task::Options>),
 }
 
 pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
-    // Warnings only, and none while a person is asked.
+    // Log lines are held back while a person is asked.
     log::start("warn", LogFormat::Text, || LogLines)?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
@@ -62,14 +55,11 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Prompt(options) => call::prompt(*options).await,
             Command::Read(options) => call::read(*options).await,
             Command::Resume(options) => call::resume(*options).await,
-            Command::Tools(options) => lists::run(List::Tools, options).await,
-            Command::Prompts(options) => lists::run(List::Prompts, options).await,
-            Command::Resources(options) => lists::run(List::Resources, options).await,
-            Command::Discover(options) => lists::run(List::Discover, options).await,
+            Command::List(command) => lists::run(command).await,
             Command::Task(options) => task::run(*options).await,
         }
     });
-    // What still reads standard input cannot be ended, and is not waited for.
+    // A thread that reads standard input cannot be ended, and is not waited for.
     runtime.shutdown_background();
     let code = done.unwrap_or_else(|stop| {
         let stop = tell(stop);
@@ -79,12 +69,11 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     Ok(code.into())
 }
 
-/// Tells programs why any command ends, if one reads what it prints.
+/// Prints the error of any command as JSON, if `--json` was given.
 pub(crate) fn tell_programs(why: &str) {
     tell(Stop::usage(why));
 }
 
-/// The same for a command of the client, of which there may be more to tell.
 fn tell(stop: Stop) -> Stop {
     let mut words = std::env::args_os().take_while(|word| word != "--");
     if words.any(|word| word == "--json")
@@ -96,7 +85,6 @@ fn tell(stop: Stop) -> Stop {
     stop
 }
 
-/// There is one word too many.
 fn nothing_more(mut words: impl Iterator<Item = String>) -> Result<(), Stop> {
     match words.next() {
         None => Ok(()),

@@ -1,30 +1,28 @@
-//! `refrain demo`: a fleet on this machine plays the documents' stories, and says what held.
+//! `refrain demo`: a fleet on this machine plays stories, and prints which claims held.
 //!
-//! Everything is real: three instances as processes of their own, a round-robin balancer before them, a client that
-//! loops on `input_required`. Whatever happens, the processes are ended and the files removed.
+//! Everything is real: three instances in separate processes, a round-robin balancer, and a client. On every path the
+//! processes are ended and the files removed.
 
 mod balancer;
 mod client;
-mod events;
-mod files;
 mod fleet;
 mod print;
 mod stories;
-mod task;
 mod world;
 
 use crate::{Failure, runtime};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use print::Stage;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 use stories::Story;
 use tokio::signal::unix::{SignalKind, signal};
 use world::World;
 
-/// What shells expect of a process that was interrupted.
+/// The exit code of an interrupted process.
 const INTERRUPTED: u8 = 130;
-/// More than any story needs, so that a demo ends on a slow machine too.
+/// More than any story needs on a slow machine.
 const STORY_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Args)]
@@ -40,24 +38,31 @@ pub(crate) struct Options {
 pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
     let Options { json, story } = options;
     let stage = Stage::new(json);
-    let stories = match story {
-        Some(story) => vec![story],
-        None => Story::ALL.to_vec(),
-    };
+    let all = Story::value_variants();
+    let stories = all
+        .iter()
+        .filter(|other| story.is_none_or(|story| story == **other));
     runtime()?.block_on(async {
-        let stopped = told_to_stop()?;
-        // When told to stop, what plays is dropped, and with it every process and file it has.
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        // A closed terminal ends the demo: instances take its signal for a reload.
+        let mut hangup = signal(SignalKind::hangup())?;
         tokio::select! {
-            done = play(stage, &stories) => done,
-            () = stopped => {
-                anstream::eprintln!("refrain: the demo was stopped; its instances are ended");
-                Ok(ExitCode::from(INTERRUPTED))
-            }
+            done = play(stage, stories) => return done.map_err(|error| match error.is::<io::Error>() {
+                true => format!("standard output cannot be written: {error}").into(),
+                false => error,
+            }),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
         }
+        // `play` was dropped, and with it every process and file.
+        anstream::eprintln!("refrain: the demo was stopped; its instances are ended");
+        Ok(ExitCode::from(INTERRUPTED))
     })
 }
 
-async fn play(stage: Stage, stories: &[Story]) -> Result<ExitCode, Failure> {
+async fn play(stage: Stage, stories: impl Iterator<Item = &Story>) -> Result<ExitCode, Failure> {
     let mut world = World::start(stage).await?;
     for story in stories {
         world.begin(*story).await?;
@@ -69,24 +74,8 @@ async fn play(stage: Stage, stories: &[Story]) -> Result<ExitCode, Failure> {
         };
         world.broke(&problem)?;
     }
-    let held = world.end().await?;
-    Ok(if held {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
-}
-
-/// Done when the process is asked to end. A closed terminal counts: instances take its signal for another.
-fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
+    Ok(match world.end().await? {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
 }

@@ -3,6 +3,7 @@
 mod client;
 mod demo;
 mod number;
+mod style;
 mod terminal;
 
 use clap::{Args, Parser, Subcommand};
@@ -31,18 +32,16 @@ enum Command {
     Client(client::Command),
 }
 
-/// The flags of the demo's tools.
 #[derive(Args)]
 struct ToolFlags {
-    /// Which version of the `accounts` tools to have.
+    /// The version of the `accounts` tools.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     accounts: u8,
-    /// A file to which every effect of a step is appended, a line each.
+    /// A file to which every effect of a step is appended as a line.
     #[arg(long)]
     ledger: Option<PathBuf>,
 }
 
-/// The application shell with the demo's tools.
 fn app() -> App<ToolFlags> {
     App::with_flags("refrain", |flags: &ToolFlags, draft| {
         let ledger = Ledger::open(flags.ledger.as_deref())?;

@@ -1,12 +1,15 @@
 //! Numbers that would not arrive as they were written.
 
-/// Refuses JSON with a number that would not arrive as it was written.
-pub(crate) fn exact(json: &str) -> Result<(), String> {
+/// A number that is too large to be sent exactly.
+#[derive(Debug, thiserror::Error)]
+#[error("the number {0} is too large to be sent exactly; write it as a string where one is taken")]
+pub(crate) struct Inexact(String);
+
+/// Rejects JSON with a number that would not arrive as it was written.
+pub(crate) fn exact(json: &str) -> Result<(), Inexact> {
     match too_large(json) {
         None => Ok(()),
-        Some(number) => Err(format!(
-            "the number {number} is too large to be sent exactly; write it as a string where one is taken"
-        )),
+        Some(number) => Err(Inexact(number.to_owned())),
     }
 }
 
@@ -31,7 +34,7 @@ fn too_large(json: &str) -> Option<&str> {
     None
 }
 
-/// What comes after the string that the text begins with.
+/// The rest after the string that the text begins with.
 fn after_string(text: &str) -> &str {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -1,79 +1,46 @@
-//! A person at a terminal, who is asked what servers ask.
+//! Asks of servers, put to a person at the terminal.
 //!
-//! What always holds: one ask is shown at a time; which server asks is shown with it; it can be declined or cancelled at
-//! every prompt; a prompt goes away when nobody waits for its answer any more, and the terminal is as it was before. The
-//! interrupt key interrupts the program, as it does elsewhere.
+//! One ask is shown at a time, with the server that asks. It can be declined or cancelled at every prompt. When the answer
+//! is not awaited any more the prompt goes away, and the terminal is as it was before. The interrupt key interrupts the
+//! program.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `form`, `url`, `sampling`, `roots`, `unknown` | how each kind of ask is put to a person |
-//! | `asker` | who asks, and what they say |
-//! | `console` | what a terminal can do: lists, boxes, text |
+//! | `form`, `url`, `others` | the dialog for each kind of ask |
+//! | `asker` | the introduction of the server, quoted text, menus |
+//! | `console` | operations of a terminal: lists, boxes, text |
 //! | `live`, `plain` | the two kinds of terminals |
-//! | `text` | a server's text, made harmless |
+//! | `text` | sanitized text and styled lines |
 
 mod asker;
 mod console;
 mod form;
 mod live;
+mod others;
 mod plain;
-mod roots;
-mod sampling;
-mod style;
 pub(crate) mod text;
-mod unknown;
-mod url;
+pub(crate) mod url;
 
+pub(crate) use form::{format_name, limits, number_name};
+
+use crate::style::CAREFUL;
 use console::{Console, Left, Withdrawn};
-use refrain_client::wire::{Root, SamplingAnswer};
-use refrain_client::{
-    Answer, FormAsk, HandlerError, Refused, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk,
-};
+use refrain_client::wire::Root;
+use refrain_client::{Answer, Ask, HandlerError, Refused};
 use rustix::process::{Signal, getpid, kill_process};
 use std::future::pending;
 use std::io::{IsTerminal, stderr, stdin};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use style::CAREFUL;
 use text::Line;
 use tokio::sync::Mutex;
 
-/// How long a terminal has to be as it was before.
 const RESTORE_TIME: Duration = Duration::from_secs(2);
 
-/// The terminal of this process, with a person at it.
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal {
     turn: Arc<Mutex<()>>,
-}
-
-/// Why a person gave no answer that could be sent.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoAnswer {
-    /// They said no to something that has no answer for that.
-    #[error("it was declined")]
-    Declined,
-    /// They turned away from something that has no answer for that.
-    #[error("it was cancelled")]
-    Cancelled,
-    /// Nobody waits for the answer any more.
-    #[error("nobody waits for the answer any more")]
-    Withdrawn,
-    /// The terminal failed.
-    #[error("the terminal cannot be used: {0}")]
-    Terminal(std::io::Error),
-}
-
-impl From<Left> for NoAnswer {
-    fn from(left: Left) -> Self {
-        match left {
-            Left::Declined => Self::Declined,
-            Left::Cancelled => Self::Cancelled,
-            Left::Interrupted | Left::Withdrawn => Self::Withdrawn,
-            Left::Failed(error) => Self::Terminal(error),
-        }
-    }
 }
 
 impl Terminal {
@@ -85,47 +52,37 @@ impl Terminal {
         })
     }
 
-    /// Has a form filled in.
-    pub(crate) async fn form(&self, ask: FormAsk) -> Result<Answer, HandlerError> {
-        let filled = self.show(move |console| form::ask(console, &ask)).await;
-        elicited(filled.map(Answer::Accept))
-    }
-
-    /// Has a URL visited.
-    pub(crate) async fn url(&self, ask: UrlAsk) -> Result<Answer, HandlerError> {
-        let visited = self.show(move |console| url::ask(console, &ask)).await;
-        elicited(visited.map(|()| Answer::visited()))
-    }
-
-    /// Has something declined or cancelled that cannot be shown, or left open.
-    pub(crate) async fn unknown(&self, ask: UnknownAsk) -> Result<Answer, HandlerError> {
-        let why = ask.why.clone();
-        let left = self.show(move |console| unknown::ask(console, &ask)).await;
-        match left {
-            Ok(()) => Err(why.into()),
-            Err(left) => elicited(Err(left)),
+    /// Puts an ask to the person. `roots` are offered to a server that asks for roots.
+    pub(crate) async fn answer(&self, ask: Ask, roots: Vec<Root>) -> Result<Answer, HandlerError> {
+        let has_no = matches!(ask, Ask::Form(_) | Ask::Url(_) | Ask::Unknown(_));
+        let why = match &ask {
+            Ask::Unknown(ask) => ask.why.clone(),
+            _ => "this kind of ask cannot be shown".to_owned(),
+        };
+        let show = move |console: &mut dyn Console| {
+            Ok(Some(match &ask {
+                Ask::Form(ask) => Answer::Accept(form::ask(console, ask)?),
+                Ask::Url(ask) => url::ask(console, ask).map(|()| Answer::visited())?,
+                Ask::Sampling(ask) => Answer::Sampled(Box::new(others::sampling(console, ask)?)),
+                Ask::Roots(ask) => {
+                    others::roots(console, ask, &roots)?;
+                    Answer::Roots(roots)
+                }
+                Ask::Unknown(ask) => return others::unknown(console, ask).map(|()| None),
+                _ => return Ok(None),
+            }))
+        };
+        match self.show(show).await {
+            Ok(answer) => answer.ok_or_else(|| why.into()),
+            Err(Left::Declined) if has_no => Ok(Answer::Decline),
+            Err(Left::Cancelled) if has_no => Ok(Answer::Cancel),
+            // The protocol has no answer for this no, and the person is not asked again.
+            Err(left @ Left::Declined) => Err(Refused(left.to_string()).into()),
+            Err(left) => Err(left.into()),
         }
     }
 
-    /// Has a question to a model answered by hand.
-    pub(crate) async fn sampling(&self, ask: SamplingAsk) -> Result<SamplingAnswer, HandlerError> {
-        let said = self.show(move |console| sampling::ask(console, &ask)).await;
-        said.map_err(unanswered)
-    }
-
-    /// Asks whether these roots may be told, and gives them back if so.
-    pub(crate) async fn roots(
-        &self,
-        ask: RootsAsk,
-        roots: Vec<Root>,
-    ) -> Result<Vec<Root>, HandlerError> {
-        let told = self
-            .show(move |console| roots::ask(console, &ask, &roots).map(|()| roots))
-            .await;
-        told.map_err(unanswered)
-    }
-
-    /// Shows something to the person as soon as nothing else is shown, and takes it away if this is dropped.
+    /// Shows a dialog as soon as no other is shown, and takes it away if this future is dropped.
     async fn show<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&mut dyn Console) -> Result<T, Left> + Send + 'static,
@@ -154,7 +111,7 @@ impl Terminal {
     }
 }
 
-/// Puts something to the person. The terminal is as it was when this comes back.
+/// Runs a dialog. The terminal is restored when this returns.
 fn put<T>(
     withdrawn: Withdrawn,
     ask: impl FnOnce(&mut dyn Console) -> Result<T, Left>,
@@ -170,8 +127,7 @@ fn put<T>(
     answer
 }
 
-/// Somebody who waits for an answer, until it is dropped. The program may end then, so that the terminal must be as it
-/// was.
+/// Withdraws the dialog when dropped, and waits until the terminal is restored: the program may end then.
 struct Waiting {
     withdrawn: Withdrawn,
     gone: Receiver<()>,
@@ -180,31 +136,13 @@ struct Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.withdrawn.withdraw();
-        // Nothing is sent: it ends with the other side, or takes too long.
+        // Nothing is sent: this ends when the sender is dropped, or with the timeout.
         let _ = self.gone.recv_timeout(RESTORE_TIME);
     }
 }
 
-/// Does what the interrupt key does where nobody is asked. What comes of that is not decided here: this never comes back.
+/// Sends the interrupt signal to this process, as the key does outside of a dialog, and never returns.
 async fn interrupt() -> std::io::Result<()> {
     kill_process(getpid(), Signal::INT)?;
     pending().await
-}
-
-/// Why there is no answer to something that has none for a no. A no is for good: nobody is asked again.
-fn unanswered(left: Left) -> HandlerError {
-    match NoAnswer::from(left) {
-        no @ NoAnswer::Declined => Refused(no.to_string()).into(),
-        other => other.into(),
-    }
-}
-
-/// The answer to a form or a URL, which a no can be.
-fn elicited(answer: Result<Answer, Left>) -> Result<Answer, HandlerError> {
-    match answer {
-        Ok(answer) => Ok(answer),
-        Err(Left::Declined) => Ok(Answer::Decline),
-        Err(Left::Cancelled) => Ok(Answer::Cancel),
-        Err(left) => Err(NoAnswer::from(left).into()),
-    }
 }

@@ -3,13 +3,14 @@
 //! serde stops at the first error. To report all of them at once, the setting at fault is taken out and the rest is read
 //! again.
 
-use super::Config;
 use super::mistake::Mistake;
 use super::value::Size;
+use super::{Config, Loaded};
 use crate::store::masked;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::LazyLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer, Error};
@@ -25,15 +26,6 @@ const SIMILAR: f64 = 0.8;
 
 /// The positions of settings and tables in a file, by name.
 pub(super) type Spans = BTreeMap<String, Range<usize>>;
-
-/// What was read from a text.
-pub(super) struct Parsed {
-    pub(super) config: Config,
-    pub(super) spans: Spans,
-    pub(super) mistakes: Vec<Mistake>,
-    /// The settings whose values could not be used.
-    pub(super) invalid: Vec<String>,
-}
 
 impl Default for Config {
     fn default() -> Self {
@@ -55,49 +47,50 @@ fn read(table: DeTable<'_>) -> Result<Config, Error> {
     Config::deserialize(Deserializer::from(Spanned::new(0..0, table)))
 }
 
-/// Reads a text, and everything that is wrong with it.
-pub(super) fn parse(text: &str) -> Parsed {
-    let (table, errors) = DeTable::parse_recoverable(text);
-    let mut table = table.into_inner();
-    let mut parsed = Parsed {
-        config: Config::default(),
-        spans: Spans::new(),
-        mistakes: Vec::new(),
-        invalid: Vec::new(),
-    };
-    if !errors.is_empty() {
-        // The values in a malformed text are guesses: only the syntax errors are reported.
-        parsed.mistakes = errors.iter().map(syntax_error).collect();
-        return parsed;
-    }
-    collect_spans(None, &table, &mut parsed.spans);
-    parsed.config = loop {
-        let mut whole = table.clone();
-        fill(&mut whole, defaults());
-        let error = match read(whole) {
-            Ok(config) => break config,
-            Err(error) => error,
+impl Loaded {
+    /// Reads a text, with all mistakes in it.
+    pub(super) fn parse(file: &Path, text: &str) -> Self {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let mut table = table.into_inner();
+        let mut loaded = Self {
+            file: file.to_owned(),
+            text: text.to_owned(),
+            // The values in a malformed text are guesses: only the syntax errors are reported.
+            mistakes: errors.iter().map(syntax_error).collect(),
+            ..Self::default()
         };
-        let span = error.span().unwrap_or_default();
-        let Some(entry) = take_entry(None, &mut table, &span) else {
-            parsed.mistakes.push(syntax_error(&error));
-            return parsed;
-        };
-        parsed.spans.remove(&entry.name);
-        parsed.mistakes.push(Mistake {
-            span: Some(span),
-            message: entry.message(error.message()),
-        });
-        if !entry.is_unknown {
-            parsed.invalid.push(entry.name);
+        if !errors.is_empty() {
+            return loaded;
         }
-    };
-    if !parsed.spans.contains_key(SHED_ABOVE) {
-        let limits = &mut parsed.config.limits;
-        let calls = limits.concurrent_calls.size() as u64;
-        limits.shed_above = Size::new(calls - calls / 4);
+        collect_spans(None, &table, &mut loaded.spans);
+        loaded.config = loop {
+            let mut whole = table.clone();
+            fill(&mut whole, defaults());
+            let error = match read(whole) {
+                Ok(config) => break config,
+                Err(error) => error,
+            };
+            let span = error.span().unwrap_or_default();
+            let Some(entry) = take_entry(None, &mut table, &span) else {
+                loaded.mistakes.push(syntax_error(&error));
+                return loaded;
+            };
+            loaded.spans.remove(&entry.name);
+            loaded.mistakes.push(Mistake {
+                span: Some(span),
+                message: entry.message(error.message()),
+            });
+            if !entry.is_unknown {
+                loaded.invalid.push(entry.name);
+            }
+        };
+        if !loaded.spans.contains_key(SHED_ABOVE) {
+            let limits = &mut loaded.config.limits;
+            let calls = limits.concurrent_calls.size() as u64;
+            limits.shed_above = Size::new(calls - calls / 4);
+        }
+        loaded
     }
-    parsed
 }
 
 fn syntax_error(error: &Error) -> Mistake {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// Reads a text. The files that it names need not exist.
 fn parse(text: &str) -> Result<Config, String> {
-    let mut loaded = Loaded::parse(Path::new("config.toml"), text.to_owned());
+    let mut loaded = Loaded::parse(Path::new("config.toml"), text);
     let config = loaded.config.clone();
     (loaded.config.keys, loaded.config.tokens) = (None, None);
     let plain =
@@ -41,7 +41,7 @@ fn examples() -> String {
 #[test]
 fn examples_among_the_defaults_are_valid() {
     // The files do not exist, and access tokens and a proxy exclude each other: only the syntax is checked.
-    let loaded = Loaded::parse(Path::new("config.toml"), examples());
+    let loaded = Loaded::parse(Path::new("config.toml"), &examples());
     assert_eq!(loaded.mistakes, []);
     let config = json!(loaded.config);
     for name in &NAMES.settings {
@@ -54,7 +54,7 @@ fn examples_among_the_defaults_are_valid() {
 /// Every field of the tables is a line of the defaults.
 #[test]
 fn every_setting_is_among_the_defaults() {
-    let loaded = Loaded::parse(Path::new("config.toml"), examples());
+    let loaded = Loaded::parse(Path::new("config.toml"), &examples());
     let names: BTreeSet<_> = NAMES.settings.iter().cloned().collect();
     assert_eq!(names.len(), NAMES.settings.len());
     let mut tables = vec![(String::new(), json!(loaded.config))];

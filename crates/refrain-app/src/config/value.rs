@@ -1,11 +1,11 @@
 //! Types of single settings. Deserializing one checks it; the error continues a sentence that begins with the setting's
 //! name.
 
+use clap::ValueEnum;
 use serde::de::{Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 use std::time::Duration;
 
 /// The longest time that can be set: ten years.
@@ -16,8 +16,13 @@ const MAX_SECONDS: u64 = 10 * 365 * 24 * 3600;
 #[error("{0}")]
 pub struct Invalid(pub(crate) String);
 
+/// Parses the value of a flag as a setting is parsed.
+pub(crate) fn parse<T: TryFrom<String, Error = Invalid>>(text: &str) -> Result<T, Invalid> {
+    text.to_owned().try_into()
+}
+
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase", try_from = "String")]
 pub enum LogFormat {
     /// Text for people.
@@ -31,13 +36,8 @@ impl TryFrom<String> for LogFormat {
     type Error = Invalid;
 
     fn try_from(name: String) -> Result<Self, Invalid> {
-        match name.as_str() {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(Invalid(format!(
-                "must be \"text\" or \"json\", not {name:?}"
-            ))),
-        }
+        ValueEnum::from_str(&name, false)
+            .map_err(|_| Invalid(format!("must be \"text\" or \"json\", not {name:?}")))
     }
 }
 
@@ -46,10 +46,10 @@ impl TryFrom<String> for LogFormat {
 #[serde(try_from = "String")]
 pub(crate) struct Address(pub(crate) SocketAddr);
 
-impl FromStr for Address {
-    type Err = Invalid;
+impl TryFrom<String> for Address {
+    type Error = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, Invalid> {
         text.parse().map(Self).map_err(|_| {
             let example = "like \"127.0.0.1:8080\" or \"[::1]:8080\"";
             Invalid(match text.parse::<IpAddr>() {
@@ -57,14 +57,6 @@ impl FromStr for Address {
                 Err(_) => format!("must be an IP address and a port, {example}"),
             })
         })
-    }
-}
-
-impl TryFrom<String> for Address {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        text.parse()
     }
 }
 
@@ -95,10 +87,10 @@ impl Filled<String> {
 #[serde(try_from = "String")]
 pub(crate) struct Host(pub(crate) String);
 
-impl FromStr for Host {
-    type Err = Invalid;
+impl TryFrom<String> for Host {
+    type Error = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, Invalid> {
         let plain = |c: char| c.is_ascii_graphic() && !"/@?#\\\"".contains(c);
         if text.is_empty() || !text.chars().all(plain) {
             return Err(Invalid(format!(
@@ -106,15 +98,7 @@ impl FromStr for Host {
                  a port if only that one is meant"
             )));
         }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl TryFrom<String> for Host {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        text.parse()
+        Ok(Self(text))
     }
 }
 

@@ -1,165 +1,105 @@
-//! Who answers what a call asks: what was given beforehand, the sampler, the person at the terminal.
+//! Answers to asks: preset answers, the sampler, the person at the terminal.
 
-use super::asked::Asked;
 use super::exit::Stop;
-use super::given::Given;
+use super::open_asks::OpenAsk;
 use super::options::{Answering, here};
-use super::sampler;
-use super::screen::Screen;
+use super::preset_answers::PresetAnswers;
+use super::{sampler, screen};
 use crate::terminal::Terminal;
 use parking_lot::Mutex;
-use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, Refused, RootsAsk, SamplingAsk};
-use refrain_wire::{Root, SamplingAnswer};
+use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, Refused};
+use refrain_wire::Root;
 use std::sync::Arc;
 
-/// Answers what is asked.
 pub(super) struct Answerer {
-    given: Given,
+    pub(super) preset: PresetAnswers,
     sampler: Option<String>,
     roots: Option<Vec<Root>>,
     person: Option<Terminal>,
-    screen: Screen,
-    /// What was asked and not answered.
-    open: Mutex<Vec<Asked>>,
+    open: Mutex<Vec<OpenAsk>>,
 }
 
 impl Answerer {
-    /// A person is asked only where one reads the result, too.
-    pub(super) fn new(options: &Answering, screen: Screen, json: bool) -> Result<Arc<Self>, Stop> {
+    /// A person is asked only if the result is for people, too.
+    pub(super) fn new(options: &Answering, json: bool) -> Result<Arc<Self>, Stop> {
         Ok(Arc::new(Self {
-            given: options.given()?,
+            preset: options.preset()?,
             sampler: options.sampler.clone(),
             roots: options.roots()?,
             person: if json { None } else { Terminal::here() },
-            screen,
             open: Mutex::default(),
         }))
     }
 
-    /// Has a client ask here. Every kind of ask can be answered, if not now then when the call is taken up again.
+    /// Registers this for every kind of ask. An ask without an answer can be answered when the call is resumed.
     pub(super) fn handle(self: &Arc<Self>, builder: ClientBuilder) -> ClientBuilder {
         let [form, url, sampling, roots, unknown] = std::array::from_fn(|_| Arc::clone(self));
         builder
-            .on_form(move |ask| {
-                let own = Arc::clone(&form);
-                async move { own.noted(Ask::Form(ask.clone()), own.person(Ask::Form(ask)).await) }
-            })
-            .on_url(move |ask| {
-                let own = Arc::clone(&url);
-                async move { own.noted(Ask::Url(ask.clone()), own.person(Ask::Url(ask)).await) }
-            })
+            .on_form(move |ask| Arc::clone(&form).answer(Ask::Form(ask)))
+            .on_url(move |ask| Arc::clone(&url).answer(Ask::Url(ask)))
+            .on_unknown(move |ask| Arc::clone(&unknown).answer(Ask::Unknown(ask)))
             .on_sampling(move |ask| {
-                let own = Arc::clone(&sampling);
-                async move {
-                    let asked = Ask::Sampling(Box::new(ask.clone()));
-                    own.noted(asked, own.model(ask).await)
+                let answer = Arc::clone(&sampling).answer(Ask::Sampling(Box::new(ask)));
+                async {
+                    match answer.await? {
+                        Answer::Sampled(answer) => Ok(*answer),
+                        _ => Err("this is no answer of a model".into()),
+                    }
                 }
             })
             .on_roots(move |ask| {
-                let own = Arc::clone(&roots);
-                async move { own.noted(Ask::Roots(ask.clone()), own.roots(ask).await) }
-            })
-            .on_unknown(move |ask| {
-                let own = Arc::clone(&unknown);
-                async move {
-                    own.noted(
-                        Ask::Unknown(ask.clone()),
-                        own.person(Ask::Unknown(ask)).await,
-                    )
+                let answer = Arc::clone(&roots).answer(Ask::Roots(ask));
+                async {
+                    match answer.await? {
+                        Answer::Roots(roots) => Ok(roots),
+                        _ => Err("these are no roots".into()),
+                    }
                 }
             })
     }
 
-    /// What was asked and not answered so far.
-    pub(super) fn open(&self) -> Vec<Asked> {
-        let open = self.open.lock();
-        open.clone()
+    pub(super) fn open(&self) -> Vec<OpenAsk> {
+        self.open.lock().clone()
     }
 
-    /// Notes an ask that has no answer.
-    fn noted<T>(&self, ask: Ask, answer: Result<T, HandlerError>) -> Result<T, HandlerError> {
+    async fn answer(self: Arc<Self>, ask: Ask) -> Result<Answer, HandlerError> {
+        let answer = self.find(ask.clone()).await;
         // A person's no is an answer, even where the protocol has none for it.
         if let Err(error) = &answer
             && !error.is::<Refused>()
         {
             let why = error.to_string();
-            let mut open = self.open.lock();
-            open.push(Asked { ask, why });
+            self.open.lock().push(OpenAsk { ask, why });
         }
         answer
     }
 
-    /// What was given beforehand to answer this.
-    pub(super) fn given(&self, ask: &Ask) -> Option<Result<Answer, String>> {
-        self.given.take(ask)
-    }
-
-    /// Whether answers were given beforehand.
-    pub(super) fn has_given(&self) -> bool {
-        !self.given.is_empty()
-    }
-
-    /// Keys that answers were given for, and that nothing asked.
-    pub(super) fn left(&self) -> Vec<String> {
-        self.given.left()
-    }
-
-    async fn person(&self, ask: Ask) -> Result<Answer, HandlerError> {
-        if let Some(answer) = self.given.take(&ask) {
+    async fn find(&self, ask: Ask) -> Result<Answer, HandlerError> {
+        if let Some(answer) = self.preset.take(&ask) {
             return Ok(answer?);
         }
-        match (&self.person, ask) {
-            (Some(person), Ask::Form(ask)) => {
-                let _hold = self.screen.hold();
-                person.form(ask).await
+        match (&ask, &self.sampler, &self.roots) {
+            (Ask::Sampling(ask), Some(command), _) => {
+                let answer = sampler::answer(command, ask).await?;
+                return Ok(Answer::Sampled(Box::new(answer)));
             }
-            (Some(person), Ask::Url(ask)) => {
-                let _hold = self.screen.hold();
-                person.url(ask).await
-            }
-            (Some(person), Ask::Unknown(ask)) => {
-                let _hold = self.screen.hold();
-                person.unknown(ask).await
-            }
-            (None, Ask::Unknown(ask)) => Err(ask.why.into()),
-            (_, ask) => Err(self.given.none(ask.key()).into()),
+            (Ask::Roots(_), _, Some(roots)) => return Ok(Answer::Roots(roots.clone())),
+            _ => {}
         }
-    }
-
-    async fn model(&self, ask: SamplingAsk) -> Result<SamplingAnswer, HandlerError> {
-        let ask = Ask::Sampling(Box::new(ask));
-        if let Some(answer) = self.given.take(&ask) {
-            return match answer? {
-                Answer::Sampled(answer) => Ok(*answer),
-                _ => Err("this is no answer of a model".into()),
-            };
-        }
-        match (&self.sampler, &self.person, ask) {
-            (Some(command), _, Ask::Sampling(ask)) => sampler::answer(command, &ask).await,
-            (None, Some(person), Ask::Sampling(ask)) => {
-                let _hold = self.screen.hold();
-                person.sampling(*ask).await
+        let none = self.preset.missing(ask.key());
+        match (&self.person, &ask) {
+            (Some(person), _) => {
+                let roots = match ask {
+                    Ask::Roots(_) => vec![here().map_err(|stop| stop.message)?],
+                    _ => Vec::new(),
+                };
+                let _hold = screen::hold();
+                person.answer(ask, roots).await
             }
-            (_, _, ask) => {
-                let none = self.given.none(ask.key());
-                Err(format!("{none}, and there is no --sampler").into())
-            }
-        }
-    }
-
-    async fn roots(&self, ask: RootsAsk) -> Result<Vec<Root>, HandlerError> {
-        let given = self.given.take(&Ask::Roots(ask.clone()));
-        match (given, &self.roots, &self.person) {
-            (Some(answer), ..) => match answer? {
-                Answer::Roots(roots) => Ok(roots),
-                _ => Err("these are no roots".into()),
-            },
-            (None, Some(roots), _) => Ok(roots.clone()),
-            (None, None, Some(person)) => {
-                let _hold = self.screen.hold();
-                person.roots(ask, vec![here()?]).await
-            }
-            (None, None, None) => Err("no roots were given; name them with --root".into()),
+            (None, Ask::Unknown(ask)) => Err(ask.why.clone().into()),
+            (None, Ask::Sampling(_)) => Err(format!("{none}, and there is no --sampler").into()),
+            (None, Ask::Roots(_)) => Err("no roots were given; name them with --root".into()),
+            (None, _) => Err(none.into()),
         }
     }
 }

@@ -5,82 +5,65 @@ use crate::number::exact;
 use serde_json::{Map, Value};
 use std::io::Read;
 
-/// The most that is read from standard input.
+/// The largest standard input in bytes.
 const INPUT_MAX: u64 = 16 * 1024 * 1024;
 
-/// How much a name must look like another to be taken for it.
+/// How similar a name must be to be suggested.
 const ALIKE: f64 = 0.8;
-/// How many names an unknown one may be taken for.
+/// The most suggestions.
 const NEAR: usize = 3;
 
-/// Arguments that were read as far as that is possible without the tool's schema.
-#[derive(Debug, PartialEq)]
-pub(super) enum Arguments {
-    /// One object.
-    Object(Map<String, Value>),
-    /// Names and what was written for them.
-    Pairs(Vec<(String, String)>),
+/// Arguments by name, parsed as far as possible without the tool's schema.
+#[derive(Debug)]
+pub(super) struct Arguments(Vec<(String, Argument)>);
+
+#[derive(Debug)]
+enum Argument {
+    /// The value of a member of a JSON object.
+    Value(Value),
+    /// The text of a pair.
+    Text(String),
 }
 
 impl Arguments {
     /// Reads one JSON object, pairs, or `-` for an object on standard input.
     pub(super) fn read(words: &[String]) -> Result<Self, Stop> {
-        match words {
-            [word] if word == "-" => {
-                let mut text = String::new();
-                let input = std::io::stdin().take(INPUT_MAX + 1);
-                let read = { input }.read_to_string(&mut text);
-                read.map_err(|error| {
-                    Stop::usage(format!("standard input cannot be read: {error}"))
-                })?;
-                if text.len() as u64 > INPUT_MAX {
-                    return Err(Stop::usage(format!(
-                        "there are more than {INPUT_MAX} bytes on standard input"
-                    )));
-                }
-                object("on standard input", &text)
-            }
+        let arguments = match words {
+            [word] if word == "-" => object("on standard input", &standard_input()?),
             [word] if word.trim_start().starts_with('{') => object("after the name", word),
             words => pairs(words),
-        }
+        };
+        arguments.map(Self)
     }
 
-    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
-        match self {
-            Self::Object(object) => object.is_empty(),
-            Self::Pairs(pairs) => pairs.is_empty(),
-        }
+        self.0.is_empty()
     }
 
-    /// What to say about each argument that a tool with this schema does not list. It may take it all the same.
+    /// A warning for each argument that the schema does not list. The tool may accept it nevertheless.
     pub(super) fn unlisted(&self, schema: &Value) -> Vec<String> {
         let Some(listed) = listed(schema) else {
             return Vec::new();
         };
-        let names: Vec<&str> = match self {
-            Self::Object(object) => object.keys().map(String::as_str).collect(),
-            Self::Pairs(pairs) => pairs.iter().map(|(name, _)| name.as_str()).collect(),
-        };
-        let unlisted = names.into_iter().filter(|name| !listed.contains(name));
-        unlisted.map(|name| strange(name, &listed)).collect()
+        let names = self.0.iter().map(|(name, _)| name.as_str());
+        let unlisted = names.filter(|name| !listed.contains(name));
+        unlisted.map(|name| warning(name, &listed)).collect()
     }
 
-    /// Whether it takes the tool's schema to know what is meant.
+    /// Whether the tool's schema is needed to tell JSON from text.
     pub(super) fn need_schema(&self) -> bool {
-        match self {
-            Self::Object(_) => false,
-            Self::Pairs(pairs) => pairs.iter().any(|(_, text)| as_json(text).is_some()),
-        }
+        let is_json = |text: &str| as_json(text).is_some();
+        let mut arguments = self.0.iter();
+        arguments.any(|(_, argument)| matches!(argument, Argument::Text(text) if is_json(text)))
     }
 
-    /// The arguments of a tool that has this schema. What is JSON is taken for that, unless the schema says string.
+    /// The arguments for a tool with this schema. Text that is JSON is parsed, unless the schema says string.
     pub(super) fn of_tool(self, schema: &Value) -> Result<Map<String, Value>, Stop> {
-        let pairs = match self {
-            Self::Object(object) => return Ok(object),
-            Self::Pairs(pairs) => pairs,
-        };
-        let value = |(name, text): (String, String)| {
+        let value = |(name, argument): (String, Argument)| {
+            let text = match argument {
+                Argument::Value(value) => return Ok((name, value)),
+                Argument::Text(text) => text,
+            };
             let types = types(&schema["properties"][&name]);
             let json = as_json(&text).filter(|json| {
                 !types.contains(&"string") || types.iter().any(|known| is_other(json, known))
@@ -90,38 +73,55 @@ impl Arguments {
             }
             Ok((name, json.unwrap_or(Value::String(text))))
         };
-        pairs.into_iter().map(value).collect()
+        self.0.into_iter().map(value).collect()
     }
 
     /// The arguments of a prompt, which are all text.
     pub(super) fn of_prompt(self) -> Map<String, Value> {
-        match self {
-            Self::Object(object) => object,
-            Self::Pairs(pairs) => pairs
-                .into_iter()
-                .map(|(name, text)| (name, Value::String(text)))
-                .collect(),
+        let value = |argument| match argument {
+            Argument::Value(value) => value,
+            Argument::Text(text) => Value::String(text),
+        };
+        let arguments = self.0.into_iter();
+        arguments
+            .map(|(name, argument)| (name, value(argument)))
+            .collect()
+    }
+}
+
+fn standard_input() -> Result<String, Stop> {
+    let mut text = String::new();
+    let mut input = std::io::stdin().take(INPUT_MAX + 1);
+    let read = input.read_to_string(&mut text);
+    read.map_err(|error| Stop::usage(format!("standard input cannot be read: {error}")))?;
+    match text.len() as u64 {
+        0..=INPUT_MAX => Ok(text),
+        _ => {
+            let message = format!("there are more than {INPUT_MAX} bytes on standard input");
+            Err(Stop::usage(message))
         }
     }
 }
 
-fn object(place: &str, text: &str) -> Result<Arguments, Stop> {
+fn object(place: &str, text: &str) -> Result<Vec<(String, Argument)>, Stop> {
+    let wrong = |why: String| Stop::usage(format!("the arguments {place}{why}"));
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => {
-            exact(text).map_err(|why| Stop::usage(format!("the arguments {place}: {why}")))?;
-            Ok(Arguments::Object(object))
+            exact(text).map_err(|why| wrong(format!(": {why}")))?;
+            let members = object.into_iter();
+            Ok(members
+                .map(|(name, value)| (name, Argument::Value(value)))
+                .collect())
         }
-        Ok(_) => Err(Stop::usage(format!(
-            "the arguments {place} are not an object; write {{\"name\": value, …}}"
-        ))),
-        Err(error) => Err(Stop::usage(format!(
-            "the arguments {place} are not JSON: {error}"
-        ))),
+        Ok(_) => Err(wrong(
+            " are not an object; write {\"name\": value, …}".to_owned(),
+        )),
+        Err(error) => Err(wrong(format!(" are not JSON: {error}"))),
     }
 }
 
-fn pairs(words: &[String]) -> Result<Arguments, Stop> {
-    let mut pairs: Vec<(String, String)> = Vec::new();
+fn pairs(words: &[String]) -> Result<Vec<(String, Argument)>, Stop> {
+    let mut pairs: Vec<(String, Argument)> = Vec::new();
     for word in words {
         let Some((name, text)) = word.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             return Err(Stop::usage(format!(
@@ -131,16 +131,16 @@ fn pairs(words: &[String]) -> Result<Arguments, Stop> {
         if pairs.iter().any(|(known, _)| known == name) {
             return Err(Stop::usage(format!("the argument {name:?} is given twice")));
         }
-        pairs.push((name.to_owned(), text.to_owned()));
+        pairs.push((name.to_owned(), Argument::Text(text.to_owned())));
     }
-    Ok(Arguments::Pairs(pairs))
+    Ok(pairs)
 }
 
 fn as_json(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// The arguments that a schema lists, unless it leaves room for others.
+/// The arguments that a schema lists, unless it allows others.
 fn listed(schema: &Value) -> Option<Vec<&str>> {
     const ELSEWHERE: [&str; 9] = [
         "$ref",
@@ -161,8 +161,8 @@ fn listed(schema: &Value) -> Option<Vec<&str>> {
     Some(properties.keys().map(String::as_str).collect())
 }
 
-/// What to say about an argument that is not among those that are listed: the nearest of them, or all.
-fn strange(name: &str, listed: &[&str]) -> String {
+/// The warning about an unlisted argument, with similar names, or all.
+fn warning(name: &str, listed: &[&str]) -> String {
     let likeness = |known: &&str| strsim::jaro_winkler(known, name);
     let mut near: Vec<&str> = listed.to_vec();
     near.retain(|known| likeness(known) >= ALIKE);
@@ -180,7 +180,7 @@ fn strange(name: &str, listed: &[&str]) -> String {
     format!("the tool lists no argument {name:?}; {known}")
 }
 
-/// The types that a schema names, itself or in what it offers to choose from.
+/// The types in a schema and its alternatives.
 fn types(schema: &Value) -> Vec<&str> {
     let own = match &schema["type"] {
         Value::String(one) => vec![one.as_str()],
@@ -192,7 +192,7 @@ fn types(schema: &Value) -> Vec<&str> {
     own.into_iter().chain(offered.flat_map(types)).collect()
 }
 
-/// Whether a value is of this type, which is not string.
+/// Whether a value has this type, other than string.
 fn is_other(value: &Value, known: &str) -> bool {
     match known {
         "null" => value.is_null(),
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        assert_eq!(read(&[]).expect("none"), Arguments::Pairs(Vec::new()));
+        assert!(read(&[]).expect("none").is_empty());
         for (words, part) in [
             (&["Paris"][..], "NAME=VALUE"),
             (&["=1"], "NAME=VALUE"),

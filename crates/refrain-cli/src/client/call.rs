@@ -3,8 +3,9 @@
 use super::arguments::Arguments;
 use super::caller::Caller;
 use super::exit::{Code, EXIT_CODES, Stop};
-use super::keep::Keep;
 use super::options::{Answering, Place, Reach};
+use super::saved_call::SavedCall;
+use super::screen;
 use clap::Args;
 use refrain_client::{Call, PendingCall};
 use serde_json::Value;
@@ -75,7 +76,6 @@ pub(crate) struct ResumeOptions {
     answering: Answering,
 }
 
-/// What every new call has.
 #[derive(Args)]
 struct Making {
     /// Keep the call in FILE until it is done, so that `refrain resume FILE` can take it up. Who can read FILE can answer
@@ -90,20 +90,18 @@ struct Making {
 
 impl Making {
     async fn caller(&self, place: Place) -> Result<Caller, Stop> {
-        let keep = self.save.as_deref().map(Keep::new).transpose()?;
-        Caller::ready(&self.reach, place, &self.answering, keep, 0).await
+        let saved = self.save.as_deref().map(SavedCall::new).transpose()?;
+        Caller::ready(&self.reach, place, &self.answering, saved, 0).await
     }
 }
 
-/// Calls a tool.
 pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
-    let ToolOptions {
-        url,
-        tool,
-        args,
-        making,
-    } = options;
-    let mut words = url.into_iter().chain(tool).chain(args);
+    let making = options.making;
+    let mut words = options
+        .url
+        .into_iter()
+        .chain(options.tool)
+        .chain(options.args);
     let place = making.reach.place(&mut words)?;
     let name = words.next().ok_or_else(|| missing("tool", "tools"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
@@ -114,26 +112,24 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
             Err(stop) if arguments.need_schema() || stop.code == Code::Interrupted => {
                 return Err(stop);
             }
-            // What is wrong with the server is told by the call itself.
+            // An error of the server comes up again in the call itself.
             listed => listed.unwrap_or_default(),
         },
     };
-    for strange in arguments.unlisted(&schema) {
-        caller.say(&strange);
+    for unlisted in arguments.unlisted(&schema) {
+        screen::warn(&unlisted);
     }
     let call = Call::tool(name).with_arguments(arguments.of_tool(&schema)?);
     caller.make(call).await
 }
 
-/// Gets a prompt.
 pub(super) async fn prompt(options: PromptOptions) -> Result<Code, Stop> {
-    let PromptOptions {
-        url,
-        name,
-        args,
-        making,
-    } = options;
-    let mut words = url.into_iter().chain(name).chain(args);
+    let making = options.making;
+    let mut words = options
+        .url
+        .into_iter()
+        .chain(options.name)
+        .chain(options.args);
     let place = making.reach.place(&mut words)?;
     let name = words.next().ok_or_else(|| missing("prompt", "prompts"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
@@ -142,7 +138,6 @@ pub(super) async fn prompt(options: PromptOptions) -> Result<Code, Stop> {
     caller.make(call).await
 }
 
-/// Reads a resource.
 pub(super) async fn read(options: ReadOptions) -> Result<Code, Stop> {
     let ReadOptions { url, uri, making } = options;
     let mut words = url.into_iter().chain(uri);
@@ -153,27 +148,22 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, Stop> {
     caller.make(Call::resource(uri)).await
 }
 
-/// Takes up a call that was kept.
+/// Resumes a saved call.
 pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, Stop> {
-    let (keep, pending) = Keep::read(&options.file)?;
+    let (saved, pending) = SavedCall::read(&options.file)?;
     let place = match (options.reach.command(), options.url) {
         (Some(command), _) => command,
         (None, Some(url)) => Place::Url(url),
         (None, None) => {
-            options.reach.address_given();
+            options.reach.is_address_from_file = true;
             former(&pending)?
         }
     };
-    // What was spoken is spoken on.
+    // The call goes on in its dialect.
     options.reach.dialect = options.reach.dialect.or(pending.dialect());
     let rounds = pending.round();
-    let caller = Caller::ready(
-        &options.reach,
-        place,
-        &options.answering,
-        Some(keep),
-        rounds,
-    );
+    let (reach, answering) = (&options.reach, &options.answering);
+    let caller = Caller::ready(reach, place, answering, Some(saved), rounds);
     let stays = |stop: Stop| {
         let file = options.file.display().to_string();
         stop.and(&format!("the call stays in {file}"))
@@ -189,7 +179,7 @@ pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, Stop> {
     })
 }
 
-/// Where the call was made. A command is not started because a file says so.
+/// The address of a saved call. A command in a file is not started.
 fn former(pending: &PendingCall) -> Result<Place, Stop> {
     let address = pending.address();
     if address.starts_with("http://") || address.starts_with("https://") {

@@ -1,4 +1,4 @@
-//! How a command ends.
+//! Exit codes, and the errors that end a command.
 
 use super::text::{harmless, one_line};
 use refrain_client::{AuthError, Dialect, DialectError, Error, ErrorKind, ReadError, RpcFailure};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 use std::process::ExitCode;
 
-/// What the commands of the client say in their help about how they end.
+/// The exit codes, for the help of the client's commands.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
@@ -17,23 +17,16 @@ Exit codes:
   5    the server does not know or does not allow who is calling
   130  interrupted";
 
-/// How a command ended.
+/// An exit code; [`EXIT_CODES`] describes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Code {
-    /// It did what it was told to.
     Done = 0,
-    /// The tool says that it failed, or the server refused.
     Refused = 1,
-    /// It was told something that makes no sense.
     Usage = 2,
-    /// Something is asked that was not answered.
     Unanswered = 3,
-    /// The server was not reached, or does not keep to the protocol.
     Unreachable = 4,
-    /// The server does not know or does not allow who is calling.
     Unauthorized = 5,
-    /// Somebody pressed Ctrl-C.
     Interrupted = 130,
 }
 
@@ -43,14 +36,13 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// Why a command ends without having done what it was told to: a sentence that says what to do, and the code.
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) code: Code,
     pub(super) message: String,
-    /// What programs are told.
+    /// The members of the JSON object for programs.
     facts: Map<String, Value>,
-    /// Programs were told already, or have the result.
+    /// Whether standard output has JSON already.
     is_told: bool,
 }
 
@@ -74,13 +66,23 @@ impl Stop {
         Self::new(Code::Interrupted, "interrupted")
     }
 
-    /// The same, of which programs are told one thing more.
+    /// Adds a member for programs.
     pub(super) fn with(mut self, name: &str, fact: impl Into<Value>) -> Self {
         self.facts.insert(name.to_owned(), fact.into());
         self
     }
 
-    /// The same, of which programs need not be told any more.
+    /// Tells programs of open asks instead of an error.
+    pub(super) fn waiting(mut self, asked: Vec<Value>) -> Self {
+        let facts = std::mem::take(&mut self.facts).into_iter();
+        let facts = facts.filter(|(name, _)| name != "error");
+        self.facts = std::iter::once(("asked".to_owned(), asked.into()))
+            .chain(facts)
+            .collect();
+        self
+    }
+
+    /// Prints nothing more for programs.
     pub(super) fn told(self) -> Self {
         Self {
             is_told: true,
@@ -88,12 +90,11 @@ impl Stop {
         }
     }
 
-    /// What programs are to be told, unless they were.
+    /// The JSON object for programs, unless they have one already.
     pub(super) fn to_json(&self) -> Option<Value> {
         (!self.is_told).then(|| Value::Object(self.facts.clone()))
     }
 
-    /// The same with one more line, for people.
     pub(super) fn and(mut self, line: &str) -> Self {
         self.message.push('\n');
         self.message.push_str(line);
@@ -101,7 +102,7 @@ impl Stop {
     }
 }
 
-/// What others said is in it, and must not steer the terminal.
+/// Without control characters: a message may contain text of a server.
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&harmless(&self.message))
@@ -114,7 +115,7 @@ impl From<&Error> for Stop {
             ErrorKind::Auth(why @ AuthError::Refused) => format!(
                 "{why}; put one into a file and name it with --bearer-file, or into $REFRAIN_TOKEN"
             ),
-            // Nothing that a server says can pass for a line of ours.
+            // Text of a server cannot pass for a line of ours.
             kind => one_line(&format!("{kind}{}", hint(kind))),
         };
         let stop = Self::new(code(&error.kind), message);
@@ -125,7 +126,6 @@ impl From<&Error> for Stop {
     }
 }
 
-/// What to do about an error on the command line.
 fn hint(kind: &ErrorKind) -> String {
     match kind {
         ErrorKind::BadAnswer(ReadError::OtherDialect) => " (name it with --dialect)".to_owned(),
@@ -143,7 +143,6 @@ fn hint(kind: &ErrorKind) -> String {
     }
 }
 
-/// An error of the server's, for programs.
 fn failed(failure: &RpcFailure) -> Value {
     let mut error = json!({"code": failure.code, "message": failure.message});
     if !failure.data.is_null() {

@@ -1,9 +1,8 @@
-//! What ends a command before it is done.
+//! Signals that interrupt a command.
 
 use super::exit::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C, and whoever else wants the command to end.
 pub(super) struct Interrupt {
     interrupt: Signal,
     terminate: Signal,
@@ -21,7 +20,7 @@ impl Interrupt {
         })
     }
 
-    /// Done when the command is to end.
+    /// Resolves at the next signal.
     pub(super) async fn wait(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -29,7 +28,7 @@ impl Interrupt {
         }
     }
 
-    /// Does something, unless it is interrupted.
+    /// Runs a future unless a signal arrives.
     pub(super) async fn unless<T, E: Into<Stop>>(
         &mut self,
         work: impl Future<Output = Result<T, E>>,

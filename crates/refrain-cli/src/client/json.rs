@@ -1,16 +1,16 @@
-//! JSON as people read it: coloured, in the order it was written, short things on one line.
+//! JSON for people: coloured, in its own order, short values on one line.
 
 use super::text::{harmless, shortened};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
-/// What is wider is spread over several lines.
+/// Wider values take several lines.
 const WIDTH: usize = 100;
 const INDENT: usize = 2;
-/// How much is shown of a text that is too long.
+/// The length that is shown of a text that is too long.
 const START: usize = 24;
 
-/// The member in which messages speak of themselves.
+/// The member with metadata of a message.
 const META: &str = "_meta";
 
 const KEY: Style = AnsiColor::Cyan.on_default();
@@ -22,23 +22,22 @@ const FOLDED: Style = Style::new().dimmed();
 /// How much of a value is shown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
-    /// What is nested deeper is left out, and counted.
+    /// Deeper values are replaced by their size.
     pub(super) depth: usize,
-    /// Of a text with more characters only the start is shown, with its length.
+    /// Of a longer text only the start is shown, with its length.
     pub(super) text: usize,
-    /// Whether what messages say of themselves, in `_meta`, is left out too.
+    /// Whether `_meta` is left out, too.
     pub(super) meta: bool,
 }
 
 impl Fold {
-    /// Everything is shown.
     pub(super) const NOTHING: Self = Self {
         depth: usize::MAX,
         text: usize::MAX,
         meta: false,
     };
 
-    /// What is shown one level deeper, in the member of this name.
+    /// The fold of the member with this name.
     fn inside(self, member: &str) -> Self {
         let is_left_out = self.meta && member == META;
         Self {
@@ -52,7 +51,7 @@ impl Fold {
     }
 }
 
-/// The value with its colours, without a line end. Further lines are indented by so many columns.
+/// The value with colours. Further lines are indented by so many columns.
 pub(super) fn shown(value: &Value, fold: Fold, indent: usize) -> String {
     let mut out = String::new();
     write(value, &mut out, fold, indent, indent);

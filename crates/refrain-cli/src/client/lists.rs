@@ -1,19 +1,27 @@
-//! `refrain discover`, `refrain tools`, `refrain prompts` and `refrain resources`: what a server has.
+//! `refrain discover`, `refrain tools`, `refrain prompts` and `refrain resources`.
 
 use super::caller::Caller;
 use super::exit::{Code, EXIT_CODES, Stop};
 use super::options::Reach;
 use super::output::{pretty, print, print_json};
 use super::text::{harmless, one_line};
-use anstyle::{AnsiColor, Style};
-use clap::Args;
+use crate::style::{BOLD, DIM, MARK};
+use clap::{Args, Subcommand};
 use refrain_client::{Error, ErrorKind};
 use refrain_wire::{ErrorCode, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
 use serde_json::{Value, json};
 
-const NAME: Style = AnsiColor::Cyan.on_default().bold();
-const DIM: Style = Style::new().dimmed();
-const BOLD: Style = Style::new().bold();
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// List the tools of a server.
+    Tools(Options),
+    /// List the prompts of a server.
+    Prompts(Options),
+    /// List the resources of a server, and the templates of resources.
+    Resources(Options),
+    /// Show what a server says of itself.
+    Discover(Options),
+}
 
 #[derive(Args)]
 #[command(after_help = EXIT_CODES)]
@@ -24,59 +32,49 @@ pub(crate) struct Options {
     reach: Reach,
 }
 
-/// What is listed.
-#[derive(Clone, Copy)]
-pub(super) enum List {
-    Discover,
-    Tools,
-    Prompts,
-    Resources,
-}
-
-/// Lists what a server has.
-pub(super) async fn run(list: List, options: Options) -> Result<Code, Stop> {
-    let Options { url, reach } = options;
-    let mut words = url.into_iter();
-    let place = reach.place(&mut words)?;
+pub(super) async fn run(command: Command) -> Result<Code, Stop> {
+    let (Command::Tools(options)
+    | Command::Prompts(options)
+    | Command::Resources(options)
+    | Command::Discover(options)) = &command;
+    let mut words = options.url.clone().into_iter();
+    let place = options.reach.place(&mut words)?;
     super::nothing_more(words)?;
-    let mut caller = Caller::reach(&reach, place).await?;
-    let done = list_at(list, &mut caller, reach.json).await;
+    let mut caller = Caller::reach(&options.reach, place).await?;
+    let listed = list(&command, &mut caller, options.reach.json).await;
     caller.close().await;
-    done
+    listed.map(|()| Code::Done)
 }
 
-async fn list_at(list: List, caller: &mut Caller, json: bool) -> Result<Code, Stop> {
-    let Caller {
-        client, interrupt, ..
-    } = caller;
-    match list {
-        List::Discover => discover(client, json)?,
-        List::Tools => {
+async fn list(command: &Command, caller: &mut Caller, json: bool) -> Result<(), Stop> {
+    let (client, interrupt) = (&caller.client, &mut caller.interrupt);
+    match command {
+        Command::Discover(_) => discover(client, json),
+        Command::Tools(_) => {
             let tools = interrupt.unless(none_is_empty(client.tools())).await?;
-            show(json, "tools", &tools, tool)?;
+            show(json, "tools", &tools, tool)
         }
-        List::Prompts => {
+        Command::Prompts(_) => {
             let prompts = interrupt.unless(none_is_empty(client.prompts())).await?;
-            show(json, "prompts", &prompts, prompt)?;
+            show(json, "prompts", &prompts, prompt)
         }
-        List::Resources => {
+        Command::Resources(_) => {
             let resources = none_is_empty(client.resources());
             let resources = interrupt.unless(resources).await?;
             let templates = none_is_empty(client.resource_templates());
             let templates = interrupt.unless(templates).await?;
             if json {
-                print_json(&json!({"resources": resources, "resourceTemplates": templates}))?;
-                return Ok(Code::Done);
+                let all = json!({"resources": resources, "resourceTemplates": templates});
+                return print_json(&all);
             }
             let mut entries: Vec<_> = resources.iter().map(resource).collect();
             entries.extend(templates.iter().map(template));
-            show_entries("resources", &entries)?;
+            show_entries("resources", &entries)
         }
     }
-    Ok(Code::Done)
 }
 
-/// A server without such things need not have the list of them.
+/// An empty list for a server that does not know the method.
 async fn none_is_empty<T>(
     list: impl Future<Output = Result<Vec<T>, Error>>,
 ) -> Result<Vec<T>, Error> {
@@ -194,38 +192,43 @@ fn prompt(prompt: &PromptInfo) -> String {
 
 fn resource(resource: &ResourceInfo) -> String {
     let title = resource.title.as_deref().unwrap_or(&resource.name);
-    let mut lines = head(&resource.uri, Some(title), resource.description.as_deref());
-    let mut facts = Vec::new();
-    facts.extend(resource.mime_type.as_deref().map(one_line));
+    let mut facts = Vec::from_iter(resource.mime_type.as_deref().map(one_line));
     facts.extend(resource.size.map(|size| format!("{size} bytes")));
+    located(
+        &resource.uri,
+        title,
+        resource.description.as_deref(),
+        &facts,
+    )
+}
+
+fn template(template: &ResourceTemplateInfo) -> String {
+    let title = template.title.as_deref().unwrap_or(&template.name);
+    let mut facts = vec!["a template".to_owned()];
+    facts.extend(template.mime_type.as_deref().map(one_line));
+    let about = template.description.as_deref();
+    located(&template.uri_template, title, about, &facts)
+}
+
+fn located(uri: &str, title: &str, about: Option<&str>, facts: &[String]) -> String {
+    let mut lines = head(uri, Some(title), about);
     if !facts.is_empty() {
         lines.push(format!("    {DIM}{}{DIM:#}", facts.join(", ")));
     }
     lines.join("\n")
 }
 
-fn template(template: &ResourceTemplateInfo) -> String {
-    let title = template.title.as_deref().unwrap_or(&template.name);
-    let about = template.description.as_deref();
-    let mut lines = head(&template.uri_template, Some(title), about);
-    let mut facts = vec!["a template".to_owned()];
-    facts.extend(template.mime_type.as_deref().map(one_line));
-    lines.push(format!("    {DIM}{}{DIM:#}", facts.join(", ")));
-    lines.join("\n")
-}
-
-/// The lines that say what something is called and what it is for.
+/// The lines with name, title and description.
 fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {
     let title = title.map_or(String::new(), |title| {
         format!("  {BOLD}{}{BOLD:#}", one_line(title))
     });
-    let mut lines = vec![format!("{NAME}{}{NAME:#}{title}", one_line(name))];
+    let mut lines = vec![format!("{MARK}{}{MARK:#}{title}", one_line(name))];
     let about = harmless(about.unwrap_or_default());
     lines.extend(about.lines().map(|line| format!("    {line}")));
     lines
 }
 
-/// One argument, as it is shown.
 struct Row<'a> {
     name: &'a str,
     kind: String,
@@ -250,7 +253,7 @@ fn table(rows: &[Row<'_>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// What a schema says of a value, in a word or two.
+/// The type in a schema, in a word or two.
 fn kind(schema: &Value) -> String {
     if let Some(choices) = schema["enum"].as_array() {
         let choices: Vec<String> = choices.iter().map(Value::to_string).collect();

@@ -1,7 +1,7 @@
-//! Flags that several commands have.
+//! Flags of several commands.
 
 use super::exit::Stop;
-use super::given::Given;
+use super::preset_answers::PresetAnswers;
 use clap::Args;
 use refrain_client::{Dialect, Limits};
 use refrain_wire::drafts::Draft;
@@ -12,10 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use url::Url;
 
-/// The environment variable with an access token.
 pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
 
-/// How the server is reached, and what is shown.
+/// The server and the output.
 #[derive(Args)]
 pub(super) struct Reach {
     /// Start COMMAND and speak with it over its standard input and output, in place of a URL.
@@ -24,17 +23,17 @@ pub(super) struct Reach {
     /// The command to start with --stdio, and its arguments.
     #[arg(last = true, value_name = "COMMAND", requires = "stdio")]
     command: Vec<OsString>,
-    /// Speak this dialect, in place of the newest that the server has: an earlier revision, or draft-0, draft-1 or draft-2,
-    /// which `refrain serve --drafts` has at /drafts/0/mcp and so on.
+    /// Speak this dialect instead of the newest that the server has: an earlier revision, or draft-0, draft-1 or draft-2,
+    /// which `refrain serve --drafts` serves at /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
     #[arg(long, value_parser = dialect)]
     pub(super) dialect: Option<Dialect>,
     /// A file with an access token in it and nothing else. Without it, the token in $REFRAIN_TOKEN is sent, if there is
     /// one.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     bearer_file: Option<PathBuf>,
-    /// The address comes from a file: whoever wrote that is not given the token in the environment.
+    /// The address comes from a file, whose author must not get the token in the environment.
     #[arg(skip)]
-    is_address_given: bool,
+    pub(super) is_address_from_file: bool,
     /// Show every message on standard error. What is nested deeper than DEPTH is folded, and so are long texts; `_meta` is
     /// shown from DEPTH 6 on [default: 5].
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
@@ -44,16 +43,14 @@ pub(super) struct Reach {
     pub(super) json: bool,
 }
 
-/// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Url(String),
-    /// A program and its arguments.
     Command(Vec<OsString>),
 }
 
 impl Reach {
-    /// Where the server is. Without `--stdio` its URL is the first of the words.
+    /// The address of the server. Without `--stdio` its URL is the first of the words.
     pub(super) fn place(&self, words: &mut impl Iterator<Item = String>) -> Result<Place, Stop> {
         match self.command() {
             Some(command) => Ok(command),
@@ -68,15 +65,10 @@ impl Reach {
         self.stdio.then(|| Place::Command(self.command.clone()))
     }
 
-    /// The address of the server comes from a file.
-    pub(super) fn address_given(&mut self) {
-        self.is_address_given = true;
-    }
-
-    /// What to say if the server wants a token and there is one that was not sent.
+    /// The hint for a server that wants a token, if there is one that was not sent.
     pub(super) fn withheld(&self) -> Option<String> {
         let is_there = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
-        let is_withheld = self.is_address_given && self.bearer_file.is_none() && is_there;
+        let is_withheld = self.is_address_from_file && self.bearer_file.is_none() && is_there;
         is_withheld.then(|| {
             format!(
                 "${TOKEN} is not sent to the address in a file; say with --url where the server is, or name a token \
@@ -85,16 +77,13 @@ impl Reach {
         })
     }
 
-    /// The access token, from the file or from the environment.
     pub(super) fn token(&self) -> Result<Option<String>, Stop> {
         let token = match &self.bearer_file {
             Some(file) => std::fs::read_to_string(file).map_err(|error| {
-                Stop::usage(format!(
-                    "--bearer-file {} cannot be read: {error}",
-                    file.display()
-                ))
+                let file = file.display();
+                Stop::usage(format!("--bearer-file {file} cannot be read: {error}"))
             })?,
-            None if self.is_address_given => return Ok(None),
+            None if self.is_address_from_file => return Ok(None),
             None => match std::env::var(TOKEN) {
                 Ok(token) if !token.is_empty() => token,
                 Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),
@@ -107,7 +96,7 @@ impl Reach {
     }
 }
 
-/// What answers, and what a call may take.
+/// Answers and limits of a call.
 #[derive(Args)]
 pub(super) struct Answering {
     /// Answer the ask of this key: with the content of a form, with `accept`, `decline` or `cancel`, or with the whole
@@ -137,18 +126,15 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    /// The answers that are there beforehand.
-    pub(super) fn given(&self) -> Result<Given, Stop> {
-        Given::read(&self.answer, self.answers.as_deref())
+    pub(super) fn preset(&self) -> Result<PresetAnswers, Stop> {
+        PresetAnswers::read(&self.answer, self.answers.as_deref())
     }
 
-    /// The roots, if there are some to tell.
+    /// The roots, if any were given.
     pub(super) fn roots(&self) -> Result<Option<Vec<Root>>, Stop> {
-        if self.roots.is_empty() {
-            return Ok(None);
-        }
-        let roots: Result<Vec<Root>, Stop> = self.roots.iter().map(|path| root(path)).collect();
-        roots.map(Some)
+        let roots = self.roots.iter().map(|path| root(path));
+        let roots: Vec<Root> = roots.collect::<Result<_, Stop>>()?;
+        Ok(Some(roots).filter(|roots| !roots.is_empty()))
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -163,9 +149,8 @@ impl Answering {
     }
 }
 
-/// The directory that this is run in.
-pub(super) fn here() -> Result<Root, String> {
-    root(Path::new(".")).map_err(|stop| stop.message)
+pub(super) fn here() -> Result<Root, Stop> {
+    root(Path::new("."))
 }
 
 fn root(path: &Path) -> Result<Root, Stop> {
@@ -179,19 +164,20 @@ fn root(path: &Path) -> Result<Root, Stop> {
     })
 }
 
-fn dialect(name: &str) -> Result<Dialect, String> {
+/// A name that is not one of these.
+#[derive(Debug, thiserror::Error)]
+#[error("it is one of {}", .0.join(", "))]
+struct UnknownName(Vec<&'static str>);
+
+fn dialect(name: &str) -> Result<Dialect, UnknownName> {
     Dialect::from_name(name).ok_or_else(|| {
         let drafts = Draft::ALL.iter().map(|draft| draft.name());
-        let all: Vec<&str> = Revision::ALL
-            .iter()
-            .map(|it| it.as_str())
-            .chain(drafts)
-            .collect();
-        format!("it is one of {}", all.join(", "))
+        let revisions = Revision::ALL.iter().map(|revision| revision.as_str());
+        UnknownName(revisions.chain(drafts).collect())
     })
 }
 
-fn level(text: &str) -> Result<LogLevel, String> {
+fn level(name: &str) -> Result<LogLevel, UnknownName> {
     const ALL: [LogLevel; 8] = [
         LogLevel::Debug,
         LogLevel::Info,
@@ -202,9 +188,6 @@ fn level(text: &str) -> Result<LogLevel, String> {
         LogLevel::Alert,
         LogLevel::Emergency,
     ];
-    let found = ALL.into_iter().find(|level| level.as_str() == text);
-    found.ok_or_else(|| {
-        let all: Vec<&str> = ALL.iter().map(|level| level.as_str()).collect();
-        format!("it is one of {}", all.join(", "))
-    })
+    let found = ALL.into_iter().find(|level| level.as_str() == name);
+    found.ok_or_else(|| UnknownName(ALL.map(LogLevel::as_str).to_vec()))
 }

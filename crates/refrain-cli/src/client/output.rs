@@ -3,33 +3,28 @@
 use super::exit::{Code, Stop};
 use super::json::{Fold, shown};
 use super::text::{harmless, one_line};
+use crate::style::{BOLD, DIM};
 use crate::terminal::text::is_hidden;
 use anstream::AutoStream;
-use anstyle::Style;
 use refrain_wire::{CallKind, Content, ResourceContents};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 
-const BOLD: Style = Style::new().bold();
-const DIM: Style = Style::new().dimmed();
-
-/// A piece of what is printed.
 #[derive(Debug, PartialEq)]
 enum Piece {
-    /// What others wrote. On a terminal it must not steer it; elsewhere it is as it is.
+    /// Text of the server: sanitized on a terminal, verbatim elsewhere.
     Text(String),
-    /// What was made here, with colours, which are for terminals only.
+    /// Text of ours, with colours for terminals.
     Made(String),
 }
 
-/// Writes lines of our own; their colours are for terminals only.
+/// Writes lines of ours; their colours are for terminals only.
 pub(super) fn print(text: &str) -> Result<(), Stop> {
     let mut out = AutoStream::auto(stdout());
     written(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// Writes one line of JSON.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), Stop> {
     let text = serde_json::to_string(value).map_err(|error| {
         let message = format!("this cannot be written as JSON: {error}");
@@ -38,16 +33,15 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Stop> {
     print_raw(&text)
 }
 
-/// Writes a line of JSON. What would steer a terminal is written in the escapes of JSON there.
+/// Writes a line. On a terminal, control characters are written as JSON escapes.
 fn print_raw(text: &str) -> Result<(), Stop> {
     let mut out = stdout().lock();
-    if out.is_terminal() {
-        return written(writeln!(out, "{}", escaped(text)).and_then(|()| out.flush()));
-    }
+    let escaped = out.is_terminal().then(|| escaped(text));
+    let text = escaped.as_deref().unwrap_or(text);
     written(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// The same JSON, with escapes for what acts on a terminal without being seen. That is found in strings only.
+/// The same JSON with escapes for invisible characters, which occur in strings only.
 fn escaped(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
@@ -64,7 +58,7 @@ fn escaped(json: &str) -> String {
 
 fn written(written: std::io::Result<()>) -> Result<(), Stop> {
     match written {
-        // Otherwise whoever read it has seen enough.
+        // The reader may close the pipe early.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             let message = format!("standard output cannot be written: {error}");
             Err(Stop::new(Code::Refused, message).told())
@@ -73,7 +67,6 @@ fn written(written: std::io::Result<()>) -> Result<(), Stop> {
     }
 }
 
-/// Writes the result of a call.
 pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), Stop> {
     if json {
         return print_json(result);
@@ -94,7 +87,6 @@ pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), S
     Ok(())
 }
 
-/// Whether a tool says that it failed.
 pub(super) fn is_error(result: &Value) -> bool {
     result.get("isError").and_then(Value::as_bool) == Some(true)
 }
@@ -134,7 +126,6 @@ fn contents(result: &Value) -> Vec<Piece> {
     parts.into_iter().flatten().map(part).collect()
 }
 
-/// One block of content.
 fn block(block: &Value) -> Piece {
     match Content::deserialize(block) {
         Ok(Content::Text { text, .. }) => as_it_is(&text),
@@ -151,7 +142,7 @@ fn block(block: &Value) -> Piece {
         Ok(Content::Resource {
             resource: contents, ..
         }) => resource(&contents),
-        // A type that came later, or a block that is not as it should be.
+        // A newer type, or a malformed block.
         Err(_) => Piece::Made(pretty(block, 0)),
     }
 }
@@ -165,12 +156,12 @@ fn resource(contents: &ResourceContents) -> Piece {
     }
 }
 
-/// Text, whose last line end is written in any case.
+/// Text without its last line end, which printing adds.
 fn as_it_is(text: &str) -> Piece {
     Piece::Text(text.strip_suffix('\n').unwrap_or(text).to_owned())
 }
 
-/// A line for something that is no text.
+/// A line about binary content.
 fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> Piece {
     let mime_type = mime_type.unwrap_or("application/octet-stream");
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=');
@@ -181,7 +172,7 @@ fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> Piece {
     ))
 }
 
-/// A value with its colours, on as many lines as it takes. Those after the first are indented.
+/// The whole value with colours; further lines are indented.
 pub(super) fn pretty(value: &Value, indent: usize) -> String {
     shown(value, Fold::NOTHING, indent)
 }

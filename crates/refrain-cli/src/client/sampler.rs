@@ -1,4 +1,4 @@
-//! `--sampler`: a command of the user's choice answers for the model.
+//! `--sampler`: a shell command answers for the model.
 
 use super::options::TOKEN;
 use refrain_client::{HandlerError, SamplingAsk};
@@ -8,13 +8,21 @@ use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// The longest answer that is read.
 const ANSWER_MAX: u64 = 16 * 1024 * 1024;
 
-/// The name of a model that has none.
+/// The name of a model that the answer does not name.
 const NO_NAME: &str = "unknown";
 
-/// Gives the question to the command as JSON, and takes what it writes for the answer.
+/// Why an output is not an answer of a model.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SamplerError {
+    #[error("the sampler wrote nothing")]
+    Empty,
+    #[error("this is no answer of a model (a CreateMessageResult): {0}")]
+    Invalid(#[from] serde_json::Error),
+}
+
+/// Writes the question to the command as JSON, and reads the answer from its output.
 pub(super) async fn answer(
     command: &str,
     ask: &SamplingAsk,
@@ -51,8 +59,8 @@ pub(super) async fn answer(
     Ok(read(&text)?)
 }
 
-/// What was written is the answer in the protocol's form, or a text.
-fn read(text: &str) -> Result<SamplingAnswer, String> {
+/// Reads an answer in the protocol's form, or a text.
+fn read(text: &str) -> Result<SamplingAnswer, SamplerError> {
     if let Ok(value) = serde_json::from_str::<Value>(text)
         && value.get("role").is_some()
         && value.get("content").is_some()
@@ -61,12 +69,11 @@ fn read(text: &str) -> Result<SamplingAnswer, String> {
     }
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() {
-        return Err("the sampler wrote nothing".to_owned());
+        return Err(SamplerError::Empty);
     }
     Ok(from_text(text))
 }
 
-/// A model that said this.
 pub(super) fn from_text(text: &str) -> SamplingAnswer {
     SamplingAnswer {
         role: Role::Assistant,
@@ -77,14 +84,13 @@ pub(super) fn from_text(text: &str) -> SamplingAnswer {
 }
 
 /// An answer in the protocol's form. Its role and its model may be left out.
-pub(super) fn from_json(mut value: Value) -> Result<SamplingAnswer, String> {
+pub(super) fn from_json(mut value: Value) -> Result<SamplingAnswer, SamplerError> {
     for (member, default) in [("role", "assistant"), ("model", NO_NAME)] {
         if value.get(member).is_none() {
             value[member] = json!(default);
         }
     }
-    serde_json::from_value(value)
-        .map_err(|error| format!("this is no answer of a model (a CreateMessageResult): {error}"))
+    Ok(serde_json::from_value(value)?)
 }
 
 #[cfg(test)]
@@ -104,7 +110,7 @@ mod tests {
             ("Paris", "m")
         );
         let broken = read(r#"{"role": "nobody", "content": {"type": "text", "text": "x"}}"#);
-        assert!(broken.is_err_and(|why| why.contains("CreateMessageResult")));
-        assert!(read("\n").is_err_and(|why| why.contains("nothing")));
+        assert!(broken.is_err_and(|why| why.to_string().contains("CreateMessageResult")));
+        assert!(read("\n").is_err_and(|why| why.to_string().contains("nothing")));
     }
 }

@@ -1,4 +1,4 @@
-//! `refrain task`: what a caller sees of a task at a server, and does to it.
+//! `refrain task`: a task at a server, shown, watched or cancelled.
 
 use super::caller::Caller;
 use super::exit::{Code, EXIT_CODES, Stop};
@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use refrain_client::{Task, TaskStatus};
 use refrain_wire::CallKind;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -35,7 +36,6 @@ enum Command {
     Cancel(Named),
 }
 
-/// Which task.
 #[derive(Args)]
 struct Named {
     /// The URL of the server; left out with --stdio.
@@ -47,7 +47,7 @@ struct Named {
 }
 
 impl Named {
-    /// Where the task is, and its id.
+    /// The server's address and the task's id.
     fn read(self) -> Result<(Reach, super::options::Place, String), Stop> {
         let Self { url, id, reach } = self;
         let mut words = url.into_iter().chain(id);
@@ -72,7 +72,7 @@ pub(super) async fn run(options: Options) -> Result<Code, Stop> {
     }
 }
 
-/// Shows a task, after it was called off where that is wished.
+/// Shows a task, after cancelling it if `cancel` is set.
 async fn look(named: Named, cancel: bool) -> Result<Code, Stop> {
     let (reach, place, id) = named.read()?;
     let mut caller = Caller::reach(&reach, place).await?;
@@ -92,7 +92,7 @@ async fn look(named: Named, cancel: bool) -> Result<Code, Stop> {
 fn show(task: &Task, json: bool) -> Result<Code, Stop> {
     let asks: Vec<&str> = task.asks().collect();
     if json {
-        let millis = |time: std::time::Duration| time.as_millis() as u64;
+        let millis = |time: Duration| time.as_millis() as u64;
         let mut shown = json!({
             "taskId": task.id,
             "status": task.status.as_str(),
@@ -115,32 +115,26 @@ fn show(task: &Task, json: bool) -> Result<Code, Stop> {
         return Ok(Code::Done);
     }
     let style = colour(&task.status);
-    let line = |name: &str, text: &str| format!("{name:<8}  {text}");
-    let mut lines = vec![
-        line("id", &one_line(&task.id)),
-        line(
-            "status",
-            &format!("{style}{}{style:#}", task.status.as_str()),
-        ),
-    ];
-    if let Some(message) = &task.message {
-        lines.push(line("message", &one_line(message)));
-    }
-    lines.push(line("created", &one_line(&task.created_at)));
-    lines.push(line("updated", &one_line(&task.updated_at)));
-    if let Some(ttl) = task.ttl {
-        lines.push(line(
-            "lives",
-            &format!("{} s from its creation", ttl.as_secs()),
-        ));
-    }
+    let status = format!("{style}{}{style:#}", task.status.as_str());
+    let mut lines = vec![("id", one_line(&task.id)), ("status", status)];
+    lines.extend(
+        task.message
+            .iter()
+            .map(|message| ("message", one_line(message))),
+    );
+    lines.push(("created", one_line(&task.created_at)));
+    lines.push(("updated", one_line(&task.updated_at)));
+    let lives = |ttl: Duration| format!("{} s from its creation", ttl.as_secs());
+    lines.extend(task.ttl.map(|ttl| ("lives", lives(ttl))));
     if !asks.is_empty() {
-        lines.push(line("asks", &one_line(&asks.join(", "))));
+        lines.push(("asks", one_line(&asks.join(", "))));
     }
     if let TaskStatus::Failed(error) = &task.status {
-        lines.push(line("error", &one_line(&error.to_string())));
+        lines.push(("error", one_line(&error.to_string())));
     }
-    print(&lines.join("\n"))?;
+    for (name, text) in lines {
+        print(&format!("{name:<8}  {text}"))?;
+    }
     if let TaskStatus::Completed(result) = &task.status {
         print("")?;
         output::result(kind(result), result, false)?;
@@ -148,7 +142,7 @@ fn show(task: &Task, json: bool) -> Result<Code, Stop> {
     Ok(Code::Done)
 }
 
-/// What was called can be told by its result.
+/// The kind of call that has this result.
 fn kind(result: &Value) -> CallKind {
     if result.get("messages").is_some() {
         CallKind::Prompt

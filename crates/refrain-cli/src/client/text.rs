@@ -1,8 +1,8 @@
-//! Text of others, made fit for a terminal.
+//! Text of servers, sanitized for output.
 
 use crate::terminal::text::push;
 
-/// The same text, with a sign for whatever could steer a terminal or stay unseen. Lines and tabs stay.
+/// Replaces control and invisible characters by signs. Line ends and tabs stay.
 pub(super) fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -14,7 +14,7 @@ pub(super) fn harmless(text: &str) -> String {
     shown
 }
 
-/// The same for one line: line ends and tabs become spaces.
+/// The same on one line: line ends and tabs become spaces.
 pub(super) fn one_line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.trim_end().chars() {
@@ -26,7 +26,7 @@ pub(super) fn one_line(text: &str) -> String {
     shown
 }
 
-/// So many characters of a text, and how many there are if that is not all of them.
+/// At most so many characters of a text, and its length if it is longer.
 pub(super) fn shortened(text: &str, most: usize) -> (&str, Option<usize>) {
     match text.char_indices().nth(most) {
         None => (text, None),

@@ -1,11 +1,11 @@
-//! `--trace`: every message on standard error, as it goes over the wire.
+//! `--trace`: every message on standard error.
 //!
-//! Always: what authorizes a request travels beside the messages, and is not shown; the state that a server hands out is
-//! cut short.
+//! Credentials are not part of messages, and are not shown; the state of a server is cut short.
 
 use super::json::{self, Fold};
-use super::screen::Screen;
+use super::screen;
 use super::text::{harmless, one_line, shortened};
+use crate::style::DIM;
 use anstyle::{AnsiColor, Style};
 use parking_lot::Mutex;
 use refrain_client::Wire;
@@ -13,24 +13,20 @@ use refrain_wire::CallKind;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// What is shown unless more is wished: the messages without what they say of themselves.
+/// The default depth, up to which `_meta` is not shown.
 const USUAL_DEPTH: usize = 5;
 /// Longer texts are cut short.
 const TEXT: usize = 64;
-/// How much is shown of a message that is no JSON.
+/// The length that is shown of a message that is not JSON.
 const NO_JSON: usize = 300;
-/// The column where a message begins.
 const INDENT: usize = 2;
 /// How many requests are remembered.
 const REMEMBERED: usize = 1000;
 
 const SENT: Style = AnsiColor::Blue.on_default().bold();
 const RECEIVED: Style = AnsiColor::Magenta.on_default().bold();
-const DIM: Style = Style::new().dimmed();
 
-/// Shows messages.
 pub(super) struct Trace {
-    screen: Screen,
     depth: usize,
     rounds: Mutex<Rounds>,
 }
@@ -39,27 +35,25 @@ pub(super) struct Trace {
 #[derive(Default)]
 struct Rounds {
     last: u32,
-    /// What the last round sent, to know it again when it is sent again.
+    /// The parameters of the last round, to recognize it when it is sent again.
     sent: Option<Value>,
     /// The rounds of requests, by id.
     of: HashMap<String, u32>,
 }
 
 impl Trace {
-    /// Shows messages on a screen, folded below a depth. So many rounds have been made before.
-    pub(super) fn new(screen: Screen, depth: usize, rounds: u32) -> Self {
+    /// Shows messages, folded below a depth. `rounds` of the call were made before.
+    pub(super) fn new(depth: usize, rounds: u32) -> Self {
         let rounds = Rounds {
             last: rounds,
             ..Rounds::default()
         };
         Self {
-            screen,
             depth,
             rounds: Mutex::new(rounds),
         }
     }
 
-    /// Shows one message.
     pub(super) fn show(&self, wire: Wire<'_>) {
         let (arrow, style, text, status) = match wire {
             Wire::Sent { message } => ('→', SENT, message, None),
@@ -84,7 +78,7 @@ impl Trace {
             }
             None => harmless(shortened(text, NO_JSON).0),
         };
-        self.screen.say(&format!(
+        screen::say(&format!(
             "{style}{arrow}{style:#} {DIM}{round:<9}{DIM:#}{style}{status}{}{style:#}\n{:INDENT$}{shown}",
             one_line(&what),
             ""
@@ -94,15 +88,15 @@ impl Trace {
     /// The round that a message belongs to, if it is part of a call.
     fn round(&self, message: &Value, is_sent: bool) -> Option<u32> {
         let mut rounds = self.rounds.lock();
-        let id = message.get("id").map(id);
-        let method = message.get("method").and_then(Value::as_str);
+        let id = message.get("id").map(Value::to_string);
+        let method = message["method"].as_str();
         match (method, id) {
             (Some(method), Some(id)) if is_sent => {
                 CallKind::from_method(method)?;
                 Some(rounds.sent(id, message.get("params")))
             }
             (None, Some(id)) => rounds.of.get(&id).copied(),
-            // What comes without an id belongs to the request that is under way.
+            // A message without an id belongs to the request in flight.
             _ => rounds.sent.as_ref().map(|_| rounds.last),
         }
     }
@@ -111,14 +105,10 @@ impl Trace {
 impl Rounds {
     /// A round is sent, or sent again.
     fn sent(&mut self, id: String, params: Option<&Value>) -> u32 {
-        let params = match params {
-            Some(Value::Object(members)) => {
-                let mut members = members.clone();
-                members.remove("_meta");
-                Some(Value::Object(members))
-            }
-            other => other.cloned(),
-        };
+        let mut params = params.cloned();
+        if let Some(Value::Object(members)) = &mut params {
+            members.remove("_meta");
+        }
         if self.sent != params {
             self.last += 1;
             self.sent = params;
@@ -131,40 +121,25 @@ impl Rounds {
     }
 }
 
-fn id(id: &Value) -> String {
-    match id {
-        Value::String(text) => format!("{text:?}"),
-        Value::Number(number) => number.to_string(),
-        _ => String::new(),
-    }
-}
-
-/// What a message is, in a few words.
+/// A message in a few words.
 fn what(message: &Value) -> String {
-    if let Some(method) = message.get("method").and_then(Value::as_str) {
-        let params = message.get("params");
-        let target = ["name", "uri", "taskId"]
-            .iter()
-            .find_map(|name| params?.get(name)?.as_str());
-        return match target {
+    if let Some(method) = message["method"].as_str() {
+        let mut names = ["name", "uri", "taskId"].iter();
+        return match names.find_map(|name| message["params"][name].as_str()) {
             Some(target) => format!("{method} {target}"),
             None => method.to_owned(),
         };
     }
     if let Some(error) = message.get("error") {
-        return match error.get("code") {
-            Some(Value::Number(code)) => format!("error {code}"),
+        return match &error["code"] {
+            Value::Number(code) => format!("error {code}"),
             _ => "error".to_owned(),
         };
     }
-    let result = message.get("result");
-    let kind = result.and_then(|result| result.get("resultType")?.as_str());
-    let mut words = vec![kind.unwrap_or("complete").to_owned()];
-    if let Some(Value::Object(asks)) = result.and_then(|result| result.get("inputRequests")) {
-        words.extend(asks.keys().cloned());
-    }
-    if let Some(status) = result.and_then(|result| result.get("status")?.as_str()) {
-        words.push(status.to_owned());
-    }
+    let result = &message["result"];
+    let mut words = vec![result["resultType"].as_str().unwrap_or("complete")];
+    let asks = result["inputRequests"].as_object().into_iter().flatten();
+    words.extend(asks.map(|(key, _)| key.as_str()));
+    words.extend(result["status"].as_str());
     words.join(" ")
 }

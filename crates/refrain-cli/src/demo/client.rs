@@ -1,40 +1,33 @@
 //! Callers that answer by a script, and their calls, made with `refrain-client`.
 //!
-//! What served a round comes from the balancer, what it asked or returned from the client.
+//! Which instance served a round comes from the balancer, its questions and result from the client.
 
-use super::balancer::{Balancer, Exchange, Exchanges};
+use super::balancer::{Balancer, Exchange};
 use crate::Failure;
 use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
-use refrain_client::{Answer, Bearer, Client, ErrorKind, PendingCall};
+use refrain_client::{Answer, Bearer, Call, Client, ErrorKind, PendingCall, RpcFailure};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
-use std::net::SocketAddr;
+use serde_json::{Map, Value};
 
 /// Today's clients give up after ten rounds.
 const ROUNDS_MAX: u32 = 10;
 
-/// What the caller would answer, by the key of the ask.
+/// The answers of a caller, by the key of the ask.
 pub(super) type Script<'a> = &'a [(&'a str, Value)];
 
-/// Somebody who calls through the balancer.
+/// The result of a call, if it is done, or an error of the protocol.
+type Reply = Result<Option<Value>, RpcFailure>;
+
+/// A caller that is connected through the balancer.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) principal: &'static str,
-    pub(super) client: Client,
-    pub(super) exchanges: Exchanges,
+    client: Client,
     secret: String,
-    balancer: SocketAddr,
+    balancer: Balancer,
 }
 
-/// One thing that is asked of the fleet.
-#[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) tool: &'static str,
-    pub(super) arguments: Value,
-}
-
-/// One round, as the caller saw it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Round {
@@ -50,16 +43,14 @@ pub(super) struct Round {
     pub(super) exchange: Exchange,
 }
 
-/// What the instance says it did in a round.
+/// The work of an instance in a round, by its own account.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Did {
     /// Journal entries that were replayed.
     pub(super) replayed: u32,
-    /// Steps that were run.
     pub(super) steps: u32,
 }
 
-/// How a round ended.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub(super) enum Outcome {
@@ -69,109 +60,115 @@ pub(super) enum Outcome {
         asks: Map<String, Value>,
         token_bytes: usize,
     },
-    /// The call is over.
     #[serde(rename_all = "camelCase")]
-    Complete { text: String, is_error: bool },
-    /// An error of the protocol.
-    Refused { code: i64, message: String },
+    Complete {
+        text: String,
+        is_error: bool,
+    },
+    Refused {
+        code: i64,
+        message: String,
+    },
+}
+
+/// A request about a task, and its reply.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Look {
+    pub(super) request: String,
+    #[serde(flatten)]
+    pub(super) exchange: Exchange,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) answers: Map<String, Value>,
+    pub(super) task_id: String,
+    /// The task's status, if the reply has it.
+    pub(super) status: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<String>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) asks: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
 }
 
 /// A call on its way through its rounds.
 #[derive(Clone)]
 pub(super) struct Dialogue {
     pub(super) caller: Caller,
-    pub(super) call: Call,
-    pending: PendingCall,
+    pub(super) pending: PendingCall,
     rounds: u32,
 }
 
 impl Caller {
-    /// Connects a caller with this bearer token.
+    /// Connects a caller with this bearer token, which speaks a draft if one is given.
     pub(super) async fn connect(
         principal: &'static str,
         secret: &str,
         balancer: &Balancer,
+        draft: Option<Draft>,
     ) -> Result<Self, Failure> {
-        let (address, exchanges) = (balancer.address(), balancer.exchanges());
+        let info = Implementation {
+            name: "refrain-demo".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..Implementation::default()
+        };
+        let mut builder = Client::builder()
+            .info(info)
+            .by_hand([
+                AskKind::Form,
+                AskKind::Url,
+                AskKind::Sampling,
+                AskKind::Roots,
+            ])
+            .authorize(Bearer::new(secret)?);
+        if let Some(draft) = draft {
+            builder = builder.dialect(draft);
+        }
+        let path = draft.map_or("/mcp", Draft::path);
         Ok(Self {
             principal,
-            client: connect(address, secret, None).await?,
-            exchanges,
+            client: builder
+                .connect(&format!("http://{}{path}", balancer.address))
+                .await?,
             secret: secret.to_owned(),
-            balancer: address,
+            balancer: balancer.clone(),
         })
     }
 
-    /// The same caller, speaking a draft.
     pub(super) async fn speaking(&self, draft: Draft) -> Result<Self, Failure> {
-        let client = connect(self.balancer, &self.secret, Some(draft)).await?;
-        Ok(Self {
-            client,
-            ..self.clone()
-        })
+        Self::connect(self.principal, &self.secret, &self.balancer, Some(draft)).await
     }
 }
 
-async fn connect(
-    balancer: SocketAddr,
-    secret: &str,
-    draft: Option<Draft>,
-) -> Result<Client, Failure> {
-    let info = Implementation {
-        name: "refrain-demo".into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        ..Implementation::default()
-    };
-    let kinds = [
-        AskKind::Form,
-        AskKind::Url,
-        AskKind::Sampling,
-        AskKind::Roots,
-    ];
-    let builder = Client::builder()
-        .info(info)
-        .by_hand(kinds)
-        .authorize(Bearer::new(secret)?);
-    let client = match draft {
-        Some(draft) => {
-            let url = format!("http://{balancer}{}", draft.path());
-            builder.dialect(draft).connect(&url).await?
-        }
-        None => builder.connect(&format!("http://{balancer}/mcp")).await?,
-    };
-    Ok(client)
-}
-
-impl Call {
-    pub(super) fn prepare(&self, client: &Client) -> PendingCall {
-        let arguments = self.arguments.as_object().cloned().unwrap_or_default();
-        client.prepare(refrain_client::Call::tool(self.tool).with_arguments(arguments))
-    }
+/// A call of a tool. `arguments` is an object.
+pub(super) fn tool(name: &str, arguments: &Value) -> Call {
+    Call::tool(name).with_arguments(object(arguments))
 }
 
 impl Dialogue {
-    pub(super) fn new(caller: &Caller, tool: &'static str, arguments: Value) -> Self {
-        let call = Call { tool, arguments };
+    pub(super) fn new(caller: &Caller, name: &str, arguments: &Value) -> Self {
         Self {
-            pending: call.prepare(&caller.client),
+            pending: caller.client.prepare(tool(name, arguments)),
             caller: caller.clone(),
-            call,
             rounds: 0,
         }
     }
 
-    /// Whether the last round gave out a token.
-    pub(super) fn has_token(&self) -> bool {
-        token(&self.pending).is_some()
+    /// The length of the token that the next round sends back.
+    pub(super) fn token_bytes(&self) -> usize {
+        let stored = stored(&self.pending);
+        stored
+            .get("state")
+            .and_then(Value::as_str)
+            .map_or(0, str::len)
     }
 
-    /// The same call as if it were a new one, but for what it has asked: for a dialect without state.
-    pub(super) fn anew(mut self) -> Result<Self, Failure> {
+    /// The call as its first round, with the asks but without the state: for a dialect that has no state.
+    pub(super) fn restarted(mut self) -> Result<Self, Failure> {
         self.rounds = 0;
         self.tampered(|stored| drop(stored.remove("state")))
     }
 
-    /// The same call with its token replaced.
     pub(super) fn with_token(self, replace: impl Fn(&str) -> String) -> Result<Self, Failure> {
         self.tampered(|stored| {
             if let Some(Value::String(token)) = stored.get_mut("state") {
@@ -180,14 +177,12 @@ impl Dialogue {
         })
     }
 
-    /// The same token and answers for another call.
-    pub(super) fn with_call(mut self, call: Call) -> Result<Self, Failure> {
-        let other = serde_json::to_value(call.prepare(&self.caller.client))?;
-        self.call = call;
-        self.tampered(|stored| drop(stored.insert("call".into(), other["call"].clone())))
+    pub(super) fn with_call(self, call: &Call) -> Result<Self, Failure> {
+        let call = serde_json::to_value(call)?;
+        self.tampered(|stored| drop(stored.insert("call".into(), call)))
     }
 
-    /// Changes the call in the form in which it would be stored.
+    /// Changes the call in its stored form.
     fn tampered(self, change: impl FnOnce(&mut Map<String, Value>)) -> Result<Self, Failure> {
         let mut stored = stored(&self.pending);
         change(&mut stored);
@@ -197,47 +192,67 @@ impl Dialogue {
         })
     }
 
-    /// Sends the next round, with the answers to what the last one asked.
-    pub(super) async fn next(&mut self, script: Script<'_>) -> Result<Round, Failure> {
-        if self.rounds == ROUNDS_MAX {
-            return Err(format!("{} is not done after {ROUNDS_MAX} rounds", self.call.tool).into());
+    /// Answers all open asks from the script. Returns the answers.
+    fn answer(&mut self, script: Script<'_>) -> Result<Map<String, Value>, Failure> {
+        let mut answers = Map::new();
+        for ask in self.pending.unanswered() {
+            let key = ask.key();
+            let answer = script.iter().find(|(name, _)| *name == key);
+            let (_, answer) =
+                answer.ok_or_else(|| format!("the story has no answer to `{key}`"))?;
+            let kind = ask
+                .kind()
+                .ok_or_else(|| format!("the ask `{key}` is of an unknown kind"))?;
+            self.pending.answer(key, Answer::read(kind, answer)?)?;
+            answers.insert(key.to_owned(), answer.clone());
         }
-        let mut pending = self.pending.clone();
-        let answers = answer(&mut pending, script)?;
-        let sent_token_bytes = token(&pending).map_or(0, |token| token.len());
-        self.rounds += 1;
-        let number = self.rounds;
-        self.caller.exchanges.take();
-        let replied = self.caller.client.resume(pending).await;
-        let context = |error: &dyn std::fmt::Display| {
-            format!("round {number} of {}: {error}", self.call.tool)
-        };
-        let outcome = match replied {
-            Ok(refrain_client::Outcome::Complete(result)) => complete(&result),
+        Ok(answers)
+    }
+
+    /// Sends one request, or several while a task is polled. Returns the reply, which may be an error of the protocol, and
+    /// the recorded exchanges.
+    async fn send(&mut self) -> Result<(Reply, Vec<Exchange>), Failure> {
+        self.caller.balancer.take_exchanges();
+        let reply = match self.caller.client.resume(self.pending.clone()).await {
+            Ok(refrain_client::Outcome::Complete(result)) => Ok(Some(result)),
             Ok(refrain_client::Outcome::Pending(pending)) => {
-                let asks = stored(&pending).remove("asks");
-                let token_bytes = token(&pending).map_or(0, |token| token.len());
                 self.pending = pending;
-                Outcome::Incomplete {
-                    asks: asks
-                        .and_then(|asks| asks.as_object().cloned())
-                        .unwrap_or_default(),
-                    token_bytes,
-                }
+                Ok(None)
             }
             Err(error) => match &error.kind {
-                ErrorKind::Refused(refusal) => Outcome::Refused {
-                    code: refusal.code,
-                    message: refusal.message.clone(),
-                },
-                _ => return Err(context(&error).into()),
+                ErrorKind::Refused(failure) => Err(failure.clone()),
+                _ => return Err(error.into()),
             },
         };
-        let exchange = self.caller.exchanges.take().pop();
-        let exchange = exchange.ok_or_else(|| context(&"no instance served it"))?;
-        let did = exchange
-            .check(number, &outcome)
-            .map_err(|error| context(&error))?;
+        match self.caller.balancer.take_exchanges() {
+            exchanges if exchanges.is_empty() => Err("no instance served the request".into()),
+            exchanges => Ok((reply, exchanges)),
+        }
+    }
+
+    /// Sends the next round, with the answers to the last one's asks.
+    pub(super) async fn next(&mut self, script: Script<'_>) -> Result<Round, Failure> {
+        let tool = self.pending.call().target().to_owned();
+        if self.rounds == ROUNDS_MAX {
+            return Err(format!("{tool} is not done after {ROUNDS_MAX} rounds").into());
+        }
+        self.rounds += 1;
+        let number = self.rounds;
+        let context = |error: Failure| format!("round {number} of {tool}: {error}");
+        let answers = self.answer(script)?;
+        let sent_token_bytes = self.token_bytes();
+        let (reply, exchanges) = self.send().await.map_err(context)?;
+        let outcome = match reply {
+            Ok(Some(result)) => complete(&result),
+            Ok(None) => Outcome::Incomplete {
+                asks: object(stored(&self.pending).get("asks").unwrap_or(&Value::Null)),
+                token_bytes: self.token_bytes(),
+            },
+            Err(RpcFailure { code, message, .. }) => Outcome::Refused { code, message },
+        };
+        let exchange = exchanges.into_iter().next_back();
+        let exchange = exchange.ok_or("no instance served the request")?;
+        let did = exchange.check(number, &outcome).map_err(context)?;
         Ok(Round {
             number,
             answers,
@@ -247,35 +262,44 @@ impl Dialogue {
             exchange,
         })
     }
-}
 
-/// Answers everything that is asked from the script. Returns the answers.
-pub(super) fn answer(
-    pending: &mut PendingCall,
-    script: Script<'_>,
-) -> Result<Map<String, Value>, Failure> {
-    let mut answers = Map::new();
-    for ask in pending.unanswered() {
-        let key = ask.key();
-        let answer = script.iter().find(|(name, _)| *name == key);
-        let (_, answer) = answer.ok_or_else(|| format!("the story has no answer to `{key}`"))?;
-        let kind = ask.kind();
-        let kind = kind.ok_or_else(|| format!("the kind of the ask `{key}` is not known"))?;
-        pending.answer(key, Answer::read(kind, answer)?)?;
-        answers.insert(key.to_owned(), answer.clone());
+    /// Makes the call, asks for the task's status or, with a script, answers the task's asks.
+    pub(super) async fn look(&mut self, script: Script<'_>) -> Result<Look, Failure> {
+        let answers = match script {
+            [] => Map::new(),
+            script => self.answer(script)?,
+        };
+        let (reply, exchanges) = self.send().await?;
+        reply.map_err(|failure| failure.to_string())?;
+        let id = self
+            .pending
+            .task_id()
+            .ok_or("the call did not become a task")?;
+        let first = exchanges.into_iter().next();
+        let exchange = first.ok_or("no instance served the request")?;
+        let reply = exchange.json();
+        let result = &reply["result"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Ok(Look {
+            request: exchange.method.clone(),
+            answers,
+            task_id: id.to_owned(),
+            status: text(&result["status"]),
+            message: text(&result["statusMessage"]),
+            asks: object(&result["inputRequests"]),
+            text: text(&result["result"]["content"][0]["text"]),
+            exchange,
+        })
     }
-    Ok(answers)
 }
 
-/// A pending call in the form in which it is stored.
+/// The members of an object; none for any other value.
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
 fn stored(pending: &PendingCall) -> Map<String, Value> {
-    let stored = serde_json::to_value(pending).unwrap_or_default();
-    stored.as_object().cloned().unwrap_or_default()
-}
-
-/// The token that the next round sends back.
-fn token(pending: &PendingCall) -> Option<String> {
-    Some(stored(pending).get("state")?.as_str()?.to_owned())
+    object(&serde_json::to_value(pending).unwrap_or_default())
 }
 
 fn complete(result: &Value) -> Outcome {
@@ -283,12 +307,11 @@ fn complete(result: &Value) -> Outcome {
     let texts: Vec<&str> = content.filter_map(|part| part["text"].as_str()).collect();
     Outcome::Complete {
         text: texts.join("\n"),
-        is_error: result["isError"] == json!(true),
+        is_error: result["isError"] == true,
     }
 }
 
 impl Round {
-    /// The text of the result, if there is one.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.outcome {
             Outcome::Complete { text, .. } => Some(text),
@@ -300,20 +323,13 @@ impl Round {
         self.exchange.instance
     }
 
-    /// The members of the response, as it was on the wire.
+    /// The members of the response on the wire, sorted.
     pub(super) fn members(&self) -> Vec<String> {
-        let reply: Map<String, Value> = self
-            .exchange
-            .json()
-            .as_object()
-            .cloned()
-            .unwrap_or_default();
-        let mut members: Vec<String> = reply.keys().cloned().collect();
+        let mut members: Vec<String> = object(&self.exchange.json()).keys().cloned().collect();
         members.sort_unstable();
         members
     }
 
-    /// The keys that the round asked for.
     pub(super) fn asked(&self) -> Vec<&str> {
         match &self.outcome {
             Outcome::Incomplete { asks, .. } => asks.keys().map(String::as_str).collect(),
@@ -322,27 +338,38 @@ impl Round {
     }
 }
 
+impl Look {
+    pub(super) fn has_status(&self, status: &str) -> bool {
+        self.status.as_deref() == Some(status)
+    }
+
+    pub(super) fn instance(&self) -> &'static str {
+        self.exchange.instance
+    }
+}
+
 impl Exchange {
-    /// What the instance says it did, if that agrees with what the client saw.
+    /// Reads the `refrain-round` header, which must agree with what the client saw.
     fn check(&self, number: u32, outcome: &Outcome) -> Result<Option<Did>, Failure> {
         let instance = self.instance;
         let Some(explained) = &self.explained else {
             return match outcome {
                 Outcome::Refused { .. } => Ok(None),
-                _ => Err(format!("instance {instance} does not say what it did").into()),
+                _ => Err(
+                    format!("the reply of instance {instance} has no refrain-round header").into(),
+                ),
             };
         };
         let field = |name: &str| {
-            let pairs = explained
+            let mut pairs = explained
                 .split("; ")
                 .filter_map(|pair| pair.split_once('='));
-            let mut named = pairs.filter(|(key, _)| *key == name);
-            let value = named.next().map(|(_, value)| value);
-            value.ok_or_else(|| {
+            let pair = pairs.find(|(key, _)| *key == name);
+            pair.map(|(_, value)| value).ok_or_else(|| {
                 format!("there is no `{name}` in the refrain-round header {explained:?}")
             })
         };
-        let token: usize = match outcome {
+        let token = match outcome {
             Outcome::Incomplete { token_bytes, .. } => *token_bytes,
             _ => 0,
         };
@@ -353,10 +380,10 @@ impl Exchange {
         );
         let seen: (&str, u32, usize) = (instance, number, token);
         if said != seen {
-            let problem = format!(
+            return Err(format!(
                 "the instance says (name, round, token bytes) {said:?}, the client saw {seen:?}"
-            );
-            return Err(problem.into());
+            )
+            .into());
         }
         Ok(Some(Did {
             replayed: field("replayed")?.parse()?,

@@ -1,37 +1,32 @@
-//! The instances: processes of this same binary, each on a port of its own.
+//! The instances of a demo: processes of this binary, each with its own port.
 //!
-//! What they are given in common are three files: the key, the callers' bearer tokens, and the ledger to which the
-//! tools append their effects and which none of them reads. Only those of one story share a store as well. Every process
-//! is ended by its handle, on every path.
+//! They share three files: the keys, the callers' bearer tokens, and the ledger to which tools append their effects.
+//! Dropping an instance kills its process.
 
 use crate::Failure;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
-use tokio::sync::oneshot;
+use tokio::process::{Child, Command};
 
 const START_TIME: Duration = Duration::from_secs(60);
 const END_TIME: Duration = Duration::from_secs(5);
-/// Lines of an instance's log that are kept, to be shown when something goes wrong.
+/// The log lines of an instance that are kept, to be shown when something goes wrong.
 const LOG_LINES: usize = 12;
 const LISTENING: &str = "refrain: listening on http://";
 
-/// What is particular about one instance.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) name: &'static str,
     /// The version of the `accounts` tool.
     pub(super) accounts: u8,
-    /// A configuration file.
     pub(super) config: Option<PathBuf>,
-    /// The URL of its store.
-    store: String,
+    pub(super) store: String,
 }
 
 impl Recipe {
@@ -43,28 +38,11 @@ impl Recipe {
             store: "memory:".into(),
         }
     }
-
-    pub(super) fn with_config(mut self, file: PathBuf) -> Self {
-        self.config = Some(file);
-        self
-    }
-
-    pub(super) fn with_store(mut self, file: &Path) -> Self {
-        self.store = format!("sqlite:{}", file.display());
-        self
-    }
-
-    pub(super) fn with_accounts(mut self, version: u8) -> Self {
-        self.accounts = version;
-        self
-    }
 }
 
-/// One running instance.
 pub(super) struct Instance {
     pub(super) recipe: Recipe,
     pub(super) address: SocketAddr,
-    /// The process id it was started with.
     pub(super) process: u32,
     child: Child,
     log: Log,
@@ -74,7 +52,7 @@ pub(super) struct Instance {
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<VecDeque<String>>>);
 
-/// The instances of a demo, and the files that all of them are given.
+/// The instances, and the files that all of them are given.
 pub(super) struct Fleet {
     pub(super) keys: PathBuf,
     pub(super) tokens: PathBuf,
@@ -88,54 +66,62 @@ impl Fleet {
         &mut self,
         recipes: impl IntoIterator<Item = Recipe>,
     ) -> Result<(), Failure> {
-        let begun: Vec<Begun> = recipes
+        let spawn = |recipe: Recipe| Ok((self.spawn(&recipe)?, recipe));
+        let spawned: Vec<_> = recipes
             .into_iter()
-            .map(|recipe| self.spawn(recipe))
-            .collect::<Result<_, _>>()?;
-        for begun in begun {
-            self.instances.push(begun.listening().await?);
+            .map(spawn)
+            .collect::<Result<_, Failure>>()?;
+        for (child, recipe) in spawned {
+            self.instances
+                .push(Instance::listening(recipe, child).await?);
         }
         Ok(())
     }
 
     pub(super) fn get(&self, name: &str) -> Result<&Instance, Failure> {
-        self.instances
-            .iter()
-            .find(|instance| instance.recipe.name == name)
-            .ok_or_else(|| format!("there is no instance {name}").into())
+        Ok(&self.instances[self.position(name)?])
     }
 
-    /// Where an instance listens, if it still runs.
-    pub(super) fn address(&mut self, name: &str) -> Result<SocketAddr, Failure> {
-        self.instances
-            .iter_mut()
-            .find(|instance| instance.recipe.name == name)
-            .and_then(|instance| (!instance.is_gone()).then_some(instance.address))
-            .ok_or_else(|| format!("instance {name} does not run any more").into())
+    /// The names and addresses of instances that must run.
+    pub(super) fn members(
+        &mut self,
+        names: &[&'static str],
+    ) -> Result<Vec<(&'static str, SocketAddr)>, Failure> {
+        let member = |name: &&'static str| {
+            let at = self.position(name)?;
+            match self.instances[at].has_ended() {
+                true => Err(format!("instance {name} has ended").into()),
+                false => Ok((*name, self.instances[at].address)),
+            }
+        };
+        names.iter().map(member).collect()
     }
 
-    /// Kills an instance with SIGKILL, which it cannot see coming, and waits until it is gone.
+    /// Kills an instance with SIGKILL, and waits until it has ended.
     pub(super) async fn kill(&mut self, name: &str) -> Result<Recipe, Failure> {
-        let at = self
-            .instances
-            .iter()
-            .position(|instance| instance.recipe.name == name)
-            .ok_or_else(|| format!("there is no instance {name}"))?;
-        let mut instance = self.instances.remove(at);
-        instance.end().await?;
-        Ok(instance.recipe)
+        let at = self.position(name)?;
+        self.instances.remove(at).end().await
     }
 
-    /// Ends all instances.
     pub(super) async fn end(&mut self) -> Result<(), Failure> {
-        for mut instance in self.instances.drain(..) {
+        for instance in self.instances.drain(..) {
             instance.end().await?;
         }
         Ok(())
     }
 
-    /// Starts `refrain serve`. What is dropped from here on takes its process with it.
-    fn spawn(&self, recipe: Recipe) -> Result<Begun, Failure> {
+    /// Removes the instances whose processes have ended.
+    pub(super) fn forget_ended(&mut self) {
+        self.instances.retain_mut(|instance| !instance.has_ended());
+    }
+
+    fn position(&self, name: &str) -> Result<usize, Failure> {
+        let mut instances = self.instances.iter();
+        let at = instances.position(|instance| instance.recipe.name == name);
+        at.ok_or_else(|| format!("instance {name} does not run").into())
+    }
+
+    fn spawn(&self, recipe: &Recipe) -> Result<Child, Failure> {
         let binary = std::env::current_exe()
             .map_err(|error| format!("the path of this binary is not known: {error}"))?;
         let mut command = Command::new(&binary);
@@ -150,65 +136,60 @@ impl Fleet {
         if let Some(file) = &recipe.config {
             command.args(["--config".as_ref(), file.as_os_str()]);
         }
-        let mut child = command
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| format!("{} cannot be started: {error}", binary.display()))?;
-        let process = child.id().ok_or("an instance ended as soon as it began")?;
-        let stderr = child
-            .stderr
-            .take()
-            .ok_or("the log of an instance cannot be read")?;
-        let log = Log::default();
-        let (tell, told) = oneshot::channel();
-        // Ends with the process, which closes the pipe.
-        tokio::spawn(drain(stderr, log.clone(), tell));
-        Ok(Begun {
-            recipe,
-            process,
-            child,
-            log,
-            told,
-        })
-    }
-}
-
-/// A process that was started and may not listen yet.
-struct Begun {
-    recipe: Recipe,
-    process: u32,
-    child: Child,
-    log: Log,
-    told: oneshot::Receiver<SocketAddr>,
-}
-
-impl Begun {
-    async fn listening(self) -> Result<Instance, Failure> {
-        let name = self.recipe.name;
-        let problem = match tokio::time::timeout(START_TIME, self.told).await {
-            Ok(Ok(address)) => {
-                return Ok(Instance {
-                    recipe: self.recipe,
-                    address,
-                    process: self.process,
-                    child: self.child,
-                    log: self.log,
-                });
-            }
-            Ok(Err(_)) => "ended before it listened".to_owned(),
-            Err(_) => format!("did not listen within {} seconds", START_TIME.as_secs()),
-        };
-        let said = self.log.lines().join("\n  ");
-        Err(format!("instance {name} {problem}; it said:\n  {said}").into())
+            .map_err(|error| format!("{} cannot be started: {error}", binary.display()).into())
     }
 }
 
 impl Instance {
-    /// Has the process ended by itself?
-    pub(super) fn is_gone(&mut self) -> bool {
+    async fn listening(recipe: Recipe, mut child: Child) -> Result<Self, Failure> {
+        let (Some(process), Some(stderr)) = (child.id(), child.stderr.take()) else {
+            return Err("an instance ended as soon as it began".into());
+        };
+        let mut lines = BufReader::new(stderr).lines();
+        let log = Log::default();
+        let listening = async {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let address = line
+                    .strip_prefix(LISTENING)
+                    .and_then(|rest| rest.strip_suffix("/mcp")?.parse().ok());
+                log.push(line);
+                if address.is_some() {
+                    return address;
+                }
+            }
+            None
+        };
+        let problem = match tokio::time::timeout(START_TIME, listening).await {
+            Ok(Some(address)) => {
+                let kept = log.clone();
+                // Ends with the process, which closes the pipe.
+                tokio::spawn(async move {
+                    while let Ok(Some(line)) = lines.next_line().await {
+                        kept.push(line);
+                    }
+                });
+                return Ok(Self {
+                    recipe,
+                    address,
+                    process,
+                    child,
+                    log,
+                });
+            }
+            Ok(None) => "ended before it listened".to_owned(),
+            Err(_) => format!("did not listen within {} seconds", START_TIME.as_secs()),
+        };
+        let log = log.lines().join("\n  ");
+        Err(format!("instance {} {problem}; its log:\n  {log}", recipe.name).into())
+    }
+
+    fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
@@ -216,50 +197,28 @@ impl Instance {
         self.log.lines()
     }
 
-    async fn end(&mut self) -> Result<(), Failure> {
+    async fn end(mut self) -> Result<Recipe, Failure> {
         let (name, process) = (self.recipe.name, self.process);
         tokio::time::timeout(END_TIME, self.child.kill())
             .await
             .map_err(|_| format!("instance {name} (process {process}) does not end"))?
             .map_err(|error| {
-                format!("instance {name} (process {process}) cannot be ended: {error}").into()
-            })
+                format!("instance {name} (process {process}) cannot be ended: {error}")
+            })?;
+        Ok(self.recipe)
     }
 }
 
 impl Log {
     fn lines(&self) -> Vec<String> {
-        let lines = self.0.lock();
-        lines.iter().cloned().collect()
+        self.0.lock().iter().cloned().collect()
     }
 
     fn push(&self, line: String) {
         let mut lines = self.0.lock();
-        if lines.len() == LOG_LINES {
-            lines.pop_front();
-        }
         lines.push_back(line);
-    }
-}
-
-/// Keeps the last lines of a log, and tells the address once the instance says that it listens.
-async fn drain(stderr: ChildStderr, log: Log, tell: oneshot::Sender<SocketAddr>) {
-    let mut tell = Some(tell);
-    let mut reader = BufReader::new(stderr);
-    let mut bytes = Vec::new();
-    while let Ok(1..) = reader.read_until(b'\n', &mut bytes).await {
-        let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
-        bytes.clear();
-        let address = line
-            .strip_prefix(LISTENING)
-            .and_then(|rest| rest.strip_suffix("/mcp"))
-            .and_then(|address| address.parse().ok());
-        log.push(line);
-        if let Some(address) = address
-            && let Some(tell) = tell.take()
-        {
-            // Nobody waits any more where the start took too long.
-            let _ = tell.send(address);
+        if lines.len() > LOG_LINES {
+            lines.pop_front();
         }
     }
 }

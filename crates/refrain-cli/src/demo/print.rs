@@ -1,166 +1,214 @@
-//! Tells events to whoever watches: as coloured text, plain text, or JSON lines.
+//! Prints the events of a demo, as text or as one JSON object a line.
 //!
-//! Text has a column of labels and a column of what they are about; nothing is wider than [`WIDTH`].
+//! Text has a column of labels and a column of contents; no line is wider than [`WIDTH`].
 
-use super::client::{Call, Outcome, Round};
-use super::events::{Event, Row, Started};
-use super::task::Look;
-use crate::Failure;
+use super::balancer::{Balancer, Exchange};
+use super::client::{Dialogue, Look, Outcome, Round};
+use super::fleet::Instance;
+use super::stories::Story;
+use crate::style::{BOLD, DIM, PLAIN};
+use crate::terminal::text::wrapped;
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use std::io::{self, Stdout, Write};
-use std::net::SocketAddr;
 
-/// Columns of text.
 const WIDTH: usize = 94;
 /// Columns before an arrow: the label.
 const LABEL: usize = 12;
 /// Columns before the text of a round: label, arrow and instance.
 const TEXT: usize = LABEL + 9;
 
-const BOLD: Style = Style::new().bold();
-const DIM: Style = Style::new().dimmed();
 const HELD: Style = AnsiColor::Green.on_default().bold();
 const NOT_HELD: Style = AnsiColor::Red.on_default().bold();
 const ASKED: Style = AnsiColor::Yellow.on_default();
-const PLAIN: Style = Style::new();
 
-/// Where events are told.
 pub(super) struct Stage {
     out: AutoStream<Stdout>,
     json: bool,
     after_claim: bool,
+    story: Story,
+    rows: Vec<Row>,
+}
+
+/// A checked claim: one line of the final table.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    story: Story,
+    claim: &'static str,
+    held: bool,
 }
 
 impl Stage {
-    /// Tells to standard output. Colours are only for terminals.
     pub(super) fn new(json: bool) -> Self {
         Self {
             out: AutoStream::auto(io::stdout()),
             json,
             after_claim: false,
+            story: Story::Weather,
+            rows: Vec::new(),
         }
     }
 
-    pub(super) fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
-        self.print(event)
-            .map_err(|error| format!("standard output cannot be written: {error}").into())
-    }
-
-    fn print(&mut self, event: &Event<'_>) -> io::Result<()> {
+    /// Prints an event as JSON, if that is wanted. `more` is an object with further members.
+    fn printed_json(
+        &mut self,
+        event: &str,
+        members: Value,
+        more: &impl Serialize,
+    ) -> io::Result<bool> {
         if self.json {
-            let line = serde_json::to_string(event)?;
-            return writeln!(self.out, "{line}");
-        }
-        let goes_on = matches!(
-            event,
-            Event::Round { .. } | Event::Task { .. } | Event::Note { .. }
-        );
-        if self.after_claim && goes_on {
-            writeln!(self.out)?;
-        }
-        self.after_claim = matches!(event, Event::Claim { .. });
-        match event {
-            Event::Fleet {
-                instances,
-                balancer,
-            } => self.fleet(instances, *balancer),
-            Event::Story {
-                number,
-                title,
-                watch,
-                ..
-            } => {
-                writeln!(self.out, "\n{BOLD}{number}. {title}{BOLD:#}")?;
-                for line in wrapped(watch, WIDTH - 2) {
-                    writeln!(self.out, "  {DIM}{line}{DIM:#}")?;
-                }
-                writeln!(self.out)
+            let mut object = json!({"event": event, "story": self.story});
+            for part in [members, serde_json::to_value(more)?] {
+                let part = part.as_object().cloned().unwrap_or_default();
+                part.into_iter()
+                    .for_each(|(name, value)| object[name] = value);
             }
-            Event::Round {
-                principal,
-                tool,
-                arguments,
-                attempt: None,
-                round,
-                ..
-            } => {
-                let call = format!("{principal} calls {tool} {arguments}");
-                self.round(&call, round)
-            }
-            Event::Round {
-                attempt: Some(attempt),
-                round,
-                ..
-            } => self.attempt(attempt, round),
-            Event::Task {
-                principal,
-                call,
-                look,
-                ..
-            } => self.task(principal, *call, look),
-            Event::Note { note, .. } => self.labelled("note", PLAIN, note),
-            Event::Claim { row } => self.labelled(verdict(row).0, verdict(row).1, &row.claim),
-            Event::Broke { problem, logs, .. } => {
-                self.labelled("broke", NOT_HELD, problem)?;
-                for log in logs {
-                    writeln!(self.out, "  the end of the log of {}:", log.name)?;
-                    for line in &log.lines {
-                        writeln!(self.out, "    {DIM}{line}{DIM:#}")?;
-                    }
-                }
-                Ok(())
-            }
-            Event::Table { seconds, rows, .. } => self.table(rows, *seconds),
+            writeln!(self.out, "{object}")?;
         }
+        Ok(self.json)
     }
 
-    fn fleet(&mut self, instances: &[Started], balancer: SocketAddr) -> io::Result<()> {
-        let out = &mut self.out;
-        writeln!(
-            out,
-            "{BOLD}Three instances that share nothing but a key, behind a round-robin balancer{BOLD:#}\n"
-        )?;
-        for instance in instances {
-            let style = colour(instance.name);
-            let accounts = match instance.accounts {
-                1 => "",
-                _ => "  newer: it has version 2 of the tool `accounts`",
-            };
-            writeln!(
-                out,
-                "  {style}{:<10}{style:#}{}  process {}{accounts}",
-                instance.name, instance.address, instance.process
-            )?;
-        }
-        writeln!(out, "  {:<10}{balancer}", "balancer")?;
-        let ledger = "The ledger below is a file in which the tools write down what they do, so that it can be \
-                      counted; no instance reads it.";
-        for line in wrapped(ledger, WIDTH - 2) {
-            writeln!(out, "  {DIM}{line}{DIM:#}")?;
+    /// Separates what goes on after a claim.
+    fn after_claim(&mut self, is_claim: bool) -> io::Result<()> {
+        if std::mem::replace(&mut self.after_claim, is_claim) && !is_claim {
+            writeln!(self.out)?;
         }
         Ok(())
     }
 
-    /// What was sent to whom, what came back, and what it took.
-    fn round(&mut self, call: &str, round: &Round) -> io::Result<()> {
-        let mut sent: Vec<String> = round
-            .exchange
-            .passed_over
-            .iter()
-            .map(|name| format!("({name} does not answer and is passed over)"))
-            .collect();
-        match round.number {
-            1 => sent.push(call.to_owned()),
-            _ if round.answers.is_empty() => sent.push("the same call, and the token".into()),
-            _ => sent.push(format!(
-                "{}, and the token",
-                answers(&round.answers).join("\n")
-            )),
+    pub(super) fn fleet(&mut self, instances: &[Instance], balancer: &Balancer) -> io::Result<()> {
+        let balancer = balancer.address;
+        if self.json {
+            let started = |instance: &Instance| {
+                json!({
+                    "name": instance.recipe.name,
+                    "process": instance.process,
+                    "address": instance.address,
+                    "accounts": instance.recipe.accounts,
+                })
+            };
+            let started: Vec<Value> = instances.iter().map(started).collect();
+            let event = json!({"event": "fleet", "instances": started, "balancer": balancer});
+            return writeln!(self.out, "{event}");
         }
-        let label = format!("round {}", round.number);
-        self.arrow(&label, "→", round.instance(), &sent.join("\n"), PLAIN)?;
+        writeln!(
+            self.out,
+            "{BOLD}Three instances that share nothing but a key, behind a round-robin balancer{BOLD:#}\n"
+        )?;
+        for Instance {
+            recipe,
+            address,
+            process,
+            ..
+        } in instances
+        {
+            let style = colour(recipe.name);
+            let accounts = match recipe.accounts {
+                1 => "",
+                _ => "  newer: it has version 2 of the tool `accounts`",
+            };
+            let name = recipe.name;
+            writeln!(
+                self.out,
+                "  {style}{name:<10}{style:#}{address}  process {process}{accounts}"
+            )?;
+        }
+        writeln!(self.out, "  {:<10}{balancer}", "balancer")?;
+        self.dim(
+            "The ledger below is a file in which the tools write down what they do, so that it can be counted; no \
+             instance reads it.",
+        )
+    }
+
+    pub(super) fn story(&mut self, story: Story) -> io::Result<()> {
+        self.story = story;
+        let (number, (title, watch)) = (story.number(), story.text());
+        let members = json!({"number": number, "title": title, "watch": watch});
+        if self.printed_json("story", members, &())? {
+            return Ok(());
+        }
+        self.after_claim = false;
+        writeln!(self.out, "\n{BOLD}{number}. {title}{BOLD:#}")?;
+        self.dim(watch)?;
+        writeln!(self.out)
+    }
+
+    pub(super) fn note(&mut self, note: &str) -> io::Result<()> {
+        if self.printed_json("note", json!({"note": note}), &())? {
+            return Ok(());
+        }
+        self.after_claim(false)?;
+        self.labelled("note", PLAIN, note)
+    }
+
+    pub(super) fn claim(&mut self, claim: &'static str, held: bool) -> io::Result<()> {
+        let story = self.story;
+        self.rows.push(Row { story, claim, held });
+        if self.printed_json("claim", json!({"claim": claim, "held": held}), &())? {
+            return Ok(());
+        }
+        self.after_claim(true)?;
+        let (label, style) = verdict(held);
+        self.labelled(label, style, claim)
+    }
+
+    /// A story could not be played to its end.
+    pub(super) fn broke(&mut self, problem: &str, instances: &[Instance]) -> io::Result<()> {
+        let log =
+            |instance: &Instance| json!({"name": instance.recipe.name, "lines": instance.log()});
+        let logs: Vec<Value> = instances.iter().map(log).collect();
+        let members = json!({"problem": problem, "logs": logs});
+        if !self.printed_json("broke", members, &())? {
+            self.labelled("broke", NOT_HELD, problem)?;
+            for instance in instances {
+                let name = instance.recipe.name;
+                writeln!(self.out, "  the end of the log of {name}:")?;
+                for line in instance.log() {
+                    writeln!(self.out, "    {DIM}{line}{DIM:#}")?;
+                }
+            }
+        }
+        self.claim("The story is played to its end", false)
+    }
+
+    fn dim(&mut self, text: &str) -> io::Result<()> {
+        for line in wrapped(text, WIDTH - 2) {
+            writeln!(self.out, "  {DIM}{line}{DIM:#}")?;
+        }
+        Ok(())
+    }
+
+    /// A round of a call. `attempt` describes its token, where something is wrong with it.
+    pub(super) fn round(
+        &mut self,
+        dialogue: &Dialogue,
+        attempt: Option<&str>,
+        round: &Round,
+    ) -> io::Result<()> {
+        let call = dialogue.pending.call();
+        let mut members = json!({
+            "principal": dialogue.caller.principal,
+            "tool": call.target(),
+            "arguments": call.arguments(),
+        });
+        if let Some(attempt) = attempt {
+            members["attempt"] = json!(attempt);
+        }
+        if self.printed_json("round", members, round)? {
+            return Ok(());
+        }
+        self.after_claim(false)?;
+        if let Some(attempt) = attempt {
+            return self.attempt(attempt, round);
+        }
+        let sent = match round.number {
+            1 => called(dialogue),
+            _ if round.answers.is_empty() => "the same call, and the token".into(),
+            _ => format!("{}, and the token", answers(&round.answers).join("\n")),
+        };
+        self.sent(&format!("round {}", round.number), &round.exchange, &sent)?;
         let mut cost = Vec::new();
         match &round.outcome {
             Outcome::Incomplete { asks, token_bytes } => {
@@ -187,20 +235,19 @@ impl Stage {
         writeln!(self.out, "{:TEXT$}{DIM}{}{DIM:#}", "", cost.join(", "))
     }
 
-    /// What was asked about a task, and how it stands.
-    fn task(&mut self, principal: &str, call: Option<&Call>, look: &Look) -> io::Result<()> {
-        let mut sent: Vec<String> = look
-            .exchange
-            .passed_over
-            .iter()
-            .map(|name| format!("({name} does not answer and is passed over)"))
-            .collect();
-        sent.push(match call {
-            Some(Call { tool, arguments }) => format!("{principal} calls {tool} {arguments}"),
-            None if look.answers.is_empty() => format!("{}: how does it stand?", look.request),
-            None => format!("{}: {}", look.request, answers(&look.answers).join("\n")),
-        });
-        self.arrow("task", "→", look.instance(), &sent.join("\n"), PLAIN)?;
+    /// A request about a task, and the task's status. `is_call` is true for the call that becomes the task.
+    pub(super) fn task(&mut self, task: &Dialogue, look: &Look, is_call: bool) -> io::Result<()> {
+        let members = json!({"principal": task.caller.principal});
+        if self.printed_json("task", members, look)? {
+            return Ok(());
+        }
+        self.after_claim(false)?;
+        let sent = match is_call {
+            true => called(task),
+            false if look.answers.is_empty() => format!("{}: how does it stand?", look.request),
+            false => format!("{}: {}", look.request, answers(&look.answers).join("\n")),
+        };
+        self.sent("task", &look.exchange, &sent)?;
         let status = look.status.as_deref().unwrap_or("taken");
         let (mut got, style) = match &look.text {
             Some(text) => (vec![format!("{status}: {text}")], HELD),
@@ -214,7 +261,7 @@ impl Stage {
         }
     }
 
-    /// A token that should be refused, and what came of it, in one line.
+    /// The use of a token and its outcome, on one line.
     fn attempt(&mut self, attempt: &str, round: &Round) -> io::Result<()> {
         let (text, style) = match &round.outcome {
             Outcome::Refused { code, .. } => (format!("refused, {code}"), ASKED),
@@ -228,6 +275,15 @@ impl Stage {
             "token",
             round.instance()
         )
+    }
+
+    fn sent(&mut self, label: &str, exchange: &Exchange, text: &str) -> io::Result<()> {
+        let passed_over = exchange.passed_over.iter();
+        let mut lines: Vec<String> = passed_over
+            .map(|name| format!("({name} does not answer and is passed over)"))
+            .collect();
+        lines.push(text.to_owned());
+        self.arrow(label, "→", exchange.instance, &lines.join("\n"), PLAIN)
     }
 
     fn arrow(
@@ -248,7 +304,7 @@ impl Stage {
         self.hanging(text, LABEL, PLAIN)
     }
 
-    /// The text, the first line of it where the cursor is and the others below.
+    /// Text from the cursor on, with its further lines indented.
     fn hanging(&mut self, text: &str, indent: usize, style: Style) -> io::Result<()> {
         for (at, line) in wrapped(text, WIDTH - indent).iter().enumerate() {
             let indent = if at == 0 { 0 } else { indent };
@@ -257,48 +313,55 @@ impl Stage {
         Ok(())
     }
 
-    fn table(&mut self, rows: &[Row], seconds: f64) -> io::Result<()> {
+    /// Prints the final table. True if every claim held.
+    pub(super) fn table(&mut self, seconds: f64) -> io::Result<bool> {
+        let rows = &self.rows;
+        let failed = rows.iter().filter(|row| !row.held).count();
+        let held = !rows.is_empty() && failed == 0;
+        if self.json {
+            let event = json!({"event": "table", "held": held, "seconds": seconds, "rows": rows});
+            writeln!(self.out, "{event}")?;
+            return Ok(held);
+        }
         let widest = |text: fn(&Row) -> &str| {
             let widths = rows.iter().map(|row| text(row).chars().count());
             widths.max().unwrap_or_default()
         };
-        let (stories, claims) = (widest(|row| row.title), widest(|row| &row.claim));
+        let (stories, claims) = (widest(|row| row.story.title()), widest(|row| row.claim));
         writeln!(self.out, "\n{BOLD}What held{BOLD:#}\n")?;
-        let mut last = "";
+        let mut last = None;
         for row in rows {
-            let title = if row.title == last { "" } else { row.title };
-            last = row.title;
-            let (word, style) = verdict(row);
+            let is_new = last.replace(row.story) != Some(row.story);
+            let title = if is_new { row.story.title() } else { "" };
+            let ((word, style), claim) = (verdict(row.held), row.claim);
             writeln!(
                 self.out,
-                "  {title:<stories$}  {:<claims$}  {style}{word}{style:#}",
-                row.claim
+                "  {title:<stories$}  {claim:<claims$}  {style}{word}{style:#}"
             )?;
         }
-        let failed = rows.iter().filter(|row| !row.held).count();
+        let count = rows.len();
         let (summary, style) = match failed {
-            0 => (format!("Everything held: {} claims.", rows.len()), HELD),
+            0 => (format!("Everything held: {count} claims."), HELD),
             _ => (
-                format!("{failed} of {} claims did NOT hold.", rows.len()),
+                format!("{failed} of {count} claims did NOT hold."),
                 NOT_HELD,
             ),
         };
         writeln!(
             self.out,
             "\n  {style}{summary}{style:#} It took {seconds:.1} seconds."
-        )
+        )?;
+        Ok(held)
     }
 }
 
-fn verdict(row: &Row) -> (&'static str, Style) {
-    if row.held {
-        ("held", HELD)
-    } else {
-        ("NOT HELD", NOT_HELD)
+fn verdict(held: bool) -> (&'static str, Style) {
+    match held {
+        true => ("held", HELD),
+        false => ("NOT HELD", NOT_HELD),
     }
 }
 
-/// Each instance has its colour, so that one sees the rounds wander.
 fn colour(instance: &str) -> Style {
     match instance {
         "a" => AnsiColor::Cyan,
@@ -310,7 +373,6 @@ fn colour(instance: &str) -> Style {
     .bold()
 }
 
-/// What is asked for, a line for each ask.
 fn asked(asks: &Map<String, Value>) -> Vec<String> {
     let line = |(key, ask): (&String, &Value)| {
         let params = &ask["params"];
@@ -330,7 +392,6 @@ fn asked(asks: &Map<String, Value>) -> Vec<String> {
     asks.iter().map(line).collect()
 }
 
-/// What is answered, a line for each answer.
 fn answers(answers: &Map<String, Value>) -> Vec<String> {
     let line = |(key, answer): (&String, &Value)| match answer {
         _ if answer["action"] == "accept" => format!("{key} = {}", answer["content"]),
@@ -344,38 +405,15 @@ fn answers(answers: &Map<String, Value>) -> Vec<String> {
     answers.iter().map(line).collect()
 }
 
+fn called(dialogue: &Dialogue) -> String {
+    let (principal, call) = (dialogue.caller.principal, dialogue.pending.call());
+    format!(
+        "{principal} calls {} {}",
+        call.target(),
+        json!(call.arguments())
+    )
+}
+
 fn counted(count: u32, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
-}
-
-/// Breaks lines between words, so that none is wider than `width` unless a word is.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for given in text.lines() {
-        let mut line = String::new();
-        for word in given.split(' ') {
-            let needed = line.chars().count() + 1 + word.chars().count();
-            if !line.is_empty() && needed > width {
-                lines.push(std::mem::take(&mut line));
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(line);
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::wrapped;
-
-    #[test]
-    fn lines_break_between_words_and_where_they_did() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("one\ntwo three", 20), ["one", "two three"]);
-        assert_eq!(wrapped("incomprehensible", 4), ["incomprehensible"]);
-    }
 }

@@ -1,4 +1,4 @@
-//! The stories of the documents. Each plays calls, round by round, and checks what it claims.
+//! The stories: each plays calls, round by round, and checks its claims.
 
 mod asking;
 mod drafts;
@@ -6,15 +6,17 @@ mod lasting;
 mod moving;
 mod refused;
 
-use super::client::Round;
+use super::client::{Caller, Dialogue, Round};
 use super::world::World;
 use crate::Failure;
 use clap::ValueEnum;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// One story.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// A story, by its name on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Story {
     /// One ask, and the answer goes to another instance
     Weather,
@@ -41,106 +43,72 @@ pub(super) enum Story {
 }
 
 impl Story {
-    /// All of them, in the order in which they are told.
-    pub(super) const ALL: [Self; 11] = [
-        Self::Weather,
-        Self::WorkItem,
-        Self::Together,
-        Self::Upgrade,
-        Self::Shedding,
-        Self::Killed,
-        Self::Refused,
-        Self::Task,
-        Self::Sketch,
-        Self::FirstDraft,
-        Self::SecondDraft,
-    ];
-
-    /// The name on the command line.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Weather => "weather",
-            Self::WorkItem => "work-item",
-            Self::Together => "together",
-            Self::Upgrade => "upgrade",
-            Self::Shedding => "shedding",
-            Self::Killed => "killed",
-            Self::Refused => "refused",
-            Self::Task => "task",
-            Self::Sketch => "sketch",
-            Self::FirstDraft => "first-draft",
-            Self::SecondDraft => "second-draft",
-        }
-    }
-
-    /// Its place among the stories, from 1.
     pub(super) fn number(self) -> usize {
-        Self::ALL.iter().take_while(|other| **other != self).count() + 1
+        self as usize + 1
     }
 
     pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::Weather => "The weather",
-            Self::WorkItem => "The work item",
-            Self::Together => "Several asks at once",
-            Self::Upgrade => "The rolling upgrade",
-            Self::Shedding => "Load shedding",
-            Self::Killed => "An instance killed",
-            Self::Refused => "Refused tokens",
-            Self::Task => "The echo as a task",
-            Self::Sketch => "The sketch",
-            Self::FirstDraft => "The first draft",
-            Self::SecondDraft => "The second draft",
-        }
+        self.text().0
     }
 
-    /// What to look at.
-    pub(super) fn watch(self) -> &'static str {
+    /// The title, and what to look at.
+    pub(super) fn text(self) -> (&'static str, &'static str) {
         match self {
-            Self::Weather => {
+            Self::Weather => (
+                "The weather",
                 "A tool needs a name before it can answer. No instance remembers the question: the \
-                 client carries it, as a sealed token, to whichever instance is next."
-            }
-            Self::WorkItem => {
+                 client carries it, as a sealed token, to whichever instance is next.",
+            ),
+            Self::WorkItem => (
+                "The work item",
                 "A rule asks how the bug was resolved; the answer makes a second rule ask for more. \
-                 Each round runs the same function from the top and replays what it knows."
-            }
-            Self::Together => {
+                 Each round runs the same function from the top and replays what it knows.",
+            ),
+            Self::Together => (
+                "Several asks at once",
                 "A tool awaits a form for a person and a question for a model side by side. Both go \
-                 out in one round, and both answers come back in the next."
-            }
-            Self::Upgrade => {
+                 out in one round, and both answers come back in the next.",
+            ),
+            Self::Upgrade => (
+                "The rolling upgrade",
                 "The old version asks for GitHub and Google, the new one for GitHub and Microsoft. \
-                 The first round meets the old one, the rest the new one: GitHub is not asked for again."
-            }
-            Self::Shedding => {
+                 The first round meets the old one, the rest the new one: GitHub is not asked for again.",
+            ),
+            Self::Shedding => (
+                "Load shedding",
                 "An instance that has too much to do hands on what it has so far, in a token that \
-                 asks for nothing. The next one goes on from there: the ledger has each number once."
-            }
-            Self::Killed => {
+                 asks for nothing. The next one goes on from there: the ledger has each number once.",
+            ),
+            Self::Killed => (
+                "An instance killed",
                 "An order reserves an item, asks for a confirmation, and charges. In between, the \
-                 instance that made the reservation is killed with SIGKILL."
-            }
-            Self::Refused => {
+                 instance that made the reservation is killed with SIGKILL.",
+            ),
+            Self::Refused => (
+                "Refused tokens",
                 "A token is good for one caller, one tool, its arguments and a while. Whatever is \
-                 wrong with it, the error is the same, so that it tells a thief nothing."
-            }
-            Self::Task => {
+                 wrong with it, the error is the same, so that it tells a thief nothing.",
+            ),
+            Self::Task => (
+                "The echo as a task",
                 "Nobody has to wait: the call becomes a task, which lives in a store. It asks, and is \
-                 answered, through any instance, and outlives the one that works on it."
-            }
-            Self::Sketch => {
+                 answered, through any instance, and outlives the one that works on it.",
+            ),
+            Self::Sketch => (
+                "The sketch",
                 "How it began: the call is made again with all the answers, and nothing else goes back \
-                 and forth. The same runtime speaks it, at a path of its own."
-            }
-            Self::FirstDraft => {
+                 and forth. The same runtime speaks it, at another path.",
+            ),
+            Self::FirstDraft => (
+                "The first draft",
                 "The first draft has a state to send back, beside the id of the message, and each \
-                 answer is in a result of its own. The tool is the one of the first story."
-            }
-            Self::SecondDraft => {
+                 answer is in a separate result. The tool is the one of the first story.",
+            ),
+            Self::SecondDraft => (
+                "The second draft",
                 "The second draft moves asks and state into the result, and says nowhere which kind \
-                 of result it is. The tool is the one of the second story, and so are its rounds."
-            }
+                 of result it is. The tool is the one of the second story, and so are its rounds.",
+            ),
         }
     }
 
@@ -161,15 +129,33 @@ impl Story {
     }
 }
 
-/// The weather, as the documents have it.
 const WEATHER: &str = "Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy";
 
-/// A form filled in.
+fn weather_call(caller: &Caller) -> Dialogue {
+    Dialogue::new(caller, "get_weather", &json!({"location": "New York"}))
+}
+
+fn github_login() -> (&'static str, Value) {
+    ("github_login", form(&json!({"name": "octocat"})))
+}
+
+/// The call that resolves a work item, and its answers.
+fn work_item_call(caller: &Caller) -> (Dialogue, [(&'static str, Value); 2]) {
+    let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
+    let script = [
+        ("resolution", form(&json!({"resolution": "Duplicate"}))),
+        ("duplicate_of", form(&json!({"duplicateOfId": 4301}))),
+    ];
+    (
+        Dialogue::new(caller, "update_work_item", &arguments),
+        script,
+    )
+}
+
 fn form(content: &Value) -> Value {
     json!({"action": "accept", "content": content})
 }
 
-/// A model's answer.
 fn model(text: &str) -> Value {
     json!({
         "role": "assistant",
@@ -179,32 +165,15 @@ fn model(text: &str) -> Value {
     })
 }
 
-/// How many instances had a hand in these rounds.
 fn instances(rounds: &[Round]) -> usize {
     let names: BTreeSet<&str> = rounds.iter().map(Round::instance).collect();
     names.len()
 }
 
-/// The keys that each round asked for.
 fn asked(rounds: &[Round]) -> Vec<Vec<&str>> {
     rounds.iter().map(Round::asked).collect()
 }
 
-/// The text of the last round's result.
 fn result(rounds: &[Round]) -> Option<&str> {
     rounds.last()?.text()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_command_line() {
-        for story in Story::ALL {
-            let value = story.to_possible_value().unwrap();
-            assert_eq!(value.get_name(), story.name());
-        }
-        assert_eq!(Story::value_variants(), Story::ALL);
-    }
 }

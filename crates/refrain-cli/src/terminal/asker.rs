@@ -1,40 +1,38 @@
-//! Who asks, and what they say.
+//! The server that asks: its introduction, its quoted text, and the menus with its name.
 
-use super::console::{Console, Question};
-use super::style::{DIM, STRONG};
+use super::console::{Console, Left, Question};
 use super::text::{Line, clipped, harmless, one_line, width, wrapped};
+use crate::style::{BOLD, DIM};
 use anstyle::Style;
 use refrain_client::Asker;
 use refrain_client::wire::CallKind;
 use std::io;
 
-/// What stands before every line that a server wrote, so that none can pass for one of ours.
+/// The start of every line that a server wrote, so that none can pass for one of ours.
 const BAR: &str = "  │ ";
 
-/// What stands before the rest of a text that takes more than one line.
 const INDENT: &str = "      ";
 
 /// The most columns of a name that a server chose.
 const MAX_NAME: usize = 60;
 
-/// Says who asks, and for which call.
+/// Introduces the server, and the call that it asks for.
 pub(super) fn introduce(console: &mut dyn Console, asker: &Asker, what: &str) -> io::Result<()> {
     let kind = match asker.kind {
         CallKind::Tool => "tool",
         CallKind::Prompt => "prompt",
         CallKind::Resource => "resource",
     };
-    hanging(console, "The server at ", STRONG, &address(asker))?;
+    hanging(console, "The server at ", BOLD, &address(asker))?;
     if let Some(name) = &asker.server {
         let name = clipped(&one_line(name), MAX_NAME);
         hanging(console, "  which calls itself ", DIM, &name)?;
     }
     let before = format!("{what}, for the {kind} ");
     let target = clipped(&one_line(&asker.target), MAX_NAME);
-    hanging(console, &before, STRONG, &format!("{target}:"))
+    hanging(console, &before, BOLD, &format!("{target}:"))
 }
 
-/// Says what a server says.
 pub(super) fn quote(console: &mut dyn Console, text: &str) -> io::Result<()> {
     let columns = room(console, BAR);
     for line in wrapped(&harmless(text), columns) {
@@ -43,7 +41,7 @@ pub(super) fn quote(console: &mut dyn Console, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Says something after words of ours. What has no room goes on further in, so that it cannot pass for a line of ours.
+/// Prints text after words of ours. Further lines are indented, so that they cannot pass for lines of ours.
 pub(super) fn hanging(
     console: &mut dyn Console,
     before: &str,
@@ -65,17 +63,14 @@ pub(super) fn hanging(
     Ok(())
 }
 
-/// The columns that are left after these.
 fn room(console: &dyn Console, before: &str) -> usize {
     console.columns().saturating_sub(width(before) + 1)
 }
 
-/// Where the server is.
 pub(super) fn address(asker: &Asker) -> String {
     one_line(&asker.address)
 }
 
-/// A question on behalf of a server.
 pub(super) fn question(asker: &Asker, label: &str, hint: impl Into<String>) -> Question {
     Question {
         label: one_line(label),
@@ -85,7 +80,26 @@ pub(super) fn question(asker: &Asker, label: &str, hint: impl Into<String>) -> Q
     }
 }
 
-/// What a person can do with what they filled in.
+/// A menu of these choices, and of declining and cancelling. Returns the place of the choice.
+pub(super) fn decide(
+    console: &mut dyn Console,
+    asker: &Asker,
+    label: &str,
+    choices: &[&str],
+    start: Option<usize>,
+) -> Result<usize, Left> {
+    let all: Vec<String> = [choices, &[DECLINE, CANCEL]]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    match console.choose(&question(asker, label, ""), &all, start)? {
+        at if at < choices.len() => Ok(at),
+        at if at == choices.len() => Err(Left::Declined),
+        _ => Err(Left::Cancelled),
+    }
+}
+
 pub(super) const SEND: &str = "Send";
 pub(super) const CHANGE: &str = "Change";
 pub(super) const DECLINE: &str = "Decline: say no";

@@ -1,4 +1,4 @@
-//! Where a person is asked: lists, boxes to tick and lines to write, in one of two ways.
+//! Operations of a terminal: lists, boxes to tick and lines to write, in one of two ways.
 //!
 //! | console | when |
 //! | --- | --- |
@@ -8,58 +8,70 @@
 use super::live::Live;
 use super::plain::Plain;
 use super::text::Line;
+use crate::number::Inexact;
+use refrain_client::wire::FieldError;
 use rustix::termios::{QueueSelector, tcflush};
 use std::io::{self, stdin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often a prompt checks whether its answer is still awaited.
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// Why a person gave no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Left {
-    /// They said no.
+    #[error("it was declined")]
     Declined,
-    /// They turned away from what was asked.
+    #[error("it was cancelled")]
     Cancelled,
-    /// They interrupted the whole call.
+    #[error("it was interrupted")]
     Interrupted,
-    /// Nobody waits for the answer any more.
+    /// The answer is not awaited any more.
+    #[error("nobody waits for the answer any more")]
     Withdrawn,
-    /// The terminal failed.
-    Failed(io::Error),
+    #[error("the terminal cannot be used: {0}")]
+    Failed(#[from] io::Error),
 }
 
-impl From<io::Error> for Left {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// What stands above and below a prompt.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
-    /// What is asked for.
     pub(super) label: String,
     /// What can be answered.
     pub(super) hint: String,
-    /// Who asks.
+    /// The address of the server.
     pub(super) asker: String,
     /// Whether a text may have several lines.
     pub(super) takes_lines: bool,
 }
 
-/// What is wrong with what was written or ticked.
-pub(super) type Check<'a, T> = &'a dyn Fn(&T) -> Result<(), String>;
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Invalid {
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error(transparent)]
+    Inexact(#[from] Inexact),
+    #[error("must be a whole number, as in 42")]
+    NotWhole,
+    #[error("must be a number, as in 1.5")]
+    NotANumber,
+    #[error("must be a number from 1 to {0}")]
+    NotAChoice(usize),
+    #[error("is empty")]
+    Empty,
+}
 
-/// A terminal with a person at it. Every prompt can be left.
+pub(super) type Check<'a, T> = &'a dyn Fn(&T) -> Result<(), Invalid>;
+
+/// A terminal. Every prompt can be left.
 pub(super) trait Console {
-    /// The columns there are.
     fn columns(&self) -> usize;
 
-    /// Prints a line that stays.
     fn say(&mut self, line: &Line) -> io::Result<()>;
 
-    /// One of several choices, the one at `start` proposed. Without one, a person has to go to a choice first: for what
-    /// must not be agreed to by one key too many.
+    /// One of several choices, the one at `start` proposed. Without it, the person must move to a choice first, so that
+    /// one key too many does not agree to anything.
     fn choose(
         &mut self,
         question: &Question,
@@ -67,7 +79,7 @@ pub(super) trait Console {
         start: Option<usize>,
     ) -> Result<usize, Left>;
 
-    /// Any number of several choices, some of them ticked beforehand.
+    /// Any number of several choices, those at `start` ticked.
     fn tick(
         &mut self,
         question: &Question,
@@ -76,7 +88,7 @@ pub(super) trait Console {
         check: Check<'_, [bool]>,
     ) -> Result<Vec<bool>, Left>;
 
-    /// A text, with something there beforehand.
+    /// A text that begins as `start`.
     fn write(
         &mut self,
         question: &Question,
@@ -85,12 +97,21 @@ pub(super) trait Console {
     ) -> Result<String, Left>;
 }
 
+/// One label with a box for each choice.
+pub(super) fn boxes(choices: &[String], ticked: &[bool]) -> Vec<String> {
+    let boxed = |(choice, ticked): (&String, &bool)| {
+        let cross = if *ticked { 'x' } else { ' ' };
+        format!("[{cross}] {choice}")
+    };
+    choices.iter().zip(ticked).map(boxed).collect()
+}
+
 /// Drops what was typed and not read.
 pub(super) fn forget_typed() -> io::Result<()> {
     Ok(tcflush(stdin(), QueueSelector::IFlush)?)
 }
 
-/// Tells the one who prompts that nobody waits any more.
+/// A flag that an answer is not awaited any more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Withdrawn(Arc<AtomicBool>);
 
@@ -107,7 +128,7 @@ impl Withdrawn {
     }
 }
 
-/// The console of this process. What was typed before it is opened was not meant for what it will show, and is dropped.
+/// The console of this process. Input that was typed before it is opened is dropped.
 pub(super) fn open(withdrawn: Withdrawn) -> Result<Box<dyn Console>, Left> {
     let can_draw = match std::env::var_os("TERM") {
         Some(term) => term != "dumb" && !term.is_empty(),

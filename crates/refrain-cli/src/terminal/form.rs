@@ -1,26 +1,22 @@
-//! A form, field by field, and a look at all of it before it is sent.
+//! A form, filled in field by field, and reviewed before it is sent.
 
-use super::asker::{CANCEL, CHANGE, DECLINE, SEND, address, hanging, introduce, question, quote};
-
-use super::console::{Console, Left, Question};
-use super::style::{DIM, GIVEN, STRONG};
+use super::asker::{CHANGE, SEND, address, decide, hanging, introduce, question, quote};
+use super::console::{Console, Invalid, Left, Question};
 use super::text::{Line, clipped, one_line, width};
 use crate::number::exact;
+use crate::style::{BOLD, DIM, GIVEN};
 use anstyle::Style;
 use refrain_client::wire::{Choice, Field, FieldKind, Format};
 use refrain_client::{Asker, FormAsk};
 use serde_json::{Map, Number, Value};
 
-/// What stands for a field that is left out.
 const LEFT_OUT: &str = "(left out)";
-
-/// What stands for no choices.
 const NONE: &str = "(none)";
 
 /// The most columns of a label beside its value.
 const MAX_LABEL: usize = 30;
 
-/// Has a form filled in. A field with a default that was left out on purpose is null.
+/// Has a form filled in. A field with a default is null if it was left out on purpose.
 pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String, Value>, Left> {
     let fields = ask.form.fields();
     introduce(console, &ask.asker, "asks you to fill in a form")?;
@@ -29,7 +25,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String
     for field in fields {
         let start = field.preset().unwrap_or_default();
         let value = fill(console, &ask.asker, field, &start)?;
-        // One field alone is seen in a moment anyway.
+        // A single field is shown by the review right away.
         if fields.len() > 1 {
             let (style, text) = shown(field, &value);
             let label = clipped(&one_line(field.label()), MAX_LABEL);
@@ -53,7 +49,7 @@ fn review(
     values: &mut [Value],
 ) -> Result<bool, Left> {
     console.say(&Line::default())?;
-    hanging(console, "This would be sent to ", STRONG, &address(asker))?;
+    hanging(console, "This would be sent to ", BOLD, &address(asker))?;
     if fields.is_empty() {
         console.say(&Line::styled(DIM, "  (a form without fields)"))?;
     }
@@ -67,30 +63,22 @@ fn review(
         let (style, text) = shown(field, value);
         hanging(console, &format!("  {label}{space}"), style, &text)?;
     }
-    let mut choices = vec![SEND];
-    choices.extend((!fields.is_empty()).then_some(CHANGE));
-    choices.extend([DECLINE, CANCEL]);
-    let names: Vec<String> = choices.iter().map(|&choice| choice.to_owned()).collect();
-    let send = question(asker, "Send it?", "");
-    // Whoever has filled in nothing has not agreed to anything yet.
+    let choices: &[&str] = match fields {
+        [] => &[SEND],
+        _ => &[SEND, CHANGE],
+    };
+    // An empty form is not agreed to by one key too many.
     let start = (!fields.is_empty()).then_some(0);
-    match choices[console.choose(&send, &names, start)?] {
-        SEND => Ok(true),
-        CHANGE => {
-            let at = match fields.len() {
-                1 => 0,
-                _ => console.choose(
-                    &question(asker, "Change which field?", ""),
-                    &labels,
-                    Some(0),
-                )?,
-            };
-            values[at] = fill(console, asker, &fields[at], &values[at])?;
-            Ok(false)
-        }
-        DECLINE => Err(Left::Declined),
-        _ => Err(Left::Cancelled),
+    if decide(console, asker, "Send it?", choices, start)? == 0 {
+        return Ok(true);
     }
+    let which = question(asker, "Change which field?", "");
+    let at = match fields {
+        [_] => 0,
+        _ => console.choose(&which, &labels, Some(0))?,
+    };
+    values[at] = fill(console, asker, &fields[at], &values[at])?;
+    Ok(false)
 }
 
 /// Has one field filled in. Null is a field that is left out.
@@ -109,8 +97,7 @@ fn fill(
     match field.kind() {
         FieldKind::String { .. } => {
             let start = start.as_str().unwrap_or_default();
-            let read = |text: &str| Ok(Value::from(text));
-            write(console, &question, field, start, &read)
+            write(console, &question, field, start, &|text| Ok(text.into()))
         }
         FieldKind::Number { integer, .. } => {
             let start = match start {
@@ -121,16 +108,21 @@ fn fill(
             write(console, &question, field, &start, &read)
         }
         FieldKind::Boolean { .. } => {
-            let values = [Value::from(true), Value::from(false)];
-            let labels = ["Yes", "No"].map(str::to_owned);
-            // Nobody should agree to something by pressing a key too often.
-            let start = if start.is_null() { &values[1] } else { start };
-            choose(console, &question, field, &values, &labels, start)
+            let choices = [(true, "Yes"), (false, "No")];
+            let choices = choices.map(|(value, label)| (Value::from(value), label.to_owned()));
+            // One key too many does not agree to anything.
+            let start = if start.is_null() {
+                &choices[1].0
+            } else {
+                start
+            };
+            choose(console, &question, field, choices.clone(), start)
         }
         FieldKind::One { choices, .. } => {
-            let values: Vec<Value> = choices.iter().map(|c| c.value().into()).collect();
-            let labels: Vec<String> = choices.iter().map(label).collect();
-            choose(console, &question, field, &values, &labels, start)
+            let choices = choices
+                .iter()
+                .map(|choice| (choice.value().into(), label(choice)));
+            choose(console, &question, field, choices, start)
         }
         FieldKind::Many { choices, .. } => tick(console, &question, field, choices, start),
     }
@@ -141,19 +133,15 @@ fn write(
     question: &Question,
     field: &Field,
     start: &str,
-    read: &dyn Fn(&str) -> Result<Value, String>,
+    read: &dyn Fn(&str) -> Result<Value, Invalid>,
 ) -> Result<Value, Left> {
     let value = |text: &str| match text {
         "" if !field.is_required() => Ok(Value::Null),
         text => read(text),
     };
-    let check = |text: &str| {
-        field
-            .check(&value(text)?)
-            .map_err(|error| error.to_string())
-    };
+    let check = |text: &str| Ok(field.check(&value(text)?)?);
     let text = console.write(question, start, &check)?;
-    // It was read once already, by the check.
+    // The check has read it already.
     Ok(value(&text).unwrap_or_default())
 }
 
@@ -161,20 +149,15 @@ fn choose(
     console: &mut dyn Console,
     question: &Question,
     field: &Field,
-    values: &[Value],
-    labels: &[String],
+    choices: impl IntoIterator<Item = (Value, String)>,
     start: &Value,
 ) -> Result<Value, Left> {
-    let (mut all, mut names) = (Vec::new(), Vec::new());
-    if !field.is_required() {
-        all.push(Value::Null);
-        names.push("(leave it out)".to_owned());
-    }
-    all.extend_from_slice(values);
-    names.extend_from_slice(labels);
-    let start = all.iter().position(|value| value == start).unwrap_or(0);
-    let at = console.choose(question, &names, Some(start))?;
-    Ok(all.swap_remove(at))
+    let left_out = (Value::Null, "(leave it out)".to_owned());
+    let left_out = (!field.is_required()).then_some(left_out);
+    let (mut values, labels): (Vec<_>, Vec<_>) = left_out.into_iter().chain(choices).unzip();
+    let start = values.iter().position(|value| value == start).unwrap_or(0);
+    let at = console.choose(question, &labels, Some(start))?;
+    Ok(values.swap_remove(at))
 }
 
 fn tick(
@@ -194,11 +177,7 @@ fn tick(
             _ => values,
         }
     };
-    let check = |ticked: &[bool]| {
-        field
-            .check(&value(ticked))
-            .map_err(|error| error.to_string())
-    };
+    let check = |ticked: &[bool]| Ok(field.check(&value(ticked))?);
     let is_in = |choice: &Choice| {
         let start = start.as_array().map(Vec::as_slice).unwrap_or_default();
         start.iter().any(|value| value == choice.value())
@@ -209,16 +188,16 @@ fn tick(
     Ok(value(&ticked))
 }
 
-fn number(text: &str, integer: bool) -> Result<Value, String> {
-    let number = text.trim().parse::<Number>();
-    let number = number.map(Value::Number).map_err(|_| match integer {
-        true => "must be a whole number, as in 42".to_owned(),
-        false => "must be a number, as in 1.5".to_owned(),
+fn number(text: &str, integer: bool) -> Result<Value, Invalid> {
+    let number = text.trim().parse::<Number>().map_err(|_| match integer {
+        true => Invalid::NotWhole,
+        false => Invalid::NotANumber,
     })?;
-    exact(text).map(|()| number)
+    exact(text)?;
+    Ok(number.into())
 }
 
-/// A choice's title and, where that says something else, its value.
+/// A choice's title and, if it differs, its value.
 fn label(choice: &Choice) -> String {
     let (title, value) = (one_line(choice.label()), one_line(choice.value()));
     if title == value {
@@ -228,7 +207,7 @@ fn label(choice: &Choice) -> String {
     }
 }
 
-/// What a field holds, and how that looks.
+/// The value of a field, and its style.
 fn shown(field: &Field, value: &Value) -> (Style, String) {
     let title = |value: &Value| match field.kind() {
         FieldKind::One { choices, .. } | FieldKind::Many { choices, .. } => choices
@@ -255,30 +234,19 @@ fn shown(field: &Field, value: &Value) -> (Style, String) {
     }
 }
 
-/// What can be filled into a field.
 fn hint(field: &Field) -> String {
     let mut hints = Vec::new();
     match field.kind() {
         FieldKind::String {
             format, min, max, ..
         } => {
-            hints.extend(format.map(|format| match format {
-                Format::Email => "an e-mail address".to_owned(),
-                Format::Uri => "a URI, as in https://example.com/".to_owned(),
-                Format::Date => "a date, as in 2026-07-28".to_owned(),
-                Format::DateTime => "a date and time, as in 2026-07-28T12:00:00Z".to_owned(),
-            }));
+            hints.extend(format.map(|format| format_name(format).to_owned()));
             hints.extend(limits(*min, *max, " characters"));
         }
         FieldKind::Number {
             integer, min, max, ..
         } => {
-            let what = if *integer {
-                "a whole number"
-            } else {
-                "a number"
-            };
-            hints.push(what.to_owned());
+            hints.push(number_name(*integer).to_owned());
             hints.extend(limits(*min, *max, ""));
         }
         FieldKind::Boolean { .. } | FieldKind::One { .. } => {}
@@ -294,7 +262,23 @@ fn hint(field: &Field) -> String {
     hints.join(", ")
 }
 
-fn limits<T: std::fmt::Display + PartialEq>(
+pub(crate) fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Email => "an e-mail address",
+        Format::Uri => "a URI, as in https://example.com/",
+        Format::Date => "a date, as in 2026-07-28",
+        Format::DateTime => "a date and time, as in 2026-07-28T12:00:00Z",
+    }
+}
+
+pub(crate) fn number_name(integer: bool) -> &'static str {
+    match integer {
+        true => "a whole number",
+        false => "a number",
+    }
+}
+
+pub(crate) fn limits<T: std::fmt::Display + PartialEq>(
     min: Option<T>,
     max: Option<T>,
     unit: &str,

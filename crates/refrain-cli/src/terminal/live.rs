@@ -1,14 +1,14 @@
 //! A console that draws its prompts, and draws them again when a key is pressed or the size changes.
 //!
-//! What always holds: the terminal is as it was before once a `Live` is gone, however it went; keys are waited for only
-//! while somebody waits for the answer.
+//! The terminal is restored when a `Live` is dropped.
 
 mod edit;
 mod frame;
 
-use super::console::{Check, Console, Left, Question, Withdrawn, forget_typed};
-use super::style::{DIM, MARK, STRONG, WRONG};
+use super::asker::{CANCEL, DECLINE};
+use super::console::{Check, Console, Left, POLL, Question, Withdrawn, boxes, forget_typed};
 use super::text::{Line, clipped, wrapped};
+use crate::style::{BOLD, DIM, MARK, WRONG};
 use anstream::{AutoStream, ColorChoice};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
@@ -18,16 +18,13 @@ use std::io::{self, Write, stderr};
 use std::ops::Range;
 use std::time::Duration;
 
-/// How often it is looked whether somebody still waits.
-const LOOK: Duration = Duration::from_millis(100);
-
 /// The most keys that are dropped when a console is opened.
 const MAX_FORGOTTEN: usize = 10_000;
 
 /// The most lines that the label of a prompt takes.
 const MAX_LABEL: usize = 3;
 
-/// The most lines that say who asks.
+/// The most lines that the address of the server takes.
 const MAX_ASKER: usize = 3;
 
 pub(super) struct Live {
@@ -37,13 +34,12 @@ pub(super) struct Live {
     _raw: Raw,
 }
 
-/// The terminal's raw mode, in which keys come one by one and unseen.
 struct Raw;
 
 impl Raw {
     fn enter() -> io::Result<Self> {
         terminal::enable_raw_mode()?;
-        // From here on the mode is left again, also if this fails.
+        // Dropping this leaves the mode, also if the next step fails.
         let raw = Self;
         execute!(stderr(), event::EnableBracketedPaste)?;
         Ok(raw)
@@ -52,13 +48,12 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // Nobody is left to be told if the terminal is gone.
+        // The terminal may be gone.
         let _ = execute!(stderr(), event::DisableBracketedPaste, cursor::Show);
         let _ = terminal::disable_raw_mode();
     }
 }
 
-/// What happened at the keyboard.
 enum Pressed {
     Key(KeyCode, KeyModifiers),
     Pasted(String),
@@ -74,22 +69,16 @@ impl Live {
             _raw: Raw::enter()?,
         };
         forget_typed()?;
-        live.forget_read()?;
-        Ok(live)
-    }
-
-    /// Drops what was read from the terminal already, and not asked for. An interrupt stays one.
-    fn forget_read(&self) -> Result<(), Left> {
+        // Drop the events that were read already. An interrupt stays one.
         for _ in 0..MAX_FORGOTTEN {
             if !event::poll(Duration::ZERO)? {
                 break;
             }
             read()?;
         }
-        Ok(())
+        Ok(live)
     }
 
-    /// Columns and rows.
     fn size() -> (usize, usize) {
         match terminal::size() {
             Ok((columns, rows)) if columns > 0 && rows > 0 => (columns.into(), rows.into()),
@@ -97,7 +86,7 @@ impl Live {
         }
     }
 
-    /// Draws a prompt: what stands above it, its body, and what stands below it. The cursor is in the body, or hidden.
+    /// Draws a prompt: its head, body and foot. The cursor is in the body, or hidden.
     fn draw(
         &mut self,
         question: &Question,
@@ -129,11 +118,6 @@ impl Live {
         self.put(&drawn)
     }
 
-    fn erase(&mut self) -> io::Result<()> {
-        let erased = self.frame.erase(Self::size().0);
-        self.put(&erased)
-    }
-
     /// All at once, so that nothing flickers.
     fn put(&self, text: &str) -> io::Result<()> {
         let mut out = stderr().lock();
@@ -144,7 +128,7 @@ impl Live {
     fn pressed(&self) -> Result<Pressed, Left> {
         loop {
             self.withdrawn.check()?;
-            if event::poll(LOOK)?
+            if event::poll(POLL)?
                 && let Some(pressed) = read()?
             {
                 return Ok(pressed);
@@ -152,63 +136,87 @@ impl Live {
         }
     }
 
-    /// Like [`Console::choose`], from and to a place in the list; false if it was left by the escape key.
+    /// Draws a list, and returns the next key.
+    fn list(
+        &mut self,
+        question: &Question,
+        keys: &str,
+        error: Option<&str>,
+        labels: &[String],
+        at: Option<usize>,
+    ) -> Result<KeyCode, Left> {
+        loop {
+            self.draw(question, keys, error, |columns, room| {
+                let line = |i: usize| {
+                    let text = clipped(&labels[i], columns.saturating_sub(4));
+                    if Some(i) == at {
+                        Line::styled(MARK, format!("  > {text}"))
+                    } else {
+                        Line::plain(format!("    {text}"))
+                    }
+                };
+                (
+                    listed(labels.len(), at.unwrap_or_default(), room, line),
+                    None,
+                )
+            })?;
+            if let Pressed::Key(code, _) = self.pressed()? {
+                return Ok(code);
+            }
+        }
+    }
+
+    /// The chosen place in a list; none if it was left by the escape key.
     fn pick(
         &mut self,
         question: &Question,
         choices: &[String],
         at: &mut Option<usize>,
-    ) -> Result<bool, Left> {
+    ) -> Result<Option<usize>, Left> {
         let mut typed = String::new();
         loop {
             let keys = match at {
                 Some(_) => "enter: choose",
                 None => "up, down: go to a choice",
             };
-            self.draw(question, keys, None, |columns, room| {
-                let line = |i: usize| {
-                    let text = clipped(&choices[i], columns.saturating_sub(4));
-                    if Some(i) == *at {
-                        Line::styled(MARK, format!("  > {text}"))
-                    } else {
-                        Line::plain(format!("    {text}"))
-                    }
-                };
-                let shown = at.unwrap_or_default();
-                (listed(choices.len(), shown, room, line), None)
-            })?;
-            match self.pressed()? {
-                Pressed::Key(KeyCode::Enter, _) if at.is_some() => return Ok(true),
-                Pressed::Key(KeyCode::Esc, _) => return Ok(false),
-                Pressed::Key(code, _) => go(code, at, choices, &mut typed),
-                Pressed::Pasted(_) | Pressed::Resized => {}
+            match (self.list(question, keys, None, choices, *at)?, *at) {
+                (KeyCode::Enter, Some(chosen)) => return Ok(Some(chosen)),
+                (KeyCode::Esc, _) => return Ok(None),
+                (code, _) => go(code, at, choices, &mut typed),
             }
         }
     }
 
-    /// Asks whether a question is to be left. If not, it goes on.
+    /// Asks whether to decline or cancel; returns if the person goes on.
     fn leave(&mut self, question: &Question) -> Result<(), Left> {
         let menu = Question {
             label: format!("Leave this question? ({})", question.label),
             hint: String::new(),
-            asker: question.asker.clone(),
-            takes_lines: false,
+            ..question.clone()
         };
-        let choices = [
-            "Go on with it".to_owned(),
-            "Decline: say no".to_owned(),
-            "Cancel: turn away without a yes or no".to_owned(),
-        ];
-        let mut at = Some(0);
-        let left = self.pick(&menu, &choices, &mut at)?;
-        match at {
-            Some(1) if left => Err(Left::Declined),
-            Some(2) if left => Err(Left::Cancelled),
+        let choices = ["Go on with it", DECLINE, CANCEL].map(str::to_owned);
+        match self.pick(&menu, &choices, &mut Some(0))? {
+            Some(1) => Err(Left::Declined),
+            Some(2) => Err(Left::Cancelled),
             _ => Ok(()),
         }
     }
+}
 
-    fn choose_one(
+impl Console for Live {
+    fn columns(&self) -> usize {
+        Self::size().0
+    }
+
+    fn say(&mut self, line: &Line) -> io::Result<()> {
+        if self.frame.is_drawn() {
+            let erased = self.frame.erase(Self::size().0);
+            self.put(&erased)?;
+        }
+        self.put(&format!("{}\r\n", line.paint(self.with_styles)))
+    }
+
+    fn choose(
         &mut self,
         question: &Question,
         choices: &[String],
@@ -216,54 +224,42 @@ impl Live {
     ) -> Result<usize, Left> {
         let mut at = start.map(|start| start.min(choices.len().saturating_sub(1)));
         loop {
-            match (self.pick(question, choices, &mut at)?, at) {
-                (true, Some(at)) => return Ok(at),
-                _ => self.leave(question)?,
+            match self.pick(question, choices, &mut at)? {
+                Some(chosen) => return Ok(chosen),
+                None => self.leave(question)?,
             }
         }
     }
 
-    fn tick_any(
+    fn tick(
         &mut self,
         question: &Question,
         choices: &[String],
         start: &[bool],
         check: Check<'_, [bool]>,
     ) -> Result<Vec<bool>, Left> {
-        let (mut to, mut typed, mut error) = (Some(0), String::new(), None);
+        let (mut at, mut typed, mut error) = (Some(0), String::new(), None);
         let mut ticked = start.to_vec();
         loop {
             let keys = "space: tick · enter: done";
-            let at = to.unwrap_or_default();
-            self.draw(question, keys, error.as_deref(), |columns, room| {
-                let line = |i: usize| {
-                    let cross = if ticked[i] { 'x' } else { ' ' };
-                    let text = clipped(&choices[i], columns.saturating_sub(8));
-                    if i == at {
-                        Line::styled(MARK, format!("  > [{cross}] {text}"))
-                    } else {
-                        Line::plain(format!("    [{cross}] {text}"))
-                    }
-                };
-                (listed(choices.len(), at, room, line), None)
-            })?;
-            match self.pressed()? {
-                Pressed::Key(KeyCode::Enter, _) => match check(&ticked) {
+            let labels = boxes(choices, &ticked);
+            match self.list(question, keys, error.as_deref(), &labels, at)? {
+                KeyCode::Enter => match check(&ticked) {
                     Ok(()) => return Ok(ticked),
-                    Err(why) => error = Some(why),
+                    Err(why) => error = Some(why.to_string()),
                 },
-                Pressed::Key(KeyCode::Esc, _) => self.leave(question)?,
-                Pressed::Key(KeyCode::Char(' '), _) => {
+                KeyCode::Esc => self.leave(question)?,
+                KeyCode::Char(' ') => {
+                    let at = at.unwrap_or_default();
                     ticked[at] = !ticked[at];
                     error = None;
                 }
-                Pressed::Key(code, _) => go(code, &mut to, choices, &mut typed),
-                Pressed::Pasted(_) | Pressed::Resized => {}
+                code => go(code, &mut at, choices, &mut typed),
             }
         }
     }
 
-    fn write_text(
+    fn write(
         &mut self,
         question: &Question,
         start: &str,
@@ -282,7 +278,7 @@ impl Live {
                 let cursor = (row - shown.start, column + 4);
                 let line = |i: usize| {
                     let mark = if i == 0 { "  > " } else { "    " };
-                    Line::styled(MARK, mark).then(STRONG, rows[i].clone())
+                    Line::styled(MARK, mark).then(BOLD, rows[i].clone())
                 };
                 (shown.map(line).collect(), Some(cursor))
             })?;
@@ -291,7 +287,7 @@ impl Live {
                     let text = edit.text();
                     match check(&text) {
                         Ok(()) => return Ok(text),
-                        Err(why) => error = Some(why),
+                        Err(why) => error = Some(why.to_string()),
                     }
                 }
                 Pressed::Key(KeyCode::Esc, _) => self.leave(question)?,
@@ -305,56 +301,8 @@ impl Live {
             }
         }
     }
-
-    /// What a prompt gave, once its drawing is gone.
-    fn done<T>(&mut self, answer: Result<T, Left>) -> Result<T, Left> {
-        self.erase()?;
-        answer
-    }
 }
 
-impl Console for Live {
-    fn columns(&self) -> usize {
-        Self::size().0
-    }
-
-    fn say(&mut self, line: &Line) -> io::Result<()> {
-        self.put(&format!("{}\r\n", line.paint(self.with_styles)))
-    }
-
-    fn choose(
-        &mut self,
-        question: &Question,
-        choices: &[String],
-        start: Option<usize>,
-    ) -> Result<usize, Left> {
-        let chosen = self.choose_one(question, choices, start);
-        self.done(chosen)
-    }
-
-    fn tick(
-        &mut self,
-        question: &Question,
-        choices: &[String],
-        start: &[bool],
-        check: Check<'_, [bool]>,
-    ) -> Result<Vec<bool>, Left> {
-        let ticked = self.tick_any(question, choices, start, check);
-        self.done(ticked)
-    }
-
-    fn write(
-        &mut self,
-        question: &Question,
-        start: &str,
-        check: Check<'_, str>,
-    ) -> Result<String, Left> {
-        let written = self.write_text(question, start, check);
-        self.done(written)
-    }
-}
-
-/// What stands above a prompt.
 fn head(question: &Question, columns: usize) -> Vec<Line> {
     let label = wrapped(&question.label, columns.saturating_sub(2));
     let mut lines: Vec<Line> = label
@@ -363,7 +311,7 @@ fn head(question: &Question, columns: usize) -> Vec<Line> {
         .enumerate()
         .map(|(i, line)| {
             let mark = if i == 0 { "? " } else { "  " };
-            Line::styled(MARK, mark).then(STRONG, line)
+            Line::styled(MARK, mark).then(BOLD, line)
         })
         .collect();
     if !question.hint.is_empty() {
@@ -373,7 +321,7 @@ fn head(question: &Question, columns: usize) -> Vec<Line> {
     lines
 }
 
-/// Who asks, whole unless that takes many lines: where they are stands first in it.
+/// The address of the server that asks, whole unless it takes many lines.
 fn signed(question: &Question, columns: usize) -> Vec<Line> {
     let columns = columns.saturating_sub(4);
     let mut lines = wrapped(&format!("asked by {}", question.asker), columns);
@@ -388,7 +336,7 @@ fn signed(question: &Question, columns: usize) -> Vec<Line> {
     lines.into_iter().enumerate().map(line).collect()
 }
 
-/// The part of a list that there is room for, with a line that says which part it is.
+/// The visible part of a list, with a line about its position.
 fn listed(count: usize, at: usize, room: usize, line: impl Fn(usize) -> Line) -> Vec<Line> {
     if count <= room {
         return (0..count).map(line).collect();
@@ -400,14 +348,14 @@ fn listed(count: usize, at: usize, room: usize, line: impl Fn(usize) -> Line) ->
     lines
 }
 
-/// As many places around one of them as there is room for.
+/// As many places around `at` as there is room for.
 fn window(count: usize, at: usize, room: usize) -> Range<usize> {
     let start = (at + 1).saturating_sub(room.div_ceil(2).max(1));
     let start = start.min(count.saturating_sub(room));
     start..(start + room).min(count)
 }
 
-/// What happened at the keyboard, if it is anything to us.
+/// Reads an event; none if it means nothing here.
 fn read() -> Result<Option<Pressed>, Left> {
     Ok(match event::read()? {
         Event::Key(KeyEvent {
@@ -428,8 +376,7 @@ fn read() -> Result<Option<Pressed>, Left> {
     })
 }
 
-/// Moves in a list: by arrows, by pages, or to what begins with the letters typed. From nowhere one comes in at either
-/// end.
+/// Moves in a list: by arrows, by pages, or to the first choice that begins with the letters typed.
 fn go(code: KeyCode, at: &mut Option<usize>, choices: &[String], typed: &mut String) {
     const PAGE: usize = 10;
     let last = choices.len().saturating_sub(1);

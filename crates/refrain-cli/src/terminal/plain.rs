@@ -1,24 +1,20 @@
-//! A console of lines, for terminals that can do nothing else.
+//! A console of lines, for terminals that cannot move their cursor.
 
-use super::console::{Check, Console, Left, Question, Withdrawn, forget_typed};
+use super::console::{
+    Check, Console, Invalid, Left, POLL, Question, Withdrawn, boxes, forget_typed,
+};
 use super::text::{Line, one_line};
 use parking_lot::Mutex;
 use std::io::{self, BufRead, Write, stderr, stdin};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
 
-/// How often it is looked whether somebody still waits.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// The columns that text is broken at.
 const COLUMNS: usize = 80;
 
-/// What leaves a prompt.
 const DECLINE: &str = ":decline";
 const CANCEL: &str = ":cancel";
-/// What stands for a text that is empty, or for no choices, where there is something beforehand.
+/// An empty text or no choices, where there is a preset.
 const NOTHING: &str = ":nothing";
 
 pub(super) struct Plain {
@@ -35,13 +31,12 @@ impl Plain {
         Ok(Self { withdrawn })
     }
 
-    /// Asks until an answer can be read; nothing is the empty answer.
     fn ask<T>(
         &mut self,
         question: &Question,
         choices: &[String],
         how: &str,
-        read: impl Fn(&str) -> Result<T, String>,
+        read: impl Fn(&str) -> Result<T, Invalid>,
     ) -> Result<T, Left> {
         let mut prompt = format!("? {}", question.label);
         if !question.hint.is_empty() {
@@ -71,7 +66,7 @@ impl Plain {
         let lines = lines().lock();
         loop {
             self.withdrawn.check()?;
-            match lines.recv_timeout(LOOK) {
+            match lines.recv_timeout(POLL) {
                 Ok(line) => return Ok(line?),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(Left::Interrupted),
@@ -112,13 +107,8 @@ impl Console for Plain {
         start: &[bool],
         check: Check<'_, [bool]>,
     ) -> Result<Vec<bool>, Left> {
-        let boxed = |(choice, ticked): (&String, &bool)| {
-            let cross = if *ticked { 'x' } else { ' ' };
-            format!("[{cross}] {choice}")
-        };
-        let boxes: Vec<String> = choices.iter().zip(start).map(boxed).collect();
         let how = format!("numbers with spaces between; nothing is as shown, {NOTHING} is none");
-        self.ask(question, &boxes, &how, |answer| {
+        self.ask(question, &boxes(choices, start), &how, |answer| {
             let mut ticked = vec![false; choices.len()];
             match answer {
                 "" => ticked.copy_from_slice(start),
@@ -157,10 +147,10 @@ impl Console for Plain {
     }
 }
 
-fn place(answer: &str, count: usize) -> Result<usize, String> {
+fn place(answer: &str, count: usize) -> Result<usize, Invalid> {
     match answer.parse::<usize>() {
         Ok(n) if (1..=count).contains(&n) => Ok(n - 1),
-        _ => Err(format!("must be a number from 1 to {count}")),
+        _ => Err(Invalid::NotAChoice(count)),
     }
 }
 
@@ -168,7 +158,7 @@ fn print(text: &str) -> io::Result<()> {
     writeln!(stderr(), "{text}")
 }
 
-/// The lines of standard input. They are read elsewhere, because reading cannot be given up.
+/// The lines of standard input, read by a thread because reading cannot be interrupted.
 fn lines() -> &'static Mutex<Receiver<io::Result<String>>> {
     static LINES: OnceLock<Mutex<Receiver<io::Result<String>>>> = OnceLock::new();
     LINES.get_or_init(|| {

@@ -1,15 +1,14 @@
 //! Text for a terminal.
 //!
-//! What always holds: text that somebody else wrote comes out of here without a character that could move the cursor,
-//! change colours, turn the direction of writing or stay unseen.
+//! Text of a server comes out of here without characters that move the cursor, change colours or the direction of
+//! writing, or are invisible.
 
 use anstyle::Style;
 use unicode_width::UnicodeWidthChar;
 
-/// The most of one text that is shown.
+/// The most characters of one text that are shown.
 const MAX_CHARACTERS: usize = 20_000;
 
-/// The columns of a tab.
 const TAB: &str = "    ";
 
 /// A server's text on several lines.
@@ -31,7 +30,7 @@ pub(super) fn harmless(text: &str) -> String {
     shown
 }
 
-/// A server's text on one line; what would break the line is shown as a sign.
+/// A server's text on one line; line ends are shown as signs.
 pub(super) fn one_line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars().take(MAX_CHARACTERS) {
@@ -50,7 +49,7 @@ pub(crate) fn push(shown: &mut String, c: char) {
     }
 }
 
-/// Whether a character acts on a terminal or on its neighbours without being seen.
+/// Whether a character is invisible but affects the terminal or its neighbours.
 pub(crate) fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{80}'..='\u{9f}'
@@ -69,18 +68,16 @@ pub(crate) fn is_hidden(c: char) -> bool {
     )
 }
 
-/// The columns that a text takes.
 pub(super) fn width(text: &str) -> usize {
     text.chars().map(columns).sum()
 }
 
-/// The columns that a character takes.
 pub(super) fn columns(c: char) -> usize {
     c.width().unwrap_or(0)
 }
 
 /// The text in lines of at most so many columns, broken at spaces where that is possible.
-pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(8);
     let mut lines = Vec::new();
     for paragraph in text.split('\n') {
@@ -130,17 +127,15 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
     cut
 }
 
-/// One line, in parts that have their own styles.
+/// A line of styled parts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Line(Vec<(Style, String)>);
 
 impl Line {
-    /// A line of plain text.
     pub(super) fn plain(text: impl Into<String>) -> Self {
         Self::default().then(Style::new(), text)
     }
 
-    /// A line of one style.
     pub(super) fn styled(style: Style, text: impl Into<String>) -> Self {
         Self::default().then(style, text)
     }
@@ -151,12 +146,11 @@ impl Line {
         self
     }
 
-    /// The columns it takes.
     pub(super) fn width(&self) -> usize {
         self.0.iter().map(|(_, text)| width(text)).sum()
     }
 
-    /// The line as it is written, with or without its styles.
+    /// The output of the line, with or without styles.
     pub(super) fn paint(&self, with_styles: bool) -> String {
         let part = |(style, text): &(Style, String)| {
             if with_styles {

@@ -1,9 +1,9 @@
-//! A URL to visit: shown whole, never fetched, and opened only where a person says so.
+//! A URL to visit: shown whole, never fetched, and opened only with the person's consent.
 
-use super::asker::{CANCEL, DECLINE, hanging, introduce, question, quote};
+use super::asker::{decide, hanging, introduce, quote};
 use super::console::{Console, Left};
-use super::style::{CAREFUL, DIM, GIVEN, MARK, WRONG};
 use super::text::{Line, broken, one_line};
+use crate::style::{CAREFUL, DIM, GIVEN, MARK, PLAIN, WRONG};
 use anstyle::Style;
 use refrain_client::UrlAsk;
 use url::{Host, Url};
@@ -11,31 +11,20 @@ use url::{Host, Url};
 const OPEN: &str = "Open it in the browser";
 const GO_ON: &str = "Go on: I have been there, or shall go there now";
 
-/// Has a URL visited.
 pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), Left> {
     introduce(console, &ask.asker, "asks you to visit a page")?;
     quote(console, &ask.message)?;
     show(console, &ask.url)?;
-    let choices = [OPEN, GO_ON, DECLINE, CANCEL].map(str::to_owned);
-    // Nobody agrees by one key too many.
+    // One key too many does not agree to anything.
     let mut start = None;
-    loop {
-        let host = one_line(ask.url.host_str().unwrap_or_default());
-        let visit = question(&ask.asker, &format!("Visit {host}?"), "");
-        match console.choose(&visit, &choices, start)? {
-            0 => {
-                let (style, what) = opened(&ask.url);
-                hanging(console, "  ", style, &what)?;
-                start = Some(1);
-            }
-            1 => {
-                console.say(&Line::plain("  Visit: ").then(GIVEN, "agreed"))?;
-                return Ok(());
-            }
-            2 => return Err(Left::Declined),
-            _ => return Err(Left::Cancelled),
-        }
+    let host = one_line(ask.url.host_str().unwrap_or_default());
+    let label = format!("Visit {host}?");
+    while decide(console, &ask.asker, &label, &[OPEN, GO_ON], start)? == 0 {
+        let (style, what) = opened(&ask.url);
+        hanging(console, "  ", style, &what)?;
+        start = Some(1);
     }
+    Ok(console.say(&Line::plain("  Visit: ").then(GIVEN, "agreed"))?)
 }
 
 fn opened(url: &Url) -> (Style, String) {
@@ -48,7 +37,6 @@ fn opened(url: &Url) -> (Style, String) {
     }
 }
 
-/// The whole URL with its host marked, and what should make one careful about it.
 fn show(console: &mut dyn Console, url: &Url) -> std::io::Result<()> {
     let columns = console.columns().saturating_sub(5);
     console.say(&Line::default())?;
@@ -62,15 +50,22 @@ fn show(console: &mut dyn Console, url: &Url) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The URL in lines of at most so many columns, its host in the colour of the place where one is.
+/// The URL in lines of at most so many columns, with its host marked.
 fn marked(url: &Url, columns: usize) -> Vec<Line> {
-    let plain = Style::new();
-    let (before, host, after) = parts(url);
-    let mut parts = [(plain, before), (MARK, host), (plain, after)]
-        .into_iter()
-        .flat_map(|(style, text)| text.chars().map(move |c| (style, c)).collect::<Vec<_>>());
-    let whole = one_line(url.as_str());
-    broken(&whole, columns)
+    use url::Position::{AfterHost, BeforeHost};
+    let mut parts = [
+        (PLAIN, &url[..BeforeHost]),
+        (MARK, &url[BeforeHost..AfterHost]),
+        (PLAIN, &url[AfterHost..]),
+    ]
+    .into_iter()
+    .flat_map(|(style, text)| {
+        one_line(text)
+            .chars()
+            .map(move |c| (style, c))
+            .collect::<Vec<_>>()
+    });
+    broken(&one_line(url.as_str()), columns)
         .iter()
         .map(|piece| {
             let letters = parts.by_ref().take(piece.chars().count());
@@ -79,17 +74,16 @@ fn marked(url: &Url, columns: usize) -> Vec<Line> {
         .collect()
 }
 
-/// What stands before the host, the host, and what stands after it.
-fn parts(url: &Url) -> (String, String, String) {
-    use url::Position::{AfterHost, BeforeHost};
-    (
-        one_line(&url[..BeforeHost]),
-        one_line(&url[BeforeHost..AfterHost]),
-        one_line(&url[AfterHost..]),
-    )
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
 }
 
-/// What may make a URL look like another.
+/// Warnings about a URL that may look like another.
 fn warnings(url: &Url) -> Vec<String> {
     let mut warnings = Vec::new();
     let host = one_line(url.host_str().unwrap_or_default());
@@ -104,12 +98,7 @@ fn warnings(url: &Url) -> Vec<String> {
             "The host has letters beyond a to z: it reads {shown:?}, and may look like another."
         ));
     }
-    let is_local = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
+    let is_local = is_loopback(url);
     if !is_local && !matches!(url.host(), Some(Host::Domain(_))) {
         warnings.push("The host is an address without a name.".to_owned());
     }

@@ -1,60 +1,44 @@
-//! A call that did not come to its end: what is left of it, and how to go on.
+//! A call that stopped before its end: saving it, and the hint how to go on.
 
-use super::Caller;
-use crate::client::asked::{Asked, Shown, asked, quoted};
+use super::{Caller, show_asks};
 use crate::client::exit::Stop;
-use crate::client::keep::Keep;
+use crate::client::open_asks::{OpenAsk, open_asks, quoted};
 use crate::client::options::Place;
-use crate::client::output;
+use crate::client::saved_call::SavedCall;
+use crate::client::screen;
 use refrain_client::{Error, ErrorKind, PendingCall};
 use refrain_wire::ErrorCode;
-use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a server has to hear that a task is called off.
+/// How long cancelling a task may take.
 const CANCEL_TIME: Duration = Duration::from_secs(5);
 
-/// How a call that stopped can be gone on with.
 pub(super) enum GoOn<'a> {
-    /// It is in this file.
     File(&'a Path),
-    /// It is a task with this id.
     Task(&'a str),
-    /// It has to be made again.
     Again,
 }
 
-/// A call that waits for answers, as programs see it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Waiting<'a> {
-    asked: Vec<Shown<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    saved: Option<&'a Path>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    task_id: Option<&'a str>,
-}
-
 impl Caller {
-    /// The call did not come to its end. What is left of it is kept where that was wished.
+    /// Saves a call that stopped, and describes how to go on.
     pub(super) async fn stopped(&self, error: Error, is_own: bool) -> Stop {
         let mut stop = match &error.kind {
             ErrorKind::Stopped => Stop::interrupted(),
             _ => Stop::from(&error),
         };
-        self.tell_left();
-        let kept = match (&self.keep, &error.pending) {
-            (Some(keep), Some(pending)) => keep.replace(pending).map(|()| Some(keep.file())),
-            (Some(keep), None) => keep.remove().map(|()| None),
+        self.warn_of_unused_answers();
+        let kept = match (&self.saved, &error.pending) {
+            (Some(saved), Some(pending)) => saved.replace(pending).map(|()| Some(saved.file())),
+            (Some(saved), None) => saved.remove().map(|()| None),
             (None, _) => Ok(None),
         };
-        let unasked = self.keep_unasked(&error);
+        let unasked = self.save_unasked(&error);
         let file = match kept {
-            Ok(None) => unasked.as_ref().map(Keep::file),
+            Ok(None) => unasked.as_ref().map(SavedCall::file),
             Ok(file) => file,
-            Err(unkept) => {
-                stop = stop.and(&unkept.message);
+            Err(unsaved) => {
+                stop = stop.and(&unsaved.message);
                 None
             }
         };
@@ -63,7 +47,6 @@ impl Caller {
         }
         let Some(pending) = &error.pending else {
             return match error.kind {
-                // Nobody could look after it any more.
                 ErrorKind::Unanswered(_) => stop.and("the task was called off"),
                 _ => stop,
             };
@@ -77,8 +60,8 @@ impl Caller {
             (None, None) => GoOn::Again,
         };
         if let ErrorKind::Unanswered(unanswered) = &error.kind {
-            let asked = asked(pending.asks(), self.open(), unanswered);
-            return self.unanswered(stop, pending, &asked, &go_on);
+            let open = open_asks(pending.asks(), self.open(), unanswered);
+            return self.unanswered(stop, pending, &open, &go_on);
         }
         self.hint(stop, &error.kind, pending, &go_on, is_own).await
     }
@@ -106,7 +89,7 @@ impl Caller {
                 "this server may not have the keys or the store of the one that asked, or the call has waited for too \
                  long: go on at the right server, or call anew{instead}"
             ));
-            // A command is named in any case.
+            // A command is part of the hint in any case.
             if let Place::Url(_) = self.place {
                 flags = " --url URL";
             }
@@ -137,53 +120,42 @@ impl Caller {
         }
     }
 
-    /// Keeps a call that broke in the middle, though nobody has said where: what was answered in it would be lost.
-    fn keep_unasked(&self, error: &Error) -> Option<Keep> {
+    /// Saves a call that broke in the middle without `--save`: its answers would be lost.
+    fn save_unasked(&self, error: &Error) -> Option<SavedCall> {
         let pending = error.pending.as_deref()?;
         let is_left = matches!(error.kind, ErrorKind::Unanswered(_) | ErrorKind::Stopped);
         let is_answered = pending.round() > 1 || !answered(pending).is_empty();
-        if self.keep.is_some() || is_left || !is_answered || pending.task_id().is_some() {
+        if self.saved.is_some() || is_left || !is_answered || pending.task_id().is_some() {
             return None;
         }
         let file = format!("refrain-call-{}.json", std::process::id());
-        let kept = Keep::new(Path::new(&file)).and_then(|keep| {
-            keep.begin(pending)?;
-            Ok(keep)
+        let saved = SavedCall::new(Path::new(&file)).and_then(|saved| {
+            saved.begin(pending)?;
+            Ok(saved)
         });
-        kept.inspect_err(|stop| self.say(&stop.message)).ok()
+        saved.inspect_err(|stop| screen::warn(&stop.message)).ok()
     }
 
-    /// Says what is asked, and how to answer it.
+    /// Shows the open asks, and how to answer them.
     pub(super) fn unanswered(
         &self,
         mut stop: Stop,
         pending: &PendingCall,
-        asked: &[Asked],
+        open: &[OpenAsk],
         go_on: &GoOn<'_>,
     ) -> Stop {
-        let examples: Vec<String> = asked.iter().filter_map(Asked::example).collect();
+        let examples: Vec<String> = open.iter().filter_map(OpenAsk::example).collect();
         let examples: String = examples.iter().map(|flag| format!(" {flag}")).collect();
         if self.json {
-            let waiting = Waiting {
-                asked: asked.iter().map(Asked::to_json).collect(),
-                saved: match go_on {
-                    GoOn::File(file) => Some(file),
-                    _ => None,
-                },
-                task_id: pending.task_id(),
-            };
-            if let Err(unsaid) = output::print_json(&waiting) {
-                stop = stop.and(&unsaid.message);
+            stop = stop.waiting(open.iter().map(OpenAsk::to_json).collect());
+            if let GoOn::File(file) = go_on {
+                stop = stop.with("saved", file.display().to_string());
             }
-            stop = stop.told();
         } else {
-            self.show_asks(&pending.asker(), "asks", asked);
-        }
-        if examples.is_empty() {
-            stop.message = self.cannot_answer(go_on);
-            return stop;
+            show_asks(&pending.asker(), "asks", open);
         }
         stop.message = match go_on {
+            _ if examples.is_empty() => cannot_answer(go_on),
             GoOn::File(file) => format!(
                 "not everything was answered; the call is kept in {}. Go on with\n  {}",
                 file.display(),
@@ -195,11 +167,9 @@ impl Caller {
             ),
             GoOn::Again => {
                 let answerer = self.answerer.as_ref();
-                let has_given = answerer.is_some_and(|answerer| answerer.has_given());
-                let given = if has_given {
-                    " the answers that were given and"
-                } else {
-                    ""
+                let given = match answerer.is_some_and(|answerer| !answerer.preset.is_empty()) {
+                    true => " the answers that were given and",
+                    false => "",
                 };
                 format!(
                     "not everything was answered. Call again with{given}\n {examples}\nor with --save FILE, and go on \
@@ -210,19 +180,7 @@ impl Caller {
         stop
     }
 
-    /// Nothing of what is asked can be answered by this client.
-    fn cannot_answer(&self, go_on: &GoOn<'_>) -> String {
-        let cannot = "the server asks what this client cannot answer";
-        match go_on {
-            GoOn::File(file) => format!(
-                "{cannot}; the call is kept in {} for one that can. Remove the file to give it up",
-                file.display()
-            ),
-            GoOn::Task(_) | GoOn::Again => format!("{cannot}; make the call with one that can"),
-        }
-    }
-
-    /// Nobody waits for the task any more, and nobody could find it again.
+    /// Cancels a task whose id only this command knows.
     async fn call_off(&self, stop: Stop, id: &str) -> Stop {
         let cancelled = tokio::time::timeout(CANCEL_TIME, self.client.cancel_task(id)).await;
         match cancelled {
@@ -232,23 +190,19 @@ impl Caller {
     }
 
     fn task_goes_on(&self, id: &str) -> String {
-        format!(
-            "the task goes on; watch it with\n  {}",
-            self.watch_command(id, "")
-        )
+        let watch = self.watch_command(id, "");
+        format!("the task goes on; watch it with\n  {watch}")
     }
 
-    /// The command that takes up the call in a file, with further flags. What is spoken is in the file.
+    /// The command that resumes the call in a file, with further flags. The file contains the dialect.
     fn resume(&self, file: &Path, flags: &str) -> String {
         let file = quoted(&file.display().to_string());
         self.commanded(&format!("resume {file}{flags}"))
     }
 
-    /// The command that looks after a task, with further flags.
+    /// The command that watches a task, with further flags.
     fn watch_command(&self, id: &str, flags: &str) -> String {
-        let dialect = self
-            .dialect
-            .map(|dialect| format!(" --dialect {}", dialect.name()));
+        let dialect = self.dialect.map(|it| format!(" --dialect {}", it.name()));
         let task = format!("{}{}{flags}", quoted(id), dialect.unwrap_or_default());
         match &self.place {
             Place::Url(url) => format!("refrain task watch {} {task}", quoted(url)),
@@ -256,7 +210,6 @@ impl Caller {
         }
     }
 
-    /// A command that reaches the same server again.
     fn commanded(&self, words: &str) -> String {
         match &self.place {
             Place::Url(_) => format!("refrain {words}"),
@@ -269,7 +222,19 @@ impl Caller {
     }
 }
 
-/// The keys of what is answered and not yet taken.
+/// The message for asks that this client cannot answer.
+fn cannot_answer(go_on: &GoOn<'_>) -> String {
+    let cannot = "the server asks what this client cannot answer";
+    match go_on {
+        GoOn::File(file) => format!(
+            "{cannot}; the call is kept in {} for one that can. Remove the file to give it up",
+            file.display()
+        ),
+        GoOn::Task(_) | GoOn::Again => format!("{cannot}; make the call with one that can"),
+    }
+}
+
+/// The keys of asks with answers that were not sent yet.
 pub(super) fn answered(pending: &PendingCall) -> Vec<String> {
     let open = pending.unanswered();
     let keys = pending.asks().into_iter().map(|ask| ask.key().to_owned());
@@ -277,7 +242,7 @@ pub(super) fn answered(pending: &PendingCall) -> Vec<String> {
         .collect()
 }
 
-/// The server refused the call as a whole, though it may have taken it when it was sent before.
+/// Whether the server refused a repeated call that it may have accepted the first time.
 fn is_refused_anew(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let is_refused = matches!(
         kind,
@@ -286,7 +251,7 @@ fn is_refused_anew(kind: &ErrorKind, pending: &PendingCall) -> bool {
     is_refused && pending.round() == 0 && pending.is_unclear()
 }
 
-/// The server was given a state or the id of a task, and does not know what to do with it.
+/// Whether the server does not know the state or the task that it was sent.
 fn is_foreign_state(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
     matches!(kind, ErrorKind::Refused(refusal) if refusal.code == invalid_params)

@@ -1,16 +1,14 @@
 //! Stories of asks: one, several after each other, several at once.
 
-use super::{WEATHER, asked, form, instances, model, result};
+use super::{WEATHER, asked, github_login, instances, model, result, weather_call, work_item_call};
 use crate::Failure;
 use crate::demo::client::Dialogue;
 use crate::demo::world::World;
 use serde_json::json;
 
 pub(super) async fn weather(world: &mut World) -> Result<(), Failure> {
-    let arguments = json!({"location": "New York"});
-    let mut call = Dialogue::new(&world.alice, "get_weather", arguments);
-    let script = [("github_login", form(&json!({"name": "octocat"})))];
-    let rounds = world.play(&mut call, &script).await?;
+    let mut call = weather_call(&world.alice);
+    let rounds = world.play(&mut call, &[github_login()]).await?;
     let wandered = rounds.len() == 2 && instances(&rounds) == 2;
     world.claim("Two rounds are served by two instances", wandered)?;
     let same = result(&rounds) == Some(WEATHER);
@@ -18,12 +16,7 @@ pub(super) async fn weather(world: &mut World) -> Result<(), Failure> {
 }
 
 pub(super) async fn work_item(world: &mut World) -> Result<(), Failure> {
-    let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
-    let mut call = Dialogue::new(&world.alice, "update_work_item", arguments);
-    let script = [
-        ("resolution", form(&json!({"resolution": "Duplicate"}))),
-        ("duplicate_of", form(&json!({"duplicateOfId": 4301}))),
-    ];
+    let (mut call, script) = work_item_call(&world.alice);
     let rounds = world.play(&mut call, &script).await?;
     let wandered = rounds.len() == 3 && instances(&rounds) == 3;
     world.claim("Three rounds are served by three instances", wandered)?;
@@ -37,12 +30,9 @@ pub(super) async fn work_item(world: &mut World) -> Result<(), Failure> {
 
 pub(super) async fn together(world: &mut World) -> Result<(), Failure> {
     let arguments = json!({"location": "New York"});
-    let mut call = Dialogue::new(&world.alice, "weather_and_capital", arguments);
+    let mut call = Dialogue::new(&world.alice, "weather_and_capital", &arguments);
     let capital = "The capital of France is Paris.";
-    let script = [
-        ("github_login", form(&json!({"name": "octocat"}))),
-        ("capital_of_france", model(capital)),
-    ];
+    let script = [github_login(), ("capital_of_france", model(capital))];
     let rounds = world.play(&mut call, &script).await?;
     let mut first = rounds[0].asked();
     first.sort_unstable();
@@ -51,7 +41,7 @@ pub(super) async fn together(world: &mut World) -> Result<(), Failure> {
     let same = result(&rounds) == Some(&format!("{WEATHER}\n{capital}"));
     world.claim("The result has both answers in it", same)?;
 
-    let mut call = Dialogue::new(&world.alice, "project_roots", json!({}));
+    let mut call = Dialogue::new(&world.alice, "project_roots", &json!({}));
     let roots = json!({"roots": [{"uri": "file:///project", "name": "A project"}, {"uri": "file:///docs"}]});
     let rounds = world.play(&mut call, &[("roots", roots)]).await?;
     let listed = result(&rounds) == Some("2 roots:\nfile:///project\nfile:///docs");

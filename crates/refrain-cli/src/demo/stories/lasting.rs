@@ -2,50 +2,47 @@
 
 use super::form;
 use crate::Failure;
-use crate::demo::client::Call;
+use crate::demo::client::{Dialogue, Look};
 use crate::demo::fleet::Recipe;
-use crate::demo::task::{Look, TaskCall};
 use crate::demo::world::World;
 use serde_json::json;
 use std::time::Duration;
 
 /// How long the step takes, in the middle of which the instance is killed.
 const STEP_MS: u64 = 2500;
-/// How often the client looks, as the tool has it.
+/// The client's poll interval, that of the tool.
 const POLL: Duration = Duration::from_millis(100);
-/// Leases as short as a demo needs them, and as long as a busy machine may stand still.
+/// Leases that are short for the demo, and long enough for a busy machine.
 const SETTINGS: &str = "[tasks]\nlease_ms = 2500\nlook_ms = 50\n";
 
 pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     let before = world.effects_since(0)?.len();
-    let config = world.files.write("tasks.toml", SETTINGS)?;
-    let store = world.files.path("tasks.db");
-    let recipe = |name| {
-        let recipe = Recipe::new(name).with_config(config.clone());
-        recipe.with_store(&store)
+    let config = world.write("tasks.toml", SETTINGS)?;
+    let store = world.dir.path().join("tasks.db");
+    let recipe = |name| Recipe {
+        config: Some(config.clone()),
+        store: format!("sqlite:{}", store.display()),
+        ..Recipe::new(name)
     };
     world.fleet.start([recipe("d"), recipe("e")]).await?;
     world.note("two more instances join, d and e, which share a store: one file of SQLite")?;
 
-    world.hand_to(&["d"]).await?;
-    let call = Call {
-        tool: "echo_task",
-        arguments: json!({"pause_ms": STEP_MS}),
-    };
-    let (mut task, made) = TaskCall::create(&world.alice, &call).await?;
-    world.tell_task(&made, Some(&call))?;
+    world.hand_to(&["d"])?;
+    let mut task = Dialogue::new(&world.alice, "echo_task", &json!({"pause_ms": STEP_MS}));
+    let made = task.look(&[]).await?;
+    world.stage.task(&task, &made, true)?;
 
-    world.hand_to(&["e"]).await?;
+    world.hand_to(&["e"])?;
     let asks = until(world, &mut task, "input_required").await?;
     let script = [("echo_input", form(&json!({"input": "Hello World!"})))];
-    let answered = task.answer(&script).await?;
-    world.tell_task(&answered, None)?;
+    let answered = task.look(&script).await?;
+    world.stage.task(&task, &answered, false)?;
 
     let process = attempted(world, before).await?;
     let running = world.fleet.instances.iter();
     let mut running = running.filter(|instance| instance.process == process);
     let killed = running.next().map(|instance| instance.recipe.name);
-    let killed = killed.ok_or("the step was begun by a process that is none of the fleet's")?;
+    let killed = killed.ok_or("the step was begun by a process outside the fleet")?;
     let other = if killed == "d" { "e" } else { "d" };
     world.fleet.kill(killed).await?;
     let in_the_middle = effects(world, before, "done")?.is_empty();
@@ -53,7 +50,7 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
         "{killed} (process {process}) is killed in the middle of the step; its lease runs out soon"
     ))?;
 
-    world.hand_to(&[other]).await?;
+    world.hand_to(&[other])?;
     let looks = until(world, &mut task, "completed").await?;
     let survivor = world.fleet.get(other)?.process;
     let lines = world.effects_since(before)?;
@@ -93,15 +90,15 @@ pub(super) async fn task(world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks after a task until it stands so, and tells of the last look.
-async fn until(world: &mut World, task: &mut TaskCall, status: &str) -> Result<Vec<Look>, Failure> {
+/// Polls a task until it has this status, and prints the last reply.
+async fn until(world: &mut World, task: &mut Dialogue, status: &str) -> Result<Vec<Look>, Failure> {
     let mut looks = Vec::new();
     loop {
-        let look = task.look().await?;
+        let look = task.look(&[]).await?;
         let so = look.has_status(status);
         let over = look.has_status("failed") || look.has_status("cancelled");
         if so || over {
-            world.tell_task(&look, None)?;
+            world.stage.task(task, &look, false)?;
         }
         looks.push(look);
         if so {
@@ -114,7 +111,7 @@ async fn until(world: &mut World, task: &mut TaskCall, status: &str) -> Result<V
     }
 }
 
-/// Waits until the step is attempted, and gives the process that does so.
+/// Waits until the step is attempted. Returns the process that attempts it.
 async fn attempted(world: &World, before: usize) -> Result<u32, Failure> {
     loop {
         let attempts = effects(world, before, "attempt")?;
@@ -125,7 +122,7 @@ async fn attempted(world: &World, before: usize) -> Result<u32, Failure> {
     }
 }
 
-/// The effects of one kind, as the ledger has them: `KIND KEY REST`.
+/// The effects of one kind in the ledger: `KIND KEY REST`.
 fn effects(world: &World, before: usize, kind: &str) -> Result<Vec<(String, String)>, Failure> {
     let lines = world.effects_since(before)?;
     let parse = |line: &String| {

@@ -1,6 +1,6 @@
 //! Stories of calls that move: to a newer version, away from a busy instance, away from a dead one.
 
-use super::{asked, form, result};
+use super::{asked, form, github_login, result};
 use crate::Failure;
 use crate::demo::client::Dialogue;
 use crate::demo::fleet::Recipe;
@@ -8,19 +8,19 @@ use crate::demo::world::World;
 use serde_json::json;
 
 pub(super) async fn upgrade(world: &mut World) -> Result<(), Failure> {
-    let mut call = Dialogue::new(&world.alice, "accounts", json!({}));
+    let mut call = Dialogue::new(&world.alice, "accounts", &json!({}));
     let script = [
-        ("github_login", form(&json!({"name": "octocat"}))),
+        github_login(),
         ("google_login", form(&json!({"name": "octo@example.com"}))),
         (
             "microsoft_login",
             form(&json!({"name": "octo@example.org"})),
         ),
     ];
-    world.hand_to(&["b"]).await?;
+    world.hand_to(&["b"])?;
     let mut rounds = vec![world.round(&mut call, &script).await?];
     world.note("the balancer takes the old version out: all goes to c from here on")?;
-    world.hand_to(&["c"]).await?;
+    world.hand_to(&["c"])?;
     rounds.extend(world.play(&mut call, &script).await?);
 
     let served: Vec<&str> = rounds.iter().map(|round| round.instance()).collect();
@@ -45,23 +45,23 @@ pub(super) async fn upgrade(world: &mut World) -> Result<(), Failure> {
 
 pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
     const LAST: u64 = 10;
-    let config = world
-        .files
-        .write("busy.toml", "[limits]\nshed_above = 0\n")?;
-    let busy = Recipe::new("busy").with_config(config);
+    let config = "[limits]\nshed_above = 0\n";
+    let busy = Recipe {
+        config: Some(world.write("busy.toml", config)?),
+        ..Recipe::new("busy")
+    };
     world.fleet.start([busy]).await?;
     world.note("a fourth instance joins: busy, for which a single call is already too many")?;
-    world.hand_to(&["busy", "a", "b", "c"]).await?;
+    world.hand_to(&["busy", "a", "b", "c"])?;
 
     let before = world.effects_since(0)?.len();
-    let mut call = Dialogue::new(&world.alice, "sum", json!({"to": LAST}));
+    let mut call = Dialogue::new(&world.alice, "sum", &json!({"to": LAST}));
     let first = world.round(&mut call, &[]).await?;
     let by_busy = world.effects_since(before)?;
-    world.note(&format!(
-        "ledger: busy added {}",
-        joined(&numbers(&by_busy))
-    ))?;
-    let handed_on = first.instance() == "busy" && first.asked().is_empty() && call.has_token();
+    let added = joined(&numbers(&by_busy));
+    world.note(&format!("ledger: busy added {added}"))?;
+    let handed_on =
+        first.instance() == "busy" && first.asked().is_empty() && call.token_bytes() > 0;
     let rest = if handed_on {
         world.play(&mut call, &[]).await?
     } else {
@@ -69,10 +69,8 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
     };
     let effects = world.effects_since(before)?;
     let by_others = numbers(&effects).split_off(by_busy.len());
-    world.note(&format!(
-        "ledger: the next one added {}",
-        joined(&by_others)
-    ))?;
+    let added = joined(&by_others);
+    world.note(&format!("ledger: the next one added {added}"))?;
     world.fleet.kill("busy").await?;
 
     world.claim(
@@ -92,7 +90,7 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
 pub(super) async fn killed(world: &mut World) -> Result<(), Failure> {
     let before = world.effects_since(0)?.len();
     let script = [("confirm_order", form(&json!({"confirm": true})))];
-    let mut call = Dialogue::new(&world.alice, "place_order", json!({"item": "lamp"}));
+    let mut call = Dialogue::new(&world.alice, "place_order", &json!({"item": "lamp"}));
     let first = world.round(&mut call, &script).await?;
 
     let process = world.fleet.get("a")?.process;
@@ -124,14 +122,14 @@ pub(super) async fn killed(world: &mut World) -> Result<(), Failure> {
     world.fleet.start([recipe]).await?;
     let process = world.fleet.get("a")?.process;
     world.note(&format!("a is started again (process {process})"))?;
-    world.hand_to(&["a", "b", "c"]).await?;
-    let mut call = Dialogue::new(&world.alice, "echo", json!({"text": "Hello again!"}));
+    world.hand_to(&["a", "b", "c"])?;
+    let mut call = Dialogue::new(&world.alice, "echo", &json!({"text": "Hello again!"}));
     let rounds = world.play(&mut call, &[]).await?;
     let back = rounds[0].instance() == "a" && result(&rounds) == Some("Echo: Hello again!");
     world.claim("Started again, it serves as if nothing had happened", back)
 }
 
-/// The numbers that were added, as the ledger has them: `add CALL NUMBER`.
+/// The numbers in the ledger: `add CALL NUMBER`.
 fn numbers(effects: &[String]) -> Vec<u64> {
     effects
         .iter()

@@ -1,8 +1,8 @@
 //! The story of tokens that must not work.
 
-use super::{WEATHER, form};
+use super::{WEATHER, github_login, weather_call};
 use crate::Failure;
-use crate::demo::client::{Call, Dialogue, Outcome, Round};
+use crate::demo::client::{Dialogue, Outcome, Round, tool};
 use crate::demo::fleet::Recipe;
 use crate::demo::world::World;
 use serde_json::json;
@@ -15,30 +15,32 @@ const INVALID_PARAMS: i64 = -32602;
 
 pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
     let config = format!("token_ttl_seconds = {HASTY_SECONDS}\nclock_skew_seconds = 0\n");
-    let config = world.files.write("hasty.toml", &config)?;
-    let hasty = Recipe::new("hasty").with_config(config);
+    let hasty = Recipe {
+        config: Some(world.write("hasty.toml", &config)?),
+        ..Recipe::new("hasty")
+    };
     world.fleet.start([hasty]).await?;
     world.note(&format!(
         "a fourth instance joins: hasty, whose tokens live for {HASTY_SECONDS} seconds"
     ))?;
-    world.hand_to(&["hasty"]).await?;
+    world.hand_to(&["hasty"])?;
     let short = pending(world).await?;
     let made = Instant::now();
     let fresh = present(world, &short, "hasty's token, while it is fresh").await?;
 
-    world.hand_to(&["a", "b", "c"]).await?;
+    world.hand_to(&["a", "b", "c"])?;
     let long = pending(world).await?;
     let mut refusals = Vec::new();
     for (what, attempt) in misuses(world, &long)? {
         refusals.push(present(world, &attempt, what).await?);
     }
-    world.hand_to(&["hasty"]).await?;
-    // The clock of a token counts whole seconds: one more, and it is over for sure.
+    world.hand_to(&["hasty"])?;
+    // The expiry of a token is in whole seconds: one more to be sure.
     let over = Duration::from_secs(HASTY_SECONDS + 1);
     tokio::time::sleep_until(made + over).await;
     let late = format!("hasty's token again, {} seconds old", over.as_secs());
     refusals.push(present(world, &short, &late).await?);
-    world.hand_to(&["b", "c"]).await?;
+    world.hand_to(&["b", "c"])?;
     let honest = present(world, &long, "a's token, as it should be used").await?;
     world.fleet.kill("hasty").await?;
 
@@ -55,51 +57,47 @@ pub(super) async fn refused(world: &mut World) -> Result<(), Failure> {
     world.claim("The same tokens, used rightly, are accepted", sound)
 }
 
-/// A call after its first round.
 async fn pending(world: &mut World) -> Result<Dialogue, Failure> {
-    let arguments = json!({"location": "New York"});
-    let mut call = Dialogue::new(&world.alice, "get_weather", arguments);
+    let mut call = weather_call(&world.alice);
     world.round(&mut call, &[]).await?;
-    match call.has_token() {
-        true => Ok(call),
-        false => Err("get_weather asked for nothing, so there is no token".into()),
+    match call.token_bytes() {
+        0 => Err("get_weather asked for nothing, so there is no token".into()),
+        _ => Ok(call),
     }
 }
 
-/// Four ways of using a token wrongly. All else is as it should be.
+/// Four ways of using a token wrongly.
 fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 4], Failure> {
     let changed = good.clone().with_token(change_one_character)?;
     let mut stolen = good.clone();
     stolen.caller = world.bob.clone();
-    let elsewhere = good.clone().with_call(Call {
-        arguments: json!({"location": "Boston"}),
-        ..good.call.clone()
-    })?;
-    let other_tool = good.clone().with_call(Call {
-        tool: "get_weather_explicit",
-        ..good.call.clone()
-    })?;
+    let for_call = |name, location| {
+        let arguments = json!({"location": location});
+        good.clone().with_call(&tool(name, &arguments))
+    };
     Ok([
         ("a's token, one character changed", changed),
         ("a's token, stolen: bob presents it", stolen),
-        ("a's token, for other arguments: Boston", elsewhere),
+        (
+            "a's token, for other arguments: Boston",
+            for_call("get_weather", "Boston")?,
+        ),
         (
             "a's token, for another tool: get_weather_explicit",
-            other_tool,
+            for_call("get_weather_explicit", "New York")?,
         ),
     ])
 }
 
-/// Sends the second round of a call, without using the call up.
+/// Sends the second round of a copy of the call.
 async fn present(world: &mut World, call: &Dialogue, what: &str) -> Result<Round, Failure> {
     let mut call = call.clone();
-    let script = [("github_login", form(&json!({"name": "octocat"})))];
-    let round = call.next(&script).await?;
-    world.tell_round(&call, Some(what), &round)?;
+    let round = call.next(&[github_login()]).await?;
+    world.stage.round(&call, Some(what), &round)?;
     Ok(round)
 }
 
-/// Everything that a client sees of a response, but for the id that it gave its request.
+/// Status and body of a response, with the id replaced.
 fn seen(round: &Round) -> (u16, String) {
     let body = String::from_utf8_lossy(&round.exchange.body);
     let id = format!("\"id\":{}", round.exchange.json()["id"]);
@@ -110,7 +108,7 @@ fn is_refusal(round: &Round) -> bool {
     matches!(round.outcome, Outcome::Refused { code, .. } if code == INVALID_PARAMS)
 }
 
-/// Changes one character in the middle to another one of the alphabet.
+/// Changes one character in the middle.
 fn change_one_character(token: &str) -> String {
     let middle = token.len() / 2;
     let change = |(at, character)| match character {

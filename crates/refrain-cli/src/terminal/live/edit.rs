@@ -12,7 +12,7 @@ pub(super) struct Edit {
 }
 
 impl Edit {
-    /// A text that is there beforehand, the cursor at its end.
+    /// Starts with a text, the cursor at its end.
     pub(super) fn new(text: &str, takes_lines: bool) -> Self {
         let text: Vec<char> = text.chars().collect();
         Self {
@@ -26,7 +26,7 @@ impl Edit {
         self.text.iter().collect()
     }
 
-    /// Does what a key stands for; false if it stands for nothing that changes the text.
+    /// Handles a key; true if it changed the text.
     pub(super) fn press(&mut self, code: KeyCode, modifiers: KeyModifiers) -> bool {
         let before = self.text.len();
         if modifiers.contains(KeyModifiers::CONTROL) {
@@ -58,7 +58,7 @@ impl Edit {
         self.text.len() != before
     }
 
-    /// Puts in what was pasted, without a break at its end.
+    /// Inserts pasted text without its last line end.
     pub(super) fn paste(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         for c in text.trim_end_matches('\n').chars() {
@@ -66,8 +66,7 @@ impl Edit {
         }
     }
 
-    /// The text in rows of at most so many columns, and where the cursor is in them. Characters that would not be seen
-    /// are shown as signs.
+    /// The text in rows of at most so many columns, and the place of the cursor. Invisible characters are shown as signs.
     pub(super) fn rows(&self, most: usize) -> (Vec<String>, (usize, usize)) {
         let most = most.max(10);
         let mut rows = vec![String::new()];
@@ -97,7 +96,7 @@ impl Edit {
         (rows, cursor)
     }
 
-    /// Puts in a character; the end of a line only where there may be several.
+    /// Inserts a character; a line end only if several lines are allowed.
     fn insert(&mut self, c: char) {
         if c != '\n' || self.takes_lines {
             self.text.insert(self.at, c);

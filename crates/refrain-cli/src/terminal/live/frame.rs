@@ -1,11 +1,11 @@
-//! Lines that are drawn again and again in one place.
+//! Lines that are redrawn in one place.
 
 use crate::terminal::text::Line;
 use crossterm::Command;
 use crossterm::cursor::{Hide, MoveToColumn, MoveUp, Show};
 use crossterm::terminal::{Clear, ClearType};
 
-/// What is drawn at the moment: how wide its lines are, and where the cursor is in it.
+/// The widths of the drawn lines, and the place of the cursor in them.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     widths: Vec<usize>,
@@ -13,8 +13,12 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// What must be written to have these lines, narrower than the terminal, in place of those that were drawn. Without a
-    /// place for the cursor it is hidden.
+    pub(super) fn is_drawn(&self) -> bool {
+        !self.widths.is_empty()
+    }
+
+    /// The output that replaces the drawn lines by these, which are narrower than the terminal. Without a place for the
+    /// cursor it is hidden.
     pub(super) fn draw(
         &mut self,
         (columns, rows): (usize, usize),
@@ -23,7 +27,7 @@ impl Frame {
         with_styles: bool,
     ) -> String {
         let mut out = self.erase(columns);
-        // What scrolls off the top could not be erased again.
+        // Lines that scroll off the top could not be erased.
         let hidden = lines.len().saturating_sub(rows);
         let lines = &lines[hidden..];
         let painted: Vec<String> = lines.iter().map(|line| line.paint(with_styles)).collect();
@@ -42,7 +46,7 @@ impl Frame {
         out
     }
 
-    /// What must be written to have nothing in place of what was drawn. The cursor is where the first line began.
+    /// The output that erases the drawn lines. The cursor is where the first line began.
     pub(super) fn erase(&mut self, columns: usize) -> String {
         let mut out = String::new();
         command(&mut out, Hide);
@@ -53,7 +57,7 @@ impl Frame {
         out
     }
 
-    /// The rows above the cursor. A terminal that has become narrower has broken the lines that are too wide for it.
+    /// The rows above the cursor. A terminal that has become narrower has broken wide lines.
     fn above(&self, columns: usize) -> usize {
         let columns = columns.max(1);
         let broken: usize = self
@@ -73,7 +77,7 @@ fn up(out: &mut String, rows: usize) {
 }
 
 fn command(out: &mut String, command: impl Command) {
-    // A string takes everything.
+    // Writing to a string does not fail.
     let _ = command.write_ansi(out);
 }
 

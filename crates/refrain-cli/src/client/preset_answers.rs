@@ -1,54 +1,67 @@
-//! The answers that were given beforehand, with `--answer` and `--answers`.
+//! Preset answers, from `--answer` and `--answers`.
 
 use super::exit::Stop;
-use super::sampler;
+use super::sampler::{self, SamplerError};
 use crate::number::exact;
 use parking_lot::Mutex;
-use refrain_client::{Answer, Ask};
+use refrain_client::{Answer, Ask, InvalidAnswer};
 use refrain_wire::{AskKind, Form, Root};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-/// What a form or a URL can be answered with in one word.
+/// The words that answer a form or a URL.
 const WORDS: [&str; 3] = ["accept", "decline", "cancel"];
 
-/// Answers by the keys of asks. Each is used once: what is asked again is answered by the next one for its key.
-#[derive(Debug, Default)]
-pub(super) struct Given(Mutex<BTreeMap<String, VecDeque<Value>>>);
+/// Why a preset answer cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PresetError {
+    #[error(transparent)]
+    Invalid(#[from] InvalidAnswer),
+    #[error("{0:?} is none of the words {words}", words = WORDS.join(", "))]
+    Word(String),
+    #[error("{0}; it can only be declined or cancelled")]
+    Unknown(String),
+    #[error(transparent)]
+    Sampling(#[from] SamplerError),
+    #[error("a root is a URI, or an object with one: {0}")]
+    Root(#[source] serde_json::Error),
+}
 
-impl Given {
+/// Answers by the keys of asks. Each is used once: an ask that is repeated takes the next one for its key.
+#[derive(Debug, Default)]
+pub(super) struct PresetAnswers(Mutex<BTreeMap<String, VecDeque<Value>>>);
+
+impl PresetAnswers {
     /// Reads `--answer KEY=JSON` and the file of `--answers`.
     pub(super) fn read(answers: &[String], file: Option<&Path>) -> Result<Self, Stop> {
         let mut given: BTreeMap<String, VecDeque<Value>> = BTreeMap::new();
-        for text in answers {
-            let (key, value) = pair(text)?;
-            given.entry(key).or_default().push_back(value);
-        }
-        for (key, value) in file.map(from_file).transpose()?.unwrap_or_default() {
+        let mut all = answers
+            .iter()
+            .map(|text| pair(text))
+            .collect::<Result<Vec<_>, _>>()?;
+        all.extend(file.map(from_file).transpose()?.unwrap_or_default());
+        for (key, value) in all {
             given.entry(key).or_default().push_back(value);
         }
         Ok(Self(Mutex::new(given)))
     }
 
-    /// The next answer to an ask, if one was given.
-    pub(super) fn take(&self, ask: &Ask) -> Option<Result<Answer, String>> {
-        let mut given = self.0.lock();
-        let value = given.get_mut(ask.key())?.pop_front()?;
-        drop(given);
+    /// The next answer to an ask, if there is one.
+    pub(super) fn take(&self, ask: &Ask) -> Option<Result<Answer, PresetError>> {
+        let value = self.0.lock().get_mut(ask.key())?.pop_front()?;
         Some(match ask {
             Ask::Form(ask) => to_form(&ask.form, value),
             Ask::Url(_) => to_url(&value),
-            Ask::Unknown(ask) => to_url(&value)
-                .map_err(|_| format!("{}; it can only be declined or cancelled", ask.why)),
+            Ask::Unknown(ask) => to_url(&value).map_err(|_| PresetError::Unknown(ask.why.clone())),
             Ask::Sampling(_) => to_sampling(value),
             Ask::Roots(_) => to_roots(value),
             _ => return None,
         })
     }
 
-    /// Why there is no answer for this key. What a tool asks again by the same name has a key of its own.
-    pub(super) fn none(&self, key: &str) -> String {
+    /// Why there is no answer for this key. An ask that a tool repeats under the same name has another key.
+    pub(super) fn missing(&self, key: &str) -> String {
         let given = self.0.lock();
         match key.rsplit_once('#') {
             Some((first, _)) if given.contains_key(first) => format!(
@@ -58,14 +71,11 @@ impl Given {
         }
     }
 
-    /// Whether no answers were given at all.
     pub(super) fn is_empty(&self) -> bool {
-        let given = self.0.lock();
-        given.is_empty()
+        self.0.lock().is_empty()
     }
 
-    /// The keys of answers that nothing asked for.
-    pub(super) fn left(&self) -> Vec<String> {
+    pub(super) fn unused(&self) -> Vec<String> {
         let given = self.0.lock();
         let left = given.iter().filter(|(_, answers)| !answers.is_empty());
         left.map(|(key, _)| key.clone()).collect()
@@ -92,49 +102,46 @@ fn pair(text: &str) -> Result<(String, Value), Stop> {
 }
 
 fn from_file(file: &Path) -> Result<Map<String, Value>, Stop> {
-    let wrong = |why: String| Stop::usage(format!("--answers {}: {why}", file.display()));
+    let file_name = file.display();
+    let wrong = |why: String| Stop::usage(format!("--answers {file_name}: {why}"));
     let text =
         std::fs::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     let answers = serde_json::from_str(&text).map_err(|error| {
-        wrong(format!(
-            "it must be one JSON object, with an answer for each key: {error}"
-        ))
+        let expected = "it must be one JSON object, with an answer for each key";
+        wrong(format!("{expected}: {error}"))
     })?;
-    exact(&text).map_err(wrong)?;
+    exact(&text).map_err(|error| wrong(error.to_string()))?;
     Ok(answers)
 }
 
-fn to_form(form: &Form, value: Value) -> Result<Answer, String> {
+fn to_form(form: &Form, value: Value) -> Result<Answer, PresetError> {
     let has_field = |name: &str| form.fields().iter().any(|field| field.name() == name);
     match value {
         Value::String(word) => by_word(&word),
         value if value.get("action").is_some() && !has_field("action") => {
-            Answer::read(AskKind::Form, &value).map_err(|error| error.to_string())
+            Ok(Answer::read(AskKind::Form, &value)?)
         }
-        value => Answer::accept(value).map_err(|error| error.to_string()),
+        value => Ok(Answer::accept(value)?),
     }
 }
 
-fn to_url(value: &Value) -> Result<Answer, String> {
+fn to_url(value: &Value) -> Result<Answer, PresetError> {
     match value {
         Value::String(word) => by_word(word),
-        value => Answer::read(AskKind::Url, value).map_err(|error| error.to_string()),
+        value => Ok(Answer::read(AskKind::Url, value)?),
     }
 }
 
-fn by_word(word: &str) -> Result<Answer, String> {
+fn by_word(word: &str) -> Result<Answer, PresetError> {
     match word {
         "accept" => Ok(Answer::visited()),
         "decline" => Ok(Answer::Decline),
         "cancel" => Ok(Answer::Cancel),
-        _ => Err(format!(
-            "{word:?} is none of the words {}",
-            WORDS.join(", ")
-        )),
+        _ => Err(PresetError::Word(word.to_owned())),
     }
 }
 
-fn to_sampling(value: Value) -> Result<Answer, String> {
+fn to_sampling(value: Value) -> Result<Answer, PresetError> {
     let answer = match value {
         Value::String(text) => sampler::from_text(&text),
         value => sampler::from_json(value)?,
@@ -142,18 +149,17 @@ fn to_sampling(value: Value) -> Result<Answer, String> {
     Ok(Answer::Sampled(Box::new(answer)))
 }
 
-fn to_roots(value: Value) -> Result<Answer, String> {
+fn to_roots(value: Value) -> Result<Answer, PresetError> {
+    let root = |root: Value| match root {
+        Value::String(uri) => Ok(Root { uri, name: None }),
+        root => serde_json::from_value(root).map_err(PresetError::Root),
+    };
     match value {
         Value::Array(roots) => {
-            let root = |root: Value| match root {
-                Value::String(uri) => Ok(Root { uri, name: None }),
-                root => serde_json::from_value(root)
-                    .map_err(|error| format!("a root is a URI, or an object with one: {error}")),
-            };
-            let roots: Result<_, String> = roots.into_iter().map(root).collect();
-            Ok(Answer::Roots(roots?))
+            let roots = roots.into_iter().map(root).collect::<Result<_, _>>()?;
+            Ok(Answer::Roots(roots))
         }
-        value => Answer::read(AskKind::Roots, &value).map_err(|error| error.to_string()),
+        value => Ok(Answer::read(AskKind::Roots, &value)?),
     }
 }
 
@@ -168,23 +174,22 @@ mod tests {
         let form = Form::new([Field::string("name")]);
         let content = json!({"name": "Ada"});
         let accepted = Answer::accept(content.clone()).expect("an object");
-        assert_eq!(to_form(&form, content.clone()), Ok(accepted.clone()));
+        let to_answer = |form, value| to_form(form, value).ok();
+        assert_eq!(to_answer(&form, content.clone()), Some(accepted.clone()));
         let whole = json!({"action": "accept", "content": content});
-        assert_eq!(to_form(&form, whole), Ok(accepted));
-        assert_eq!(to_form(&form, json!("decline")), Ok(Answer::Decline));
-        assert_eq!(
-            to_form(&form, json!({"action": "cancel"})),
-            Ok(Answer::Cancel)
-        );
+        assert_eq!(to_answer(&form, whole), Some(accepted));
+        assert_eq!(to_answer(&form, json!("decline")), Some(Answer::Decline));
+        let cancelled = to_answer(&form, json!({"action": "cancel"}));
+        assert_eq!(cancelled, Some(Answer::Cancel));
         assert!(to_form(&form, json!({"action": "run"})).is_err());
-        assert!(to_form(&form, json!("no")).is_err_and(|why| why.contains("decline")));
+        assert!(to_form(&form, json!("no")).is_err_and(|why| why.to_string().contains("decline")));
         assert!(to_form(&form, json!(1)).is_err());
 
         // A form may have a field of that name.
         let form = Form::new([Field::string("action")]);
         let content = json!({"action": "run"});
         let accepted = Answer::accept(content.clone()).expect("an object");
-        assert_eq!(to_form(&form, content), Ok(accepted));
+        assert_eq!(to_answer(&form, content), Some(accepted));
     }
 
     #[test]
