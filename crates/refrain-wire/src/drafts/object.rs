@@ -1,7 +1,9 @@
 //! JSON objects whose members keep their order.
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::members::Reader;
 use crate::strict::{JsonError, parse_value};
 
 pub(super) type Object = Map<String, Value>;
@@ -27,6 +29,26 @@ pub(super) fn object<const N: usize>(members: [(&str, Value); N]) -> Object {
 /// The text of an object, on one line.
 pub(super) fn to_text(object: Object) -> String {
     Value::Object(object).to_string()
+}
+
+/// The id of a message as it was written.
+pub(super) fn raw_id(message: &str) -> Option<&RawValue> {
+    let members = Reader::new(serde_json::from_str(message).ok()?, "");
+    members.raw("id").ok()?
+}
+
+/// The text of a message that was made from the message `from`, with the id as it was written there: a number that has no
+/// exact value here, such as `-0` or one beyond 64 bits, is not rounded.
+pub(super) fn to_message(mut message: Object, from: &str) -> String {
+    match (message.get("id").map(Value::to_string), raw_id(from)) {
+        (Some(id), Some(raw)) if id != raw.get() => {
+            message.shift_remove("id");
+            let rest = to_text(message);
+            let comma = if rest.len() > 2 { "," } else { "" };
+            format!(r#"{{"id":{raw}{comma}{}"#, &rest[1..])
+        }
+        _ => to_text(message),
+    }
 }
 
 /// Sets a member in place, or appends it.

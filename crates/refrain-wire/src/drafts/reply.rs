@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::object::{Object, into_object, move_member, object, read_object, set, to_text};
+use super::object::{Object, into_object, move_member, object, read_object, set, to_message};
 use super::request::related;
 use super::{Draft, DraftExchange, HANDSHAKE, Kind, Names, RATIFIED, RELATED_TASK_KEY};
 use crate::error::ErrorCode;
@@ -30,7 +30,7 @@ impl DraftExchange {
                 other => set(&mut message, "result", other),
             }
         }
-        Some(to_text(message).into_bytes())
+        Some(to_message(message, text).into_bytes())
     }
 
     /// Names the draft's own member in an error that is about one. Errors of handlers stay as they are.
@@ -128,8 +128,8 @@ impl DraftExchange {
             .unwrap_or_else(|| message.to_owned())
     }
 
-    fn read_ratified(&self, message: &str) -> Option<String> {
-        let mut message = read_object(message).ok()?;
+    fn read_ratified(&self, text: &str) -> Option<String> {
+        let mut message = read_object(text).ok()?;
         if message.contains_key("method") || message.contains_key("error") {
             return None;
         }
@@ -142,7 +142,7 @@ impl DraftExchange {
         }
         let result = self.read_result(result, incomplete);
         set(&mut message, "result", result);
-        Some(to_text(message))
+        Some(to_message(message, text))
     }
 
     /// The asks and the state of a reply that is not complete.

@@ -4,7 +4,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::meta::{self, TaskWish};
-use super::object::{Object, into_object, move_member, object, read_object, set, to_text};
+use super::object::{
+    Object, into_object, move_member, object, raw_id, read_object, set, to_message, to_text,
+};
 use super::{
     Draft, DraftError, DraftExchange, DraftRequest, HANDSHAKE, Kind, RATIFIED, RELATED_TASK_KEY,
     Refused, TASK_RESULT,
@@ -13,7 +15,6 @@ use crate::call::CallKind;
 use crate::envelope::{Id, Message, Rejection, parse};
 use crate::error::RpcError;
 use crate::legacy::Agreed;
-use crate::members::Reader;
 use crate::meta::{CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY};
 
 /// The requests of the drafts, with their names there and in the ratified revision.
@@ -182,7 +183,8 @@ impl Draft {
     ///
     /// A call whose client declares the tasks extension gets a `task` member. [`TASK_RESULT`] is accepted as a method.
     pub fn write_request(self, message: &str) -> Result<(String, DraftExchange), DraftError> {
-        let mut message = read_object(message)?;
+        let text = message;
+        let mut message = read_object(text)?;
         let Some(Value::String(method)) = message.shift_remove("method") else {
             return Err(DraftError::Missing("method"));
         };
@@ -216,7 +218,7 @@ impl Draft {
                     let answers = take_object(&mut params, RATIFIED.answers)?;
                     set(&mut written, self.names().answers, wrapped(answers));
                     set(&mut written, "_meta", json!({RELATED_TASK_KEY: related}));
-                    return Ok((to_text(written), exchange));
+                    return Ok((to_message(written, text), exchange));
                 }
                 params.shift_remove("taskId");
                 set(&mut meta, RELATED_TASK_KEY, related);
@@ -229,7 +231,7 @@ impl Draft {
         set(&mut written, "method", drafted);
         set(&mut written, "params", params);
         written.extend(round);
-        Ok((to_text(written), exchange))
+        Ok((to_message(written, text), exchange))
     }
 
     /// The kind of a method of the ratified revision, and its name in the draft.
@@ -281,8 +283,7 @@ fn find_answers(bytes: &[u8]) -> Option<(Id<'_>, Object)> {
     let has_shape = message.get("jsonrpc")? == "2.0"
         && has(Draft::First.names().answers)
         && !(has("method") || has("result") || has("error"));
-    let members = Reader::new(serde_json::from_str(text).ok()?, "");
-    let id = Id::from_raw(members.raw("id").ok()??)?;
+    let id = Id::from_raw(raw_id(text)?)?;
     has_shape.then_some((id, message))
 }
 

@@ -585,3 +585,28 @@ fn a_status_may_be_any_text() {
         assert_eq!(written["result"]["status"], capitalised);
     }
 }
+
+#[test]
+fn numeric_id_is_not_rounded() {
+    let call = request("tools/call", json!({"name": "t"}), false).to_string();
+    for id in ["-0", "123456789012345678901234567890", "-7", "\"-0\""] {
+        let sent = call.replace("\"id\":7", &format!("\"id\":{id}"));
+        for draft in Draft::ALL {
+            let (written, ours) = draft.write_request(&sent).expect("a request");
+            assert!(written.contains(&format!("\"id\":{id},")), "{written}");
+            let read = draft.read_request(written.as_bytes()).expect("a request");
+            let DraftRequest::Request { message, exchange } = read else {
+                panic!("{written} is not a request");
+            };
+            let (sent, _) = read_call(&message).expect("a call");
+            assert_eq!(sent.as_json(), id);
+            let reply =
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete"}}}}"#);
+            let written = exchange.write_reply(reply.as_bytes()).expect("a reply");
+            let written = String::from_utf8(written).expect("text");
+            assert!(written.contains(&format!("\"id\":{id},")), "{written}");
+            let read = ours.read_reply(&written);
+            assert!(read.contains(&format!("\"id\":{id},")), "{read}");
+        }
+    }
+}
