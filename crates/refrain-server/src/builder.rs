@@ -12,7 +12,7 @@ use crate::handler::States;
 use crate::legacy::LegacySessions;
 use crate::limits::{Limits, ServerLimits};
 use crate::live::LiveCalls;
-use crate::metrics::{Metrics, Seen};
+use crate::metrics::{Gauged, Metrics};
 use crate::relay::Relay;
 use crate::rounds::{Flows, RoundHook, Rounds};
 use crate::server::{Inner, Server, WeakServer};
@@ -321,7 +321,7 @@ impl ServerBuilder {
         let relay = Arc::new(Relay::new(self.advertise, &services)?);
         let limits = &services.limits;
         let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
-        services.metrics.watch(Seen {
+        services.metrics.watch(Gauged {
             limits: limits.clone(),
             subscriptions: subscriptions.registry().clone(),
         });

@@ -1,10 +1,10 @@
-//! What a caller was granted.
+//! The scopes that a caller was granted.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// The scopes that a caller was granted, as in OAuth: names that mean what the server's author says. Cloning is cheap.
+/// The scopes that a caller was granted, as in OAuth. Cloning is cheap.
 ///
 /// ```
 /// # use refrain_server::Scopes;
@@ -29,18 +29,17 @@ impl Scopes {
         Self(Granted::Nothing)
     }
 
-    /// Every scope there is: for callers to whom authorization is not applied, as over stdio, where whoever started
-    /// the process is the one who calls.
+    /// Every scope: for callers without authorization, as over stdio.
     pub const fn everything() -> Self {
         Self(Granted::Everything)
     }
 
-    /// Reads scopes with spaces between them, as they travel in OAuth.
+    /// Parses scopes that are separated by spaces.
     pub fn parse(text: &str) -> Self {
         text.split_ascii_whitespace().collect()
     }
 
-    /// Their names; `None` for every scope there is.
+    /// Their names; `None` for every scope.
     pub(crate) fn names(&self) -> Option<Vec<String>> {
         match &self.0 {
             Granted::Everything => None,
@@ -49,7 +48,7 @@ impl Scopes {
         }
     }
 
-    /// Is this scope among them?
+    /// Whether it contains this scope.
     pub fn has(&self, scope: &str) -> bool {
         match &self.0 {
             Granted::Everything => true,

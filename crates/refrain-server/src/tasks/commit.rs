@@ -27,7 +27,7 @@ impl Tasks {
             Next::Complete(_) => TaskEvent::Completed,
             Next::Fail(_) => TaskEvent::Failed,
         };
-        self.services.metrics.task(event);
+        self.services.metrics.tasks.add(event);
     }
 
     /// The commit of a failed task. Its status message is the error.

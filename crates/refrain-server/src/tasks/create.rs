@@ -175,7 +175,7 @@ impl Made {
         } = self;
         let (tasks, owner) = (seed.tasks.clone(), seed.owner.clone());
         if let Created::New(..) = created {
-            tasks.services.metrics.task(TaskEvent::Created);
+            tasks.services.metrics.tasks.add(TaskEvent::Created);
         }
         let task = match created {
             Created::New(task, Some(lease)) => {

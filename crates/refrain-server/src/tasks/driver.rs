@@ -132,7 +132,7 @@ impl Driver {
     async fn run(&mut self, mut running: Running) {
         if let Err(Gone) = self.drive(&mut running).await {
             tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
-            self.tasks.services.metrics.task(TaskEvent::Lost);
+            self.tasks.services.metrics.tasks.add(TaskEvent::Lost);
         }
         running.flow.cancel();
         self.tasks.services.metrics.work(running.flow.stats());
@@ -318,7 +318,7 @@ impl Driver {
         let next = self.next_after(write.then, running, clocks);
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
-            tasks.services.metrics.asks(ask.kind());
+            tasks.services.metrics.asks.add(ask.kind());
             (key.clone(), tasks.seal(whose, Part::Ask(key), &json))
         });
         let keep = next == Next::Keep;

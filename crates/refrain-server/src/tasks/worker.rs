@@ -122,7 +122,7 @@ impl Tasks {
             Ok(claimed) => {
                 let all = claimed.len() == most;
                 for claimed in claimed {
-                    self.services.metrics.task(TaskEvent::TakenUp);
+                    self.services.metrics.tasks.add(TaskEvent::TakenUp);
                     self.take_up(claimed, asked).await;
                 }
                 all

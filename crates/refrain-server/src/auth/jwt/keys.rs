@@ -1,11 +1,11 @@
-//! The keys of an authorization server, kept and read again.
+//! The cached keys of an authorization server.
 //!
-//! They are read again when they are old, and when a token names a key that is not among them; never twice at once, and
-//! not more often than the interval allows. When that fails the known keys stay. Only those wait for it whose key is not
-//! known.
+//! They are read again when they are old, and when a token names an unknown key; never twice at once, and not more often
+//! than the interval allows. If that fails, the known keys stay. Only requests with an unknown key wait.
 
 use super::fetch::{Document, FetchError};
-use super::jwk::{Key, KeySet, NoKey};
+use super::jwk::{Key, KeySet};
+use super::validation::TokenError;
 use jsonwebtoken::Algorithm;
 use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
@@ -14,31 +14,32 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
-/// Where the keys come from.
+/// The source of the keys.
 pub(super) enum Origin {
     File(PathBuf),
     Url(Box<Document>),
 }
 
-/// The keys that are known, and how to know more.
+/// The known keys, and their source.
 pub(super) struct Keys {
     origin: Origin,
     max_age: Duration,
-    interval: Duration,
+    /// The least time between two attempts to read them.
+    pub(super) interval: Duration,
     state: Mutex<State>,
-    /// Held by whoever is reading them again.
+    /// Held while they are read.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct State {
     keys: KeySet,
-    /// When they were last found to be up to date.
+    /// When they were last up to date.
     fresh: Option<Instant>,
     tried: Option<Instant>,
-    /// How many attempts to read them have ended.
+    /// Completed attempts to read them.
     attempts: u64,
-    /// What the file looked like.
+    /// Of the file when it was read.
     stamp: Option<Stamp>,
 }
 
@@ -48,16 +49,16 @@ type Stamp = (SystemTime, u64);
 /// Why keys could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    #[error("{} cannot be read: {error}", path.display())]
+    #[error("could not read {}: {error}", path.display())]
     File {
         path: PathBuf,
         error: std::io::Error,
     },
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    #[error("they are no JWK set: {0}")]
+    #[error("could not fetch keys from {host}: {error}")]
+    Fetch { host: String, error: FetchError },
+    #[error("not a JWK set: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("there is no key among them that could have signed a token")]
+    #[error("no usable key")]
     Empty,
 }
 
@@ -72,7 +73,7 @@ impl Keys {
         }
     }
 
-    /// Reads a file at once, so that a mistake in it is known before the first call.
+    /// Reads a file, so that an invalid one is found before the first call.
     pub(super) fn read_file(&self) -> Result<(), ReadError> {
         let Origin::File(path) = &self.origin else {
             return Ok(());
@@ -86,17 +87,12 @@ impl Keys {
         Ok(())
     }
 
-    /// How long a client should wait that could not be told who it is.
-    pub(super) fn interval(&self) -> Duration {
-        self.interval
-    }
-
     /// The key for a token.
     pub(super) async fn find(
         self: &Arc<Self>,
         id: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<Arc<Key>, NoKey> {
+    ) -> Result<Arc<Key>, TokenError> {
         let (found, old, attempts) = {
             let state = self.state();
             let old = state
@@ -106,7 +102,7 @@ impl Keys {
         };
         match found {
             Ok(key) => {
-                // Old keys go on working: nobody who has one waits for others, and one attempt at a time is enough.
+                // Old keys are still used meanwhile.
                 if old && let Ok(reading) = self.reading.clone().try_lock_owned() {
                     drop(self.read_again(reading, attempts, false));
                 }
@@ -117,14 +113,14 @@ impl Keys {
                 if let Some(task) = self.read_again(reading, attempts, true)
                     && let Err(error) = task.await
                 {
-                    tracing::error!(%error, "the keys could not be read");
+                    tracing::error!(%error, "failed to read keys");
                 }
                 self.state().keys.find(id, algorithm)
             }
         }
     }
 
-    /// Has the keys read, unless somebody did so meanwhile, or too short a time ago.
+    /// Starts to read the keys, unless that happened since `attempts`, or less than the interval ago.
     fn read_again(
         self: &Arc<Self>,
         reading: OwnedMutexGuard<()>,
@@ -140,7 +136,7 @@ impl Keys {
             state.tried = Some(Instant::now());
         }
         let this = self.clone();
-        // A task of its own: a client that goes away must not take the keys of others with it.
+        // In a separate task, which is not cancelled when the client disconnects.
         Some(tokio::spawn(async move {
             let _reading = reading;
             this.read(missed).await;
@@ -151,18 +147,20 @@ impl Keys {
     async fn read(&self, missed: bool) {
         let read = match &self.origin {
             Origin::Url(url) => {
-                let document = url.fetch().await.map_err(ReadError::from);
-                let keys = document.and_then(|json| Ok(KeySet::read(&json)?));
-                keys.map(|keys| (None, Some(keys)))
+                let document = url.fetch().await.map_err(|error| ReadError::Fetch {
+                    host: url.url.host.clone(),
+                    error,
+                });
+                document.and_then(|json| Ok((None, Some(KeySet::read(&json)?))))
             }
             Origin::File(path) => {
-                // A key was missed: read it even if it looks unchanged.
+                // With an unknown key, the file is read even if it looks unchanged.
                 let known = self.state().stamp.filter(|_| !missed);
                 let path = path.clone();
                 let read = tokio::task::spawn_blocking(move || read_file(&path, known)).await;
                 match read {
                     Ok(read) => read.map(|(stamp, keys)| (Some(stamp), keys)),
-                    Err(error) => return tracing::error!(%error, "the keys could not be read"),
+                    Err(error) => return tracing::error!(%error, "failed to read keys"),
                 }
             }
         };
@@ -172,7 +170,7 @@ impl Keys {
                 state.fresh = Some(Instant::now());
                 state.stamp = stamp;
                 if let Some(keys) = keys {
-                    tracing::debug!(keys = keys.len(), "the keys of the issuer were read");
+                    tracing::debug!(keys = keys.len(), "keys read");
                     if keys.len() == 0 {
                         tracing::warn!(error = %ReadError::Empty, "no token can be verified");
                     }
@@ -181,7 +179,7 @@ impl Keys {
             }
             Err(error) => {
                 let known = self.state().keys.len();
-                tracing::warn!(%error, known, "the keys of the issuer stay as they are");
+                tracing::warn!(%error, known, "failed to read keys, keeping the known ones");
             }
         }
     }
@@ -191,7 +189,7 @@ impl Keys {
     }
 }
 
-/// Reads a file, unless it looks as it did.
+/// Reads a file, unless its stamp is unchanged.
 fn read_file(path: &PathBuf, known: Option<Stamp>) -> Result<(Stamp, Option<KeySet>), ReadError> {
     let failed = |error| ReadError::File {
         path: path.clone(),
