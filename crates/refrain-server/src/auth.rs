@@ -128,7 +128,6 @@ pub trait Authenticator: Send + Sync + 'static {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a>;
 }
 
-/// The bearer token of a request.
 fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthRejection> {
     let missing =
         || AuthRejection::Missing("send an Authorization header with a bearer token".into());

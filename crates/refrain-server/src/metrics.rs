@@ -162,7 +162,6 @@ impl Metrics {
     }
 }
 
-/// A running task.
 pub(crate) struct TaskRuns(Arc<Metrics>);
 
 impl Drop for TaskRuns {

@@ -10,7 +10,6 @@ use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The access rules of a server that is being built.
 #[derive(Clone, Default)]
 pub(crate) struct AccessRules {
     scopes: Vec<String>,
@@ -155,7 +154,6 @@ fn joined(first: &[String], second: &[String]) -> String {
     all.join(" ")
 }
 
-/// Checks the syntax of scopes.
 pub(crate) fn check_scopes<'a>(
     owner: &str,
     scopes: impl IntoIterator<Item = &'a String>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use validation::{Requirements, TokenError};
 
-/// How often a file is checked for changes.
+/// How often a file is read.
 const FILE_LOOK: Duration = Duration::from_secs(1);
 /// The age at which keys are fetched again.
 const URL_AGE: Duration = Duration::from_secs(600);
@@ -29,7 +29,7 @@ const LARGEST_LEEWAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Where the public keys of an authorization server are: its JWK set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Jwks {
-    /// A file, which is read again when it changes.
+    /// A file, which is read again every second while there are requests.
     File(PathBuf),
     /// An `https` URL, or plain `http` on this machine. Redirects are not followed.
     Url(String),
@@ -90,7 +90,7 @@ pub enum JwtVerifierError {
         /// The issuer.
         issuer: String,
     },
-    /// An audience is empty: tokens for anybody would be accepted.
+    /// An audience is empty.
     #[error("empty audience: expected the `aud` claim of the tokens for this server")]
     Audience,
     /// The keys cannot be fetched from this URL.
@@ -139,7 +139,7 @@ impl JwtVerifier {
     async fn verify(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         let token = bearer_token(headers)?;
         self.caller(token).await.map_err(|bad| {
-            tracing::debug!(reason = %bad, "access token rejected");
+            tracing::debug!(reason = %bad, "an access token was refused");
             match bad {
                 TokenError::NoKeys => AuthRejection::Unavailable {
                     reason: "the keys of the authorization server cannot be had; try again later"

@@ -84,8 +84,7 @@ impl ResourceMetadata {
             identifier(server)?;
         }
         if self.authorization_servers.is_empty() {
-            let url = self.resource.clone();
-            return Err(BuildError::NoAuthorizationServer { url });
+            return Err(BuildError::NoAuthorizationServer(self.resource.clone()));
         }
         let path = format!("{WELL_KNOWN}{}", uri.path().trim_end_matches('/'));
         let document = Document {

@@ -7,7 +7,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_core::Principal;
 use std::future::ready;
 
-/// The shortest secret.
 const SHORTEST: usize = 16;
 
 /// Authenticates the caller that a proxy names in a header, such as `X-Forwarded-User`. The proxy proves itself by a

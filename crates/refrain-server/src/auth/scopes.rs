@@ -1,7 +1,6 @@
 //! The scopes that a caller was granted.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 /// The scopes that a caller was granted, as in OAuth. Cloning is cheap.
@@ -13,20 +12,20 @@ use std::sync::Arc;
 /// assert!(Scopes::everything().has("files:read"));
 /// assert_eq!(Scopes::none(), Scopes::parse(""));
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scopes(Granted);
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Granted {
     Everything,
-    Nothing,
-    Only(Arc<BTreeSet<String>>),
+    /// `None` if there are none, without an allocation.
+    Only(Option<Arc<BTreeSet<String>>>),
 }
 
 impl Scopes {
     /// No scope at all.
     pub const fn none() -> Self {
-        Self(Granted::Nothing)
+        Self(Granted::Only(None))
     }
 
     /// Every scope: for callers without authorization, as over stdio.
@@ -43,8 +42,9 @@ impl Scopes {
     pub(crate) fn names(&self) -> Option<Vec<String>> {
         match &self.0 {
             Granted::Everything => None,
-            Granted::Nothing => Some(Vec::new()),
-            Granted::Only(scopes) => Some(scopes.iter().cloned().collect()),
+            Granted::Only(scopes) => {
+                Some(scopes.iter().flat_map(|it| it.iter().cloned()).collect())
+            }
         }
     }
 
@@ -52,8 +52,7 @@ impl Scopes {
     pub fn has(&self, scope: &str) -> bool {
         match &self.0 {
             Granted::Everything => true,
-            Granted::Nothing => false,
-            Granted::Only(scopes) => scopes.contains(scope),
+            Granted::Only(scopes) => scopes.as_ref().is_some_and(|it| it.contains(scope)),
         }
     }
 }
@@ -61,20 +60,8 @@ impl Scopes {
 impl<S: Into<String>> FromIterator<S> for Scopes {
     fn from_iter<I: IntoIterator<Item = S>>(scopes: I) -> Self {
         let scopes: BTreeSet<String> = scopes.into_iter().map(Into::into).collect();
-        Self(if scopes.is_empty() {
-            Granted::Nothing
-        } else {
-            Granted::Only(Arc::new(scopes))
-        })
-    }
-}
-
-impl fmt::Debug for Scopes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Granted::Everything => f.write_str("Scopes(everything)"),
-            Granted::Nothing => f.write_str("Scopes()"),
-            Granted::Only(scopes) => f.debug_tuple("Scopes").field(scopes).finish(),
-        }
+        Self(Granted::Only(
+            (!scopes.is_empty()).then(|| Arc::new(scopes)),
+        ))
     }
 }

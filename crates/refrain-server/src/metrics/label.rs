@@ -7,13 +7,11 @@ use refrain_wire::{AskKind, CallKind, ErrorCode, TaskMethod};
 use std::marker::PhantomData;
 use strum::{IntoStaticStr, VariantArray};
 
-/// The methods of calls.
 pub(super) const KINDS: [CallKind; 3] = [CallKind::Tool, CallKind::Prompt, CallKind::Resource];
 
 /// A label with a fixed set of values.
 pub(crate) trait Label: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
-    /// The text of the value.
     fn name(self) -> &'static str;
 
     /// The position of the value in `ALL`.
@@ -35,19 +33,16 @@ impl<L: Label> Default for Counts<L> {
 }
 
 impl<L: Label> Counts<L> {
-    /// Increments the counter of a value.
     pub(crate) fn add(&self, label: L) {
         self.0[label.index()].inc();
     }
 
-    /// Each value with its counter.
     #[cfg(feature = "metrics")]
     pub(super) fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
         L::ALL.iter().map(|label| label.name()).zip(&self.0)
     }
 }
 
-/// How a round ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Outcome {
@@ -64,9 +59,7 @@ pub(crate) enum Outcome {
     InvalidParams,
     /// The handler or the server failed (-32603).
     InternalError,
-    /// The client lacks a capability (-32021).
     MissingCapability,
-    /// The caller lacks a scope.
     InsufficientScope,
     /// The client disconnected, or cancelled the call.
     Cancelled,
@@ -74,7 +67,6 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome that is an error of this code.
     pub(crate) fn error(code: ErrorCode) -> Self {
         match code {
             ErrorCode::MissingCapability => Self::MissingCapability,
@@ -116,9 +108,7 @@ pub(crate) enum LiveCount {
     Parked,
     /// The time limit was reached, the client disconnected, or the instance is stopping.
     GivenUp,
-    /// A request was relayed to its holder.
     Relayed,
-    /// A request could not be relayed to its holder.
     RelayFailed,
     /// A request came for a call whose holder advertises no URL.
     Elsewhere,
@@ -132,7 +122,6 @@ pub(crate) enum LiveCount {
 pub(crate) enum Refusal {
     /// A `Host` or `Origin` that is not allowed (403).
     Host,
-    /// Not a POST (405).
     HttpMethod,
     /// The content type is not JSON (415).
     MediaType,
@@ -140,11 +129,9 @@ pub(crate) enum Refusal {
     Unauthenticated,
     /// No credentials would help (403).
     Forbidden,
-    /// The caller lacks a scope (403).
     InsufficientScope,
     /// The authenticator is unavailable (503).
     Unavailable,
-    /// The body is over the limit (413).
     TooLarge,
     /// The body is incomplete (400).
     Unreadable,
@@ -152,13 +139,10 @@ pub(crate) enum Refusal {
     Parse,
     /// The body is not a request (-32600).
     InvalidRequest,
-    /// Error -32601.
     UnknownMethod,
-    /// The parameters do not fit the method (-32602).
     InvalidParams,
     /// A header is missing or differs from the body (-32020).
     HeaderMismatch,
-    /// Another revision of the protocol (-32022).
     UnsupportedVersion,
     /// No permit for a subscription or for suggestions (503); a call is counted as a round.
     Busy,
@@ -169,7 +153,6 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The refusal that is an error of this code.
     pub(crate) fn error(code: ErrorCode) -> Self {
         match code {
             ErrorCode::Parse => Self::Parse,
@@ -190,7 +173,6 @@ pub(crate) enum Other {
     List(Listing),
     Discover,
     Complete,
-    /// A subscription.
     Listen,
     Task(TaskMethod),
     Initialize,

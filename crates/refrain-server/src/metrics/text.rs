@@ -33,7 +33,6 @@ impl Server {
 }
 
 impl Metrics {
-    /// A number summed over all servers.
     fn sum(&self, of: impl Fn(&Gauged) -> usize) -> i64 {
         let servers = self.servers.lock();
         i64::try_from(servers.iter().map(of).sum::<usize>()).unwrap_or(i64::MAX)
@@ -133,7 +132,6 @@ impl Metrics {
     }
 }
 
-/// Writes metric families one after the other.
 struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {

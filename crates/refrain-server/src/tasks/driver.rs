@@ -3,8 +3,7 @@
 //! Invariant: the handler is polled only while the lease is certainly held, and nothing is written once it is lost.
 
 use super::Tasks;
-use super::commit::Gone;
-use super::create::Seed;
+use super::commit::LeaseLost;
 use super::failures::{too_large, too_old};
 use super::leases::HeldLease;
 use super::sealing::Part;
@@ -35,26 +34,10 @@ pub(crate) struct Running {
     pub(super) owner: Principal,
     pub(super) flow: Flow,
     pub(super) attempt: u32,
-    /// When the task expires.
     pub(super) ends: Option<Instant>,
     pub(super) ttl: Duration,
     /// The permit of the call that has become this task.
     pub(super) _permit: Option<Permit>,
-}
-
-impl Running {
-    /// A call that has just become a task.
-    pub(super) fn begun(seed: Seed, flow: Flow, ttl: Duration, permit: Permit) -> Self {
-        Self {
-            tool: seed.tool,
-            owner: seed.owner,
-            flow,
-            attempt: 1,
-            ends: Instant::now().checked_add(ttl),
-            ttl,
-            _permit: Some(permit),
-        }
-    }
 }
 
 /// The next thing to do for a running task.
@@ -64,16 +47,14 @@ enum Turn {
     Hold,
     /// The lease may have expired.
     Doubt,
-    /// The task expired.
     Expired,
     /// The task lingered long enough.
     Lingered,
-    /// A status message is due.
     Status,
 }
 
 impl Tasks {
-    /// Runs a task on this instance, in a tokio task of its own.
+    /// Starts to run a task on this instance.
     pub(super) fn run_here(
         self: &Arc<Self>,
         running: Running,
@@ -86,7 +67,7 @@ impl Tasks {
         let tasks = self.clone();
         let span = tracing::debug_span!("task", task = ?hold.lease.task, tool = running.tool.tool.info.name);
         let work = async move {
-            let mut driver = Driver {
+            let driver = Driver {
                 _runs: tasks.services.metrics.task_runs(),
                 _server: tasks.flows.server(),
                 tasks,
@@ -99,7 +80,6 @@ impl Tasks {
     }
 }
 
-/// Runs one task.
 pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
     pub(super) hold: Arc<HeldLease>,
@@ -129,8 +109,8 @@ struct Clocks {
 }
 
 impl Driver {
-    async fn run(&mut self, mut running: Running) {
-        if let Err(Gone) = self.drive(&mut running).await {
+    async fn run(&self, mut running: Running) {
+        if let Err(LeaseLost) = self.drive(&mut running).await {
             tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
             self.tasks.services.metrics.tasks.add(TaskEvent::Lost);
         }
@@ -138,7 +118,7 @@ impl Driver {
         self.tasks.services.metrics.work(running.flow.stats());
     }
 
-    async fn drive(&mut self, running: &mut Running) -> Result<(), Gone> {
+    async fn drive(&self, running: &mut Running) -> Result<(), LeaseLost> {
         let mut clocks = Clocks::default();
         loop {
             match self.turn(running, &mut clocks).await {
@@ -162,23 +142,17 @@ impl Driver {
                 Turn::Expired => {
                     let write = running.flow.set_down();
                     let open: Vec<&str> = write.snapshot.asked().collect();
-                    let error = too_old(running.ttl, &open, None);
-                    self.end(&error).await?;
-                    return Ok(());
+                    return self.end(&too_old(running.ttl, &open, None)).await;
                 }
                 Turn::Lingered => {
                     let write = running.flow.set_down();
                     clocks.leave = true;
-                    self.write(running, &mut clocks, write).await?;
-                    return Ok(());
+                    return self.write(running, &mut clocks, write).await.map(drop);
                 }
                 Turn::Status => {
-                    let Some((message, _)) = clocks.status.take() else {
-                        continue;
-                    };
                     clocks.status_written = Some(Instant::now());
                     let commit = Commit {
-                        status_message: Some(message),
+                        status_message: clocks.status.take().map(|said| said.0),
                         ..Commit::default()
                     };
                     if self.commit(&commit).await?.answers {
@@ -189,13 +163,12 @@ impl Driver {
         }
     }
 
-    /// Commits the end of the task.
     async fn finish(
         &self,
         running: &mut Running,
         clocks: &mut Clocks,
         event: Event,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), LeaseLost> {
         let said = clocks.status.take().map(|said| said.0);
         let said = running.flow.take_status().or(said);
         let mut commit = self.ended(running, event);
@@ -205,7 +178,7 @@ impl Driver {
             _ => said,
         };
         commit.status_message = commit.status_message.or(said);
-        self.commit(&commit).await.map(|_| ())
+        self.commit(&commit).await.map(drop)
     }
 
     /// Runs until there is something to do.
@@ -270,13 +243,12 @@ impl Driver {
         Poll::Pending
     }
 
-    /// The time until then.
     fn until(&self, at: SystemTime) -> Duration {
         let now = self.tasks.services.source.now();
         at.duration_since(now).unwrap_or_default()
     }
 
-    /// What becomes of the task after a write.
+    /// The state of the task after a write.
     fn next_after(&self, then: Then, running: &Running, clocks: &mut Clocks) -> Next {
         clocks.linger = None;
         match then {
@@ -304,7 +276,7 @@ impl Driver {
         running: &mut Running,
         clocks: &mut Clocks,
         write: Write,
-    ) -> Result<bool, Gone> {
+    ) -> Result<bool, LeaseLost> {
         let task = &self.hold.lease.task;
         let whose = (task, &self.owner);
         let tasks = &self.tasks;
@@ -312,8 +284,7 @@ impl Driver {
         let limit = tasks.options.journal;
         if journal.len() > limit {
             let error = too_large(&write.snapshot, journal.len(), limit);
-            self.end(&error).await?;
-            return Ok(true);
+            return self.end(&error).await.map(|()| true);
         }
         let next = self.next_after(write.then, running, clocks);
         let publish = write.asks.iter().map(|(key, ask)| {
@@ -349,9 +320,9 @@ impl Driver {
     }
 
     /// Checks the lease and receives answers. `false`: the task was handed on.
-    async fn look(&self, running: &mut Running) -> Result<bool, Gone> {
+    async fn look(&self, running: &mut Running) -> Result<bool, LeaseLost> {
         if self.hold.is_lost() {
-            return Err(Gone);
+            return Err(LeaseLost);
         }
         if self.hold.is_given_up() {
             // Before another instance may claim it.
@@ -360,8 +331,7 @@ impl Driver {
                 next: Next::HandOn,
                 ..Commit::default()
             };
-            self.commit(&commit).await?;
-            return Ok(false);
+            return self.commit(&commit).await.map(|_| false);
         }
         if self.hold.take_news() {
             self.take_answers(running).await?;

@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 const SOON: Duration = Duration::from_secs(60);
 const WAKES: usize = 10_000;
 
-/// The leases that this instance holds.
 pub(crate) struct Leases {
     /// The name of this instance in the store.
     pub(crate) worker: String,
@@ -31,7 +30,6 @@ pub(crate) struct Leases {
     pub(super) claims: AtomicBool,
 }
 
-/// The lease of a task that this instance runs.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
@@ -81,9 +79,8 @@ impl Leases {
             changed: Notify::new(),
             lease,
         });
-        self.running
-            .lock()
-            .insert(hold.lease.task.clone(), hold.clone());
+        let mut running = self.running.lock();
+        running.insert(hold.lease.task.clone(), hold.clone());
         hold
     }
 
@@ -91,10 +88,8 @@ impl Leases {
         let mut running = self.running.lock();
         let full = running.len() >= self.most;
         // This instance may have claimed the same task again.
-        if running
-            .get(&hold.lease.task)
-            .is_some_and(|held| Arc::ptr_eq(held, hold))
-        {
+        let held = running.get(&hold.lease.task);
+        if held.is_some_and(|held| Arc::ptr_eq(held, hold)) {
             running.remove(&hold.lease.task);
         }
         let empty = running.is_empty();
@@ -106,9 +101,9 @@ impl Leases {
 
     /// Remembers the wake-up of a task that left memory.
     pub(super) fn set_down(&self, wake: Option<Duration>) {
-        static TOLD: Once = Once::new();
+        static WARNED: Once = Once::new();
         if !self.claims.load(Ordering::Acquire) {
-            TOLD.call_once(|| {
+            WARNED.call_once(|| {
                 tracing::warn!("a task waits in the store, and nobody here takes tasks up again: call Server::work(..)");
             });
         }
@@ -142,7 +137,6 @@ impl Leases {
         }
     }
 
-    /// Is there room for one more?
     pub(super) fn has_room(&self) -> bool {
         self.len() < self.most
     }

@@ -92,7 +92,7 @@ impl Tasks {
             name: Cow::Borrowed(name),
             arguments: arguments.map_err(|_| ResumeError::Arguments)?,
             principal: claimed.owner.clone(),
-            capabilities: call.capabilities.into(),
+            capabilities: call.capabilities,
             extensions: call.extensions,
             notes: Subscribed::default(),
             can_detach: true,

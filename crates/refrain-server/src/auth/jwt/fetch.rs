@@ -15,7 +15,6 @@ const IDLE: Duration = Duration::from_secs(5);
 /// The largest document, in bytes.
 const LARGEST: usize = 512 * 1024;
 
-/// Why a document could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("request failed: {}", innermost(.0))]
@@ -37,7 +36,6 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// A document at a URL.
 pub(super) struct Document {
     pub(super) url: SafeUrl,
     client: HttpClient,

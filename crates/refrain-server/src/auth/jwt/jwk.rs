@@ -16,7 +16,6 @@ use std::sync::Arc;
 /// The shortest modulus of an RSA key, in bits.
 const LEAST_BITS: usize = 2048;
 
-/// One public key.
 pub(super) struct Key {
     id: Option<String>,
     /// The algorithms that it may have signed with.

@@ -7,14 +7,13 @@ use super::fetch::{Document, FetchError};
 use super::jwk::{Key, KeySet};
 use super::validation::TokenError;
 use jsonwebtoken::Algorithm;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
-/// The source of the keys.
 pub(super) enum Origin {
     File(PathBuf),
     Url(Box<Document>),
@@ -39,14 +38,8 @@ struct State {
     tried: Option<Instant>,
     /// Completed attempts to read them.
     attempts: u64,
-    /// Of the file when it was read.
-    stamp: Option<Stamp>,
 }
 
-/// The time of the last change of a file, and its size.
-type Stamp = (SystemTime, u64);
-
-/// Why keys could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("could not read {}: {error}", path.display())]
@@ -78,46 +71,41 @@ impl Keys {
         let Origin::File(path) = &self.origin else {
             return Ok(());
         };
-        let (stamp, keys) = read_file(path, None)?;
-        let keys = keys.filter(|keys| keys.len() > 0).ok_or(ReadError::Empty)?;
-        let mut state = self.state();
+        let keys = parse_file(path, std::fs::read(path))?;
+        if keys.len() == 0 {
+            return Err(ReadError::Empty);
+        }
+        let mut state = self.state.lock();
         state.keys = keys;
-        state.stamp = Some(stamp);
         state.fresh = Some(Instant::now());
         Ok(())
     }
 
-    /// The key for a token.
     pub(super) async fn find(
         self: &Arc<Self>,
         id: Option<&str>,
         algorithm: Algorithm,
     ) -> Result<Arc<Key>, TokenError> {
-        let (found, old, attempts) = {
-            let state = self.state();
-            let old = state
-                .fresh
-                .is_none_or(|fresh| fresh.elapsed() >= self.max_age);
-            (state.keys.find(id, algorithm), old, state.attempts)
+        let (found, is_old, attempts) = {
+            let state = self.state.lock();
+            let is_old = |fresh: Instant| fresh.elapsed() >= self.max_age;
+            let is_old = state.fresh.is_none_or(is_old);
+            (state.keys.find(id, algorithm), is_old, state.attempts)
         };
-        match found {
-            Ok(key) => {
-                // Old keys are still used meanwhile.
-                if old && let Ok(reading) = self.reading.clone().try_lock_owned() {
-                    drop(self.read_again(reading, attempts, false));
-                }
-                Ok(key)
+        if let Ok(key) = found {
+            // Old keys are still used meanwhile.
+            if is_old && let Ok(reading) = self.reading.clone().try_lock_owned() {
+                drop(self.read_again(reading, attempts));
             }
-            Err(_) => {
-                let reading = self.reading.clone().lock_owned().await;
-                if let Some(task) = self.read_again(reading, attempts, true)
-                    && let Err(error) = task.await
-                {
-                    tracing::error!(%error, "failed to read keys");
-                }
-                self.state().keys.find(id, algorithm)
-            }
+            return Ok(key);
         }
+        let reading = self.reading.clone().lock_owned().await;
+        if let Some(task) = self.read_again(reading, attempts)
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "failed to read keys");
+        }
+        self.state.lock().keys.find(id, algorithm)
     }
 
     /// Starts to read the keys, unless that happened since `attempts`, or less than the interval ago.
@@ -125,12 +113,11 @@ impl Keys {
         self: &Arc<Self>,
         reading: OwnedMutexGuard<()>,
         attempts: u64,
-        missed: bool,
     ) -> Option<JoinHandle<()>> {
         {
-            let mut state = self.state();
-            let soon = |tried: Instant| tried.elapsed() < self.interval;
-            if state.attempts != attempts || state.tried.is_some_and(soon) {
+            let mut state = self.state.lock();
+            let is_recent = |tried: Instant| tried.elapsed() < self.interval;
+            if state.attempts != attempts || state.tried.is_some_and(is_recent) {
                 return None;
             }
             state.tried = Some(Instant::now());
@@ -139,67 +126,49 @@ impl Keys {
         // In a separate task, which is not cancelled when the client disconnects.
         Some(tokio::spawn(async move {
             let _reading = reading;
-            this.read(missed).await;
-            this.state().attempts += 1;
-        }))
-    }
-
-    async fn read(&self, missed: bool) {
-        let read = match &self.origin {
-            Origin::Url(url) => {
-                let document = url.fetch().await.map_err(|error| ReadError::Fetch {
-                    host: url.url.host.clone(),
-                    error,
-                });
-                document.and_then(|json| Ok((None, Some(KeySet::read(&json)?))))
-            }
-            Origin::File(path) => {
-                // With an unknown key, the file is read even if it looks unchanged.
-                let known = self.state().stamp.filter(|_| !missed);
-                let path = path.clone();
-                let read = tokio::task::spawn_blocking(move || read_file(&path, known)).await;
-                match read {
-                    Ok(read) => read.map(|(stamp, keys)| (Some(stamp), keys)),
-                    Err(error) => return tracing::error!(%error, "failed to read keys"),
-                }
-            }
-        };
-        match read {
-            Ok((stamp, keys)) => {
-                let mut state = self.state();
-                state.fresh = Some(Instant::now());
-                state.stamp = stamp;
-                if let Some(keys) = keys {
+            let read = this.read().await;
+            let mut state = this.state.lock();
+            state.attempts += 1;
+            match read {
+                Ok(keys) => {
                     tracing::debug!(keys = keys.len(), "keys read");
                     if keys.len() == 0 {
                         tracing::warn!(error = %ReadError::Empty, "no token can be verified");
                     }
                     state.keys = keys;
+                    state.fresh = Some(Instant::now());
+                }
+                Err(error) => {
+                    let known = state.keys.len();
+                    tracing::warn!(%error, known, "failed to read keys, keeping the known ones");
                 }
             }
-            Err(error) => {
-                let known = self.state().keys.len();
-                tracing::warn!(%error, known, "failed to read keys, keeping the known ones");
+        }))
+    }
+
+    async fn read(&self) -> Result<KeySet, ReadError> {
+        match &self.origin {
+            Origin::Url(document) => {
+                let json = document.fetch().await;
+                let json = json.map_err(|error| ReadError::Fetch {
+                    host: document.url.host.clone(),
+                    error,
+                })?;
+                Ok(KeySet::read(&json)?)
+            }
+            Origin::File(path) => {
+                let file = path.clone();
+                let json = spawn_blocking(move || std::fs::read(file)).await;
+                parse_file(path, json.unwrap_or_else(|error| Err(error.into())))
             }
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
 }
 
-/// Reads a file, unless its stamp is unchanged.
-fn read_file(path: &PathBuf, known: Option<Stamp>) -> Result<(Stamp, Option<KeySet>), ReadError> {
-    let failed = |error| ReadError::File {
+fn parse_file(path: &PathBuf, json: std::io::Result<Vec<u8>>) -> Result<KeySet, ReadError> {
+    let json = json.map_err(|error| ReadError::File {
         path: path.clone(),
         error,
-    };
-    let metadata = std::fs::metadata(path).map_err(failed)?;
-    let stamp = (metadata.modified().map_err(failed)?, metadata.len());
-    if known == Some(stamp) {
-        return Ok((stamp, None));
-    }
-    let json = std::fs::read(path).map_err(failed)?;
-    Ok((stamp, Some(KeySet::read(&json)?)))
+    })?;
+    Ok(KeySet::read(&json)?)
 }

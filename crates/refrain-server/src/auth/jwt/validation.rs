@@ -128,7 +128,6 @@ impl OneOrMany {
     }
 }
 
-/// The requirements for a token.
 pub(super) struct Requirements {
     pub(super) issuer: String,
     pub(super) audiences: Vec<String>,
@@ -164,7 +163,6 @@ impl Requirements {
         self.validations.get(&algorithm).ok_or(TokenError::Secret)
     }
 
-    /// Checks signature and claims.
     pub(super) fn check(
         &self,
         token: &str,
