@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 /// A part of the application's state, set with `.state(..)` when the server was built. `State<Server>` is the server
 /// itself.
+#[derive(Debug)]
 pub struct State<T>(Arc<T>);
 
 impl<T> Clone for State<T> {
@@ -30,12 +31,6 @@ impl<T> Deref for State<T> {
 
     fn deref(&self) -> &T {
         &self.0
-    }
-}
-
-impl<T: std::fmt::Debug> std::fmt::Debug for State<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -68,22 +68,7 @@ fn matching(values: &[String], typed: &str) -> Completion {
 }
 
 /// A reply that is awaited.
-pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, NoReply>> + Send>>;
-
-pub(crate) enum NoReply {
-    Forbidden(MissingScopes),
-    /// The client should retry, here or at another instance.
-    Busy(RpcError),
-}
-
-impl From<NoReply> for RpcError {
-    fn from(none: NoReply) -> Self {
-        match none {
-            NoReply::Forbidden(missing) => missing.into(),
-            NoReply::Busy(error) => error,
-        }
-    }
-}
+pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, MissingScopes>> + Send>>;
 
 impl Catalog {
     /// Starts to suggest values for an argument. It takes the permit of a call.

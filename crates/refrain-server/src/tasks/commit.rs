@@ -23,6 +23,14 @@ impl From<StoreError> for LeaseLost {
     }
 }
 
+/// A commit that only changes the state of the task.
+pub(super) fn only(next: Next) -> Commit {
+    Commit {
+        next,
+        ..Commit::default()
+    }
+}
+
 impl Tasks {
     pub(super) fn count(&self, next: &Next) {
         let event = match next {
@@ -42,8 +50,7 @@ impl Tasks {
         let next = Next::Fail(self.seal(whose, Part::Outcome, error_at_rest(error).as_bytes()));
         Commit {
             status_message: Some(error.message.to_string()),
-            next,
-            ..Commit::default()
+            ..only(next)
         }
     }
 
@@ -80,10 +87,7 @@ impl Driver {
             }
             let wait = self.tasks.wait_before(attempt);
             tracing::warn!(?task, attempt, %reason, "an attempt at a task failed");
-            return Commit {
-                next: Next::Retry(wait, reason),
-                ..Commit::default()
-            };
+            return only(Next::Retry(wait, reason));
         }
         // The error replaces an earlier status message, but a sealed result is not repeated in plain text.
         let error = match &event {
@@ -96,8 +100,7 @@ impl Driver {
                 let outcome = self.tasks.seal(whose, Part::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
-                    next: Next::Complete(outcome),
-                    ..Commit::default()
+                    ..only(Next::Complete(outcome))
                 }
             }
             Err(error) => self.tasks.fail(whose, &error),

@@ -1,7 +1,7 @@
 //! A flow becomes a task.
 
 use super::Tasks;
-use super::driver::Running;
+use super::driver::{Clocks, Running};
 use super::request::UNREACHABLE;
 use super::sealing::Part;
 use crate::catalog::RegisteredTool;
@@ -164,6 +164,7 @@ impl Made {
                         attempt: 1,
                         ends: Instant::now().checked_add(task.ttl),
                         ttl: task.ttl,
+                        clocks: Clocks::default(),
                         _permit: Some(permit),
                     };
                     tasks.run_here(running, lease, task.revision, self.asked);

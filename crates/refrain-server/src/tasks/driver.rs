@@ -3,7 +3,7 @@
 //! Invariant: the handler is polled only while the lease is certainly held, and nothing is written once it is lost.
 
 use super::Tasks;
-use super::commit::LeaseLost;
+use super::commit::{LeaseLost, only};
 use super::failures::{too_large, too_old};
 use super::leases::HeldLease;
 use super::sealing::Part;
@@ -36,6 +36,7 @@ pub(crate) struct Running {
     pub(super) attempt: u32,
     pub(super) ends: Option<Instant>,
     pub(super) ttl: Duration,
+    pub(super) clocks: Clocks,
     /// The permit of the call that has become this task.
     pub(super) _permit: Option<Permit>,
 }
@@ -98,7 +99,7 @@ impl Drop for Driver {
 
 /// Deadlines of a task beside those of its flow.
 #[derive(Default)]
-struct Clocks {
+pub(super) struct Clocks {
     /// When lingering ends, and the number of steps at its start.
     linger: Option<(Instant, u32)>,
     /// The status message, and when it is due.
@@ -119,19 +120,18 @@ impl Driver {
     }
 
     async fn drive(&self, running: &mut Running) -> Result<(), LeaseLost> {
-        let mut clocks = Clocks::default();
         loop {
-            match self.turn(running, &mut clocks).await {
+            match self.turn(running).await {
                 Turn::Event(event) => match *event {
                     Event::Settle => tokio::task::yield_now().await,
                     Event::Notes(_) | Event::Detach => {}
                     Event::Crashed => return Ok(()),
                     Event::Write(write) => {
-                        if self.write(running, &mut clocks, *write).await? {
+                        if self.write(running, *write).await? {
                             return Ok(());
                         }
                     }
-                    event => return self.finish(running, &mut clocks, event).await,
+                    event => return self.finish(running, event).await,
                 },
                 Turn::Hold => {
                     if !self.look(running).await? {
@@ -146,13 +146,13 @@ impl Driver {
                 }
                 Turn::Lingered => {
                     let write = running.flow.set_down();
-                    clocks.leave = true;
-                    return self.write(running, &mut clocks, write).await.map(drop);
+                    running.clocks.leave = true;
+                    return self.write(running, write).await.map(drop);
                 }
                 Turn::Status => {
-                    clocks.status_written = Some(Instant::now());
+                    running.clocks.status_written = Some(Instant::now());
                     let commit = Commit {
-                        status_message: clocks.status.take().map(|said| said.0),
+                        status_message: running.clocks.status.take().map(|said| said.0),
                         ..Commit::default()
                     };
                     if self.commit(&commit).await?.answers {
@@ -163,13 +163,8 @@ impl Driver {
         }
     }
 
-    async fn finish(
-        &self,
-        running: &mut Running,
-        clocks: &mut Clocks,
-        event: Event,
-    ) -> Result<(), LeaseLost> {
-        let said = clocks.status.take().map(|said| said.0);
+    async fn finish(&self, running: &mut Running, event: Event) -> Result<(), LeaseLost> {
+        let said = running.clocks.status.take().map(|said| said.0);
         let said = running.flow.take_status().or(said);
         let mut commit = self.ended(running, event);
         // A result comes with its own message, not with one from the way there.
@@ -182,7 +177,7 @@ impl Driver {
     }
 
     /// Runs until there is something to do.
-    async fn turn(&self, running: &mut Running, clocks: &mut Clocks) -> Turn {
+    async fn turn(&self, running: &mut Running) -> Turn {
         let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
         let mut changed = pin!(self.hold.changed());
         poll_fn(|cx| {
@@ -195,13 +190,13 @@ impl Driver {
             }
             let polled = running.flow.poll(cx);
             if let Some(message) = running.flow.take_status() {
-                let soonest = clocks.status_written.map(|at| at + STATUS_EVERY);
+                let soonest = running.clocks.status_written.map(|at| at + STATUS_EVERY);
                 let at = soonest.unwrap_or_else(Instant::now);
-                clocks.status = Some((message, at));
+                running.clocks.status = Some((message, at));
             }
             match polled {
                 Poll::Ready(event) => Poll::Ready(Turn::Event(Box::new(event))),
-                Poll::Pending => self.poll_clocks(cx, running, clocks, timer.as_mut()),
+                Poll::Pending => self.poll_clocks(cx, running, timer.as_mut()),
             }
         })
         .await
@@ -211,12 +206,11 @@ impl Driver {
         &self,
         cx: &mut Context<'_>,
         running: &Running,
-        clocks: &Clocks,
         mut timer: Pin<&mut Sleep>,
     ) -> Poll<Turn> {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let status = clocks.status.as_ref().map(|said| said.1);
+        let status = running.clocks.status.as_ref().map(|said| said.1);
         if due(running.ends) {
             return Poll::Ready(Turn::Expired);
         }
@@ -225,7 +219,7 @@ impl Driver {
         }
         // A step that started since will be committed, and rest reported again.
         let steps = running.flow.stats().steps;
-        let linger = clocks.linger.filter(|linger| linger.1 == steps);
+        let linger = running.clocks.linger.filter(|linger| linger.1 == steps);
         let linger = linger.map(|linger| linger.0);
         if due(linger) || (linger.is_some() && self.tasks.services.limits.is_draining()) {
             return Poll::Ready(Turn::Lingered);
@@ -249,19 +243,19 @@ impl Driver {
     }
 
     /// The state of the task after a write.
-    fn next_after(&self, then: Then, running: &Running, clocks: &mut Clocks) -> Next {
-        clocks.linger = None;
+    fn next_after(&self, then: Then, running: &mut Running) -> Next {
+        running.clocks.linger = None;
         match then {
             Then::GoOn => Next::Keep,
             Then::HandOn => Next::HandOn,
             Then::Rest { wake, perhaps_more } => {
                 let wake = wake.map(|at| self.until(at));
                 let short = wake.is_some_and(|wake| wake < SHORT_SLEEP);
-                if short && !clocks.leave {
+                if short && !running.clocks.leave {
                     Next::Keep
                 } else if perhaps_more {
                     let steps = running.flow.stats().steps;
-                    clocks.linger = Some((Instant::now() + LINGER, steps));
+                    running.clocks.linger = Some((Instant::now() + LINGER, steps));
                     Next::Keep
                 } else {
                     Next::SetDown(wake)
@@ -271,12 +265,7 @@ impl Driver {
     }
 
     /// Commits the progress of the task. `true`: it has left memory.
-    async fn write(
-        &self,
-        running: &mut Running,
-        clocks: &mut Clocks,
-        write: Write,
-    ) -> Result<bool, LeaseLost> {
+    async fn write(&self, running: &mut Running, write: Write) -> Result<bool, LeaseLost> {
         let task = &self.hold.lease.task;
         let whose = (task, &self.owner);
         let tasks = &self.tasks;
@@ -286,7 +275,7 @@ impl Driver {
             let error = too_large(&write.snapshot, journal.len(), limit);
             return self.end(&error).await.map(|()| true);
         }
-        let next = self.next_after(write.then, running, clocks);
+        let next = self.next_after(write.then, running);
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
             tasks.services.metrics.asks.add(ask.kind());
@@ -299,7 +288,7 @@ impl Driver {
             publish: publish.collect(),
             taken: write.taken,
             withdrawn: write.withdrawn,
-            status_message: clocks.status.take().map(|said| said.0),
+            status_message: running.clocks.status.take().map(|said| said.0),
             next,
         };
         let committed = self.commit(&commit).await?;
@@ -327,11 +316,7 @@ impl Driver {
         if self.hold.is_given_up() {
             // Before another instance may claim it.
             running.flow.cancel();
-            let commit = Commit {
-                next: Next::HandOn,
-                ..Commit::default()
-            };
-            return self.commit(&commit).await.map(|_| false);
+            return self.commit(&only(Next::HandOn)).await.map(|_| false);
         }
         if self.hold.take_news() {
             self.take_answers(running).await?;

@@ -3,7 +3,7 @@
 //! Invariant: the task of another principal gets the same error as a task that does not exist.
 
 use crate::auth::{Caller, MissingScopes};
-use crate::catalog::complete::{Later, NoReply};
+use crate::catalog::complete::Later;
 use crate::dispatch::Begin;
 use crate::limits::LimitReached;
 use crate::tasks::Tasks;
@@ -48,10 +48,10 @@ impl From<StoreError> for TaskError {
 }
 
 impl TaskError {
-    pub(super) fn into_rpc(self) -> Result<RpcError, NoReply> {
+    pub(super) fn into_rpc(self) -> Result<RpcError, MissingScopes> {
         Ok(match self {
             Self::Unknown => RpcError::invalid_params(UNKNOWN),
-            Self::Forbidden(missing) => return Err(NoReply::Forbidden(missing)),
+            Self::Forbidden(missing) => return Err(missing),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
             Self::Store(error @ StoreError::Unavailable(_)) => {

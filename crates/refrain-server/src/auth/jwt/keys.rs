@@ -8,7 +8,7 @@ use super::jwk::{Key, KeySet};
 use super::validation::TokenError;
 use jsonwebtoken::Algorithm;
 use parking_lot::Mutex;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
@@ -165,9 +165,9 @@ impl Keys {
     }
 }
 
-fn parse_file(path: &PathBuf, json: std::io::Result<Vec<u8>>) -> Result<KeySet, ReadError> {
+fn parse_file(path: &Path, json: std::io::Result<Vec<u8>>) -> Result<KeySet, ReadError> {
     let json = json.map_err(|error| ReadError::File {
-        path: path.clone(),
+        path: path.to_owned(),
         error,
     })?;
     Ok(KeySet::read(&json)?)
