@@ -24,6 +24,7 @@ use refrain_core::{
 };
 use refrain_store::TaskStore;
 use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
+use regex::Regex;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -414,20 +415,10 @@ impl ServerBuilder {
 
 /// Whether the name of an extension has the form `prefix/name`, with a prefix of labels separated by dots.
 fn is_prefixed(name: &str) -> bool {
-    let ends_plain = |text: &str| text.ends_with(|c: char| c.is_ascii_alphanumeric());
-    let is_label = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_alphabetic())
-            && ends_plain(text)
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-    };
-    let is_name = |text: &str| {
-        let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && ends_plain(text)
-            && text.chars().all(inner)
-    };
-    name.split_once('/')
-        .is_some_and(|(prefix, name)| prefix.split('.').all(is_label) && is_name(name))
+    let label = "[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?";
+    let form = format!(r"^{label}(\.{label})*/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$");
+    let form = Regex::new(&form).expect("the expression is valid");
+    form.is_match(name)
 }
 
 impl std::fmt::Debug for ServerBuilder {

@@ -20,12 +20,10 @@ pub(crate) struct Leases {
     running: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
     /// Is there a tokio task that renews the leases?
     pub(super) kept: AtomicBool,
-    /// Notified when another task fits in, and when the last one ends.
+    /// Notified when another task fits in or a sooner wake-up is added, and when the last task ends.
     pub(super) room: Notify,
     /// Wake-ups of tasks that left memory here, the soonest first.
     wakes: Mutex<BinaryHeap<Reverse<Instant>>>,
-    /// Notified when a sooner wake-up is added.
-    pub(super) sooner: Notify,
     /// Does this instance claim due tasks?
     pub(super) claims: AtomicBool,
 }
@@ -53,7 +51,6 @@ impl Leases {
             kept: AtomicBool::new(false),
             room: Notify::new(),
             wakes: Mutex::default(),
-            sooner: Notify::new(),
             claims: AtomicBool::new(false),
         }
     }
@@ -114,7 +111,7 @@ impl Leases {
         let mut wakes = self.wakes.lock();
         if wakes.len() < WAKES {
             wakes.push(Reverse(Instant::now() + wake));
-            self.sooner.notify_one();
+            self.room.notify_one();
         }
     }
 

@@ -78,7 +78,6 @@ impl Tasks {
                     () = &mut look => break,
                     _ = stopped.changed() => break,
                     () = leases.room.notified() => break,
-                    () = leases.sooner.notified() => break,
                     due = next_hint(&mut hints) => {
                         let due = due.is_none_or(|hint| hint.due);
                         if due && leases.has_room() {
