@@ -1,17 +1,18 @@
-//! Who is calling, and what they may do.
+//! Authentication of callers, and their scopes.
 //!
-//! An [`Authenticator`] looks at a request's headers and yields a [`Caller`]: the [`Principal`] that tokens are bound
-//! to, and the [`Scopes`] that were granted.
+//! An [`Authenticator`] reads the headers of a request and returns a [`Caller`]: the [`Principal`] that tokens are bound
+//! to, and the granted [`Scopes`].
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `access` | what a server demands of its callers |
-//! | `scopes` | what a caller was granted |
+//! | `access` | the scopes that a server requires |
+//! | `scopes` | the scopes that a caller was granted |
 //! | `bearer` | a fixed list of bearer tokens |
 //! | `jwt` | access tokens of an authorization server |
-//! | `proxy` | callers that a proxy vouches for |
-//! | `challenge` | what a refused client is told |
-//! | `metadata` | where clients get their tokens |
+//! | `proxy` | callers authenticated by a proxy |
+//! | `challenge` | the `WWW-Authenticate` header |
+//! | `metadata` | the protected resource metadata |
+//! | `url` | checked URLs of other servers |
 
 mod access;
 mod bearer;
@@ -21,7 +22,7 @@ mod jwt;
 mod metadata;
 mod proxy;
 mod scopes;
-pub(crate) mod web;
+pub(crate) mod url;
 
 pub use access::ScopeError;
 pub(crate) use access::{AccessRules, Auth, MissingScopes, check_scopes};
@@ -33,8 +34,9 @@ pub use metadata::ResourceMetadata;
 pub(crate) use metadata::{Published, WELL_KNOWN};
 pub use proxy::{TrustedProxy, TrustedProxyError};
 pub use scopes::Scopes;
-pub use web::UrlError;
+pub use url::UrlError;
 
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_core::Principal;
@@ -43,14 +45,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-/// Who is calling, and what they may do.
+/// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Who is calling. Tokens are bound to it.
+    /// The identity that tokens are bound to.
     pub principal: Principal,
-    /// What they were granted.
+    /// The granted scopes.
     pub scopes: Scopes,
-    /// When that ends, if it does: what lasts longer than a request, a subscription, ends then.
+    /// When the access expires, which ends subscriptions.
     pub expires: Option<SystemTime>,
 }
 
@@ -65,14 +67,14 @@ impl From<Principal> for Caller {
     }
 }
 
-/// Why a request is not let in. The text of each is for the client.
+/// Why a request is not authenticated. The client sees the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
-    /// Nothing says who is calling: HTTP 401. The client is told where to get a token, if that is known.
+pub enum AuthRejection {
+    /// No credentials: HTTP 401. The challenge says where to get a token, if that is known.
     #[error("{0}")]
     Missing(Cow<'static, str>),
-    /// What should say who is calling is no such thing, or is there twice: HTTP 400 with `invalid_request`.
+    /// Malformed or repeated credentials: HTTP 400 with `invalid_request`.
     #[error("{0}")]
     Malformed(Cow<'static, str>),
     /// The bearer token is not accepted: HTTP 401 with `invalid_token`.
@@ -81,7 +83,7 @@ pub enum Refused {
     /// As [`Missing`](Self::Missing), for other schemes than `Bearer`: HTTP 401 with this challenge.
     #[error("{reason}")]
     Challenged {
-        /// What the client is told.
+        /// The text for the client.
         reason: Cow<'static, str>,
         /// The value of the `WWW-Authenticate` header.
         challenge: String,
@@ -89,54 +91,54 @@ pub enum Refused {
     /// No credentials would help: HTTP 403.
     #[error("{0}")]
     Forbidden(Cow<'static, str>),
-    /// It cannot be found out at present: HTTP 503 with `Retry-After`.
+    /// The credentials cannot be checked at present: HTTP 503 with `Retry-After`.
     #[error("{reason}")]
     Unavailable {
-        /// What the client is told.
+        /// The text for the client.
         reason: Cow<'static, str>,
         /// When to try again.
         retry_after: Duration,
     },
 }
 
-/// The answer of an [`Authenticator`], at its own time.
-pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Result<Caller, Refused>> + Send + 'a>>;
+/// The future of [`Authenticator::authenticate`].
+pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Result<Caller, AuthRejection>> + Send + 'a>>;
 
-/// Finds out who is calling from the headers of a request.
+/// Authenticates the caller of a request by its headers.
 ///
 /// ```
-/// use refrain_server::{AuthFuture, Authenticator, Caller, Refused};
+/// use refrain_server::{AuthFuture, AuthRejection, Authenticator, Caller};
 /// use refrain_core::Principal;
 ///
-/// /// Believes what it is told: for a server that only its own machine can reach.
+/// /// Trusts the header: for a server that only its own machine can reach.
 /// struct ByName;
 ///
 /// impl Authenticator for ByName {
 ///     fn authenticate<'a>(&'a self, headers: &'a http::HeaderMap) -> AuthFuture<'a> {
 ///         Box::pin(async move {
 ///             let name = headers.get("x-user").and_then(|name| name.to_str().ok());
-///             let name = name.ok_or(Refused::Missing("say who you are in X-User".into()))?;
+///             let name = name.ok_or(AuthRejection::Missing("say who you are in X-User".into()))?;
 ///             Ok(Caller { principal: Principal::new(name), scopes: ["notes:read"].into_iter().collect(), expires: None })
 ///         })
 ///     }
 /// }
 /// ```
 pub trait Authenticator: Send + Sync + 'static {
-    /// Who sent a request with these headers?
+    /// The caller of a request with these headers.
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a>;
 }
 
-/// The bearer token of a request.
-fn bearer_token(headers: &HeaderMap) -> Result<&str, Refused> {
-    let missing = || Refused::Missing("send an Authorization header with a bearer token".into());
+fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthRejection> {
+    let missing =
+        || AuthRejection::Missing("send an Authorization header with a bearer token".into());
     let value = single(headers, &AUTHORIZATION)?.ok_or_else(missing)?;
-    let malformed = |reason: &'static str| Refused::Malformed(reason.into());
+    let malformed = |reason: &'static str| AuthRejection::Malformed(reason.into());
     let value = value
         .to_str()
         .map_err(|_| malformed("the Authorization header has characters that are not ASCII"))?;
     let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
     if !scheme.eq_ignore_ascii_case("bearer") {
-        // Another scheme is as good as none: the challenge says which one is wanted.
+        // The challenge names the scheme that is accepted.
         return Err(missing());
     }
     match token.trim() {
@@ -145,17 +147,23 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, Refused> {
     }
 }
 
-/// The one value of a header. One that is there twice could be read in two ways.
+/// The value of a header that must not be repeated, because two values are ambiguous.
 fn single<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
-) -> Result<Option<&'a HeaderValue>, Refused> {
+) -> Result<Option<&'a HeaderValue>, AuthRejection> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     match values.next() {
         None => Ok(first),
-        Some(_) => Err(Refused::Malformed(
+        Some(_) => Err(AuthRejection::Malformed(
             format!("the {name} header is there more than once").into(),
         )),
     }
+}
+
+fn sha256(text: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
+    let mut bytes = [0; SHA256_OUTPUT_LEN];
+    bytes.copy_from_slice(digest(&SHA256, text).as_ref());
+    bytes
 }

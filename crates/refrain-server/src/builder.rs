@@ -1,4 +1,4 @@
-//! Puts a server together, and says why it cannot be.
+//! Builds a server.
 
 mod error;
 
@@ -12,7 +12,7 @@ use crate::handler::States;
 use crate::legacy::LegacySessions;
 use crate::limits::{Limits, ServerLimits};
 use crate::live::LiveCalls;
-use crate::metrics::{Metrics, Seen};
+use crate::metrics::{Gauged, Metrics};
 use crate::relay::Relay;
 use crate::rounds::{Flows, RoundHook, Rounds};
 use crate::server::{Inner, Server, WeakServer};
@@ -24,12 +24,13 @@ use refrain_core::{
 };
 use refrain_store::TaskStore;
 use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
+use regex::Regex;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Puts a [`Server`] together.
+/// Builds a [`Server`].
 #[derive(Clone)]
 pub struct ServerBuilder {
     info: Implementation,
@@ -115,7 +116,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Hands in application state, for handlers that take a `State<T>`. One value for each type.
+    /// Application state for handlers that take a `State<T>`. One value for each type.
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
         self.states.insert(state);
         self
@@ -127,25 +128,25 @@ impl ServerBuilder {
         self
     }
 
-    /// What the server is for, in a sentence.
+    /// The purpose of the server, in a sentence.
     pub fn describe(mut self, description: impl Into<String>) -> Self {
         self.info.description = Some(description.into());
         self
     }
 
-    /// Where a person reads more about the server.
+    /// A page about the server.
     pub fn website(mut self, url: impl Into<String>) -> Self {
         self.info.website_url = Some(url.into());
         self
     }
 
-    /// A picture to show for the server.
+    /// An icon of the server.
     pub fn icon(mut self, icon: Icon) -> Self {
         self.info.icons.push(icon);
         self
     }
 
-    /// Declares an extension that the server speaks, with its settings; an empty map if it has none.
+    /// Declares an extension that the server supports, with its settings.
     ///
     /// ```
     /// # use refrain_server::Server;
@@ -162,33 +163,32 @@ impl ServerBuilder {
         self
     }
 
-    /// How long clients may keep a list, and whether they may share it. Default: not at all.
+    /// How long clients may cache a list, and whether they may share it. Default: not at all.
     pub fn cache(mut self, listing: Listing, cache: Cache) -> Self {
         self.caches.lists[listing as usize] = cache;
         self
     }
 
-    /// How long clients may keep what `server/discover` says, and whether they may share it. Default: not at all.
+    /// How long clients may cache the reply to `server/discover`, and whether they may share it. Default: not at all.
     pub fn cache_discover(mut self, cache: Cache) -> Self {
         self.caches.discover = cache;
         self
     }
 
-    /// What a model should know about using this server.
+    /// Instructions for models that use this server.
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
         self.instructions = Some(instructions.into());
         self
     }
 
-    /// Names this instance, and has every reply say in a `refrain-round` header what the round did. For looking at
-    /// how a fleet works; it tells callers which instance served them.
+    /// Names this instance, and adds a `refrain-round` header to every reply that describes the round. For examining a
+    /// fleet; it reveals to callers which instance served them.
     pub fn explain_as(mut self, instance: impl Into<String>) -> Self {
         self.instance = Some(instance.into());
         self
     }
 
-    /// The keys that tokens are sealed with. All instances of a fleet share them; without any, a key is made that
-    /// only this instance has.
+    /// The keys that tokens are sealed with. All instances of a fleet share them. Default: a new key of this instance.
     pub fn keys(mut self, keys: KeyRing) -> Self {
         self.keys = Some(keys);
         self
@@ -230,7 +230,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Where time and randomness come from. For tests.
+    /// The source of time and randomness. For tests.
     pub fn source(mut self, source: Arc<dyn Source>) -> Self {
         self.source = source;
         self
@@ -242,34 +242,32 @@ impl ServerBuilder {
         self
     }
 
-    /// Declares that no other instance accepts the same tokens, so that a replay log in memory will do.
+    /// Declares that no other instance accepts the same tokens, so that a replay log in memory is enough.
     pub fn single_instance(self) -> Self {
         self.replay_log(Arc::new(MemoryReplayLog::new()))
     }
 
-    /// Finds out who is calling over HTTP. Without one, every caller is anonymous and has no scopes.
+    /// Authenticates callers over HTTP. Without it, every caller is anonymous and has no scopes.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Some(Arc::new(authenticator));
         self
     }
 
-    /// Where tasks live, and how they are run. All instances of a fleet share the store. Clients are told that the server
-    /// speaks the extension for tasks.
+    /// The task store, which all instances of a fleet share, and the options of tasks. Declares the extension for tasks.
     pub fn tasks(mut self, store: Arc<dyn TaskStore>, options: TaskOptions) -> Self {
         self.tasks = Some((store, options));
         self
     }
 
-    /// The space that this server's tools have in the task store: with one of its own, it shares the store with servers
-    /// that have other tools of the same names. The tasks of other spaces are not there for its clients.
+    /// The namespace of this server's tools in the task store, for servers that share a store and have different tools of
+    /// the same names. Clients see no tasks of other namespaces.
     pub fn task_space(mut self, space: impl Into<String>) -> Self {
         self.task_space = space.into();
         self
     }
 
-    /// The URL of this instance's endpoint, as the other instances reach it. It is sealed into the tokens of live calls and
-    /// the ids of legacy sessions: an instance that receives a request for one of them relays it to this URL. All instances
-    /// must share their keys.
+    /// The URL of this instance's endpoint for the other instances. It is sealed into the tokens of live calls and the ids
+    /// of legacy sessions: other instances relay requests for them to this URL. All instances must share their keys.
     ///
     /// ```
     /// # use refrain_core::{KeyRing, SystemSource};
@@ -284,15 +282,14 @@ impl ServerBuilder {
         self
     }
 
-    /// Has what this server does counted among the numbers of another, which tells of both.
+    /// Adds the metrics of this server to those of another.
     pub fn count_with(mut self, other: &Server) -> Self {
         self.metrics = Some(other.0.metrics.clone());
         self
     }
 
-    /// Called with the span of each round that begins, before it is entered, and with the trace the round belongs to:
-    /// the place to set a span's remote parent, which OpenTelemetry wants before anything else. Not called where spans
-    /// of the level debug are switched off.
+    /// Called with the span of each round before it is entered, and with its trace: to set the remote parent for
+    /// OpenTelemetry. Not called if spans of the level debug are disabled.
     pub fn on_round(
         mut self,
         hook: impl Fn(&tracing::Span, &mut Trace) + Send + Sync + 'static,
@@ -301,7 +298,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Checks everything that was registered and builds the server.
+    /// Checks the registered entries and builds the server.
     pub fn build(mut self) -> Result<Server, BuildError> {
         self.limits.check()?;
         self.declare_extensions()?;
@@ -319,11 +316,10 @@ impl ServerBuilder {
         }
         let auth = Arc::new(self.access.build(self.authenticator)?);
         let relay = Arc::new(Relay::new(self.advertise, &services)?);
-        let limits = &services.limits;
         let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
-        services.metrics.watch(Seen {
-            limits: limits.clone(),
-            subscriptions: subscriptions.registry().clone(),
+        services.metrics.watch(Gauged {
+            limits: services.limits.clone(),
+            subscriptions: subscriptions.registry.clone(),
         });
         Ok(Server(Arc::new_cyclic(|server| {
             let server = WeakServer::new(server.clone());
@@ -360,14 +356,14 @@ impl ServerBuilder {
         })))
     }
 
-    /// Checks the extensions and adds those that the server declares by itself.
+    /// Checks the extensions and adds those that every server declares.
     fn declare_extensions(&mut self) -> Result<(), BuildError> {
         if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
-            return Err(BuildError::ExtensionName { name: name.clone() });
+            return Err(BuildError::ExtensionName(name.clone()));
         }
         for name in [TASKS_EXTENSION, CALL_ID_KEY] {
             if self.extensions.contains_key(name) {
-                return Err(BuildError::OwnExtension { name });
+                return Err(BuildError::OwnExtension(name));
             }
         }
         let settings = || Value::Object(Map::new());
@@ -407,8 +403,8 @@ impl ServerBuilder {
     fn catalog(&mut self, services: &Services) -> Result<Catalog, BuildError> {
         let rules = Rules {
             states: std::mem::take(&mut self.states),
-            once: self.replay_log.is_some(),
-            tasks: self.tasks.is_some(),
+            has_replay_log: self.replay_log.is_some(),
+            has_task_store: self.tasks.is_some(),
             page_size: self.limits.page_size,
             caches: self.caches,
             metrics: services.metrics.clone(),
@@ -417,29 +413,19 @@ impl ServerBuilder {
     }
 }
 
-/// Has the name of an extension the form `prefix/name`, the prefix labels with dots between them?
+/// Whether the name of an extension has the form `prefix/name`, with a prefix of labels separated by dots.
 fn is_prefixed(name: &str) -> bool {
-    let ends_plain = |text: &str| text.ends_with(|c: char| c.is_ascii_alphanumeric());
-    let is_label = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_alphabetic())
-            && ends_plain(text)
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-    };
-    let is_name = |text: &str| {
-        let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && ends_plain(text)
-            && text.chars().all(inner)
-    };
-    name.split_once('/')
-        .is_some_and(|(prefix, name)| prefix.split('.').all(is_label) && is_name(name))
+    let label = "[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?";
+    let form = format!(r"^{label}(\.{label})*/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$");
+    let form = Regex::new(&form).expect("the expression is valid");
+    form.is_match(name)
 }
 
 impl std::fmt::Debug for ServerBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerBuilder")
             .field("name", &self.info.name)
-            .field("tools", &self.registered.tools)
+            .field("registered", &self.registered)
             .finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `tool`, `prompt`, `resource` | what can be registered |
-//! | `builder_macros` | the methods that these have in common |
+//! | `entry`, `builder_macros` | the fields and methods that these have in common |
 //! | `template` | URI templates, matched against URIs |
 //! | `entries` | one state of the catalog: found by name, listed in pages |
 //! | `paged_map` | entries of one kind in order of registration, with cursors |
@@ -19,6 +19,7 @@ mod changes;
 mod coerce;
 pub(crate) mod complete;
 mod entries;
+mod entry;
 mod paged_map;
 mod prompt;
 mod resource;
@@ -30,6 +31,7 @@ pub use complete::Typed;
 pub(crate) use entries::{
     Caches, Changed, Entries, RegisteredTemplate, RegisteredTool, Rules, normal, written,
 };
+pub(crate) use entry::Entry;
 pub use prompt::Prompt;
 pub use resource::{Resource, ResourceTemplate};
 pub use template::{TemplateError, TemplateFlaw};
@@ -66,7 +68,6 @@ impl Listing {
     }
 }
 
-/// The registered entries of a server.
 pub(crate) struct Catalog {
     entries: RwLock<Arc<Entries>>,
     pub(crate) rules: Rules,
@@ -86,12 +87,10 @@ impl Catalog {
         self.entries.read()
     }
 
-    /// The application's states.
     pub(crate) fn states(&self) -> &States {
         &self.rules.states
     }
 
-    /// A page of a list.
     pub(crate) fn list(&self, listing: Listing, cursor: Option<&str>) -> Result<Reply, RpcError> {
         self.entries().list(listing, cursor, &self.rules)
     }

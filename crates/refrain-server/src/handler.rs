@@ -1,4 +1,4 @@
-//! What a handler function may look like.
+//! Handler functions.
 //!
 //! An `async fn` that takes a [`Cx`], then any of the application's [`State`]s, then at most one argument struct:
 //! `fn(Cx)`, `fn(Cx, Args)`, `fn(Cx, State<A>, Args)` and so on, up to four states.
@@ -15,8 +15,9 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A part of the application's state, handed in with `.state(..)` when the server was built. `State<Server>` is the
-/// server itself, which is always there.
+/// A part of the application's state, set with `.state(..)` when the server was built. `State<Server>` is the server
+/// itself.
+#[derive(Debug)]
 pub struct State<T>(Arc<T>);
 
 impl<T> Clone for State<T> {
@@ -30,12 +31,6 @@ impl<T> Deref for State<T> {
 
     fn deref(&self) -> &T {
         &self.0
-    }
-}
-
-impl<T: std::fmt::Debug> std::fmt::Debug for State<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -53,7 +48,7 @@ impl States {
     }
 }
 
-/// The handler's application state that must be there before a server can be built.
+/// A state that a handler takes.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub struct Needs {
@@ -77,12 +72,12 @@ pub trait Handler<M, K>: Send + Sync + 'static {
     /// The states the handler needs.
     #[doc(hidden)]
     fn needs() -> Vec<Needs>;
-    /// Starts the handler, or says why the arguments do not fit.
+    /// Starts the handler. Fails if the arguments do not match.
     #[doc(hidden)]
     fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, serde_json::Error>;
 }
 
-/// What a handler is started with.
+/// The input of a handler.
 #[doc(hidden)]
 pub struct Run<'a> {
     pub(crate) flows: &'a Flows,
@@ -100,7 +95,7 @@ impl Run<'_> {
     fn state<T: Send + Sync + 'static>(&self) -> State<T> {
         let state: Option<Arc<dyn Any + Send + Sync>> =
             if TypeId::of::<T>() == TypeId::of::<Server>() {
-                // Made when it is asked for: a server that held itself would never be dropped.
+                // Not in the map: a server that held itself would never be dropped.
                 self.flows.server().map(|server| Arc::new(server) as _)
             } else {
                 self.flows.states().0.get(&TypeId::of::<T>()).cloned()
@@ -124,17 +119,22 @@ pub(crate) fn schema_of<A: JsonSchema>() -> Value {
     schema
 }
 
+/// Implements [`Handler`] for functions with these states and, after the semicolon, at most one argument struct.
 macro_rules! handler {
-    ($($state:ident),*) => {
-        impl<F, Fut, R, K, $($state,)*> Handler<(Cx, $(State<$state>,)*), K> for F
+    (@schema) => { None };
+    (@schema $args:ident) => { Some(schema_of::<$args>()) };
+    ($($state:ident),*; $($args:ident)?) => {
+        impl<F, Fut, R, K, $($state,)* $($args,)?>
+            Handler<(Cx, $(State<$state>,)* $($args,)?), K> for F
         where
-            F: Fn(Cx, $(State<$state>),*) -> Fut + Send + Sync + 'static,
+            F: Fn(Cx, $(State<$state>,)* $($args,)?) -> Fut + Send + Sync + 'static,
             Fut: Future<Output = Result<R>> + Send + 'static,
             R: IntoReply<K>,
             $($state: Send + Sync + 'static,)*
+            $($args: DeserializeOwned + JsonSchema,)?
         {
             fn schema() -> Option<Value> {
-                None
+                handler!(@schema $($args)?)
             }
 
             fn output_schema() -> Option<Value> {
@@ -146,37 +146,11 @@ macro_rules! handler {
             }
 
             fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, serde_json::Error> {
-                let future = self(cx, $(run.state::<$state>()),*);
-                let to = run.to;
-                Ok(Box::pin(async move { future.await?.into_reply(&to) }))
-            }
-        }
-
-        impl<F, Fut, R, K, A, $($state,)*> Handler<(Cx, $(State<$state>,)* A,), K> for F
-        where
-            F: Fn(Cx, $(State<$state>,)* A) -> Fut + Send + Sync + 'static,
-            Fut: Future<Output = Result<R>> + Send + 'static,
-            R: IntoReply<K>,
-            A: DeserializeOwned + JsonSchema,
-            $($state: Send + Sync + 'static,)*
-        {
-            fn schema() -> Option<Value> {
-                Some(schema_of::<A>())
-            }
-
-            fn output_schema() -> Option<Value> {
-                R::output_schema()
-            }
-
-            fn needs() -> Vec<Needs> {
-                vec![$(Needs { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
-            }
-
-            fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, serde_json::Error> {
-                $(#[allow(non_snake_case, reason = "named after its type")]
-                let $state = run.state::<$state>();)*
-                let arguments: A = serde_json::from_value(run.arguments)?;
-                let future = self(cx, $($state,)* arguments);
+                let future = self(
+                    cx,
+                    $(run.state::<$state>(),)*
+                    $(serde_json::from_value::<$args>(run.arguments)?,)?
+                );
                 let to = run.to;
                 Ok(Box::pin(async move { future.await?.into_reply(&to) }))
             }
@@ -184,17 +158,21 @@ macro_rules! handler {
     };
 }
 
-handler!();
-handler!(S1);
-handler!(S1, S2);
-handler!(S1, S2, S3);
-handler!(S1, S2, S3, S4);
+handler!(;);
+handler!(S1;);
+handler!(S1, S2;);
+handler!(S1, S2, S3;);
+handler!(S1, S2, S3, S4;);
+handler!(; A);
+handler!(S1; A);
+handler!(S1, S2; A);
+handler!(S1, S2, S3; A);
+handler!(S1, S2, S3, S4; A);
 
-/// A handler of a known kind, whatever its function looks like.
+/// A handler whose type is erased.
 pub(crate) type Start =
     Box<dyn Fn(Cx, Run<'_>) -> Result<HandlerFuture, serde_json::Error> + Send + Sync>;
 
-/// Forgets a handler's type.
 pub(crate) fn erase<M, K, H: Handler<M, K>>(handler: H) -> Start {
     Box::new(move |cx, run| handler.start(cx, run))
 }

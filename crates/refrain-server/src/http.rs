@@ -23,7 +23,7 @@ pub use serve::serve;
 pub use serve::serve_metrics;
 pub(crate) use serve::{Mount, serve_with};
 
-use crate::auth::{Caller, Refused};
+use crate::auth::{AuthRejection, Caller};
 use crate::metrics::Refusal;
 use crate::relay::Relayed;
 use crate::response::{Handled, MessageKind, Status};
@@ -164,7 +164,7 @@ impl HttpService {
     }
 
     /// Who is calling?
-    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         self.server.0.auth.authenticate(headers).await
     }
 

@@ -49,7 +49,7 @@ mod tasks;
 mod timer;
 
 pub use auth::{
-    AuthFuture, Authenticator, BadToken, BadTokenReason, BearerTokens, Caller, Refused,
+    AuthFuture, AuthRejection, Authenticator, BadToken, BadTokenReason, BearerTokens, Caller,
     ResourceMetadata, ScopeError, Scopes, TrustedProxy, TrustedProxyError, UrlError,
 };
 #[cfg(feature = "jwt")]

@@ -40,25 +40,25 @@ const SIZES: [f64; 9] = [
     256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0,
 ];
 
-/// What a server has of what can be seen at any time.
+/// The sources of a server's gauges.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Gauged {
     pub(crate) limits: Arc<Limits>,
     pub(crate) subscriptions: Arc<Registry>,
 }
 
-/// The numbers of one server, or of some that count together.
+/// The metrics of one server, or of several that count together.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     build: [(&'static str, String); 4],
-    servers: Mutex<Vec<Seen>>,
+    servers: Mutex<Vec<Gauged>>,
     targets: Targets,
     durations: [Histogram; KINDS.len()],
     others: Counts<Other>,
-    asks: Counts<AskKind>,
+    pub(crate) asks: Counts<AskKind>,
     tokens_refused: Counts<OpenError>,
     requests_refused: Counts<Refusal>,
-    tasks: Counts<TaskEvent>,
+    pub(crate) tasks: Counts<TaskEvent>,
     live: Counts<LiveCount>,
     tasks_running: Gauge,
     token_sizes: Histogram,
@@ -67,7 +67,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet, for the server of this name and version.
+    /// The metrics of the server with this name and version.
     pub(crate) fn new(name: &str, version: &str) -> Arc<Self> {
         Arc::new(Self {
             build: [
@@ -92,24 +92,21 @@ impl Metrics {
         })
     }
 
-    /// Counts one more server.
-    pub(crate) fn watch(&self, server: Seen) {
-        let mut servers = self.servers.lock();
-        servers.push(server);
+    /// Adds a server to the gauges.
+    pub(crate) fn watch(&self, server: Gauged) {
+        self.servers.lock().push(server);
     }
 
-    /// The numbers of one tool, prompt, resource or resource template, to be kept with it. What had this name before
-    /// is counted on.
+    /// The counters of one tool, prompt, resource or resource template; those of an earlier one with this name if any.
     pub(crate) fn target(&self, kind: CallKind, name: &str) -> Arc<TargetCounts> {
         self.targets.get(kind, name)
     }
 
-    /// A call began.
     pub(crate) fn call(&self, kind: CallKind, target: Option<&TargetCounts>) {
         self.targets.or_other(kind, target).calls.inc();
     }
 
-    /// A round ended, after so long if it was answered.
+    /// Counts a round, with its duration if it was answered.
     pub(crate) fn round(
         &self,
         kind: CallKind,
@@ -123,17 +120,16 @@ impl Metrics {
         }
     }
 
-    /// What a round did, however it ended.
+    /// Counts the work of a round, however it ended.
     pub(crate) fn work(&self, stats: Stats) {
-        if stats.replayed > 0 {
-            self.replayed.inc_by(stats.replayed.into());
-        }
-        if stats.steps > 0 {
-            self.steps.inc_by(stats.steps.into());
+        for (counter, count) in [(&self.replayed, stats.replayed), (&self.steps, stats.steps)] {
+            if count > 0 {
+                counter.inc_by(count.into());
+            }
         }
     }
 
-    /// What goes out with a round that is not the last.
+    /// Counts the asks and the token of an incomplete round.
     pub(crate) fn incomplete(&self, reply: &Incomplete) {
         for (_, ask) in &reply.asks {
             self.asks.add(ask.kind());
@@ -143,44 +139,29 @@ impl Metrics {
         }
     }
 
-    /// Something happened to a task.
-    pub(crate) fn task(&self, event: TaskEvent) {
-        self.tasks.add(event);
-    }
-
-    /// Something happened to a live call.
     pub(crate) fn live(&self, event: LiveCount) {
         self.live.add(event);
     }
 
-    /// A task begins to run here, until the value is dropped.
+    /// Counts a task as running until the value is dropped.
     pub(crate) fn task_runs(self: &Arc<Self>) -> TaskRuns {
         self.tasks_running.inc();
         TaskRuns(self.clone())
     }
 
-    /// A task or a live call asks something.
-    pub(crate) fn asks(&self, kind: AskKind) {
-        self.asks.add(kind);
-    }
-
-    /// Something else than a call was asked for.
     pub(crate) fn other(&self, method: Other) {
         self.others.add(method);
     }
 
-    /// A token did not open.
     pub(crate) fn token_refused(&self, reason: OpenError) {
         self.tokens_refused.add(reason);
     }
 
-    /// A request was refused before it was one of the above.
     pub(crate) fn request_refused(&self, reason: Refusal) {
         self.requests_refused.add(reason);
     }
 }
 
-/// A task that runs here, counted while it does.
 pub(crate) struct TaskRuns(Arc<Metrics>);
 
 impl Drop for TaskRuns {

@@ -1,4 +1,4 @@
-//! What a handler may return.
+//! Return values of handlers.
 
 use refrain_core::{Error, Incomplete, Outcome, Result};
 use refrain_wire::{
@@ -20,14 +20,14 @@ pub enum PromptCall {}
 #[derive(Debug)]
 pub enum ReadCall {}
 
-/// What a reply belongs to: a resource's text needs its URI.
+/// The request that a reply belongs to.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyTo {
     /// The URI that is read; empty for tools and prompts.
     pub uri: String,
     /// The media type the resource was registered with.
     pub mime_type: Option<String>,
-    /// How long the resource may be cached, and by whom.
+    /// The cache hint of the resource.
     pub cache: Cache,
 }
 
@@ -48,17 +48,17 @@ pub trait IntoReply<K> {
     }
 }
 
-/// A structured result: sent as `structuredContent`, and as text for clients that read only that. The tool's output
-/// schema is that of `T`.
+/// A structured result: sent as `structuredContent`, and as text for other clients. The tool's output schema is that of
+/// `T`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Json<T>(pub T);
 
-/// What a handler in the explicit style returns: the result, or what is still missing.
+/// The return value of a handler in the explicit style.
 #[derive(Debug)]
 pub enum Reply<R> {
-    /// The call is done.
+    /// The result of the call.
     Complete(R),
-    /// More is needed first.
+    /// Asks that must be answered first.
     Incomplete(Incomplete),
 }
 
@@ -104,31 +104,9 @@ impl IntoReply<ToolCall> for ToolResult {
     }
 }
 
-impl IntoReply<ToolCall> for String {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        IntoReply::<ToolCall>::into_reply(self.as_str(), to)
-    }
-}
-
 impl IntoReply<ToolCall> for &str {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
         Ok(Outcome::Complete(ResultBody::text(self)))
-    }
-}
-
-impl IntoReply<ToolCall> for Content {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        vec![self].into_reply(to)
-    }
-}
-
-impl IntoReply<ToolCall> for Vec<Content> {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        let result = ToolResult {
-            content: self,
-            ..ToolResult::default()
-        };
-        result.into_reply(to)
     }
 }
 
@@ -148,7 +126,7 @@ impl<T: Serialize + JsonSchema> IntoReply<ToolCall> for Json<T> {
             .for_serialize()
             .into_generator();
         let schema = generator.root_schema_for::<T>().to_value();
-        // A schema that anything fits says nothing.
+        // A schema that accepts everything is omitted.
         schema
             .as_object()
             .is_some_and(|schema| schema.keys().any(|key| key != "$schema" && key != "title"))
@@ -171,61 +149,43 @@ impl IntoReply<PromptCall> for PromptResult {
     }
 }
 
-impl IntoReply<PromptCall> for Vec<PromptMessage> {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        let result = PromptResult {
-            messages: self,
-            ..PromptResult::default()
-        };
-        result.into_reply(to)
-    }
-}
-
-impl IntoReply<PromptCall> for String {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        IntoReply::<PromptCall>::into_reply(vec![PromptMessage::user(self)], to)
-    }
-}
-
-impl IntoReply<PromptCall> for &str {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        IntoReply::<PromptCall>::into_reply(self.to_owned(), to)
-    }
-}
-
 impl IntoReply<ReadCall> for ReadResult {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
         complete(&self, self.meta.as_ref())
     }
 }
 
-impl IntoReply<ReadCall> for Vec<ResourceContents> {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        let result = ReadResult {
-            contents: self,
-            cache: to.cache,
-            meta: None,
-        };
-        result.into_reply(to)
-    }
+/// Replies that are converted to another type of reply of the same kind.
+macro_rules! converted {
+    ($($kind:ident: $type:ty => |$value:ident, $to:ident| $reply:expr;)*) => {$(
+        impl IntoReply<$kind> for $type {
+            fn into_reply(self, $to: &ReplyTo) -> Result<Outcome> {
+                let $value = self;
+                IntoReply::<$kind>::into_reply($reply, $to)
+            }
+        }
+    )*};
 }
 
-impl IntoReply<ReadCall> for ResourceContents {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        vec![self].into_reply(to)
-    }
-}
-
-impl IntoReply<ReadCall> for String {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
+converted! {
+    ToolCall: String => |text, to| text.as_str();
+    ToolCall: Content => |content, to| vec![content];
+    ToolCall: Vec<Content> => |content, to| ToolResult { content, ..ToolResult::default() };
+    PromptCall: &str => |text, to| text.to_owned();
+    PromptCall: String => |text, to| vec![PromptMessage::user(text)];
+    PromptCall: Vec<PromptMessage> => |messages, to| PromptResult {
+        messages,
+        ..PromptResult::default()
+    };
+    ReadCall: &str => |text, to| text.to_owned();
+    ReadCall: String => |text, to| {
         let mime_type = to.mime_type.as_deref().unwrap_or("text/plain");
-        let contents = ResourceContents::text(to.uri.clone(), mime_type, self);
-        IntoReply::<ReadCall>::into_reply(contents, to)
-    }
-}
-
-impl IntoReply<ReadCall> for &str {
-    fn into_reply(self, to: &ReplyTo) -> Result<Outcome> {
-        IntoReply::<ReadCall>::into_reply(self.to_owned(), to)
-    }
+        ResourceContents::text(to.uri.clone(), mime_type, text)
+    };
+    ReadCall: ResourceContents => |contents, to| vec![contents];
+    ReadCall: Vec<ResourceContents> => |contents, to| ReadResult {
+        contents,
+        cache: to.cache,
+        meta: None,
+    };
 }

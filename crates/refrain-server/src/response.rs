@@ -1,7 +1,7 @@
 //! What goes out in response to one message, for every transport.
 
 use crate::auth::MissingScopes;
-use crate::catalog::complete::{Later, NoReply};
+use crate::catalog::complete::Later;
 use crate::dispatch::Begin;
 use crate::legacy::{LegacyExchange, session_over};
 use crate::metrics::{LiveCount, Refusal};
@@ -145,7 +145,7 @@ impl Response {
     /// The response to a message of a caller who lacks scopes.
     pub(crate) fn forbidden(server: &Server, missing: MissingScopes) -> Self {
         let mut response = Self::new(server, None, "", Work::Done(None));
-        response.work = Work::Reply(response.decline(NoReply::Forbidden(missing)));
+        response.work = Work::Reply(response.forbid(missing));
         response
     }
 
@@ -181,8 +181,11 @@ impl Response {
                 server.0.metrics.request_refused(refusal);
                 Work::Reply(Reply::Error(error))
             }
-            Begin::Forbidden(missing) => Work::Reply(response.decline(NoReply::Forbidden(missing))),
-            Begin::Busy(error) => Work::Reply(response.decline(NoReply::Busy(error))),
+            Begin::Forbidden(missing) => Work::Reply(response.forbid(missing)),
+            Begin::Busy(error) => {
+                response.status = Status::Busy;
+                Work::Reply(Reply::Error(error))
+            }
             Begin::Relay(relay) => return Handled::Relay(id, relay),
         };
         Handled::Response(response)
@@ -260,7 +263,7 @@ impl Response {
                 Work::Reply(reply) => reply,
                 Work::Later(mut later) => match later.as_mut().poll(cx) {
                     Poll::Ready(Ok(reply)) => reply,
-                    Poll::Ready(Err(none)) => self.decline(none),
+                    Poll::Ready(Err(missing)) => self.forbid(missing),
                     Poll::Pending => {
                         self.work = Work::Later(later);
                         return Poll::Pending;
@@ -325,20 +328,12 @@ impl Response {
         Poll::Ready(None)
     }
 
-    /// The reply to a request that is not carried out.
-    fn decline(&mut self, none: NoReply) -> Reply {
-        match none {
-            NoReply::Forbidden(missing) => {
-                let metrics = &self.server.0.metrics;
-                metrics.request_refused(Refusal::InsufficientScope);
-                self.status = Status::Forbidden(missing.0.clone());
-                Reply::Error(missing.into())
-            }
-            NoReply::Busy(error) => {
-                self.status = Status::Busy;
-                Reply::Error(error)
-            }
-        }
+    /// The reply to a caller who lacks scopes.
+    fn forbid(&mut self, missing: MissingScopes) -> Reply {
+        let metrics = &self.server.0.metrics;
+        metrics.request_refused(Refusal::InsufficientScope);
+        self.status = Status::Forbidden(missing.0.clone());
+        Reply::Error(missing.into())
     }
 
     fn queue_notes(&mut self, token: Option<&RawValue>, notes: &[Note]) {

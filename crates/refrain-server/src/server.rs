@@ -75,7 +75,7 @@ impl Server {
     /// Each instance has a catalog of its own: a fleet whose lists are to be the same makes the same changes everywhere.
     pub fn change(&self, changes: Changes) -> Result<(), BuildError> {
         let changed = self.0.catalog.change(&changes)?;
-        self.0.subscriptions.lists_changed(changed);
+        self.0.subscriptions.registry.lists_changed(changed);
         drop(changes);
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Server {
 
     /// How many clients listen.
     pub fn subscriptions(&self) -> usize {
-        self.0.subscriptions.len()
+        self.0.subscriptions.registry.len()
     }
 
     /// The present entries of the catalog.
@@ -145,7 +145,7 @@ impl Server {
     /// Hands running flows on at their next checkpoint from now on, ends subscriptions, and has `/readyz` say no.
     pub fn start_draining(&self) {
         self.0.limits.start_draining();
-        self.0.subscriptions.close();
+        self.0.subscriptions.registry.close();
     }
 
     /// Gives up the calls in memory that wait here for an answer, of live tools and of older clients, and takes no live tools

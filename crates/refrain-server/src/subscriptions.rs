@@ -1,15 +1,12 @@
 //! Subscriptions: clients that are notified of changes.
 //!
-//! The changes that wait for a slow client are bounded by its filter: a change that is still pending is not noted a second
-//! time, since one notification says as much as two.
+//! The pending changes of a slow client are bounded by its filter: each is pending at most once.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `registry` | the open subscriptions, and how they are notified |
-//! | `listener` | one client: its filter, and the changes that are pending |
+//! | `registry` | the open subscriptions and their pending changes |
 //! | `subscription` | the stream of one client |
 
-mod listener;
 mod registry;
 mod subscription;
 
@@ -17,30 +14,26 @@ pub(crate) use registry::Registry;
 pub(crate) use subscription::Subscription;
 
 use crate::auth::{Auth, Caller};
-use crate::catalog::{Catalog, Changed, normal};
+use crate::catalog::{Catalog, normal};
 use crate::dispatch::Begin;
-use crate::limits::ServerLimits;
+use crate::limits::{LimitReached, ServerLimits};
 use crate::metrics::{Other, Refusal};
 use crate::services::Services;
 use crate::tasks::{TaskNews, Tasks};
 use refrain_wire::{Capability, Filter, ListenParams, RpcError};
 use std::sync::Arc;
 
-/// The subscriptions of a server.
 pub(crate) struct Subscriptions {
-    registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
     catalog: Arc<Catalog>,
     auth: Arc<Auth>,
     services: Services,
 }
 
-/// Why no subscription can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubscribeError {
-    #[error("this instance already has its limit of {0} subscriptions; try again")]
-    Full(usize),
-    #[error("this instance already has its limit of {0} subscriptions of one caller; try again")]
-    FullForCaller(usize),
+    #[error(transparent)]
+    Limit(#[from] LimitReached),
     #[error("this instance is stopping; listen to another one")]
     Closed,
 }
@@ -55,11 +48,6 @@ impl Subscriptions {
         }
     }
 
-    pub(crate) fn registry(&self) -> &Arc<Registry> {
-        &self.registry
-    }
-
-    /// Opens a subscription for `subscriptions/listen`, or says why it cannot be.
     pub(crate) fn listen(
         &self,
         mut params: ListenParams<'_>,
@@ -95,36 +83,12 @@ impl Subscriptions {
         }
     }
 
-    /// Opens a subscription without tasks.
-    pub(crate) fn subscribe(
-        &self,
-        filter: Filter,
-        caller: Caller,
-    ) -> Result<Subscription, SubscribeError> {
-        self.registry.subscribe(filter, None, caller)
-    }
-
-    /// The number of open subscriptions.
-    pub(crate) fn len(&self) -> usize {
-        self.registry.len()
-    }
-
-    /// Notifies clients of changed lists.
-    pub(crate) fn lists_changed(&self, changed: Changed) {
-        self.registry.lists_changed(changed);
-    }
-
-    /// Notifies those clients that may read it of a change of the resource at this URI.
+    /// Notifies the clients that may read it of a change of the resource at this URI.
     pub(crate) fn resource_updated(&self, uri: &str) {
         let catalog = self.catalog.entries().clone();
         let needed = catalog.scopes_of_resource(uri);
         let may = |caller: &Caller| self.auth.allow(caller, needed).is_ok();
         self.registry.resource_updated(&normal(uri), may);
-    }
-
-    /// Ends every subscription and refuses new ones.
-    pub(crate) fn close(&self) {
-        self.registry.close();
     }
 }
 

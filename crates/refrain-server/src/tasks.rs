@@ -46,7 +46,6 @@ use notifications::Watch;
 use refrain_store::TaskStore;
 use std::sync::Arc;
 
-/// The tasks of one instance.
 pub(crate) struct Tasks {
     pub(crate) options: TaskOptions,
     store: Arc<dyn TaskStore>,
@@ -81,12 +80,10 @@ impl Tasks {
         })
     }
 
-    /// Can this instance run another task?
     pub(crate) fn has_room(&self) -> bool {
         !self.services.limits.is_draining() && self.leases.has_room()
     }
 
-    /// The number of tasks that run on this instance.
     pub(crate) fn running(&self) -> usize {
         self.leases.len()
     }

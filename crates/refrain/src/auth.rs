@@ -2,8 +2,8 @@
 
 pub use refrain_core::Principal;
 pub use refrain_server::{
-    AuthFuture, Authenticator, BadToken, BearerTokens, Caller, Refused, ResourceMetadata, Scopes,
-    TrustedProxy, TrustedProxyError,
+    AuthFuture, AuthRejection, Authenticator, BadToken, BearerTokens, Caller, ResourceMetadata,
+    Scopes, TrustedProxy, TrustedProxyError,
 };
 #[cfg(feature = "jwt")]
 pub use refrain_server::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};

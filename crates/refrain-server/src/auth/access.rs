@@ -1,19 +1,15 @@
-//! Authentication and scopes: who may call, and what every request needs.
+//! The scopes that a server requires of its callers.
 
 use super::metadata::Published;
-use super::{Authenticator, Caller, Refused, ResourceMetadata, Scopes};
+use super::{AuthRejection, Authenticator, Caller, ResourceMetadata, Scopes};
 use crate::builder::{BuildError, ServerBuilder};
 use http::HeaderMap;
 use refrain_core::Principal;
 use refrain_wire::RpcError;
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Requests a refresh token; a matter between the client and its authorization server.
-const OFFLINE: &str = "offline_access";
-
-/// The rules of access of a server that is being built.
 #[derive(Clone, Default)]
 pub(crate) struct AccessRules {
     scopes: Vec<String>,
@@ -21,7 +17,7 @@ pub(crate) struct AccessRules {
     metadata: Option<ResourceMetadata>,
 }
 
-/// Who may call: the authenticator, and the scopes that every request needs.
+/// The authenticator, and the scopes that every request needs.
 pub(crate) struct Auth {
     authenticator: Option<Arc<dyn Authenticator>>,
     scopes: Vec<String>,
@@ -37,8 +33,7 @@ pub(crate) struct Auth {
 pub(crate) struct MissingScopes(pub(crate) String);
 
 impl ServerBuilder {
-    /// Scopes that a caller needs for every request, lists included. They are part of every challenge, so that clients
-    /// know what to ask the authorization server for.
+    /// Scopes that a caller needs for every request, lists included. Every challenge names them.
     pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.access
             .scopes
@@ -64,9 +59,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Tells clients where to get their tokens: served without authentication, and named in every challenge.
-    ///
-    /// Scopes that are demanded of every request are listed in it, if it lists none itself.
+    /// Tells clients where to get their tokens: served without authentication, and named in every challenge. Lists the
+    /// scopes that every request needs, unless it lists others.
     pub fn resource_metadata(mut self, metadata: ResourceMetadata) -> Self {
         self.access.metadata = Some(metadata);
         self
@@ -82,16 +76,14 @@ impl AccessRules {
         for (broad, narrow) in &self.implied {
             check_scopes("the server", [broad].into_iter().chain(narrow))?;
         }
-        let metadata = match self.metadata {
-            None => None,
-            Some(mut metadata) => {
-                if metadata.scopes_supported.is_empty() {
-                    metadata.scopes_supported.clone_from(&self.scopes);
-                }
-                check_scopes("the resource metadata", &metadata.scopes_supported)?;
-                Some(Arc::new(metadata.publish()?))
+        let publish = |mut metadata: ResourceMetadata| {
+            if metadata.scopes_supported.is_empty() {
+                metadata.scopes_supported.clone_from(&self.scopes);
             }
+            check_scopes("the resource metadata", &metadata.scopes_supported)?;
+            metadata.publish().map(Arc::new)
         };
+        let metadata = self.metadata.map(publish).transpose()?;
         Ok(Auth {
             authenticator,
             challenge: joined(&self.scopes, &[]),
@@ -104,14 +96,14 @@ impl AccessRules {
 
 impl Auth {
     /// The caller of a request with these headers; anonymous without an authenticator.
-    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         match &self.authenticator {
             None => Ok(Principal::anonymous().into()),
             Some(authenticator) => authenticator.authenticate(headers).await,
         }
     }
 
-    /// Does the caller have these scopes, and those of every request?
+    /// Checks that the caller has these scopes, and those of every request.
     pub(crate) fn allow(&self, caller: &Caller, needed: &[String]) -> Result<(), MissingScopes> {
         let mut all = self.scopes.iter().chain(needed);
         if all.all(|scope| self.grants(&caller.scopes, scope)) {
@@ -135,7 +127,7 @@ impl From<MissingScopes> for RpcError {
     }
 }
 
-/// For each scope the scopes that imply it, directly or through others, and itself.
+/// For each scope the scopes that imply it, directly or through others.
 fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
     let mut all = HashMap::new();
     for scope in implied.iter().flat_map(|(_, narrow)| narrow) {
@@ -156,16 +148,12 @@ fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
 
 /// These scopes, each once, separated by spaces.
 fn joined(first: &[String], second: &[String]) -> String {
-    let mut all: Vec<&str> = Vec::new();
-    for scope in first.iter().chain(second) {
-        if !all.contains(&scope.as_str()) {
-            all.push(scope);
-        }
-    }
+    let mut seen = HashSet::new();
+    let mut all: Vec<&str> = first.iter().chain(second).map(String::as_str).collect();
+    all.retain(|scope| seen.insert(*scope));
     all.join(" ")
 }
 
-/// Checks the syntax of scopes.
 pub(crate) fn check_scopes<'a>(
     owner: &str,
     scopes: impl IntoIterator<Item = &'a String>,
@@ -180,13 +168,13 @@ pub(crate) fn check_scopes<'a>(
     Ok(())
 }
 
-/// Why a scope is not accepted.
+/// Why a scope is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
-    /// It has other characters than RFC 6749 allows.
+    /// Characters that RFC 6749 does not allow.
     #[error("a scope is made of printable ASCII characters without spaces, \" and \\")]
     Characters,
-    /// It is `offline_access`.
+    /// `offline_access`, which only concerns the client and its authorization server.
     #[error(
         "offline_access is for the client to ask of its authorization server: no server needs it"
     )]
@@ -198,7 +186,7 @@ pub(super) fn check_scope(scope: &str) -> Result<(), ScopeError> {
     if scope.is_empty() || !scope.chars().all(plain) {
         return Err(ScopeError::Characters);
     }
-    if scope == OFFLINE {
+    if scope == "offline_access" {
         return Err(ScopeError::OfflineAccess);
     }
     Ok(())

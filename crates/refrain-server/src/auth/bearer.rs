@@ -1,8 +1,7 @@
 //! A fixed list of bearer tokens.
 
 use super::access::{ScopeError, check_scope};
-use super::{AuthFuture, Authenticator, Caller, Refused, bearer_token};
-use aws_lc_rs::digest::{SHA256, digest};
+use super::{AuthFuture, AuthRejection, Authenticator, Caller, bearer_token, sha256};
 use http::HeaderMap;
 use refrain_core::Principal;
 use std::collections::HashMap;
@@ -14,28 +13,28 @@ use std::future::ready;
 pub struct BadToken {
     /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The defect.
     pub reason: BadTokenReason,
 }
 
-/// What is wrong with a line of a token file.
+/// The defect of a line of a token file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTokenReason {
-    /// It has no token.
+    /// The token is missing.
     #[error("expected `PRINCIPAL TOKEN [SCOPE …]`")]
     NoToken,
-    /// The token is too short.
+    /// The token could be guessed.
     #[error("a token needs at least 16 characters")]
     TooShort,
-    /// The token is that of an earlier line, too.
+    /// An earlier line has the same token.
     #[error("this token is there twice")]
     Duplicate,
-    /// A scope is not accepted.
+    /// A scope is invalid.
     #[error(transparent)]
     Scope(#[from] ScopeError),
 }
 
-/// What `main` shows when it returns this error.
+/// `main` prints this when it returns the error.
 impl std::fmt::Debug for BadToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
@@ -57,17 +56,17 @@ pub struct BearerTokens {
 }
 
 impl BearerTokens {
-    /// An empty list: nobody may call.
+    /// An empty list, which rejects every caller.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets the bearer of `token` in as `principal`, without any scope.
+    /// Accepts `token` as the principal, without any scope.
     pub fn with(self, principal: &str, token: &str) -> Self {
         self.with_scopes(principal, token, [""; 0])
     }
 
-    /// Lets the bearer of `token` in as `principal`, with these scopes.
+    /// Accepts `token` as the principal, with these scopes.
     pub fn with_scopes<S: Into<String>>(
         mut self,
         principal: &str,
@@ -79,11 +78,11 @@ impl BearerTokens {
             scopes: scopes.into_iter().collect(),
             expires: None,
         };
-        self.callers.insert(hash(token), caller);
+        self.callers.insert(sha256(token.as_bytes()), caller);
         self
     }
 
-    /// Reads lines of `PRINCIPAL TOKEN [SCOPE …]`; empty lines and lines that start with `#` are passed over.
+    /// Parses lines of `PRINCIPAL TOKEN [SCOPE …]`; empty lines and lines that start with `#` are skipped.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
         let mut tokens = Self::new();
         for (number, line) in text.lines().enumerate() {
@@ -99,7 +98,7 @@ impl BearerTokens {
             if token.len() < 16 {
                 return Err(bad(BadTokenReason::TooShort));
             }
-            if tokens.callers.contains_key(&hash(token)) {
+            if tokens.callers.contains_key(&sha256(token.as_bytes())) {
                 return Err(bad(BadTokenReason::Duplicate));
             }
             let scopes: Vec<&str> = words.collect();
@@ -111,13 +110,13 @@ impl BearerTokens {
         Ok(tokens)
     }
 
-    fn find(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    fn find(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         let token = bearer_token(headers)?;
-        // Looked up by digest: how long it takes says nothing about the tokens.
+        // Looked up by digest, so that the time reveals nothing about the tokens.
         self.callers
-            .get(&hash(token))
+            .get(&sha256(token.as_bytes()))
             .cloned()
-            .ok_or(Refused::InvalidToken(
+            .ok_or(AuthRejection::InvalidToken(
                 "the bearer token is not known".into(),
             ))
     }
@@ -133,10 +132,4 @@ impl Authenticator for BearerTokens {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
         Box::pin(ready(self.find(headers)))
     }
-}
-
-fn hash(token: &str) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
-    bytes
 }

@@ -1,48 +1,36 @@
-//! What a refused client is told in the `WWW-Authenticate` header.
+//! The `WWW-Authenticate` header.
 
 use http::HeaderValue;
-use std::fmt::Write;
 
 /// A challenge of the `Bearer` scheme (RFC 6750, RFC 9728).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Challenge<'a> {
     pub(crate) error: Option<&'static str>,
-    /// The scopes that would be enough, with spaces between them.
+    /// The needed scopes, separated by spaces.
     pub(crate) scope: &'a str,
-    /// Where the metadata are served.
+    /// The URL of the metadata.
     pub(crate) metadata: Option<&'a str>,
     pub(crate) description: Option<&'a str>,
 }
 
 impl Challenge<'_> {
     pub(crate) fn to_header(self) -> HeaderValue {
-        let mut text = String::from("Bearer");
-        let mut parameter = |name: &str, value: &str| {
-            let comma = if text.len() == "Bearer".len() {
-                ""
-            } else {
-                ","
-            };
-            // Writing to a string does not fail.
-            let _ = write!(text, "{comma} {name}=\"{}\"", quoted(value));
-        };
-        if let Some(error) = self.error {
-            parameter("error", error);
-        }
-        if !self.scope.is_empty() {
-            parameter("scope", self.scope);
-        }
-        if let Some(url) = self.metadata {
-            parameter("resource_metadata", url);
-        }
-        if let Some(description) = self.description {
-            parameter("error_description", description);
-        }
-        HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("Bearer"))
+        let parameters = [
+            ("error", self.error),
+            ("scope", Some(self.scope).filter(|scope| !scope.is_empty())),
+            ("resource_metadata", self.metadata),
+            ("error_description", self.description),
+        ];
+        let written = parameters
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!(" {name}=\"{}\"", quoted(value?))));
+        let written = written.collect::<Vec<_>>().join(",");
+        HeaderValue::try_from(format!("Bearer{written}"))
+            .unwrap_or(HeaderValue::from_static("Bearer"))
     }
 }
 
-/// What may stand between quotes: printable ASCII but for the quote and the backslash.
+/// The value of a quoted parameter: other characters than printable ASCII, and `"` and `\`, are replaced.
 fn quoted(value: &str) -> String {
     let plain = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
     value

@@ -1,6 +1,6 @@
-//! Where clients get their tokens: the protected resource metadata of RFC 9728.
+//! The protected resource metadata of RFC 9728.
 
-use super::web::{UrlError, Web, web};
+use super::url::{SafeUrl, UrlError};
 use crate::builder::BuildError;
 use bytes::Bytes;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The path at which the metadata of a resource without a path are served; the path of another follows it.
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// What clients may know about a server before they have a token: above all, which authorization servers give it out.
+/// Public metadata of a server: its authorization servers, above all.
 ///
 /// ```
 /// # use refrain_server::{ResourceMetadata, Server};
@@ -27,7 +27,7 @@ pub struct ResourceMetadata {
     /// The scopes that a client should ask for to begin with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes_supported: Vec<String>,
-    /// A name to show to people.
+    /// A name to display.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_name: Option<String>,
     /// A page for developers.
@@ -38,9 +38,8 @@ pub struct ResourceMetadata {
 /// The metadata as they are served.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Where clients find them.
     pub(crate) url: String,
-    /// Their path in that URL.
+    /// The path of `url`.
     pub(crate) path: String,
     pub(crate) body: Bytes,
 }
@@ -74,19 +73,18 @@ impl ResourceMetadata {
             reason,
         };
         let identifier = |url: &str| {
-            let web = web(url).map_err(|reason| bad(url, reason))?;
-            match web.uri.query() {
-                None => Ok(web),
+            let parsed = SafeUrl::parse(url).map_err(|reason| bad(url, reason))?;
+            match parsed.uri.query() {
+                None => Ok(parsed),
                 Some(_) => Err(bad(url, UrlError::Query)),
             }
         };
-        let Web { uri, origin, .. } = identifier(&self.resource)?;
+        let SafeUrl { uri, origin, .. } = identifier(&self.resource)?;
         for server in &self.authorization_servers {
             identifier(server)?;
         }
         if self.authorization_servers.is_empty() {
-            let url = self.resource.clone();
-            return Err(BuildError::NoAuthorizationServer { url });
+            return Err(BuildError::NoAuthorizationServer(self.resource.clone()));
         }
         let path = format!("{WELL_KNOWN}{}", uri.path().trim_end_matches('/'));
         let document = Document {

@@ -1,22 +1,20 @@
-//! Callers that a proxy vouches for.
+//! Callers authenticated by a proxy.
 
-use super::{AuthFuture, Authenticator, Caller, Refused, Scopes, single};
+use super::{AuthFuture, AuthRejection, Authenticator, Caller, Scopes, sha256, single};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
-use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_core::Principal;
 use std::future::ready;
 
-/// The shortest secret.
 const SHORTEST: usize = 16;
 
-/// Lets in whom a proxy names in a header, such as `X-Forwarded-User`, once the proxy has proved itself by a secret in
-/// another.
+/// Authenticates the caller that a proxy names in a header, such as `X-Forwarded-User`. The proxy proves itself by a
+/// secret in another header.
 ///
-/// **Whoever knows the secret can be anyone.** The proxy must set both headers itself, in place of any that a client sent;
-/// nothing but the proxy should be able to reach the server; and the secret must not travel where others can read it. A
-/// request without the secret is refused, and so is one that has any of the headers twice.
+/// **A client that knows the secret can impersonate anyone.** The proxy must set both headers itself, in place of any that
+/// a client sent; only the proxy should be able to reach the server; and the secret must not be sent where others can read
+/// it. A request without the secret, or with one of the headers twice, is rejected.
 ///
 /// ```
 /// # use refrain_server::TrustedProxy;
@@ -28,7 +26,8 @@ const SHORTEST: usize = 16;
 /// ```
 #[derive(Clone)]
 pub struct TrustedProxy {
-    secret: Digest,
+    /// The digest of the secret, so that it is not in memory and is compared in constant time.
+    secret: [u8; SHA256_OUTPUT_LEN],
     secret_header: HeaderName,
     user_header: HeaderName,
     scopes_header: Option<HeaderName>,
@@ -43,7 +42,7 @@ pub enum TrustedProxyError {
         "the proxy's secret needs at least {SHORTEST} visible ASCII characters: make a long random one"
     )]
     Secret,
-    /// A name that no header can have.
+    /// An invalid header name.
     #[error("{name:?} is not the name of a header")]
     Header {
         /// The name.
@@ -51,7 +50,7 @@ pub enum TrustedProxyError {
     },
 }
 
-/// What `main` shows when it returns this error.
+/// `main` prints this when it returns the error.
 impl std::fmt::Debug for TrustedProxyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
@@ -61,8 +60,7 @@ impl std::fmt::Debug for TrustedProxyError {
 impl TrustedProxy {
     /// A proxy that sends this secret in the header `x-proxy-secret`, and the principal in `x-forwarded-user`.
     ///
-    /// The principal is the header's text as it came, in UTF-8. One with white space in it other than plain spaces, or
-    /// with control characters, is refused.
+    /// The principal is the header's text in UTF-8. White space other than plain spaces and control characters are rejected.
     pub fn new(secret: &str) -> Result<Self, TrustedProxyError> {
         let visible = |c: char| matches!(c, ' '..='~');
         let trimmed = secret == secret.trim();
@@ -70,7 +68,7 @@ impl TrustedProxy {
             return Err(TrustedProxyError::Secret);
         }
         Ok(Self {
-            secret: Digest::of(secret.as_bytes()),
+            secret: sha256(secret.as_bytes()),
             secret_header: HeaderName::from_static("x-proxy-secret"),
             user_header: HeaderName::from_static("x-forwarded-user"),
             scopes_header: None,
@@ -95,21 +93,24 @@ impl TrustedProxy {
         Ok(self)
     }
 
-    fn find(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    fn find(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         let secret = single(headers, &self.secret_header)?;
-        if !secret.is_some_and(|secret| self.secret.is_of(secret.as_bytes())) {
-            return Err(Refused::Forbidden(
+        let is_equal = |sent: &HeaderValue| {
+            verify_slices_are_equal(&self.secret, &sha256(sent.as_bytes())).is_ok()
+        };
+        if !secret.is_some_and(is_equal) {
+            return Err(AuthRejection::Forbidden(
                 "this server takes requests from its proxy only".into(),
             ));
         }
         let user = text(headers, &self.user_header)?.filter(|user| !user.is_empty());
-        let missing = || Refused::Missing("the proxy does not say who is calling".into());
-        let user = user.ok_or_else(missing)?;
-        // What cannot be seen would make two principals look the same.
+        let missing = "the proxy does not say who is calling";
+        let user = user.ok_or(AuthRejection::Missing(missing.into()))?;
+        // Invisible characters would make two principals look the same.
         if user.contains(|c: char| c != ' ' && (c.is_whitespace() || c.is_control())) {
             let name = &self.user_header;
             let reason = format!("the {name} header has white space or control characters in it");
-            return Err(Refused::Malformed(reason.into()));
+            return Err(AuthRejection::Malformed(reason.into()));
         }
         let scopes = match &self.scopes_header {
             Some(name) => text(headers, name)?.map(Scopes::parse),
@@ -129,40 +130,16 @@ fn header(name: &str) -> Result<HeaderName, TrustedProxyError> {
     })
 }
 
-/// The text of a header, if it is there, as it came: the spaces around it were no part of it.
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refused> {
+/// The text of a header, if the request has it.
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, AuthRejection> {
     let Some(value) = single(headers, name)? else {
         return Ok(None);
     };
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) => Ok(Some(text)),
-        Err(_) => Err(Refused::Malformed(
+        Err(_) => Err(AuthRejection::Malformed(
             format!("the {name} header is not text").into(),
         )),
-    }
-}
-
-/// A secret in a form that does not give it away, and that others are compared with in constant time.
-#[derive(Clone)]
-struct Digest {
-    key: Key,
-    tag: [u8; SHA256_OUTPUT_LEN],
-}
-
-impl Digest {
-    fn of(secret: &[u8]) -> Self {
-        let mut random = [0; SHA256_OUTPUT_LEN];
-        SystemRandom::new()
-            .fill(&mut random)
-            .expect("the system's random source works");
-        let key = Key::new(HMAC_SHA256, &random);
-        let mut tag = [0; SHA256_OUTPUT_LEN];
-        tag.copy_from_slice(sign(&key, secret).as_ref());
-        Self { key, tag }
-    }
-
-    fn is_of(&self, given: &[u8]) -> bool {
-        verify(&self.key, given, &self.tag).is_ok()
     }
 }
 

@@ -4,11 +4,11 @@ use crate::auth::{ScopeError, UrlError};
 use crate::catalog::TemplateError;
 use refrain_wire::ParamHeaderError;
 
-/// Why a server cannot be built, or not changed.
+/// Why a server cannot be built or changed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Two things of one kind have one name.
+    /// Two entries of one kind have the same name.
     #[error("{kind} {name:?} is registered twice")]
     Duplicate {
         /// "the tool", "the prompt", "the resource" or "the resource template".
@@ -16,7 +16,7 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
-    /// A handler takes a `State<T>` that was not handed in.
+    /// A handler takes a `State<T>` that the builder does not have.
     #[error("{handler:?} takes State<{state}>: hand it in with .state(..)")]
     MissingState {
         /// The tool, prompt or resource.
@@ -24,7 +24,7 @@ pub enum BuildError {
         /// The type of the state.
         state: &'static str,
     },
-    /// A tool wants its work or its tokens used once, and nothing could tell.
+    /// A tool needs a replay log.
     #[error(
         "the tool {tool:?} needs a replay log that the fleet shares: hand one in with .replay_log(..), \
          or declare with .single_instance() that there is only one instance"
@@ -33,18 +33,15 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
-    /// A tool's calls must be tasks, and there is nowhere to keep them.
+    /// A tool needs a task store.
     #[error("the tool {tool:?} needs a task store: hand one in with .tasks(..)")]
     NeedsTaskStore {
         /// The tool.
         tool: String,
     },
-    /// A tool is to be live and a task, and has only one home.
-    #[error("the tool {tool:?} is live and cannot become a task: leave one of the two out")]
-    LiveTask {
-        /// The tool.
-        tool: String,
-    },
+    /// A live tool cannot become a task.
+    #[error("the tool {0:?} is live and cannot become a task: leave one of the two out")]
+    LiveTask(String),
     /// The advertised URL is invalid.
     #[error("invalid advertised URL {url:?}: {reason}")]
     Advertise {
@@ -53,34 +50,34 @@ pub enum BuildError {
         /// Why it is invalid.
         reason: UrlError,
     },
-    /// The other instances would not open the ids that contain the advertised URL.
+    /// Other instances could not open ids that contain the advertised URL.
     #[error("an advertised URL needs keys that all instances share: hand them in with .keys(..)")]
     AdvertiseNeedsKeys,
-    /// What tasks hold is to be sealed with a key that nobody has after a restart.
+    /// Sealed tasks could not be opened after a restart.
     #[error("what tasks hold cannot be sealed without keys: hand them in with .keys(..)")]
     SealingNeedsKeys,
-    /// A tool's schema is not a JSON schema.
+    /// A tool's schema is invalid.
     #[error("the {which} schema of {tool:?} is not usable: {reason}")]
     Schema {
         /// The tool.
         tool: String,
         /// "input" or "output".
         which: &'static str,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
     /// A tool has no name.
     #[error("a tool needs a name")]
     EmptyName,
-    /// A resource's URI is none.
+    /// The URI of a resource is invalid.
     #[error("the resource {uri:?} has no usable URI: {reason}")]
     Uri {
         /// The URI.
         uri: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
-    /// An argument of a tool cannot be repeated in a header.
+    /// The header of a tool argument is invalid.
     #[error(
         "the tool {tool:?} has an x-mcp-header that clients would refuse: {reason}{}",
         header_hint(reason)
@@ -88,69 +85,54 @@ pub enum BuildError {
     ParamHeader {
         /// The tool.
         tool: String,
-        /// The argument, and what is wrong with its header.
+        /// Why it is invalid.
         reason: ParamHeaderError,
     },
-    /// Something completes an argument that is not there.
+    /// An unknown argument is completed.
     #[error("{of} has no argument {argument:?} to complete; it has: {known}")]
     NothingToComplete {
         /// The prompt or the resource template.
         of: String,
         /// The argument.
         argument: String,
-        /// Those that it has.
+        /// The known arguments.
         known: String,
     },
-    /// An extension's name has no prefix, or odd characters in it.
-    #[error("the extension {name:?} needs a name with a prefix, as in \"com.example/name\"")]
-    ExtensionName {
-        /// The name.
-        name: String,
-    },
-    /// An extension that the server declares by itself.
+    /// The name of an extension has no prefix, or invalid characters.
+    #[error("the extension {0:?} needs a name with a prefix, as in \"com.example/name\"")]
+    ExtensionName(String),
+    /// The server declares this extension itself.
     #[error(
-        "the extension {name:?} is one that the server declares by itself: that of tasks with .tasks(..), that of call ids always"
+        "the extension {0:?} is one that the server declares by itself: that of tasks with .tasks(..), that of call ids always"
     )]
-    OwnExtension {
-        /// The name.
-        name: &'static str,
-    },
-    /// A space for tasks that could be taken for another.
-    #[error("the task space {space:?} must have no colon in it")]
-    TaskSpace {
-        /// The space.
-        space: String,
-    },
-    /// A limit is zero that cannot be.
-    #[error("the limit {limit} must be at least 1")]
-    Limit {
-        /// The limit.
-        limit: &'static str,
-    },
-    /// A scope that callers cannot be asked for.
+    OwnExtension(&'static str),
+    /// The task space is ambiguous.
+    #[error("the task space {0:?} must have no colon in it")]
+    TaskSpace(String),
+    /// A limit must not be zero.
+    #[error("the limit {0} must be at least 1")]
+    Limit(&'static str),
+    /// A scope is invalid.
     #[error("{owner} cannot need the scope {scope:?}: {reason}")]
     Scope {
-        /// What needs it: the tool, prompt or resource, or the server itself.
+        /// The tool, prompt or resource, or the server.
         owner: String,
         /// The scope.
         scope: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: ScopeError,
     },
     /// The resource metadata names no authorization server.
     #[error(
-        "the resource metadata cannot name {url:?}: name at least one authorization server that issues tokens for it"
+        "the resource metadata cannot name {0:?}: name at least one authorization server that issues tokens for it"
     )]
-    NoAuthorizationServer {
-        /// The URL of the resource.
-        url: String,
-    },
-    /// The resource metadata would lead clients nowhere.
+    NoAuthorizationServer(String),
+    /// A URL in the resource metadata is invalid.
     #[error("the resource metadata cannot name {url:?}: {reason}")]
     Metadata {
-        /// The URL that is at fault.
+        /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: UrlError,
     },
     /// A resource template cannot be matched against URIs.
@@ -158,7 +140,7 @@ pub enum BuildError {
     Template(#[from] TemplateError),
 }
 
-/// How to write a header's mark with schemars so that clients accept it.
+/// How to declare the header with schemars.
 fn header_hint(error: &ParamHeaderError) -> &'static str {
     match error {
         ParamHeaderError::Type(_) => {
@@ -171,7 +153,7 @@ fn header_hint(error: &ParamHeaderError) -> &'static str {
     }
 }
 
-/// What `main` shows when it returns this error.
+/// `main` prints this when it returns the error.
 impl std::fmt::Debug for BuildError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)

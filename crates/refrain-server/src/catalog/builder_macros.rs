@@ -1,10 +1,10 @@
 //! The methods that tools, prompts, resources and resource templates have in common.
 
-/// Adds the methods of how an entry is shown to a type with an `info`.
-macro_rules! shown {
-    ($type:ident) => {
+/// Adds the methods of every entry to a type. `$key` is its identifier in `info`; the text says what scopes are for.
+macro_rules! entry {
+    ($type:ident, $key:ident, $to:literal) => {
         impl $type {
-            /// A title to show.
+            /// A title to display.
             pub fn title(mut self, title: impl Into<String>) -> Self {
                 self.info.title = Some(title.into());
                 self
@@ -32,26 +32,27 @@ macro_rules! shown {
                 meta.insert(key.into(), value.into());
                 self
             }
-        }
-    };
-}
 
-/// Adds the method `scopes` to a type. The text says what the scopes are needed for.
-macro_rules! scoped {
-    ($type:ident, $to:literal) => {
-        impl $type {
             #[doc = concat!("Scopes that a caller needs to ", $to, ", all of them; every round is checked.")]
             /// Over HTTP a caller without one gets status 403 and the list of needed scopes; over stdio they are not
             /// checked.
             pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
-                self.scopes.extend(scopes.into_iter().map(Into::into));
+                self.entry.scopes.extend(scopes.into_iter().map(Into::into));
                 self
+            }
+        }
+
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type))
+                    .field(stringify!($key), &self.info.$key)
+                    .finish_non_exhaustive()
             }
         }
     };
 }
 
-/// Adds the methods for suggestions to a type with `completers`; `$name` is what its arguments are called.
+/// Adds the methods for suggestions to a type; `$name` is what its arguments are called.
 macro_rules! completed {
     ($(#[$doc:meta])* $type:ident, $name:ident) => {
         impl $type {
@@ -63,7 +64,7 @@ macro_rules! completed {
                 C: Into<refrain_wire::Completion>,
             {
                 let completer = crate::catalog::complete::completer(suggest);
-                self.completers.insert($name.into(), completer);
+                self.entry.completers.insert($name.into(), completer);
                 self
             }
 
@@ -76,7 +77,7 @@ macro_rules! completed {
             ) -> Self {
                 let values = values.into_iter().map(Into::into).collect();
                 let completer = crate::catalog::complete::from_list(values);
-                self.completers.insert($name.into(), completer);
+                self.entry.completers.insert($name.into(), completer);
                 self
             }
         }
@@ -93,19 +94,19 @@ macro_rules! content {
                 self
             }
 
-            /// Hints for the client: whom it is meant for, how much it matters, when it last changed.
+            /// Hints for the client: audience, priority and time of the last change.
             pub fn annotations(mut self, annotations: refrain_wire::Annotations) -> Self {
                 self.info.annotations = Some(annotations);
                 self
             }
 
-            /// How long clients may keep what they read, and whether they may share it. Default: not at all.
+            /// How long clients may cache the content, and whether they may share it. Default: not at all.
             pub fn cache(mut self, cache: refrain_wire::Cache) -> Self {
-                self.cache = cache;
+                self.entry.cache = cache;
                 self
             }
         }
     };
 }
 
-pub(crate) use {completed, content, scoped, shown};
+pub(crate) use {completed, content, entry};

@@ -1,8 +1,6 @@
 //! Entries to add to a running server and to remove from it.
 
-use super::Prompt;
-use super::Tool;
-use super::{Resource, ResourceTemplate};
+use super::{Listing, Prompt, Resource, ResourceTemplate, Tool};
 use std::sync::Arc;
 
 /// Entries to add to a running server and to remove from it. Removals come first, so that removing and adding under one
@@ -22,15 +20,17 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 #[must_use = "changes do nothing until they are given to Server::change"]
 pub struct Changes {
-    // Shared, so that a change can be made again upon another.
-    pub(crate) tools: Vec<Arc<Tool>>,
-    pub(crate) prompts: Vec<Arc<Prompt>>,
-    pub(crate) resources: Vec<Arc<Resource>>,
-    pub(crate) templates: Vec<Arc<ResourceTemplate>>,
-    pub(crate) gone_tools: Vec<String>,
-    pub(crate) gone_prompts: Vec<String>,
-    pub(crate) gone_resources: Vec<String>,
-    pub(crate) gone_templates: Vec<String>,
+    pub(super) added: Vec<Added>,
+    pub(super) removed: Vec<(Listing, String)>,
+}
+
+/// An entry to add. Shared, because a change is repeated if another was made meanwhile.
+#[derive(Clone, Debug)]
+pub(super) enum Added {
+    Tool(Arc<Tool>),
+    Prompt(Arc<Prompt>),
+    Resource(Arc<Resource>),
+    Template(Arc<ResourceTemplate>),
 }
 
 impl Changes {
@@ -40,51 +40,52 @@ impl Changes {
     }
 
     /// Adds a tool.
-    pub fn tool(mut self, tool: Tool) -> Self {
-        self.tools.push(Arc::new(tool));
-        self
+    pub fn tool(self, tool: Tool) -> Self {
+        self.add(Added::Tool(Arc::new(tool)))
     }
 
     /// Adds a prompt.
-    pub fn prompt(mut self, prompt: Prompt) -> Self {
-        self.prompts.push(Arc::new(prompt));
-        self
+    pub fn prompt(self, prompt: Prompt) -> Self {
+        self.add(Added::Prompt(Arc::new(prompt)))
     }
 
     /// Adds a resource.
-    pub fn resource(mut self, resource: Resource) -> Self {
-        self.resources.push(Arc::new(resource));
-        self
+    pub fn resource(self, resource: Resource) -> Self {
+        self.add(Added::Resource(Arc::new(resource)))
     }
 
     /// Adds a family of resources.
-    pub fn resource_template(mut self, template: ResourceTemplate) -> Self {
-        self.templates.push(Arc::new(template));
-        self
+    pub fn resource_template(self, template: ResourceTemplate) -> Self {
+        self.add(Added::Template(Arc::new(template)))
     }
 
-    /// Removes the tool of this name, if there is one. Calls of it that run are finished; later rounds of its flows
-    /// find no tool.
-    pub fn remove_tool(mut self, name: impl Into<String>) -> Self {
-        self.gone_tools.push(name.into());
-        self
+    /// Removes the tool of this name, if there is one. Running calls are finished; later rounds of its flows are rejected.
+    pub fn remove_tool(self, name: impl Into<String>) -> Self {
+        self.remove(Listing::Tools, name)
     }
 
     /// Removes the prompt of this name, if there is one.
-    pub fn remove_prompt(mut self, name: impl Into<String>) -> Self {
-        self.gone_prompts.push(name.into());
-        self
+    pub fn remove_prompt(self, name: impl Into<String>) -> Self {
+        self.remove(Listing::Prompts, name)
     }
 
     /// Removes the resource at this URI, if there is one.
-    pub fn remove_resource(mut self, uri: impl Into<String>) -> Self {
-        self.gone_resources.push(uri.into());
-        self
+    pub fn remove_resource(self, uri: impl Into<String>) -> Self {
+        self.remove(Listing::Resources, uri)
     }
 
     /// Removes the resource template of this form, if there is one.
-    pub fn remove_resource_template(mut self, uri_template: impl Into<String>) -> Self {
-        self.gone_templates.push(uri_template.into());
+    pub fn remove_resource_template(self, uri_template: impl Into<String>) -> Self {
+        self.remove(Listing::ResourceTemplates, uri_template)
+    }
+
+    fn add(mut self, added: Added) -> Self {
+        self.added.push(added);
+        self
+    }
+
+    fn remove(mut self, from: Listing, name: impl Into<String>) -> Self {
+        self.removed.push((from, name.into()));
         self
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Number, Value};
 const DEPTH: usize = 4;
 
 /// The fields of an argument struct that are not text.
+#[derive(Default)]
 pub(crate) struct Texts(Vec<(String, Kind)>);
 
 #[derive(Clone, Copy)]

@@ -1,8 +1,7 @@
 //! Suggestions for the arguments of prompts and the variables of resource templates.
 
-use super::{Catalog, Entries};
+use super::{Catalog, Entries, Entry};
 use crate::auth::{Auth, Caller, MissingScopes};
-use crate::builder::BuildError;
 use crate::dispatch::Begin;
 use crate::limits::Limits;
 use refrain_core::Principal;
@@ -28,13 +27,11 @@ pub struct Typed {
 
 type Suggesting = Pin<Box<dyn Future<Output = refrain_core::Result<Completion>> + Send>>;
 
-/// A function that suggests values.
 pub(crate) type Completer = Arc<dyn Fn(Typed) -> Suggesting + Send + Sync>;
 
 /// The functions that suggest values, by the name of the argument.
 pub(crate) type Completers = BTreeMap<String, Completer>;
 
-/// Erases the type of a completer.
 pub(crate) fn completer<F, Fut, C>(suggest: F) -> Completer
 where
     F: Fn(Typed) -> Fut + Send + Sync + 'static,
@@ -70,40 +67,8 @@ fn matching(values: &[String], typed: &str) -> Completion {
         .collect()
 }
 
-/// Checks that every completed argument exists.
-pub(crate) fn check(of: &str, completers: &Completers, known: &[&str]) -> Result<(), BuildError> {
-    match completers
-        .keys()
-        .find(|name| !known.contains(&name.as_str()))
-    {
-        None => Ok(()),
-        Some(argument) => Err(BuildError::NothingToComplete {
-            of: of.to_owned(),
-            argument: argument.clone(),
-            known: known.join(", "),
-        }),
-    }
-}
-
 /// A reply that is awaited.
-pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, NoReply>> + Send>>;
-
-/// Why there is no reply.
-pub(crate) enum NoReply {
-    /// The caller lacks a scope.
-    Forbidden(MissingScopes),
-    /// The client should retry, here or at another instance.
-    Busy(RpcError),
-}
-
-impl From<NoReply> for RpcError {
-    fn from(none: NoReply) -> Self {
-        match none {
-            NoReply::Forbidden(missing) => missing.into(),
-            NoReply::Busy(error) => error,
-        }
-    }
-}
+pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, MissingScopes>> + Send>>;
 
 impl Catalog {
     /// Starts to suggest values for an argument. It takes the permit of a call.
@@ -117,9 +82,8 @@ impl Catalog {
         let permit = limits.calls.acquire(None);
         let permit = permit.map_err(|reached| Begin::Busy(reached.into()))?;
         let Some(completer) = self.completer(&params, &caller, auth)? else {
-            let none = Reply::complete(CompleteResult {
-                completion: Vec::<String>::new().into(),
-            });
+            let completion = Vec::<String>::new().into();
+            let none = Reply::complete(CompleteResult { completion });
             return Ok(Box::pin(std::future::ready(Ok(none))));
         };
         let given = params.given.into_iter();
@@ -145,88 +109,70 @@ impl Catalog {
         auth: &Auth,
     ) -> Result<Option<Completer>, Begin> {
         let entries = self.entries();
-        let found = Completed::find(&entries, &params.reference, &params.argument);
-        // Before the reply says anything about what is registered.
-        let needed = found.as_ref().map_or(&[][..], |found| found.scopes);
+        let found = find(&entries, &params.reference, &params.argument);
+        // Checked before a reply reveals what is registered.
+        let needed = found.as_ref().map_or(&[][..], |(entry, _)| &entry.scopes);
         auth.allow(caller, needed).map_err(Begin::Forbidden)?;
         if !entries.completes() {
             let unknown = RpcError::method_not_found("completion/complete");
             return Err(Begin::Refused(unknown));
         }
-        let found = found.map_err(Begin::Refused)?;
-        if !found.known {
+        let (entry, has_argument) = found.map_err(Begin::Refused)?;
+        if !has_argument {
             let reason = format!("argument.name: there is no argument {:?}", params.argument);
             return Err(Begin::Refused(RpcError::invalid_params(reason)));
         }
-        Ok(found.completers.get(params.argument.as_ref()).cloned())
+        Ok(entry.completers.get(params.argument.as_ref()).cloned())
     }
 }
 
 /// Runs an author's function, which may panic, before its future or in it, or never finish.
 async fn suggest(completer: Completer, typed: Typed, time: Duration) -> Reply {
     let mut suggesting: Suggesting = Box::pin(async move { completer(typed).await });
-    let suggesting =
-        poll_fn(
-            |cx| match catch_unwind(AssertUnwindSafe(|| suggesting.as_mut().poll(cx))) {
-                Ok(polled) => polled.map(Some),
-                Err(_) => Poll::Ready(None),
-            },
-        );
-    match tokio::time::timeout(time, suggesting).await {
-        Ok(Some(Ok(completion))) => Reply::complete(CompleteResult {
-            completion: completion.bounded(),
-        }),
-        Ok(Some(Err(error))) => {
-            tracing::error!(%error, "suggestions could not be made");
-            Reply::Error(RpcError::internal("Internal error"))
-        }
-        Ok(None) => {
-            tracing::error!("a function that suggests values panicked");
-            Reply::Error(RpcError::internal("Internal error"))
-        }
-        Err(_) => Reply::Error(RpcError::internal("the suggestions took too long")),
-    }
+    let suggesting = poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| suggesting.as_mut().poll(cx)));
+        polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
+    });
+    Reply::Error(RpcError::internal(
+        match tokio::time::timeout(time, suggesting).await {
+            Ok(Some(Ok(completion))) => {
+                let completion = completion.bounded();
+                return Reply::complete(CompleteResult { completion });
+            }
+            Ok(Some(Err(error))) => {
+                tracing::error!(%error, "completer failed");
+                "Internal error"
+            }
+            Ok(None) => {
+                tracing::error!("completer panicked");
+                "Internal error"
+            }
+            Err(_) => "the suggestions took too long",
+        },
+    ))
 }
 
-/// The prompt or the resource template whose argument is completed.
-struct Completed<'a> {
-    /// Does it have that argument?
-    known: bool,
-    completers: &'a Completers,
-    scopes: &'a [String],
-}
-
-impl<'a> Completed<'a> {
-    fn find(
-        catalog: &'a Entries,
-        reference: &Reference<'_>,
-        argument: &str,
-    ) -> Result<Self, RpcError> {
-        match reference {
-            Reference::Prompt(name) => {
-                let prompt = catalog.prompts.get(name).ok_or_else(|| {
-                    RpcError::invalid_params(format!("ref.name: unknown prompt: {name}"))
-                })?;
-                Ok(Self {
-                    known: prompt.has_argument(argument),
-                    completers: &prompt.completers,
-                    scopes: &prompt.scopes,
-                })
-            }
-            Reference::Resource(uri) => {
-                let template = catalog.templates.get(uri).or_else(|| {
-                    let found = catalog.template_of(uri);
-                    found.map(|(_, template)| template)
-                });
-                let template = template.ok_or_else(|| {
-                    RpcError::invalid_params(format!("ref.uri: unknown resource template: {uri}"))
-                })?;
-                Ok(Self {
-                    known: template.pattern.variables().contains(&argument),
-                    completers: &template.template.completers,
-                    scopes: &template.template.scopes,
-                })
-            }
+/// The prompt or resource template of a reference, and whether it has this argument.
+fn find<'a>(
+    entries: &'a Entries,
+    reference: &Reference<'_>,
+    argument: &str,
+) -> Result<(&'a Entry, bool), RpcError> {
+    let unknown = |reason| RpcError::invalid_params(reason);
+    match reference {
+        Reference::Prompt(name) => {
+            let prompt = entries.prompts.get(name);
+            let prompt =
+                prompt.ok_or_else(|| unknown(format!("ref.name: unknown prompt: {name}")))?;
+            Ok((&prompt.entry, prompt.has_argument(argument)))
+        }
+        Reference::Resource(uri) => {
+            let by_match = || entries.template_of(uri).map(|(_, template)| template);
+            let known = entries.templates.get(uri).or_else(by_match);
+            let known = known
+                .ok_or_else(|| unknown(format!("ref.uri: unknown resource template: {uri}")))?;
+            let has_argument = known.pattern.variables().contains(&argument);
+            Ok((&known.template.entry, has_argument))
         }
     }
 }

@@ -1,13 +1,13 @@
 //! One state of the catalog: entries found by name and listed in pages.
 
-use super::changes::Changes;
+use super::changes::{Added, Changes};
+use super::entry::Entry;
 use super::paged_map::{Cursor, PagedMap};
 use super::template::{self, Pattern};
 use super::{Listing, Prompt, Resource, ResourceTemplate, Tool};
-use crate::auth::check_scopes;
 use crate::builder::BuildError;
-use crate::handler::{Needs, States};
-use crate::metrics::{Metrics, TargetCounts};
+use crate::handler::States;
+use crate::metrics::Metrics;
 use jsonschema::Validator;
 use refrain_wire::{
     Cache, CallKind, Empty, ListCapability, ListResult, Listed, ParamHeaders, Reply, RpcError,
@@ -17,24 +17,13 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// The rules for new entries.
 pub(crate) struct Rules {
     pub(crate) states: States,
-    /// Is there a replay log?
-    pub(crate) once: bool,
-    /// Is there a task store?
-    pub(crate) tasks: bool,
-    /// Entries on one page of a list.
+    pub(crate) has_replay_log: bool,
+    pub(crate) has_task_store: bool,
     pub(crate) page_size: usize,
     pub(crate) caches: Caches,
     pub(crate) metrics: Arc<Metrics>,
-}
-
-impl Rules {
-    /// Sets the counters of an entry.
-    fn count(&self, counts: &OnceLock<Arc<TargetCounts>>, kind: CallKind, name: &str) {
-        counts.get_or_init(|| self.metrics.target(kind, name));
-    }
 }
 
 /// The normal form of a URI, under which resources are stored. An invalid URI stays as it is.
@@ -42,19 +31,27 @@ pub(crate) fn normal(uri: &str) -> Cow<'_, str> {
     template::normalise(uri).map_or(Cow::Borrowed(uri), Cow::Owned)
 }
 
-/// Cache hints for each list.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Caches {
     pub(crate) discover: Cache,
     pub(crate) lists: [Cache; 4],
 }
 
-/// The lists that a change concerns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) tools: bool,
     pub(crate) prompts: bool,
     pub(crate) resources: bool,
+}
+
+impl Changed {
+    fn add(&mut self, listing: Listing) {
+        match listing {
+            Listing::Tools => self.tools = true,
+            Listing::Prompts => self.prompts = true,
+            Listing::Resources | Listing::ResourceTemplates => self.resources = true,
+        }
+    }
 }
 
 pub(crate) struct RegisteredTool {
@@ -72,12 +69,10 @@ pub(crate) struct RegisteredTemplate {
 /// The entries of a catalog at one time.
 #[derive(Default)]
 pub(crate) struct Entries {
-    pub(crate) tools: PagedMap<RegisteredTool>,
-    pub(crate) prompts: PagedMap<Prompt>,
-    pub(crate) resources: PagedMap<Resource>,
-    pub(crate) templates: PagedMap<RegisteredTemplate>,
-    /// The number of the next entry.
-    next: u64,
+    pub(crate) tools: PagedMap<Arc<RegisteredTool>>,
+    pub(crate) prompts: PagedMap<Arc<Prompt>>,
+    pub(crate) resources: PagedMap<Arc<Resource>>,
+    pub(crate) templates: PagedMap<Arc<RegisteredTemplate>>,
     /// The first page of each list, rendered once.
     first: [OnceLock<Reply>; 4],
     pub(crate) discover: OnceLock<Reply>,
@@ -95,137 +90,117 @@ impl Entries {
             prompts: self.prompts.clone(),
             resources: self.resources.clone(),
             templates: self.templates.clone(),
-            next: self.next,
             ..Self::default()
         };
-        for name in &changes.gone_tools {
-            new.tools.remove(name);
+        let mut changed = Changed::default();
+        for (listing, name) in &changes.removed {
+            let removed = match listing {
+                Listing::Tools => new.tools.remove(name),
+                Listing::Prompts => new.prompts.remove(name),
+                Listing::Resources => new.resources.remove(&normal(name)),
+                Listing::ResourceTemplates => new.templates.remove(name),
+            };
+            if removed {
+                changed.add(*listing);
+            }
         }
-        for name in &changes.gone_prompts {
-            new.prompts.remove(name);
-        }
-        for uri in &changes.gone_resources {
-            new.resources.remove(&normal(uri));
-        }
-        for uri in &changes.gone_templates {
-            new.templates.remove(uri);
-        }
-        let fewer_resources = new.resources.len() < self.resources.len()
-            || new.templates.len() < self.templates.len();
-        let changed = Changed {
-            tools: new.tools.len() < self.tools.len() || !changes.tools.is_empty(),
-            prompts: new.prompts.len() < self.prompts.len() || !changes.prompts.is_empty(),
-            resources: fewer_resources
-                || !changes.resources.is_empty()
-                || !changes.templates.is_empty(),
-        };
-        for tool in &changes.tools {
-            new.add_tool(tool, rules)?;
-        }
-        for prompt in &changes.prompts {
-            has_states(rules, &prompt.info.name, &prompt.needs)?;
-            check_scopes(&prompt.info.name, &prompt.scopes)?;
-            prompt.check_completers()?;
-            let (number, name) = (new.number(), &prompt.info.name);
-            rules.count(&prompt.counts, CallKind::Prompt, name);
-            new.prompts
-                .add(number, "the prompt", name, prompt.clone())?;
-        }
-        for resource in &changes.resources {
-            has_states(rules, &resource.info.uri, &resource.needs)?;
-            check_scopes(&resource.info.uri, &resource.scopes)?;
-            check_uri(&resource.info.uri)?;
-            let (number, uri) = (new.number(), &resource.info.uri);
-            rules.count(&resource.counts, CallKind::Resource, uri);
-            new.resources
-                .add(number, "the resource", &normal(uri), resource.clone())?;
-        }
-        for template in &changes.templates {
-            new.add_template(template, rules)?;
+        for added in &changes.added {
+            changed.add(match added {
+                Added::Tool(tool) => new.add_tool(tool, rules)?,
+                Added::Prompt(prompt) => new.add_prompt(prompt, rules)?,
+                Added::Resource(resource) => new.add_resource(resource, rules)?,
+                Added::Template(template) => new.add_template(template, rules)?,
+            });
         }
         Ok((new, changed))
     }
 
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    fn add_tool(&mut self, tool: &Arc<Tool>, rules: &Rules) -> Result<(), BuildError> {
-        let name = tool.info.name.clone();
-        check_name(&name)?;
-        has_states(rules, &name, &tool.needs)?;
-        check_scopes(&name, &tool.scopes)?;
-        if tool.live && (tool.task.at_once || tool.task.after.is_some()) {
-            return Err(BuildError::LiveTask { tool: name });
-        }
-        if tool.task.required && !rules.tasks {
-            let tool = name.to_owned();
-            return Err(BuildError::NeedsTaskStore { tool });
-        }
-        if (tool.once || tool.single_use) && !rules.once {
-            return Err(BuildError::NeedsReplayLog { tool: name });
-        }
-        let usable = |which, schema: &Value| {
-            jsonschema::validator_for(schema).map_err(|error| BuildError::Schema {
-                tool: name.clone(),
-                which,
-                reason: error.to_string(),
-            })
+    fn add_tool(&mut self, tool: &Arc<Tool>, rules: &Rules) -> Result<Listing, BuildError> {
+        let name = &tool.info.name;
+        check_name(name)?;
+        tool.entry.check(name, rules)?;
+        tool.check(rules)?;
+        let schema_error = |which, reason| BuildError::Schema {
+            tool: name.clone(),
+            which,
+            reason,
         };
-        let arguments = usable("input", &tool.info.input_schema)?;
+        let validator = |which, schema: &Value| {
+            jsonschema::validator_for(schema)
+                .map_err(|error| schema_error(which, error.to_string()))
+        };
+        let arguments = validator("input", &tool.info.input_schema)?;
         if tool.info.input_schema["type"] != "object" {
-            return Err(BuildError::Schema {
-                tool: name,
-                which: "input",
-                reason: r#"it must have "type": "object" at its root"#.into(),
-            });
+            let reason = r#"it must have "type": "object" at its root"#;
+            return Err(schema_error("input", reason.into()));
         }
-        let output = match &tool.info.output_schema {
-            Some(schema) => Some(Arc::new(usable("output", schema)?)),
-            None => None,
-        };
-        let headers = ParamHeaders::read(&tool.info.input_schema).map_err(|reason| {
-            BuildError::ParamHeader {
-                tool: name.clone(),
-                reason,
-            }
+        let output = tool.info.output_schema.as_ref();
+        let output = output
+            .map(|schema| validator("output", schema))
+            .transpose()?;
+        let headers = ParamHeaders::read(&tool.info.input_schema);
+        let headers = headers.map_err(|reason| BuildError::ParamHeader {
+            tool: name.clone(),
+            reason,
         })?;
-        rules.count(&tool.counts, CallKind::Tool, &name);
-        let tool = RegisteredTool {
+        tool.entry.count(CallKind::Tool, name, rules);
+        let registered = RegisteredTool {
             tool: tool.clone(),
             arguments,
-            output,
+            output: output.map(Arc::new),
             headers,
         };
-        let number = self.number();
-        self.tools.add(number, "the tool", &name, Arc::new(tool))
+        self.tools.add("the tool", name, Arc::new(registered))?;
+        Ok(Listing::Tools)
+    }
+
+    fn add_prompt(&mut self, prompt: &Arc<Prompt>, rules: &Rules) -> Result<Listing, BuildError> {
+        let name = &prompt.info.name;
+        prompt.entry.check(name, rules)?;
+        let arguments = prompt.info.arguments.iter();
+        let known: Vec<&str> = arguments.map(|known| known.name.as_str()).collect();
+        let of = format!("the prompt {name:?}");
+        prompt.entry.check_completers(of, &known)?;
+        prompt.entry.count(CallKind::Prompt, name, rules);
+        self.prompts.add("the prompt", name, prompt.clone())?;
+        Ok(Listing::Prompts)
+    }
+
+    fn add_resource(
+        &mut self,
+        resource: &Arc<Resource>,
+        rules: &Rules,
+    ) -> Result<Listing, BuildError> {
+        let uri = &resource.info.uri;
+        resource.entry.check(uri, rules)?;
+        check_uri(uri)?;
+        resource.entry.count(CallKind::Resource, uri, rules);
+        self.resources
+            .add("the resource", &normal(uri), resource.clone())?;
+        Ok(Listing::Resources)
     }
 
     fn add_template(
         &mut self,
         template: &Arc<ResourceTemplate>,
         rules: &Rules,
-    ) -> Result<(), BuildError> {
-        let uri = template.info.uri_template.clone();
-        has_states(rules, &uri, &template.needs)?;
-        check_scopes(&uri, &template.scopes)?;
-        let pattern = Pattern::parse(&uri)?;
-        template.check_completers(&pattern)?;
+    ) -> Result<Listing, BuildError> {
+        let (kind, uri) = ("the resource template", &template.info.uri_template);
+        template.entry.check(uri, rules)?;
+        let pattern = Pattern::parse(uri)?;
+        let of = format!("{kind} {uri:?}");
+        template.entry.check_completers(of, &pattern.variables())?;
         if (self.templates.iter()).any(|known| known.pattern.is_same(&pattern)) {
-            return Err(BuildError::Duplicate {
-                kind: "the resource template",
-                name: uri,
-            });
+            let name = uri.clone();
+            return Err(BuildError::Duplicate { kind, name });
         }
-        rules.count(&template.counts, CallKind::Resource, &uri);
-        let number = self.number();
-        let known = RegisteredTemplate {
+        template.entry.count(CallKind::Resource, uri, rules);
+        let registered = RegisteredTemplate {
             template: template.clone(),
             pattern,
         };
-        self.templates
-            .add(number, "the resource template", &uri, Arc::new(known))
+        self.templates.add(kind, uri, Arc::new(registered))?;
+        Ok(Listing::ResourceTemplates)
     }
 
     /// The resource at a URI, whatever its percent-encoding.
@@ -235,22 +210,19 @@ impl Entries {
 
     /// The resource template that a URI matches, and its variables.
     pub(crate) fn template_of(&self, uri: &str) -> Option<(Value, &Arc<RegisteredTemplate>)> {
-        template::find(
-            self.templates.iter().map(|known| (&known.pattern, known)),
-            uri,
-        )
+        let templates = self.templates.iter();
+        template::find(templates.map(|known| (&known.pattern, known)), uri)
     }
 
     /// The scopes that a caller needs for the resource at this URI; none if there is no such resource.
     pub(crate) fn scopes_of_resource(&self, uri: &str) -> &[String] {
         if let Some(resource) = self.resource(uri) {
-            return &resource.scopes;
+            return &resource.entry.scopes;
         }
         let found = self.template_of(uri);
-        found.map_or(&[], |(_, known)| &known.template.scopes)
+        found.map_or(&[], |(_, known)| &known.template.entry.scopes)
     }
 
-    /// A page of a list.
     pub(crate) fn list(
         &self,
         listing: Listing,
@@ -259,59 +231,47 @@ impl Entries {
     ) -> Result<Reply, RpcError> {
         let Some(cursor) = cursor else {
             let first = &self.first[listing as usize];
-            return Ok(first
-                .get_or_init(|| self.render(listing, None, rules))
-                .clone());
+            let render = || self.render(listing, None, rules);
+            return Ok(first.get_or_init(render).clone());
         };
         let cursor = Cursor::read(listing as usize, cursor).ok_or_else(|| {
             RpcError::invalid_params(
                 "cursor: not one that this list gave out; ask for the list again without a cursor",
             )
         })?;
-        let after = match listing {
-            Listing::Tools => self.tools.after(&cursor),
-            Listing::Prompts => self.prompts.after(&cursor),
-            Listing::Resources => self.resources.after(&cursor),
-            Listing::ResourceTemplates => self.templates.after(&cursor),
-        };
-        Ok(self.render(listing, Some(after), rules))
+        Ok(self.render(listing, Some(&cursor), rules))
     }
 
-    fn render(&self, listing: Listing, after: Option<u64>, rules: &Rules) -> Reply {
-        let size = rules.page_size;
-        let cache = rules.caches.lists[listing as usize];
+    fn render(&self, listing: Listing, cursor: Option<&Cursor>, rules: &Rules) -> Reply {
+        let page = (listing, cursor, rules);
         match listing {
-            Listing::Tools => {
-                let page = self.tools.page(after, size, |tool| &tool.tool.info);
-                reply(listing, page, cache)
-            }
-            Listing::Prompts => {
-                let page = self.prompts.page(after, size, |prompt| &prompt.info);
-                reply(listing, page, cache)
-            }
-            Listing::Resources => {
-                let page = self.resources.page(after, size, |resource| &resource.info);
-                reply(listing, page, cache)
-            }
-            Listing::ResourceTemplates => {
-                let page = (self.templates).page(after, size, |known| &known.template.info);
-                reply(listing, page, cache)
-            }
+            Listing::Tools => reply(page, &self.tools, |it| &it.tool.info),
+            Listing::Prompts => reply(page, &self.prompts, |it| &it.info),
+            Listing::Resources => reply(page, &self.resources, |it| &it.info),
+            Listing::ResourceTemplates => reply(page, &self.templates, |it| &it.template.info),
         }
     }
 
-    /// Does any entry need scopes?
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        let tools = self.tools.iter().map(|it| &it.tool.entry);
+        let prompts = self.prompts.iter().map(|it| &it.entry);
+        let resources = self.resources.iter().map(|it| &it.entry);
+        let templates = self.templates.iter().map(|it| &it.template.entry);
+        tools.chain(prompts).chain(resources).chain(templates)
+    }
+
     pub(crate) fn needs_scopes(&self) -> bool {
-        self.tools.iter().any(|tool| !tool.tool.scopes.is_empty())
-            || self.prompts.iter().any(|p| !p.scopes.is_empty())
-            || self.resources.iter().any(|r| !r.scopes.is_empty())
-            || (self.templates.iter()).any(|t| !t.template.scopes.is_empty())
+        self.all().any(|entry| !entry.scopes.is_empty())
+    }
+
+    pub(crate) fn completes(&self) -> bool {
+        self.all().any(|entry| !entry.completers.is_empty())
     }
 
     /// The server's capabilities, without extensions.
     pub(crate) fn capabilities(&self) -> ServerCapabilities {
-        let list = |there: bool, subscribe| {
-            there.then_some(ListCapability {
+        let list = |has_entries: bool, subscribe| {
+            has_entries.then_some(ListCapability {
                 list_changed: true,
                 subscribe,
             })
@@ -327,24 +287,20 @@ impl Entries {
             extensions: Map::new(),
         }
     }
-
-    /// Does any entry suggest values for its arguments?
-    pub(crate) fn completes(&self) -> bool {
-        self.prompts.iter().any(|p| !p.completers.is_empty())
-            || (self.templates.iter()).any(|t| !t.template.completers.is_empty())
-    }
 }
 
-fn reply<I: Listed>(
-    listing: Listing,
-    (items, next): (Vec<&I>, Option<Cursor>),
-    cache: Cache,
+fn reply<T: Clone, I: Listed>(
+    (listing, cursor, rules): (Listing, Option<&Cursor>, &Rules),
+    entries: &PagedMap<T>,
+    info: impl Fn(&T) -> &I,
 ) -> Reply {
-    let cursor = next.map(|cursor| cursor.write(listing as usize));
+    let (page, next) = entries.page(cursor, rules.page_size);
+    let items: Vec<&I> = page.into_iter().map(info).collect();
+    let next = next.map(|cursor| cursor.write(listing as usize));
     Reply::complete(ListResult {
         items: &items,
-        next_cursor: cursor.as_deref(),
-        cache,
+        next_cursor: next.as_deref(),
+        cache: rules.caches.lists[listing as usize],
     })
 }
 
@@ -370,10 +326,10 @@ fn is_odd(c: char) -> bool {
 
 /// A URI with all necessary percent-encoding.
 pub(crate) fn written(uri: &str) -> Cow<'_, str> {
-    if uri.chars().any(is_odd) {
-        return normal(uri);
+    match uri.chars().any(is_odd) {
+        true => normal(uri),
+        false => Cow::Borrowed(uri),
     }
-    Cow::Borrowed(uri)
 }
 
 fn check_uri(uri: &str) -> Result<(), BuildError> {
@@ -391,14 +347,4 @@ fn check_uri(uri: &str) -> Result<(), BuildError> {
         uri: uri.to_owned(),
         reason,
     })
-}
-
-fn has_states(rules: &Rules, handler: &str, needs: &[Needs]) -> Result<(), BuildError> {
-    match needs.iter().find(|need| !rules.states.has(need.id)) {
-        None => Ok(()),
-        Some(need) => Err(BuildError::MissingState {
-            handler: handler.to_owned(),
-            state: need.name,
-        }),
-    }
 }

@@ -8,9 +8,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// Entries of one kind.
+#[derive(Clone)]
 pub(crate) struct PagedMap<T> {
-    by_name: HashMap<Arc<str>, (u64, Arc<T>)>,
-    in_order: BTreeMap<u64, (Arc<str>, Arc<T>)>,
+    by_name: HashMap<Arc<str>, (u64, T)>,
+    in_order: BTreeMap<u64, (Arc<str>, T)>,
+    /// The number of the next entry. Numbers are not reused.
+    next: u64,
 }
 
 impl<T> Default for PagedMap<T> {
@@ -18,25 +21,17 @@ impl<T> Default for PagedMap<T> {
         Self {
             by_name: HashMap::new(),
             in_order: BTreeMap::new(),
+            next: 1,
         }
     }
 }
 
-impl<T> Clone for PagedMap<T> {
-    fn clone(&self) -> Self {
-        Self {
-            by_name: self.by_name.clone(),
-            in_order: self.in_order.clone(),
-        }
-    }
-}
-
-impl<T> PagedMap<T> {
-    pub(crate) fn get(&self, name: &str) -> Option<&Arc<T>> {
+impl<T: Clone> PagedMap<T> {
+    pub(crate) fn get(&self, name: &str) -> Option<&T> {
         self.by_name.get(name).map(|(_, item)| item)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.in_order.values().map(|(_, item)| item)
     }
 
@@ -48,20 +43,18 @@ impl<T> PagedMap<T> {
         self.in_order.is_empty()
     }
 
-    /// Removes the entry with this name, if there is one.
-    pub(crate) fn remove(&mut self, name: &str) {
-        if let Some((number, _)) = self.by_name.remove(name) {
-            self.in_order.remove(&number);
-        }
+    /// Removes the entry with this name. `true` if there was one.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        let removed = self.by_name.remove(name);
+        removed.is_some_and(|(number, _)| self.in_order.remove(&number).is_some())
     }
 
-    /// Adds an entry with a free name and a number greater than all others.
+    /// Adds an entry, unless its name is taken.
     pub(crate) fn add(
         &mut self,
-        number: u64,
         kind: &'static str,
         name: &str,
-        item: Arc<T>,
+        item: T,
     ) -> Result<(), BuildError> {
         if self.by_name.contains_key(name) {
             return Err(BuildError::Duplicate {
@@ -70,42 +63,28 @@ impl<T> PagedMap<T> {
             });
         }
         let name: Arc<str> = name.into();
-        self.by_name.insert(name.clone(), (number, item.clone()));
-        self.in_order.insert(number, (name, item));
+        self.by_name.insert(name.clone(), (self.next, item.clone()));
+        self.in_order.insert(self.next, (name, item));
+        self.next += 1;
         Ok(())
     }
 
-    /// The page after the entry with this number, and the cursor of the next page.
-    pub(crate) fn page<'a, I>(
-        &'a self,
-        after: Option<u64>,
-        size: usize,
-        info: impl Fn(&'a T) -> &'a I,
-    ) -> (Vec<&'a I>, Option<Cursor>) {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    /// The page after a cursor, and the cursor of the next page.
+    pub(crate) fn page(&self, cursor: Option<&Cursor>, size: usize) -> (Vec<&T>, Option<Cursor>) {
+        // Instances may number the same entries differently, so the name decides; the number is for a removed entry.
+        let number = |cursor: &Cursor| match self.by_name.get(cursor.name.as_str()) {
+            Some((number, _)) => *number,
+            None => cursor.number,
+        };
+        let from = cursor.map_or(Bound::Unbounded, |it| Bound::Excluded(number(it)));
         let mut rest = self.in_order.range((from, Bound::Unbounded));
-        let mut last = None;
-        let items: Vec<&I> = rest
-            .by_ref()
-            .take(size)
-            .map(|(number, (name, item))| {
-                last = Some((*number, name));
-                info(item)
-            })
-            .collect();
-        let more = rest.next().is_some();
-        let next = last.filter(|_| more).map(|(number, name)| Cursor {
-            number,
+        let page: Vec<_> = rest.by_ref().take(size).collect();
+        let last = page.last().filter(|_| rest.next().is_some());
+        let next = last.map(|(number, (name, _))| Cursor {
+            number: **number,
             name: name.to_string(),
         });
-        (items, next)
-    }
-
-    /// The number after which a list goes on. Instances may number the same entries differently, so the name decides; the
-    /// number is for a removed entry.
-    pub(crate) fn after(&self, cursor: &Cursor) -> u64 {
-        let known = self.by_name.get(cursor.name.as_str());
-        known.map_or(cursor.number, |(number, _)| *number)
+        (page.iter().map(|(_, (_, item))| item).collect(), next)
     }
 }
 

@@ -1,33 +1,24 @@
 //! Prompts.
 
-use super::builder_macros::{completed, scoped, shown};
+use super::builder_macros::{completed, entry};
 use super::coerce::Texts;
-use super::complete::{self, Completers, from_list};
-use crate::builder::BuildError;
-use crate::handler::{Handler, Needs, Start, erase};
-use crate::metrics::TargetCounts;
+use super::complete::{Completers, from_list};
+use super::entry::Entry;
+use crate::handler::Handler;
 use crate::reply::PromptCall;
-use refrain_core::Result;
 use refrain_wire::{PromptArgument, PromptInfo};
 use serde_json::Value;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
 
 /// A prompt: a name, a description and a handler.
 pub struct Prompt {
     pub(crate) info: PromptInfo,
-    pub(crate) texts: Texts,
-    pub(crate) completers: Completers,
-    pub(crate) scopes: Vec<String>,
-    pub(crate) needs: Vec<Needs>,
-    pub(crate) start: Start,
-    /// Handed out when it is registered.
-    pub(crate) counts: OnceLock<Arc<TargetCounts>>,
+    pub(crate) entry: Entry,
 }
 
 impl Prompt {
-    /// A prompt of this name. Its arguments are the fields of the handler's argument struct. Clients send them as
-    /// text; fields that are numbers or booleans are read from that.
+    /// A prompt of this name. Its arguments are the fields of the handler's argument struct. Clients send text, which is
+    /// converted to numbers and booleans.
     pub fn new<M, H: Handler<M, PromptCall>>(name: impl Into<String>, handler: H) -> Self {
         let schema = H::schema().unwrap_or_default();
         Self {
@@ -36,12 +27,11 @@ impl Prompt {
                 arguments: arguments(&schema),
                 ..PromptInfo::default()
             },
-            texts: Texts::new(&schema),
-            completers: choices(&schema),
-            scopes: Vec::new(),
-            needs: H::needs(),
-            start: erase(handler),
-            counts: OnceLock::new(),
+            entry: Entry {
+                texts: Texts::new(&schema),
+                completers: choices(&schema),
+                ..Entry::new(handler)
+            },
         }
     }
 
@@ -53,23 +43,11 @@ impl Prompt {
     pub(crate) fn has_argument(&self, name: &str) -> bool {
         self.info.arguments.iter().any(|known| known.name == name)
     }
-
-    pub(crate) fn check_completers(&self) -> Result<(), BuildError> {
-        let arguments = &self.info.arguments;
-        let known: Vec<&str> = arguments.iter().map(|known| known.name.as_str()).collect();
-        complete::check(
-            &format!("the prompt {:?}", self.info.name),
-            &self.completers,
-            &known,
-        )
-    }
 }
 
-shown!(Prompt);
-scoped!(Prompt, "get it");
+entry!(Prompt, name, "get it");
 completed! {
-    /// Suggests values for an argument while it is typed. An argument whose type is an enum suggests its variants by
-    /// itself.
+    /// Suggests values for an argument while it is typed. An enum suggests its variants without it.
     ///
     /// ```
     /// # use refrain_core::{Cx, Result};
@@ -86,35 +64,19 @@ completed! {
     Prompt, argument
 }
 
-impl std::fmt::Debug for Prompt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prompt")
-            .field("name", &self.info.name)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The fields of an object's schema as the arguments of a prompt.
 fn arguments(schema: &Value) -> Vec<PromptArgument> {
-    let required: Vec<&str> = schema["required"]
-        .as_array()
-        .map(|names| names.iter().filter_map(Value::as_str).collect())
-        .unwrap_or_default();
+    let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
     let text = |field: &Value, key: &str| field[key].as_str().map(str::to_owned);
-    schema["properties"]
-        .as_object()
-        .map(|fields| {
-            fields
-                .iter()
-                .map(|(name, field)| PromptArgument {
-                    name: name.clone(),
-                    title: text(field, "title"),
-                    description: text(field, "description"),
-                    required: required.contains(&name.as_str()),
-                })
-                .collect()
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    fields
+        .map(|(name, field)| PromptArgument {
+            name: name.clone(),
+            title: text(field, "title"),
+            description: text(field, "description"),
+            required: required.iter().any(|known| known == name),
         })
-        .unwrap_or_default()
+        .collect()
 }
 
 /// Suggestions for the fields of an object's schema that have a fixed set of values.

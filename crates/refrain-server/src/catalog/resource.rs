@@ -1,40 +1,23 @@
 //! Resources and resource templates.
 
-use super::builder_macros::{completed, content, scoped, shown};
+use super::builder_macros::{completed, content, entry};
 use super::coerce::Texts;
-use super::complete::{self, Completers};
-use super::template::Pattern;
-use crate::builder::BuildError;
-use crate::handler::{Handler, Needs, Start, erase};
-use crate::metrics::TargetCounts;
+use super::entry::Entry;
+use crate::handler::Handler;
 use crate::reply::ReadCall;
-use refrain_core::Result;
-use refrain_wire::{Cache, ResourceInfo, ResourceTemplateInfo};
+use refrain_wire::{ResourceInfo, ResourceTemplateInfo};
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
 
 /// A resource: a URI, a name and a handler that reads it.
 pub struct Resource {
     pub(crate) info: ResourceInfo,
-    pub(crate) cache: Cache,
-    pub(crate) scopes: Vec<String>,
-    pub(crate) needs: Vec<Needs>,
-    pub(crate) start: Start,
-    /// Handed out when it is registered.
-    pub(crate) counts: OnceLock<Arc<TargetCounts>>,
+    pub(crate) entry: Entry,
 }
 
 /// A family of resources: a URI with `{variables}` in it. They are the handler's arguments.
 pub struct ResourceTemplate {
     pub(crate) info: ResourceTemplateInfo,
-    pub(crate) texts: Texts,
-    pub(crate) cache: Cache,
-    pub(crate) completers: Completers,
-    pub(crate) scopes: Vec<String>,
-    pub(crate) needs: Vec<Needs>,
-    pub(crate) start: Start,
-    /// Handed out when it is registered.
-    pub(crate) counts: OnceLock<Arc<TargetCounts>>,
+    pub(crate) entry: Entry,
 }
 
 impl Resource {
@@ -50,11 +33,7 @@ impl Resource {
                 name: name.into(),
                 ..ResourceInfo::default()
             },
-            cache: Cache::default(),
-            scopes: Vec::new(),
-            needs: H::needs(),
-            start: erase(handler),
-            counts: OnceLock::new(),
+            entry: Entry::new(handler),
         }
     }
 
@@ -66,9 +45,8 @@ impl Resource {
 }
 
 impl ResourceTemplate {
-    /// Resources at URIs of this form, a URI template of [RFC 6570]. Its variables are the fields of the handler's
-    /// argument struct, decoded: whatever the form, a caller can put `../` into any of them. Check what is to become a
-    /// path.
+    /// Resources at URIs of this form, a URI template of [RFC 6570]. Its decoded variables are the fields of the handler's
+    /// argument struct. A caller can put `../` into any of them: check them before they become part of a path.
     ///
     /// ```
     /// use refrain_core::{Cx, Principal, Result};
@@ -112,18 +90,15 @@ impl ResourceTemplate {
     /// | `{name:3}` | a value of at most three characters | the text |
     /// | `{list*}` | any number of values, with the operator's sign between them | a list, empty if there are none |
     ///
-    /// - Values are percent-decoded; one that is not UTF-8 then makes no match. A decoded value may hold a `/`, or be
-    ///   `..`: look at it before it becomes a part of a path. `+` is not a space.
-    /// - A field may be a string, a number, a boolean, and a list of these where the variable has a `*`. Variables that
-    ///   the URI may leave out want an `Option`, or `#[serde(default)]`.
-    /// - Literal text matches whether it is percent-encoded or not; only characters with a meaning in URIs, such as `/`,
-    ///   are not the same as their encoding. Pairs that the template does not name make no match; nor does a name that
-    ///   comes twice, unless it has a `*`.
-    /// - Where a URI can be read in several ways, earlier variables take as little as they can. A variable that is used
-    ///   twice has one value.
-    /// - A URI that is registered as a resource is read as that. Where several templates match, the one with the most
-    ///   literal text is taken, then the one registered first. Two templates that match the same URIs cannot both be
-    ///   registered.
+    /// - Values are percent-decoded; a value that is not UTF-8 does not match. A decoded value may contain a `/`, or be
+    ///   `..`. `+` is not a space.
+    /// - A field may be a string, a number, a boolean, and a list of these if the variable has a `*`. Optional variables
+    ///   need an `Option`, or `#[serde(default)]`.
+    /// - Literal text matches with and without percent-encoding, except for characters with a meaning in URIs, such as
+    ///   `/`. A pair that the template does not name, or that is repeated without a `*`, does not match.
+    /// - If a URI is ambiguous, earlier variables take as little as possible. A variable that is used twice has one value.
+    /// - A registered resource takes precedence. Of several matching templates, the one with the most literal text is
+    ///   used, then the one registered first. Two templates that match the same URIs cannot both be registered.
     /// - URIs of more than 8 KiB match no template.
     ///
     /// [RFC 6570]: https://www.rfc-editor.org/rfc/rfc6570
@@ -138,45 +113,19 @@ impl ResourceTemplate {
                 name: name.into(),
                 ..ResourceTemplateInfo::default()
             },
-            texts: Texts::new(&H::schema().unwrap_or_default()),
-            cache: Cache::default(),
-            completers: Completers::new(),
-            scopes: Vec::new(),
-            needs: H::needs(),
-            start: erase(handler),
-            counts: OnceLock::new(),
+            entry: Entry {
+                texts: Texts::new(&H::schema().unwrap_or_default()),
+                ..Entry::new(handler)
+            },
         }
-    }
-
-    pub(crate) fn check_completers(&self, pattern: &Pattern) -> Result<(), BuildError> {
-        let of = format!("the resource template {:?}", self.info.uri_template);
-        complete::check(&of, &self.completers, &pattern.variables())
     }
 }
 
-shown!(Resource);
-scoped!(Resource, "read it");
+entry!(Resource, uri, "read it");
 content!(Resource);
-shown!(ResourceTemplate);
-scoped!(ResourceTemplate, "read them");
+entry!(ResourceTemplate, uri_template, "read them");
 content!(ResourceTemplate);
 completed! {
     /// Suggests values for a variable while it is typed.
     ResourceTemplate, variable
-}
-
-impl std::fmt::Debug for Resource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Resource")
-            .field("uri", &self.info.uri)
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for ResourceTemplate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ResourceTemplate")
-            .field("uri_template", &self.info.uri_template)
-            .finish_non_exhaustive()
-    }
 }

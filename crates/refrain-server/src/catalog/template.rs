@@ -1,9 +1,9 @@
-//! URI templates (RFC 6570), read backwards: a URI goes in, the values of the template's variables come out.
+//! URI templates (RFC 6570), matched against URIs.
 //!
-//! The RFC says how a template is expanded and leaves matching open. A template is compiled to a regular expression
-//! without back references, so that the time to match is linear in the length of the URI, whatever a caller sends.
+//! The RFC defines expansion and leaves matching open. A template is compiled to a regular expression without back
+//! references, so that matching is linear in the length of the URI.
 //!
-//! Always true: template and URI are compared in one normal form, in which only what must be percent-encoded is.
+//! Invariant: template and URI are compared in one normal form, which percent-encodes only what must be.
 
 #[cfg(test)]
 mod random;
@@ -16,29 +16,28 @@ pub use syntax::{TemplateError, TemplateFlaw};
 use regex::Regex;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
-use syntax::{Expression, Operator, Part, Variable};
+use std::fmt::Write;
+use syntax::{Expression, Part, Variable};
 
 /// The longest URI that is matched, in bytes.
 const LONGEST_URI: usize = 8 * 1024;
-
-const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
 /// A URI template that URIs can be matched against.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
-    /// What the regex captures, in this order.
+    /// The captures of the regex, in this order.
     groups: Vec<Group>,
-    /// How much of the template is literal text.
+    /// The length of the literal text.
     literal: usize,
 }
 
-/// What one group of the regex captures.
+/// The content of a capture of the regex.
 #[derive(Clone, Debug)]
 enum Group {
-    /// The value of a variable, or all values of an exploded one, with this between them.
+    /// The value of a variable, or all values of an exploded one, with this separator.
     Values(Variable, char),
-    /// Pairs of names and values in any order, with this between them.
+    /// Pairs of names and values in any order, with this separator.
     Pairs(Vec<Variable>, char),
 }
 
@@ -53,16 +52,16 @@ impl Pattern {
                     literal += text.len();
                     pattern.push_str(&regex::escape(&text));
                 }
-                Part::Expression(expression) if expression.operator.is_named() => {
-                    pattern.push_str(&pairs(&expression));
-                    let separator = expression.operator.separator();
-                    groups.push(Group::Pairs(expression.variables, separator));
-                }
                 Part::Expression(expression) => {
-                    pattern.push_str(&values(&expression));
-                    let separator = expression.operator.separator();
-                    let variables = expression.variables.into_iter();
-                    groups.extend(variables.map(|variable| Group::Values(variable, separator)));
+                    let separator = expression.operator.separator;
+                    if expression.operator.is_named {
+                        pattern.push_str(&pairs(&expression));
+                        groups.push(Group::Pairs(expression.variables, separator));
+                    } else {
+                        pattern.push_str(&values(&expression));
+                        let variables = expression.variables.into_iter();
+                        groups.extend(variables.map(|variable| Group::Values(variable, separator)));
+                    }
                 }
             }
         }
@@ -76,8 +75,8 @@ impl Pattern {
         })
     }
 
-    /// The variables of a URI (in normal form) that matches: an array for an exploded variable, a string for any
-    /// other. What is left out of the URI has no value; an exploded variable then is empty.
+    /// The variables of a URI in normal form, if it matches: an array for an exploded variable, a string for any other.
+    /// A variable that the URI leaves out is missing, or an empty array.
     fn matches(&self, normal: &str) -> Option<Value> {
         let captures = self.regex.captures(normal)?;
         let captured = captures.iter().skip(1);
@@ -103,12 +102,11 @@ impl Pattern {
         agree(found).map(Value::Object)
     }
 
-    /// The names of its variables.
     pub(crate) fn variables(&self) -> Vec<&str> {
         self.uses().map(|variable| variable.name.as_str()).collect()
     }
 
-    /// Whether both match the same URIs, however their variables are called.
+    /// Whether both match the same URIs, apart from the names of their variables.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let first_use =
             |pattern: &Self, name: &str| pattern.uses().position(|variable| variable.name == name);
@@ -118,7 +116,7 @@ impl Pattern {
         self.regex.as_str() == other.regex.as_str() && self.uses().zip(other.uses()).all(alike)
     }
 
-    /// Its variables, one that is used twice twice.
+    /// Its variables, repeated for each use.
     fn uses(&self) -> impl Iterator<Item = &Variable> {
         self.groups.iter().flat_map(|group| match group {
             Group::Values(variable, _) => std::slice::from_ref(variable),
@@ -127,8 +125,7 @@ impl Pattern {
     }
 }
 
-/// The pattern that a URI matches, and its variables. Of several, the one with the most literal text, and the first of
-/// those.
+/// The pattern that a URI matches, and its variables. Of several, the first with the most literal text.
 pub(crate) fn find<'a, T>(
     patterns: impl Iterator<Item = (&'a Pattern, T)>,
     uri: &str,
@@ -137,41 +134,27 @@ pub(crate) fn find<'a, T>(
         return None;
     }
     let uri = normalise(uri)?;
-    let mut found: Option<(usize, (Value, T))> = None;
-    for (pattern, item) in patterns {
-        if found
-            .as_ref()
-            .is_none_or(|(most, _)| pattern.literal > *most)
-            && let Some(variables) = pattern.matches(&uri)
-        {
-            found = Some((pattern.literal, (variables, item)));
-        }
-    }
-    found.map(|(_, found)| found)
+    let matching =
+        patterns.filter_map(|(pattern, item)| Some((pattern, (pattern.matches(&uri)?, item))));
+    // The first of equals: `min_by_key` returns the first.
+    let best = matching.min_by_key(|(pattern, _)| Reverse(pattern.literal));
+    best.map(|(_, found)| found)
 }
 
-/// One character of a value.
+/// The regex of one character of a value.
 fn character(expression: &Expression) -> String {
     let several = expression.variables.len() > 1 || expression.variables[0].exploded;
-    let excluded = match expression.operator {
-        Operator::Simple if several => "/?#,",
-        Operator::Label if several => "/?#.",
-        Operator::Simple | Operator::Label | Operator::Path => "/?#",
-        Operator::Reserved | Operator::Fragment if several => ",",
-        Operator::Reserved | Operator::Fragment => "",
-        Operator::Parameter => "/?#;",
-        Operator::Query | Operator::Continuation => "#&",
-    };
+    let excluded = expression.operator.excluded[usize::from(several)];
     format!("(?:[^%{excluded}]|%[0-9A-F]{{2}})")
 }
 
-/// Values one after the other; those at the end may be missing, and where there is a sign before the first, all.
+/// The regex of values in order. The last ones may be missing; with a sign before the first, all.
 fn values(expression: &Expression) -> String {
     let character = character(expression);
-    let first = regex::escape(expression.operator.first());
-    let separator = regex::escape(&expression.operator.separator().to_string());
+    let first = regex::escape(expression.operator.first);
+    let separator = regex::escape(&expression.operator.separator.to_string());
     let mut pattern = String::new();
-    // From the last to the first: each is followed by the next ones, or by none of them.
+    // From the last to the first: each contains the next ones.
     for (at, variable) in expression.variables.iter().enumerate().rev() {
         let needed = at == 0 && first.is_empty();
         let (lead, some) = match at {
@@ -182,32 +165,27 @@ fn values(expression: &Expression) -> String {
             true => format!("(?:{separator}{character}*?)*?"),
             false => String::new(),
         };
-        let value = format!("{lead}({character}{some}{more}){pattern}");
-        pattern = if needed {
-            value
-        } else {
-            format!("(?:{value})?")
-        };
+        pattern = format!("{lead}({character}{some}{more}){pattern}");
+        if !needed {
+            pattern = format!("(?:{pattern})?");
+        }
     }
     pattern
 }
 
-/// Pairs of names and values, none of them needed.
+/// The regex of pairs of names and values, all optional.
 fn pairs(expression: &Expression) -> String {
     let character = character(expression);
-    let names: Vec<String> = expression
-        .variables
-        .iter()
-        .map(|variable| regex::escape(&variable.name))
-        .collect();
+    let variables = expression.variables.iter();
+    let names: Vec<String> = variables.map(|it| regex::escape(&it.name)).collect();
     let names = names.join("|");
-    let first = regex::escape(expression.operator.first());
-    let separator = expression.operator.separator();
+    let first = regex::escape(expression.operator.first);
+    let separator = expression.operator.separator;
     let pair = format!("(?:{names})(?:={character}*?)?");
     format!("(?:{first}({pair}(?:{separator}{pair})*?))?")
 }
 
-/// Sorts pairs to their variables. `None` if a variable that is not exploded comes twice.
+/// Assigns pairs to their variables. `None` if a variable that is not exploded is repeated.
 fn read_pairs<'a>(
     variables: &'a [Variable],
     text: &str,
@@ -233,7 +211,7 @@ fn read_pairs<'a>(
     Some(())
 }
 
-/// Puts the values together. A variable that is used twice must have one value, of which a prefix may be a part.
+/// Merges the values. A variable that is used twice must have one value, or a prefix of it.
 fn agree(mut found: Vec<(&Variable, Value)>) -> Option<Map<String, Value>> {
     found.sort_by_key(|(variable, _)| Reverse(variable.prefix));
     let mut values = Map::with_capacity(found.len());
@@ -254,25 +232,20 @@ fn agree(mut found: Vec<(&Variable, Value)>) -> Option<Map<String, Value>> {
     Some(values)
 }
 
-/// The normal form of a URI or a part of one: letters, digits, `-._~` and the reserved characters as they are, hence
-/// decoded where they need not be encoded, and all else percent-encoded. An encoded reserved character stays encoded, since
-/// it means something else then. `None` if a `%` is not followed by two hexadecimal digits.
+/// The normal form of a URI or a part of it: letters, digits, `-._~` and reserved characters are plain, all others are
+/// percent-encoded. An encoded reserved character stays encoded, because its meaning differs. `None` if a `%` is not
+/// followed by two hexadecimal digits.
 pub(crate) fn normalise(text: &str) -> Option<String> {
     let mut normal = String::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let (byte, encoded) = match byte {
-            b'%' => (hex(bytes.next()?)? << 4 | hex(bytes.next()?)?, true),
-            byte => (byte, false),
-        };
+    for byte in decode_bytes(text) {
+        let (byte, encoded) = byte?;
         let unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         let reserved = b":/?#[]@!$&'()*+,;=".contains(&byte);
         if unreserved || (reserved && !encoded) {
             normal.push(char::from(byte));
         } else {
-            normal.push('%');
-            normal.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            normal.push(char::from(DIGITS[usize::from(byte & 15)]));
+            // Writing to a string does not fail.
+            let _ = write!(normal, "%{byte:02X}");
         }
     }
     Some(normal)
@@ -280,17 +253,23 @@ pub(crate) fn normalise(text: &str) -> Option<String> {
 
 /// Decodes a value in normal form. `None` if it is not UTF-8.
 fn decode(value: &str) -> Option<Value> {
-    let mut decoded = Vec::with_capacity(value.len());
-    let mut bytes = value.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).ok().map(Value::String)
+    let bytes = decode_bytes(value).map(|byte| byte.map(|(byte, _)| byte));
+    let text = String::from_utf8(bytes.collect::<Option<_>>()?);
+    text.ok().map(Value::String)
 }
 
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).map(|value| value as u8)
+/// The bytes of a text, and whether each was percent-encoded. `None` for an invalid `%`.
+fn decode_bytes(text: &str) -> impl Iterator<Item = Option<(u8, bool)>> {
+    let mut bytes = text.bytes();
+    let digit = |bytes: &mut std::str::Bytes<'_>| {
+        let digit = char::from(bytes.next()?).to_digit(16)?;
+        u8::try_from(digit).ok()
+    };
+    std::iter::from_fn(move || {
+        let encoded = match bytes.next()? {
+            b'%' => digit(&mut bytes).zip(digit(&mut bytes)),
+            byte => return Some(Some((byte, false))),
+        };
+        Some(encoded.map(|(high, low)| (high << 4 | low, true)))
+    })
 }

@@ -1,12 +1,14 @@
 //! Tools.
 
-use super::builder_macros::{scoped, shown};
-use crate::handler::{Handler, Needs, Start, erase};
-use crate::metrics::TargetCounts;
+use super::Rules;
+use super::builder_macros::entry;
+use super::entry::Entry;
+use crate::builder::BuildError;
+use crate::handler::Handler;
 use crate::reply::ToolCall;
 use refrain_wire::{TaskSupport, ToolAnnotations, ToolInfo};
 use serde_json::{Value, json};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A tool: a name, a description and a handler.
@@ -28,11 +30,7 @@ pub struct Tool {
     pub(crate) single_use: bool,
     pub(crate) task: AsTask,
     pub(crate) live: bool,
-    pub(crate) scopes: Vec<String>,
-    pub(crate) needs: Vec<Needs>,
-    pub(crate) start: Start,
-    /// Handed out when it is registered.
-    pub(crate) counts: OnceLock<Arc<TargetCounts>>,
+    pub(crate) entry: Entry,
 }
 
 impl Tool {
@@ -51,10 +49,7 @@ impl Tool {
             single_use: false,
             task: AsTask::default(),
             live: false,
-            scopes: Vec::new(),
-            needs: H::needs(),
-            start: erase(handler),
-            counts: OnceLock::new(),
+            entry: Entry::new(handler),
         }
     }
 
@@ -63,26 +58,26 @@ impl Tool {
         &self.info
     }
 
-    /// The version of the tool, as it is noted in tokens. Default "1".
+    /// The version of the tool, which tokens contain. Default "1".
     pub fn version(mut self, version: impl Into<Arc<str>>) -> Self {
         self.version = version.into();
         self
     }
 
-    /// Another schema than that of the argument struct, for what types cannot say.
+    /// A schema in place of that of the argument struct.
     pub fn input_schema(mut self, schema: Value) -> Self {
         self.info.input_schema = schema;
         self
     }
 
-    /// Another output schema than that of the handler's `Json<T>`. A result that does not fit it is not sent: the call
-    /// fails, and the log says why.
+    /// An output schema in place of that of the handler's `Json<T>`. A call whose result does not match it fails, and the
+    /// log says why.
     pub fn output_schema(mut self, schema: Value) -> Self {
         self.info.output_schema = Some(schema);
         self
     }
 
-    /// Hints about what the tool does to the world.
+    /// Hints about the effects of the tool.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.info.annotations = Some(annotations);
         self
@@ -94,77 +89,87 @@ impl Tool {
         self
     }
 
-    /// A token of this tool may be used once; a repeated request gets the recorded reply. The server must have a
-    /// replay log.
+    /// Tokens of this tool are single-use; a repeated request gets the recorded reply. The server must have a replay log.
     pub fn single_use(mut self) -> Self {
         self.single_use = true;
         self
     }
 
-    /// The handler of this tool is kept in memory while its client is asked, and goes on where it was: plain async code, whose
-    /// work need not be wrapped in steps. The price is that a call depends on the instance where it began; see
-    /// [`advertise`](crate::ServerBuilder::advertise). A tool that is live cannot become a task.
+    /// The handler of this tool stays in memory while its client is asked: plain async code without steps. A call then
+    /// depends on the instance where it began; see [`advertise`](crate::ServerBuilder::advertise). A live tool cannot become
+    /// a task.
     pub fn live(mut self) -> Self {
         self.live = true;
         self
     }
 
-    /// A call of this tool becomes a task at once, where the client knows tasks and the server has a task store; elsewhere
-    /// it runs like any other.
+    /// A call of this tool becomes a task at once, if the client supports tasks and the server has a task store.
     pub fn task(mut self) -> Self {
         self.task.at_once = true;
         self
     }
 
-    /// The same, and a client that does not know tasks is refused: error -32021. The server must have a task store.
+    /// The same, but a client without support for tasks gets error -32021. The server must have a task store.
     pub fn task_required(mut self) -> Self {
         self.task.at_once = true;
         self.task.required = true;
         self
     }
 
-    /// A call of this tool becomes a task when a round of it has run for so long, where the client knows tasks and the
-    /// server has a task store. The handler notices nothing.
+    /// A call of this tool becomes a task when a round of it has run for this time, if the client supports tasks and the
+    /// server has a task store.
     pub fn task_after(mut self, time: Duration) -> Self {
         self.task.after = Some(time);
         self
     }
 
-    /// Declares that the handler may call `cx.detach()`. It may do so without this, but clients that learn from the list of
-    /// tools which calls may become tasks are not told.
+    /// Declares in the list of tools that the handler may call `cx.detach()`, which works without it too.
     pub fn detaches(mut self) -> Self {
         self.task.detaches = true;
         self
     }
 
-    /// How long a task of this tool may live; otherwise as the server's [`TaskOptions`](crate::TaskOptions) say.
+    /// How long a task of this tool may live, in place of [`TaskOptions::ttl`](crate::TaskOptions::ttl).
     pub fn task_ttl(mut self, ttl: Duration) -> Self {
         self.task.ttl = Some(ttl);
         self
     }
 
-    /// How often clients should look after a task of this tool; otherwise as the server's
-    /// [`TaskOptions`](crate::TaskOptions) say.
+    /// How often clients should poll a task of this tool, in place of
+    /// [`TaskOptions::poll_interval`](crate::TaskOptions::poll_interval).
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.task.poll_interval = Some(interval);
         self
     }
+
+    pub(super) fn check(&self, rules: &Rules) -> Result<(), BuildError> {
+        let tool = self.info.name.clone();
+        if self.live && (self.task.at_once || self.task.after.is_some()) {
+            return Err(BuildError::LiveTask(tool));
+        }
+        if self.task.required && !rules.has_task_store {
+            return Err(BuildError::NeedsTaskStore { tool });
+        }
+        if (self.once || self.single_use) && !rules.has_replay_log {
+            return Err(BuildError::NeedsReplayLog { tool });
+        }
+        Ok(())
+    }
 }
 
-/// When a call of a tool becomes a task by itself, and what becomes of it then.
+/// When a call of a tool becomes a task, and the options of that task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AsTask {
     pub(crate) at_once: bool,
     pub(crate) required: bool,
     pub(crate) after: Option<Duration>,
-    /// Does its handler say when?
     pub(crate) detaches: bool,
     pub(crate) ttl: Option<Duration>,
     pub(crate) poll_interval: Option<Duration>,
 }
 
 impl AsTask {
-    /// What is known of whether a call may become a task.
+    /// Whether a call may become a task, as far as it is declared.
     pub(crate) fn support(self) -> Option<TaskSupport> {
         if self.required {
             return Some(TaskSupport::Required);
@@ -174,14 +179,4 @@ impl AsTask {
     }
 }
 
-shown!(Tool);
-scoped!(Tool, "call it");
-
-impl std::fmt::Debug for Tool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tool")
-            .field("name", &self.info.name)
-            .field("version", &self.version)
-            .finish_non_exhaustive()
-    }
-}
+entry!(Tool, name, "call it");

@@ -402,9 +402,7 @@ impl HttpService {
 fn no_place(none: SubscribeError) -> RpcError {
     RpcError::internal(match none {
         SubscribeError::Closed => "this instance is stopping; listen to another one",
-        SubscribeError::Full(_) | SubscribeError::FullForCaller(_) => {
-            "this instance already has its limit of streams; try again"
-        }
+        SubscribeError::Limit(_) => "this instance already has its limit of streams; try again",
     })
 }
 

@@ -1,7 +1,7 @@
 //! What a client is told that is not let in, or not to what it wants.
 
 use super::{Body, HttpService, JSON};
-use crate::auth::{Challenge, MissingScopes, Refused};
+use crate::auth::{AuthRejection, Challenge, MissingScopes};
 use crate::metrics::Refusal;
 use crate::record;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -46,24 +46,28 @@ impl HttpService {
     }
 
     /// The answer to a request with this body where it could not be found out who is calling.
-    pub(crate) fn turn_away(&self, refused: &Refused, body: &[u8]) -> Response<Body> {
+    pub(crate) fn turn_away(&self, refused: &AuthRejection, body: &[u8]) -> Response<Body> {
         let (status, code) = match refused {
-            Refused::Missing(_) | Refused::Challenged { .. } => (StatusCode::UNAUTHORIZED, None),
-            Refused::InvalidToken(_) => (StatusCode::UNAUTHORIZED, Some("invalid_token")),
-            Refused::Malformed(_) => (StatusCode::BAD_REQUEST, Some("invalid_request")),
-            Refused::Forbidden(_) => (StatusCode::FORBIDDEN, None),
-            Refused::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, None),
+            AuthRejection::Missing(_) | AuthRejection::Challenged { .. } => {
+                (StatusCode::UNAUTHORIZED, None)
+            }
+            AuthRejection::InvalidToken(_) => (StatusCode::UNAUTHORIZED, Some("invalid_token")),
+            AuthRejection::Malformed(_) => (StatusCode::BAD_REQUEST, Some("invalid_request")),
+            AuthRejection::Forbidden(_) => (StatusCode::FORBIDDEN, None),
+            AuthRejection::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, None),
         };
         let refusal = match refused {
-            Refused::Forbidden(_) => Refusal::Forbidden,
-            Refused::Unavailable { .. } => Refusal::Unavailable,
+            AuthRejection::Forbidden(_) => Refusal::Forbidden,
+            AuthRejection::Unavailable { .. } => Refusal::Unavailable,
             _ => Refusal::Unauthenticated,
         };
         let reason = refused.to_string();
         let challenge = match refused {
-            Refused::Forbidden(_) | Refused::Unavailable { .. } => None,
-            Refused::Challenged { challenge, .. } => HeaderValue::from_str(challenge).ok(),
-            Refused::Missing(_) | Refused::InvalidToken(_) | Refused::Malformed(_) => {
+            AuthRejection::Forbidden(_) | AuthRejection::Unavailable { .. } => None,
+            AuthRejection::Challenged { challenge, .. } => HeaderValue::from_str(challenge).ok(),
+            AuthRejection::Missing(_)
+            | AuthRejection::InvalidToken(_)
+            | AuthRejection::Malformed(_) => {
                 let access = &self.server.0.auth;
                 let challenge = Challenge {
                     error: code,
@@ -75,7 +79,7 @@ impl HttpService {
             }
         };
         let error = match refused {
-            Refused::Unavailable { .. } => RpcError::internal(reason),
+            AuthRejection::Unavailable { .. } => RpcError::internal(reason),
             _ => RpcError::invalid_request(reason),
         };
         let message = parse(body);
@@ -90,7 +94,7 @@ impl HttpService {
         if let Some(challenge) = challenge {
             headers.insert(WWW_AUTHENTICATE, challenge);
         }
-        if let Refused::Unavailable { retry_after, .. } = refused {
+        if let AuthRejection::Unavailable { retry_after, .. } = refused {
             // Whole seconds, and never at once.
             let seconds = retry_after.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);

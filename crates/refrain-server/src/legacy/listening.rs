@@ -130,7 +130,8 @@ fn subscribe(
         uris: uris.to_vec(),
         tasks: Vec::new(),
     };
-    server.0.subscriptions.subscribe(filter, caller.clone())
+    let registry = &server.0.subscriptions.registry;
+    registry.subscribe(filter, None, caller.clone())
 }
 
 impl Subscription {

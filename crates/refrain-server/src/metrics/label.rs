@@ -7,17 +7,18 @@ use refrain_wire::{AskKind, CallKind, ErrorCode, TaskMethod};
 use std::marker::PhantomData;
 use strum::{IntoStaticStr, VariantArray};
 
-/// The methods of calls.
 pub(super) const KINDS: [CallKind; 3] = [CallKind::Tool, CallKind::Prompt, CallKind::Resource];
 
 /// A label with a fixed set of values.
-pub(crate) trait Label: Copy + 'static {
-    /// All values, each at its index.
+pub(crate) trait Label: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
-    /// The position of the value in `ALL`.
-    fn index(self) -> usize;
-    /// The text of the value.
     fn name(self) -> &'static str;
+
+    /// The position of the value in `ALL`.
+    fn index(self) -> usize {
+        let known = Self::ALL.iter().position(|value| *value == self);
+        known.expect("all values are listed")
+    }
 }
 
 /// A counter for each value of a label.
@@ -32,52 +33,40 @@ impl<L: Label> Default for Counts<L> {
 }
 
 impl<L: Label> Counts<L> {
-    /// Increments the counter of a value.
     pub(crate) fn add(&self, label: L) {
-        if let Some(count) = self.0.get(label.index()) {
-            count.inc();
-        }
+        self.0[label.index()].inc();
     }
 
-    /// Each value with its counter.
     #[cfg(feature = "metrics")]
     pub(super) fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
         L::ALL.iter().map(|label| label.name()).zip(&self.0)
     }
 }
 
-/// How a round ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// The call is done.
     Complete,
-    /// The call is done, and its result says that the tool failed.
+    /// Complete, with a result that reports a failed tool.
     ToolError,
-    /// Something is asked.
     InputRequired,
     /// The flow was handed on, without asks.
     HandedOn,
-    /// The flow became a task.
     Task,
-    /// A token that may be used once came again, and got the reply it had before.
+    /// A single-use token was sent again, and got the recorded reply.
     Repeated,
     /// The parameters, the answers or the token do not fit (-32602).
     InvalidParams,
     /// The handler or the server failed (-32603).
     InternalError,
-    /// The client lacks a capability (-32021).
     MissingCapability,
-    /// The caller lacks a scope.
     InsufficientScope,
-    /// The client went away, or cancelled the call.
+    /// The client disconnected, or cancelled the call.
     Cancelled,
-    /// All places were taken.
     Busy,
 }
 
 impl Outcome {
-    /// The outcome that is an error of this code.
     pub(crate) fn error(code: ErrorCode) -> Self {
         match code {
             ErrorCode::MissingCapability => Self::MissingCapability,
@@ -93,39 +82,33 @@ impl Outcome {
     }
 }
 
-/// What happens to tasks.
+/// Events in the life of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum TaskEvent {
-    /// A call became one.
     Created,
-    /// A worker of this instance took one up.
+    /// Claimed by a worker of this instance.
     TakenUp,
-    /// It left memory, until an answer comes or a sleep is over.
+    /// Left memory, until an answer arrives or a sleep ends.
     SetDown,
-    /// It was let go for another instance to take up.
+    /// Released for another instance to claim.
     HandedOn,
-    /// An attempt failed, and there will be another.
+    /// An attempt failed, and another will follow.
     Retried,
-    /// It is done.
     Completed,
-    /// It could not be done.
     Failed,
-    /// It was cancelled, or another worker has it.
+    /// Cancelled, or claimed by another worker.
     Lost,
 }
 
-/// What happens to calls whose home is memory.
+/// Events of calls whose home is memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum LiveCount {
-    /// One was parked here.
     Parked,
-    /// One was given up: its time was over, its client went away, or the instance is stopping.
+    /// The time limit was reached, the client disconnected, or the instance is stopping.
     GivenUp,
-    /// A request was relayed to its holder.
     Relayed,
-    /// A request could not be relayed to its holder.
     RelayFailed,
     /// A request came for a call whose holder advertises no URL.
     Elsewhere,
@@ -137,46 +120,39 @@ pub(crate) enum LiveCount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
-    /// For a host, or from a page of a host, that the server does not answer for (403).
+    /// A `Host` or `Origin` that is not allowed (403).
     Host,
-    /// No POST (405).
     HttpMethod,
-    /// No JSON, by its content type (415).
+    /// The content type is not JSON (415).
     MediaType,
-    /// Nobody knows who is calling (401, or 400 where what should say so is malformed).
+    /// No valid credentials (401, or 400 if they are malformed).
     Unauthenticated,
     /// No credentials would help (403).
     Forbidden,
-    /// The caller lacks a scope (403).
     InsufficientScope,
-    /// It cannot be found out at present who is calling (503).
+    /// The authenticator is unavailable (503).
     Unavailable,
-    /// The body is over the limit (413).
     TooLarge,
-    /// The body did not come whole (400).
+    /// The body is incomplete (400).
     Unreadable,
     /// The body is not JSON (-32700).
     Parse,
-    /// The body is no request (-32600).
+    /// The body is not a request (-32600).
     InvalidRequest,
-    /// There is no such method (-32601).
     UnknownMethod,
-    /// The parameters do not fit the method (-32602).
     InvalidParams,
-    /// A header is missing or says something else than the body (-32020).
+    /// A header is missing or differs from the body (-32020).
     HeaderMismatch,
-    /// Another revision of the protocol (-32022).
     UnsupportedVersion,
-    /// No place for a subscription or for suggestions (503); a call is counted as a round.
+    /// No permit for a subscription or for suggestions (503); a call is counted as a round.
     Busy,
-    /// The session is not one, or is over (404).
+    /// The session is unknown or has ended (404).
     Session,
-    /// An answer for an instance that cannot be reached from this one (400).
+    /// An answer for an instance that this one cannot reach (400).
     Elsewhere,
 }
 
 impl Refusal {
-    /// The refusal that is an error of this code.
     pub(crate) fn error(code: ErrorCode) -> Self {
         match code {
             ErrorCode::Parse => Self::Parse,
@@ -191,97 +167,29 @@ impl Refusal {
     }
 }
 
-impl Label for CallKind {
-    const ALL: &'static [Self] = &KINDS;
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        self.method()
-    }
-}
-
-/// A request that is no call.
+/// A request that is not a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Other {
-    /// A page of a list.
     List(Listing),
-    /// What the server is and has.
     Discover,
-    /// Suggestions for what is typed.
     Complete,
-    /// A subscription.
     Listen,
-    /// About a task.
     Task(TaskMethod),
-    /// A session is opened.
     Initialize,
-    /// Whether anybody is there.
     Ping,
-    /// Which log messages a session wants.
     SetLevel,
-    /// A session wants to hear of a resource.
     Subscribe,
-    /// A session no longer wants to.
     Unsubscribe,
 }
 
 impl Other {
-    /// What a request in a session is about, if it is no call.
+    /// The request with this method in a legacy session.
     pub(crate) fn of_older(method: &str) -> Option<Self> {
-        let known = [
-            Self::List(Listing::Tools),
-            Self::List(Listing::Prompts),
-            Self::List(Listing::Resources),
-            Self::List(Listing::ResourceTemplates),
-            Self::Complete,
-            Self::Initialize,
-            Self::Ping,
-            Self::SetLevel,
-            Self::Subscribe,
-            Self::Unsubscribe,
-        ];
-        known.into_iter().find(|known| known.name() == method)
-    }
-}
-
-impl Label for Other {
-    const ALL: &'static [Self] = &[
-        Self::List(Listing::Tools),
-        Self::List(Listing::Prompts),
-        Self::List(Listing::Resources),
-        Self::List(Listing::ResourceTemplates),
-        Self::Discover,
-        Self::Complete,
-        Self::Listen,
-        Self::Task(TaskMethod::Get),
-        Self::Task(TaskMethod::Update),
-        Self::Task(TaskMethod::Cancel),
-        Self::Initialize,
-        Self::Ping,
-        Self::SetLevel,
-        Self::Subscribe,
-        Self::Unsubscribe,
-    ];
-
-    fn index(self) -> usize {
-        match self {
-            Self::List(listing) => listing as usize,
-            Self::Discover => 4,
-            Self::Complete => 5,
-            Self::Listen => 6,
-            Self::Task(method) => 7 + method as usize,
-            Self::Initialize => 10,
-            Self::Ping => 11,
-            Self::SetLevel => 12,
-            Self::Subscribe => 13,
-            Self::Unsubscribe => 14,
-        }
+        let known = Self::ALL.iter().copied().find(|it| it.name() == method);
+        known.filter(|it| !matches!(it, Self::Discover | Self::Listen | Self::Task(_)))
     }
 
-    fn name(self) -> &'static str {
+    fn method(self) -> &'static str {
         match self {
             Self::List(listing) => listing.method(),
             Self::Discover => "server/discover",
@@ -297,42 +205,51 @@ impl Label for Other {
     }
 }
 
-impl Label for AskKind {
-    const ALL: &'static [Self] = &[Self::Form, Self::Url, Self::Sampling, Self::Roots];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        self.as_str()
-    }
-}
-
-/// Labels of enums whose variants have no data.
-macro_rules! label {
-    ($($name:ident),*) => {$(
-        impl Label for $name {
-            const ALL: &'static [Self] = Self::VARIANTS;
-
-            fn index(self) -> usize {
-                self as usize
-            }
+/// The values of each label, and the function that names them.
+macro_rules! labels {
+    ($($type:ident: $all:expr, $name:path;)*) => {$(
+        impl Label for $type {
+            const ALL: &'static [Self] = $all;
 
             fn name(self) -> &'static str {
-                self.into()
+                $name(self)
             }
         }
     )*};
 }
 
-label!(LiveCount, OpenError, Outcome, Refusal, TaskEvent);
+labels! {
+    AskKind: &[Self::Form, Self::Url, Self::Sampling, Self::Roots], AskKind::as_str;
+    CallKind: &KINDS, CallKind::method;
+    LiveCount: Self::VARIANTS, Into::into;
+    OpenError: Self::VARIANTS, Into::into;
+    Other: &[
+        Self::List(Listing::Tools),
+        Self::List(Listing::Prompts),
+        Self::List(Listing::Resources),
+        Self::List(Listing::ResourceTemplates),
+        Self::Discover,
+        Self::Complete,
+        Self::Listen,
+        Self::Task(TaskMethod::Get),
+        Self::Task(TaskMethod::Update),
+        Self::Task(TaskMethod::Cancel),
+        Self::Initialize,
+        Self::Ping,
+        Self::SetLevel,
+        Self::Subscribe,
+        Self::Unsubscribe,
+    ], Other::method;
+    Outcome: Self::VARIANTS, Into::into;
+    Refusal: Self::VARIANTS, Into::into;
+    TaskEvent: Self::VARIANTS, Into::into;
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn each_is_at_its_index<L: Label>() {
+    fn check<L: Label>() {
         for (index, label) in L::ALL.iter().enumerate() {
             assert_eq!(label.index(), index, "{}", label.name());
             let same = L::ALL.iter().filter(|other| other.name() == label.name());
@@ -341,15 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_in_order() {
-        each_is_at_its_index::<Outcome>();
-        each_is_at_its_index::<Refusal>();
-        each_is_at_its_index::<CallKind>();
-        each_is_at_its_index::<Other>();
-        each_is_at_its_index::<TaskEvent>();
-        each_is_at_its_index::<LiveCount>();
-        each_is_at_its_index::<AskKind>();
-        each_is_at_its_index::<OpenError>();
+    fn label_values_are_listed_once() {
+        check::<Outcome>();
+        check::<Refusal>();
+        check::<CallKind>();
+        check::<Other>();
+        check::<TaskEvent>();
+        check::<LiveCount>();
+        check::<AskKind>();
+        check::<OpenError>();
     }
 
     #[test]

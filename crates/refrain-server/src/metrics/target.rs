@@ -1,4 +1,4 @@
-//! The numbers of what is registered, however often it comes and goes.
+//! Counters of registered tools, prompts, resources and resource templates.
 
 use super::label::{Counts, KINDS, Label, Outcome};
 use super::number::Counter;
@@ -7,15 +7,15 @@ use refrain_wire::CallKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Names that have numbers of their own. A scrape writes a dozen lines for each.
+/// The most names with separate counters. A scrape writes a dozen lines for each.
 const MOST: usize = 1000;
 
-/// The numbers of one tool, prompt, resource or resource template.
+/// The counters of one tool, prompt, resource or resource template.
 #[derive(Debug)]
 pub(crate) struct TargetCounts {
     pub(super) kind: CallKind,
-    /// The name, URI or URI template. Empty: all that have no numbers of their own.
-    pub(super) name: String,
+    /// The name, URI or URI template. Empty: all without separate counters.
+    pub(crate) name: String,
     pub(super) calls: Counter,
     pub(super) rounds: Counts<Outcome>,
 }
@@ -29,16 +29,9 @@ impl TargetCounts {
             rounds: Counts::default(),
         })
     }
-
-    /// The name it was registered under.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
 }
 
-/// The numbers of all that is or was registered.
-///
-/// What is taken away keeps its numbers as long as there is room, so that they go on where they were if it comes back.
+/// The counters of all entries. A removed entry keeps its counters while there is room, for when it is added again.
 #[derive(Debug)]
 pub(super) struct Targets {
     named: Mutex<BTreeMap<(usize, String), Arc<TargetCounts>>>,
@@ -55,7 +48,7 @@ impl Default for Targets {
 }
 
 impl Targets {
-    /// The numbers of this name. Where there is no room for another name, those of all the others.
+    /// The counters of this name; without room for another name, the shared ones.
     pub(super) fn get(&self, kind: CallKind, name: &str) -> Arc<TargetCounts> {
         let other = &self.others[kind.index()];
         if name.is_empty() {
@@ -67,7 +60,7 @@ impl Targets {
             return known.clone();
         }
         if named.len() >= MOST {
-            // Nobody holds the numbers of what is gone.
+            // Removed entries no longer hold their counters.
             named.retain(|_, counts| Arc::strong_count(counts) > 1);
         }
         if named.len() >= MOST {
@@ -78,7 +71,7 @@ impl Targets {
         counts
     }
 
-    /// These numbers, or those of everything that has none of its own.
+    /// These counters, or the shared ones.
     pub(super) fn or_other<'a>(
         &'a self,
         kind: CallKind,
@@ -87,7 +80,7 @@ impl Targets {
         counts.unwrap_or(&self.others[kind.index()])
     }
 
-    /// All numbers: of each method those without a name first, then by name.
+    /// All counters: for each method the shared ones first, then by name.
     pub(super) fn all(&self) -> Vec<Arc<TargetCounts>> {
         let named = self.named.lock();
         let mut all: Vec<_> = self.others.iter().chain(named.values()).cloned().collect();
@@ -101,11 +94,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_back_goes_on_where_it_was() {
+    fn counters_outlive_a_removed_entry() {
         let targets = Targets::default();
         targets.get(CallKind::Tool, "echo").calls.inc();
         assert_eq!(targets.get(CallKind::Tool, "echo").calls.get(), 1);
-        // A prompt of the same name is something else.
         assert_eq!(targets.get(CallKind::Prompt, "echo").calls.get(), 0);
     }
 
@@ -116,11 +108,11 @@ mod tests {
             .map(|n| targets.get(CallKind::Tool, &format!("tool {n}")))
             .collect();
         let one_more = targets.get(CallKind::Tool, "one more");
-        assert_eq!(one_more.name(), "");
+        assert_eq!(one_more.name, "");
         assert_eq!(targets.all().len(), MOST + KINDS.len());
         // Those that are gone make room.
         drop(held);
-        assert_eq!(targets.get(CallKind::Tool, "one more").name(), "one more");
+        assert_eq!(targets.get(CallKind::Tool, "one more").name, "one more");
         assert_eq!(targets.all().len(), 1 + KINDS.len());
     }
 }

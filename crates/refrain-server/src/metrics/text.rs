@@ -1,7 +1,7 @@
 //! The metrics of a server as OpenMetrics text.
 
 use super::label::KINDS;
-use super::{Counts, Label, Metrics, Seen};
+use super::{Counts, Gauged, Label, Metrics};
 use crate::server::Server;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -14,9 +14,8 @@ use std::fmt;
 pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Server {
-    /// What the server has counted so far, as OpenMetrics text: Prometheus and its kin read it. For applications that
-    /// serve it themselves, with [`METRICS_CONTENT_TYPE`]; [`serve_metrics`](crate::serve_metrics) does so on a port
-    /// of its own.
+    /// The metrics as OpenMetrics text, which Prometheus reads. For applications that serve it themselves, with
+    /// [`METRICS_CONTENT_TYPE`]; [`serve_metrics`](crate::serve_metrics) serves it on a separate port.
     ///
     /// ```
     /// # use refrain_server::Server;
@@ -34,8 +33,7 @@ impl Server {
 }
 
 impl Metrics {
-    /// A number of all servers together.
-    fn sum(&self, of: impl Fn(&Seen) -> usize) -> i64 {
+    fn sum(&self, of: impl Fn(&Gauged) -> usize) -> i64 {
         let servers = self.servers.lock();
         i64::try_from(servers.iter().map(of).sum::<usize>()).unwrap_or(i64::MAX)
     }
@@ -69,21 +67,16 @@ impl Metrics {
              registered, or the call was not looked at.",
         )?;
         for target in &targets {
+            let (method, name) = (("method", target.kind.method()), ("target", &*target.name));
             for (outcome, count) in target.rounds.each() {
-                let labels = [
-                    ("method", target.kind.method()),
-                    ("target", &target.name),
-                    ("outcome", outcome),
-                ];
+                let labels = [method, name, ("outcome", outcome)];
                 count.encode(rounds.encode_family(&labels)?)?;
             }
         }
-        let mut durations = out.begin(
-            "refrain_round_duration",
-            "Time from a request read to its reply, by method.",
-            Some(&Unit::Seconds),
-            MetricType::Histogram,
-        )?;
+        let help = "Time from a request read to its reply, by method.";
+        let unit = Some(&Unit::Seconds);
+        let mut durations =
+            out.begin("refrain_round_duration", help, unit, MetricType::Histogram)?;
         for (kind, histogram) in KINDS.iter().zip(&self.durations) {
             histogram.encode(durations.encode_family(&[("method", kind.method())])?)?;
         }
@@ -91,84 +84,54 @@ impl Metrics {
     }
 
     fn encode_counters(&self, out: &mut Families<'_>) -> fmt::Result {
-        out.counts(
-            "refrain_other_requests",
-            "Requests that are no calls, by method.",
-            "method",
-            &self.others,
-        )?;
-        out.counts(
-            "refrain_asks",
-            "Asks sent to clients, by kind.",
-            "kind",
-            &self.asks,
-        )?;
+        let help = "Requests that are no calls, by method.";
+        out.counts("refrain_other_requests", help, "method", &self.others)?;
+        let help = "Asks sent to clients, by kind.";
+        out.counts("refrain_asks", help, "kind", &self.asks)?;
+        let help = "Tokens that did not open, by reason.";
         out.counts(
             "refrain_tokens_refused",
-            "Tokens that did not open, by reason.",
+            help,
             "reason",
             &self.tokens_refused,
         )?;
+        let help = "Requests refused before a call began, by reason.";
         out.counts(
             "refrain_requests_refused",
-            "Requests refused before a call began, by reason.",
+            help,
             "reason",
             &self.requests_refused,
         )?;
-        let sizes = out.begin(
-            "refrain_token_size",
-            "Size of the tokens sealed.",
-            Some(&Unit::Bytes),
-            MetricType::Histogram,
-        )?;
+        let (help, unit) = ("Size of the tokens sealed.", Some(&Unit::Bytes));
+        let sizes = out.begin("refrain_token_size", help, unit, MetricType::Histogram)?;
         self.token_sizes.encode(sizes)?;
-        let replayed = out.counter(
-            "refrain_entries_replayed",
-            "Entries of journals that were replayed or answered.",
-        )?;
+        let help = "Entries of journals that were replayed or answered.";
+        let replayed = out.counter("refrain_entries_replayed", help)?;
         self.replayed.encode(replayed)?;
         let steps = out.counter("refrain_steps_run", "Steps that ran.")?;
         self.steps.encode(steps)?;
-        out.counts(
-            "refrain_tasks",
-            "What happened to tasks here, by event.",
-            "event",
-            &self.tasks,
-        )?;
-        out.counts(
-            "refrain_live",
-            "What happened to live calls here, by event.",
-            "event",
-            &self.live,
-        )?;
-        Ok(())
+        let help = "What happened to tasks here, by event.";
+        out.counts("refrain_tasks", help, "event", &self.tasks)?;
+        let help = "What happened to live calls here, by event.";
+        out.counts("refrain_live", help, "event", &self.live)
     }
 
     fn encode_gauges(&self, out: &mut Families<'_>) -> fmt::Result {
-        out.gauge(
-            "refrain_tasks_running",
-            "Tasks that run here.",
-            self.tasks_running.get(),
-        )?;
+        let running = self.tasks_running.get();
+        out.gauge("refrain_tasks_running", "Tasks that run here.", running)?;
         let running = self.sum(|server| server.limits.calls.in_use());
         out.gauge("refrain_calls_running", "Calls that are running.", running)?;
         let live = self.sum(|server| server.limits.live.in_use());
-        out.gauge(
-            "refrain_live_calls",
-            "Calls whose home is memory, at work or waiting for an answer.",
-            live,
-        )?;
+        let help = "Calls whose home is memory, at work or waiting for an answer.";
+        out.gauge("refrain_live_calls", help, live)?;
         let listening = self.sum(|server| server.subscriptions.len());
         out.gauge("refrain_subscriptions", "Clients that listen.", listening)?;
-        out.gauge(
-            "refrain_draining",
-            "1 while the instance is on its way out and not ready, else 0.",
-            self.sum(|server| server.limits.is_draining().into()).min(1),
-        )
+        let draining = self.sum(|server| server.limits.is_draining().into()).min(1);
+        let help = "1 while the instance is on its way out and not ready, else 0.";
+        out.gauge("refrain_draining", help, draining)
     }
 }
 
-/// Writes one family after the other.
 struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {

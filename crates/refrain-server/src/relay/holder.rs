@@ -1,6 +1,6 @@
 //! An instance that holds calls or sessions, and the URL that it advertises.
 
-use crate::auth::web::{UrlError, any_web};
+use crate::auth::url::{SafeUrl, UrlError};
 use crate::builder::BuildError;
 use crate::http_client::check_tls;
 use std::fmt;
@@ -26,7 +26,7 @@ impl Holder {
                 url: url.clone(),
                 reason,
             };
-            let web = any_web(url).map_err(invalid)?;
+            let web = SafeUrl::parse_private(url).map_err(invalid)?;
             if url.len() > LONGEST {
                 return Err(invalid(UrlError::TooLong { limit: LONGEST }));
             }

@@ -46,7 +46,7 @@ impl<'a> Found<'a> {
             caller,
             headers,
         } = request;
-        let allowed = rounds.auth.allow(&caller, target.scopes());
+        let allowed = rounds.auth.allow(&caller, &target.entry().scopes);
         allowed.map_err(Rejection::Forbidden)?;
         let arguments = match variables {
             Some(variables) => Some(variables),

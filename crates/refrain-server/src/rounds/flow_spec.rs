@@ -115,13 +115,13 @@ fn run_handler(
     cx: Cx,
     mut arguments: Value,
 ) -> HandlerFuture {
-    target.read_texts(&mut arguments);
+    target.entry().texts.convert(&mut arguments);
     let run = Run {
         flows,
         arguments,
         to: target.reply_to(name),
     };
-    let started = catch_unwind(AssertUnwindSafe(|| target.handler()(cx, run)));
+    let started = catch_unwind(AssertUnwindSafe(|| (target.entry().start)(cx, run)));
     let reason = match started {
         Ok(Ok(future)) => return future,
         Ok(Err(reason)) => reason,

@@ -58,7 +58,7 @@ impl RoundMetrics {
     fn log(&self, outcome: Outcome, round: Option<u32>, elapsed: Duration) {
         tracing::debug!(
             method = self.kind.method(),
-            target = self.counts.as_ref().map_or("", |counts| counts.name()),
+            target = self.counts.as_ref().map_or("", |counts| &*counts.name),
             round,
             outcome = outcome.name(),
             seconds = elapsed.as_secs_f64(),

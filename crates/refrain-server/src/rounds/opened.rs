@@ -112,7 +112,7 @@ impl<'a> Admitted<'a> {
 
     /// Counts a token that does not open. The client gets the same error for every reason.
     fn invalid_token(&self, reason: OpenError) -> RpcError {
-        let target = self.target.counts().map_or("", |counts| counts.name());
+        let target = self.target.counts().map_or("", |counts| &*counts.name);
         tracing::warn!(%reason, target, "a token was refused");
         self.rounds.services.metrics.token_refused(reason);
         RpcError::invalid_params(

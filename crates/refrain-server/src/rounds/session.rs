@@ -24,7 +24,7 @@ impl SessionFlow {
                 LiveEvent::Notes(notes) => Step::Notes(notes),
                 LiveEvent::Asks { asks, withdrawn } => {
                     for (_, ask) in &asks {
-                        rounds.services.metrics.asks(ask.kind());
+                        rounds.services.metrics.asks.add(ask.kind());
                     }
                     Step::Asks { asks, withdrawn }
                 }

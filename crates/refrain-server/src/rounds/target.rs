@@ -1,11 +1,9 @@
 //! The target of a call: a tool, a prompt, a resource or a resource template.
 
-use crate::catalog::{Prompt, RegisteredTemplate, RegisteredTool, Resource, written};
-use crate::handler::Start as StartHandler;
+use crate::catalog::{Entry, Prompt, RegisteredTemplate, RegisteredTool, Resource, written};
 use crate::metrics::TargetCounts;
 use crate::reply::ReplyTo;
 use jsonschema::Validator;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// The target of a call.
@@ -18,12 +16,12 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    pub(super) fn handler(&self) -> &StartHandler {
+    pub(super) fn entry(&self) -> &Entry {
         match self {
-            Self::Tool(tool) => &tool.tool.start,
-            Self::Prompt(prompt) => &prompt.start,
-            Self::Resource(resource) => &resource.start,
-            Self::Template(known) => &known.template.start,
+            Self::Tool(tool) => &tool.tool.entry,
+            Self::Prompt(prompt) => &prompt.entry,
+            Self::Resource(resource) => &resource.entry,
+            Self::Template(known) => &known.template.entry,
         }
     }
 
@@ -58,23 +56,8 @@ impl Target {
         matches!(self, Self::Tool(tool) if tool.tool.live)
     }
 
-    /// The scopes that a caller needs.
-    pub(super) fn scopes(&self) -> &[String] {
-        match self {
-            Self::Tool(tool) => &tool.tool.scopes,
-            Self::Prompt(prompt) => &prompt.scopes,
-            Self::Resource(resource) => &resource.scopes,
-            Self::Template(known) => &known.template.scopes,
-        }
-    }
-
     pub(super) fn counts(&self) -> Option<&Arc<TargetCounts>> {
-        match self {
-            Self::Tool(tool) => tool.tool.counts.get(),
-            Self::Prompt(prompt) => prompt.counts.get(),
-            Self::Resource(resource) => resource.counts.get(),
-            Self::Template(known) => known.template.counts.get(),
-        }
+        self.entry().counts.get()
     }
 
     /// The registered URI or URI template.
@@ -88,24 +71,15 @@ impl Target {
 
     /// What a handler's reply is completed with.
     pub(super) fn reply_to(&self, name: &str) -> ReplyTo {
-        let (mime_type, cache) = match self {
+        let mime_type = match self {
             Self::Tool(_) | Self::Prompt(_) => return ReplyTo::default(),
-            Self::Resource(resource) => (&resource.info.mime_type, resource.cache),
-            Self::Template(known) => (&known.template.info.mime_type, known.template.cache),
+            Self::Resource(resource) => &resource.info.mime_type,
+            Self::Template(known) => &known.template.info.mime_type,
         };
         ReplyTo {
             uri: written(name).into_owned(),
             mime_type: mime_type.clone(),
-            cache,
-        }
-    }
-
-    /// Converts text arguments to the types of the handler.
-    pub(super) fn read_texts(&self, arguments: &mut Value) {
-        match self {
-            Self::Prompt(prompt) => prompt.texts.convert(arguments),
-            Self::Template(known) => known.template.texts.convert(arguments),
-            Self::Tool(_) | Self::Resource(_) => {}
+            cache: self.entry().cache,
         }
     }
 }

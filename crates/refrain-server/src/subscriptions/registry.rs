@@ -1,19 +1,18 @@
-//! The open subscriptions: found by what they are about, and notified.
+//! The open subscriptions and their pending changes.
 
-use super::listener::{Listener, Pending};
 use super::{SubscribeError, Subscription};
 use crate::auth::Caller;
 use crate::catalog::{Changed, normal};
-use crate::limits::{LimitKey, LimitReached, Limiter};
+use crate::limits::{LimitKey, Limiter};
 use crate::tasks::TaskNews;
 use parking_lot::Mutex;
-use refrain_wire::Filter;
+use refrain_wire::{Change, Filter};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
 pub(super) const STOPPING: &str = "the server is stopping; listen again";
 
-/// The open subscriptions of all clients.
 #[derive(Debug)]
 pub(crate) struct Registry {
     listeners: Mutex<Listeners>,
@@ -47,13 +46,8 @@ impl Registry {
         }
         // Anonymous callers cannot be told apart.
         let key = caller.principal.id();
-        let permit = self
-            .limiter
-            .acquire(key.map(|id| LimitKey::Principal(id.into())))
-            .map_err(|reached| match reached {
-                LimitReached::Total { limit, .. } => SubscribeError::Full(limit),
-                LimitReached::Caller { limit, .. } => SubscribeError::FullForCaller(limit),
-            })?;
+        let key = key.map(|id| LimitKey::Principal(id.into()));
+        let permit = self.limiter.acquire(key)?;
         let uris = filter.uris.iter().map(|uri| normal(uri).into_owned());
         let listener = Arc::new(Listener {
             uris: uris.collect(),
@@ -65,12 +59,10 @@ impl Registry {
         Ok(Subscription::new(self.clone(), listener, tasks, permit))
     }
 
-    /// The number of open subscriptions.
     pub(crate) fn len(&self) -> usize {
         self.listeners.lock().open.len()
     }
 
-    /// Notifies clients of changed lists.
     pub(crate) fn lists_changed(&self, changed: Changed) {
         self.notify(|listener, pending| {
             let filter = &listener.filter;
@@ -84,18 +76,15 @@ impl Registry {
         });
     }
 
-    /// Notifies those clients that may read it of a change of the resource at this URI, in its normal form.
+    /// Notifies the clients that may read it of a change of the resource at this URI, in its normal form.
     pub(crate) fn resource_updated(&self, uri: &str, may: impl Fn(&Caller) -> bool) {
         self.notify(|listener, pending| {
             let uris = listener.uris.iter().enumerate();
-            let matching: Vec<usize> = uris
-                .filter(|(_, known)| *known == uri)
-                .map(|(index, _)| index)
-                .collect();
-            if matching.is_empty() || !may(&listener.caller) {
+            let mut matching = uris.filter(|(_, known)| *known == uri).peekable();
+            if matching.peek().is_none() || !may(&listener.caller) {
                 return false;
             }
-            for index in matching {
+            for (index, _) in matching {
                 if !pending.uris.contains(&index) {
                     pending.uris.push_back(index);
                 }
@@ -104,7 +93,7 @@ impl Registry {
         });
     }
 
-    /// Ends every subscription and refuses new ones.
+    /// Ends every subscription and rejects new ones.
     pub(crate) fn close(&self) {
         self.listeners.lock().closed = true;
         self.notify(|_, pending| {
@@ -129,5 +118,44 @@ impl Registry {
     pub(super) fn forget(&self, listener: &Arc<Listener>) {
         let mut listeners = self.listeners.lock();
         listeners.open.retain(|open| !Arc::ptr_eq(open, listener));
+    }
+}
+
+/// One client: its filter, and the pending changes.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) caller: Caller,
+    pub(super) filter: Filter,
+    /// The filter's URIs in their normal form, in its order.
+    pub(super) uris: Vec<String>,
+    pub(super) pending: Mutex<Pending>,
+}
+
+/// Changes that the client was not notified of yet.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    pub(super) tools: bool,
+    pub(super) prompts: bool,
+    pub(super) resources: bool,
+    /// Indexes into the filter's list of URIs, each at most once.
+    pub(super) uris: VecDeque<usize>,
+    /// Why the subscription is over, once it is.
+    pub(super) ended: Option<&'static str>,
+    pub(super) waker: Option<Waker>,
+}
+
+impl Pending {
+    pub(super) fn next<'a>(&mut self, filter: &'a Filter) -> Option<Change<'a>> {
+        if std::mem::take(&mut self.tools) {
+            return Some(Change::Tools);
+        }
+        if std::mem::take(&mut self.prompts) {
+            return Some(Change::Prompts);
+        }
+        if std::mem::take(&mut self.resources) {
+            return Some(Change::Resources);
+        }
+        let index = self.uris.pop_front()?;
+        Some(Change::Resource(&filter.uris[index]))
     }
 }

@@ -1,7 +1,6 @@
 //! The stream of one client.
 
-use super::listener::{Listener, Pending};
-use super::registry::{Registry, STOPPING};
+use super::registry::{Listener, Pending, Registry, STOPPING};
 use crate::limits::Permit;
 use crate::tasks::TaskNews;
 use refrain_wire::ratified::{
@@ -34,7 +33,6 @@ pub(crate) struct Subscription {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Not acknowledged yet.
     Open,
     Listening,
     /// The reply was sent, the cancellation follows. In this order: clients take the first of them for the end, and a
@@ -119,16 +117,16 @@ impl Subscription {
         Poll::Ready(Some(out))
     }
 
-    /// The next change as `tell` writes it. `None`: the subscription is over.
+    /// The next change as `write` returns it. `None`: the subscription has ended.
     pub(crate) fn poll_change<T>(
         &mut self,
         cx: &mut Context<'_>,
-        tell: impl FnOnce(Change<'_>) -> T,
+        write: impl FnOnce(Change<'_>) -> T,
     ) -> Poll<Option<T>> {
         self.expire(cx);
         let mut pending = self.listener.pending.lock();
         if let Some(change) = pending.next(&self.listener.filter) {
-            return Poll::Ready(Some(tell(change)));
+            return Poll::Ready(Some(write(change)));
         }
         if pending.ended.is_some() {
             return Poll::Ready(None);
@@ -137,10 +135,9 @@ impl Subscription {
         Poll::Pending
     }
 
-    /// A pending change as `tell` writes it.
-    pub(crate) fn take_change<T>(&mut self, tell: impl FnOnce(Change<'_>) -> T) -> Option<T> {
+    pub(crate) fn take_change<T>(&mut self, write: impl FnOnce(Change<'_>) -> T) -> Option<T> {
         let change = self.listener.pending.lock().next(&self.listener.filter);
-        change.map(tell)
+        change.map(write)
     }
 
     /// The acknowledged filter: of its tasks, those that were found.
@@ -152,8 +149,7 @@ impl Subscription {
         Poll::Ready(Ok(filter))
     }
 
-    /// Ends it once the caller's access has expired. Changes that are still pending are dropped: the caller may no longer
-    /// know them.
+    /// Ends it once the caller's access has expired, without the pending changes.
     fn expire(&mut self, cx: &mut Context<'_>) {
         if let Some(left) = &mut self.left
             && left.as_mut().poll(cx).is_ready()
@@ -166,8 +162,7 @@ impl Subscription {
         }
     }
 
-    /// Ends the stream from this side: pending changes are sent, then the end. Tasks are not looked up any more: a client
-    /// that subscribes again is shown them.
+    /// Ends the stream after the pending changes, except those of tasks.
     pub(crate) fn end(&self) {
         let mut pending = self.listener.pending.lock();
         pending.ended = Some(STOPPING);

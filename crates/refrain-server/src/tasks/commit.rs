@@ -1,4 +1,4 @@
-//! Commits of a running task: its journal, its end, or another attempt. Retried until the lease is lost.
+//! Commits of a running task: its journal, its end, or another attempt.
 
 use super::Tasks;
 use super::driver::{Driver, Running};
@@ -14,10 +14,24 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// The lease is lost: another instance runs the task.
-pub(super) struct Gone;
+pub(super) struct LeaseLost;
+
+/// A store that does not work loses the lease.
+impl From<StoreError> for LeaseLost {
+    fn from(_: StoreError) -> Self {
+        Self
+    }
+}
+
+/// A commit that only changes the state of the task.
+pub(super) fn only(next: Next) -> Commit {
+    Commit {
+        next,
+        ..Commit::default()
+    }
+}
 
 impl Tasks {
-    /// Counts a commit.
     pub(super) fn count(&self, next: &Next) {
         let event = match next {
             Next::Keep => return,
@@ -27,7 +41,7 @@ impl Tasks {
             Next::Complete(_) => TaskEvent::Completed,
             Next::Fail(_) => TaskEvent::Failed,
         };
-        self.services.metrics.task(event);
+        self.services.metrics.tasks.add(event);
     }
 
     /// The commit of a failed task. Its status message is the error.
@@ -36,19 +50,15 @@ impl Tasks {
         let next = Next::Fail(self.seal(whose, Part::Outcome, error_at_rest(error).as_bytes()));
         Commit {
             status_message: Some(error.message.to_string()),
-            next,
-            ..Commit::default()
+            ..only(next)
         }
     }
 
     /// The wait before another attempt: exponential, with jitter.
     fn wait_before(&self, attempt: u32) -> Duration {
-        let options = &self.options;
-        let doubled = 1_u32
-            .checked_shl(attempt.saturating_sub(1))
-            .unwrap_or(u32::MAX);
-        let wait = options.retry_after.saturating_mul(doubled);
-        let wait = wait.min(options.retry_at_most);
+        let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
+        let wait = self.options.retry_after.saturating_mul(doubled);
+        let wait = wait.min(self.options.retry_at_most);
         let random = u16::from_be_bytes(self.services.random());
         let jitter = f64::from(random) / f64::from(u16::MAX);
         wait.mul_f64(0.5 + jitter / 2.0)
@@ -77,16 +87,11 @@ impl Driver {
             }
             let wait = self.tasks.wait_before(attempt);
             tracing::warn!(?task, attempt, %reason, "an attempt at a task failed");
-            return Commit {
-                next: Next::Retry(wait, reason),
-                ..Commit::default()
-            };
+            return only(Next::Retry(wait, reason));
         }
         // The error replaces an earlier status message, but a sealed result is not repeated in plain text.
-        let is_sealed = self.tasks.options.seal;
         let error = match &event {
-            Event::Done(Err(_)) if is_sealed => None,
-            Event::Done(Err(error)) => Some(error.to_string()),
+            Event::Done(Err(error)) if !self.tasks.options.seal => Some(error.to_string()),
             _ => None,
         };
         match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
@@ -95,21 +100,19 @@ impl Driver {
                 let outcome = self.tasks.seal(whose, Part::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
-                    next: Next::Complete(outcome),
-                    ..Commit::default()
+                    ..only(Next::Complete(outcome))
                 }
             }
             Err(error) => self.tasks.fail(whose, &error),
         }
     }
 
-    pub(super) async fn take_answers(&self, running: &mut Running) -> Result<(), Gone> {
-        let tasks = &self.tasks;
-        let lease = &self.hold.lease;
+    pub(super) async fn take_answers(&self, running: &mut Running) -> Result<(), LeaseLost> {
+        let (tasks, lease) = (&self.tasks, &self.hold.lease);
         let answers = self.until_done(|| tasks.store.answers(lease)).await?;
         for (key, stored) in answers {
             let whose = (&lease.task, &self.owner);
-            let opened = self.tasks.open(whose, Part::Answer(&key), stored);
+            let opened = tasks.open(whose, Part::Answer(&key), stored);
             if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
                 running.flow.answer(&key, &json);
             }
@@ -118,89 +121,70 @@ impl Driver {
     }
 
     /// Renews a lease that may have expired.
-    pub(super) async fn make_sure(&self) -> Result<(), Gone> {
+    pub(super) async fn make_sure(&self) -> Result<(), LeaseLost> {
         let tasks = &self.tasks;
         let leases = std::slice::from_ref(&self.hold.lease);
         let time = tasks.options.lease;
         let asked = Instant::now();
         let held = self.until_done(|| tasks.store.extend(leases, time)).await?;
         if held.is_empty() {
-            return Err(Gone);
+            return Err(LeaseLost);
         }
         self.hold.extended(asked, time);
         Ok(())
     }
 
-    /// Ends the task with this error.
-    pub(super) async fn end(&self, error: &RpcError) -> Result<(), Gone> {
+    pub(super) async fn end(&self, error: &RpcError) -> Result<(), LeaseLost> {
         let whose = (&self.hold.lease.task, &self.owner);
         let commit = self.tasks.fail(whose, error);
-        self.commit(&commit).await.map(|_| ())
+        self.commit(&commit).await.map(drop)
     }
 
-    pub(super) async fn commit(&self, commit: &Commit) -> Result<Committed, Gone> {
-        let tasks = &self.tasks;
-        let lease = &self.hold.lease;
+    pub(super) async fn commit(&self, commit: &Commit) -> Result<Committed, LeaseLost> {
+        let (tasks, lease) = (&self.tasks, &self.hold.lease);
         let done = self.until_done(|| tasks.store.commit(lease, commit.clone()));
         let committed = match done.await {
             Ok(committed) => committed,
-            Err(Undone::Gone) => return Err(Gone),
+            Err(StoreError::Lost) => return Err(LeaseLost),
             // The store rejects the commit: the task fails.
-            Err(Undone::Refused) => {
+            Err(_) => {
                 let whose = (&lease.task, &self.owner);
                 let error = RpcError::internal("what the task came to could not be stored");
-                let commit = self.tasks.fail(whose, &error);
+                let commit = tasks.fail(whose, &error);
                 let failed = self.until_done(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {
-                    self.tasks.count(&commit.next);
+                    tasks.count(&commit.next);
                 }
-                return Err(Gone);
+                return Err(LeaseLost);
             }
         };
         self.hold.wrote(committed.revision);
-        self.tasks.count(&commit.next);
+        tasks.count(&commit.next);
         Ok(committed)
     }
 
     /// Runs an operation of the store, retried while the store is unavailable and the lease is held.
-    async fn until_done<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Undone>
+    async fn until_done<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-        let mut told = false;
+        let mut is_logged = false;
         loop {
             let error = match work().await {
-                Ok(done) => return Ok(done),
-                Err(StoreError::Lost) => return Err(Undone::Gone),
-                Err(error) => error,
+                Err(error) if !matches!(error, StoreError::Lost) => error,
+                done => return done,
             };
-            let task = &self.hold.lease.task;
-            if !told {
-                tracing::warn!(?task, %error, "the task store failed");
-                told = true;
+            if !std::mem::replace(&mut is_logged, true) {
+                tracing::warn!(task = ?self.hold.lease.task, %error, "the task store failed");
             }
             if self.hold.is_lost() {
-                return Err(Undone::Gone);
+                return Err(StoreError::Lost);
             }
             if !matches!(error, StoreError::Unavailable(_)) {
-                return Err(Undone::Refused);
+                return Err(error);
             }
             backoff.wait().await;
         }
-    }
-}
-
-/// Why an operation of the store failed.
-enum Undone {
-    /// The lease is lost.
-    Gone,
-    /// The store rejects it.
-    Refused,
-}
-
-impl From<Undone> for Gone {
-    fn from(_: Undone) -> Self {
-        Self
     }
 }

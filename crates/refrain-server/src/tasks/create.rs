@@ -1,7 +1,8 @@
 //! A flow becomes a task.
 
 use super::Tasks;
-use super::driver::Running;
+use super::driver::{Clocks, Running};
+use super::request::UNREACHABLE;
 use super::sealing::Part;
 use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
@@ -18,7 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a task needs beside its flow, for a call that may become one.
+/// The data of a future task beside its flow.
 pub(crate) struct Seed {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) tool: Arc<RegisteredTool>,
@@ -35,45 +36,27 @@ pub(crate) struct Seed {
 pub(super) struct StoredCall<'a> {
     #[serde(borrow)]
     pub(super) arguments: Option<Cow<'a, RawValue>>,
-    pub(super) capabilities: StoredCapabilities,
+    #[serde(with = "StoredCapabilities")]
+    pub(super) capabilities: Capabilities,
     pub(super) extensions: Option<Box<RawValue>>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct StoredCapabilities {
+#[serde(remote = "Capabilities")]
+struct StoredCapabilities {
     form: bool,
     url: bool,
     sampling: bool,
     sampling_tools: bool,
     sampling_context: bool,
     roots: bool,
+    /// The owner of a task supports tasks.
+    #[serde(skip, default = "supported")]
+    tasks: bool,
 }
 
-impl From<Capabilities> for StoredCapabilities {
-    fn from(of: Capabilities) -> Self {
-        Self {
-            form: of.form,
-            url: of.url,
-            sampling: of.sampling,
-            sampling_tools: of.sampling_tools,
-            sampling_context: of.sampling_context,
-            roots: of.roots,
-        }
-    }
-}
-
-impl From<StoredCapabilities> for Capabilities {
-    fn from(of: StoredCapabilities) -> Self {
-        Self {
-            form: of.form,
-            url: of.url,
-            sampling: of.sampling,
-            sampling_tools: of.sampling_tools,
-            sampling_context: of.sampling_context,
-            roots: of.roots,
-            tasks: true,
-        }
-    }
+fn supported() -> bool {
+    true
 }
 
 /// Retries of the creation of a task, and the wait before the first.
@@ -82,7 +65,6 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// Attempts to cancel a task whose creation may have failed, a second apart.
 const CANCELS: u32 = 600;
 
-/// A task being created.
 pub(crate) type Creating = Pin<Box<dyn Future<Output = Result<Made, (StoreError, Seed)>> + Send>>;
 
 /// A task that was created, or that exists since an earlier request of the same call.
@@ -94,7 +76,6 @@ pub(crate) struct Made {
 }
 
 impl Tasks {
-    /// The stored form of a journal.
     pub(super) fn seal_journal(
         &self,
         whose: (&TaskId, &Principal),
@@ -121,7 +102,7 @@ impl Tasks {
         let snapshot = detachment.snapshot();
         let call = StoredCall {
             arguments: seed.arguments.as_deref().map(Cow::Borrowed),
-            capabilities: seed.capabilities.into(),
+            capabilities: seed.capabilities,
             extensions: seed.extensions.clone(),
         };
         let call = serde_json::to_vec(&call).expect("raw JSON and plain values can be written");
@@ -167,26 +148,29 @@ impl Seed {
 impl Made {
     /// The reply to a call that has become a task. If this instance runs the task, it goes on with the flow.
     pub(crate) fn run(self, mut flow: Flow, permit: Permit) -> Reply {
-        let Self {
-            created,
-            asked,
-            seed,
-            detachment,
-        } = self;
+        let seed = self.seed;
         let (tasks, owner) = (seed.tasks.clone(), seed.owner.clone());
-        if let Created::New(..) = created {
-            tasks.services.metrics.task(TaskEvent::Created);
-        }
-        let task = match created {
-            Created::New(task, Some(lease)) => {
-                let left = task.ttl;
-                let now = tasks.services.source.unix_seconds();
-                flow.become_task(&detachment, now.saturating_add(left.as_secs()));
-                let running = Running::begun(seed, flow, left, permit);
-                tasks.run_here(running, lease, task.revision, asked);
+        let task = match self.created {
+            Created::Before(task) => task,
+            Created::New(task, lease) => {
+                tasks.services.metrics.tasks.add(TaskEvent::Created);
+                if let Some(lease) = lease {
+                    let now = tasks.services.source.unix_seconds();
+                    flow.become_task(&self.detachment, now.saturating_add(task.ttl.as_secs()));
+                    let running = Running {
+                        tool: seed.tool,
+                        owner: seed.owner,
+                        flow,
+                        attempt: 1,
+                        ends: Instant::now().checked_add(task.ttl),
+                        ttl: task.ttl,
+                        clocks: Clocks::default(),
+                        _permit: Some(permit),
+                    };
+                    tasks.run_here(running, lease, task.revision, self.asked);
+                }
                 task
             }
-            Created::New(task, None) | Created::Before(task) => task,
         };
         match tasks.task_info(task, &owner) {
             Some(info) => Reply::Task(info.to_created()),
@@ -204,10 +188,8 @@ async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, Stor
         match store.create(new.clone()).await {
             // Created by an earlier attempt.
             Ok(Created::Before(task)) if task.id == new.id => {
-                let lease = new.claimed.is_some().then(|| Lease {
-                    task: new.id.clone(),
-                    fence: 1,
-                });
+                let (id, fence) = (new.id, 1);
+                let lease = new.claimed.map(|_| Lease { task: id, fence });
                 return Ok(Created::New(task, lease));
             }
             Ok(created) => return Ok(created),
@@ -235,14 +217,14 @@ async fn take_back(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) {
         }
         backoff.wait().await;
     }
-    tracing::error!(task = ?id, "a task that may have been made could not be taken back");
+    tracing::error!(task = ?id, "failed to cancel a task that may have been created");
 }
 
 /// The error for a call that cannot become a task.
 pub(crate) fn cannot_create(error: &StoreError) -> RpcError {
-    tracing::error!(%error, "a task could not be made");
+    tracing::error!(%error, "failed to create a task");
     RpcError::internal(match error {
-        StoreError::Unavailable(_) => "the task store cannot be reached; try again",
+        StoreError::Unavailable(_) => UNREACHABLE,
         _ => "Internal error",
     })
 }

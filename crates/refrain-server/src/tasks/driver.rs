@@ -3,8 +3,7 @@
 //! Invariant: the handler is polled only while the lease is certainly held, and nothing is written once it is lost.
 
 use super::Tasks;
-use super::commit::Gone;
-use super::create::Seed;
+use super::commit::{LeaseLost, only};
 use super::failures::{too_large, too_old};
 use super::leases::HeldLease;
 use super::sealing::Part;
@@ -35,26 +34,11 @@ pub(crate) struct Running {
     pub(super) owner: Principal,
     pub(super) flow: Flow,
     pub(super) attempt: u32,
-    /// When the task expires.
     pub(super) ends: Option<Instant>,
     pub(super) ttl: Duration,
+    pub(super) clocks: Clocks,
     /// The permit of the call that has become this task.
     pub(super) _permit: Option<Permit>,
-}
-
-impl Running {
-    /// A call that has just become a task.
-    pub(super) fn begun(seed: Seed, flow: Flow, ttl: Duration, permit: Permit) -> Self {
-        Self {
-            tool: seed.tool,
-            owner: seed.owner,
-            flow,
-            attempt: 1,
-            ends: Instant::now().checked_add(ttl),
-            ttl,
-            _permit: Some(permit),
-        }
-    }
 }
 
 /// The next thing to do for a running task.
@@ -64,16 +48,14 @@ enum Turn {
     Hold,
     /// The lease may have expired.
     Doubt,
-    /// The task expired.
     Expired,
     /// The task lingered long enough.
     Lingered,
-    /// A status message is due.
     Status,
 }
 
 impl Tasks {
-    /// Runs a task on this instance, in a tokio task of its own.
+    /// Starts to run a task on this instance.
     pub(super) fn run_here(
         self: &Arc<Self>,
         running: Running,
@@ -86,7 +68,7 @@ impl Tasks {
         let tasks = self.clone();
         let span = tracing::debug_span!("task", task = ?hold.lease.task, tool = running.tool.tool.info.name);
         let work = async move {
-            let mut driver = Driver {
+            let driver = Driver {
                 _runs: tasks.services.metrics.task_runs(),
                 _server: tasks.flows.server(),
                 tasks,
@@ -99,7 +81,6 @@ impl Tasks {
     }
 }
 
-/// Runs one task.
 pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
     pub(super) hold: Arc<HeldLease>,
@@ -118,7 +99,7 @@ impl Drop for Driver {
 
 /// Deadlines of a task beside those of its flow.
 #[derive(Default)]
-struct Clocks {
+pub(super) struct Clocks {
     /// When lingering ends, and the number of steps at its start.
     linger: Option<(Instant, u32)>,
     /// The status message, and when it is due.
@@ -129,29 +110,28 @@ struct Clocks {
 }
 
 impl Driver {
-    async fn run(&mut self, mut running: Running) {
-        if let Err(Gone) = self.drive(&mut running).await {
+    async fn run(&self, mut running: Running) {
+        if let Err(LeaseLost) = self.drive(&mut running).await {
             tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
-            self.tasks.services.metrics.task(TaskEvent::Lost);
+            self.tasks.services.metrics.tasks.add(TaskEvent::Lost);
         }
         running.flow.cancel();
         self.tasks.services.metrics.work(running.flow.stats());
     }
 
-    async fn drive(&mut self, running: &mut Running) -> Result<(), Gone> {
-        let mut clocks = Clocks::default();
+    async fn drive(&self, running: &mut Running) -> Result<(), LeaseLost> {
         loop {
-            match self.turn(running, &mut clocks).await {
+            match self.turn(running).await {
                 Turn::Event(event) => match *event {
                     Event::Settle => tokio::task::yield_now().await,
                     Event::Notes(_) | Event::Detach => {}
                     Event::Crashed => return Ok(()),
                     Event::Write(write) => {
-                        if self.write(running, &mut clocks, *write).await? {
+                        if self.write(running, *write).await? {
                             return Ok(());
                         }
                     }
-                    event => return self.finish(running, &mut clocks, event).await,
+                    event => return self.finish(running, event).await,
                 },
                 Turn::Hold => {
                     if !self.look(running).await? {
@@ -162,23 +142,17 @@ impl Driver {
                 Turn::Expired => {
                     let write = running.flow.set_down();
                     let open: Vec<&str> = write.snapshot.asked().collect();
-                    let error = too_old(running.ttl, &open, None);
-                    self.end(&error).await?;
-                    return Ok(());
+                    return self.end(&too_old(running.ttl, &open, None)).await;
                 }
                 Turn::Lingered => {
                     let write = running.flow.set_down();
-                    clocks.leave = true;
-                    self.write(running, &mut clocks, write).await?;
-                    return Ok(());
+                    running.clocks.leave = true;
+                    return self.write(running, write).await.map(drop);
                 }
                 Turn::Status => {
-                    let Some((message, _)) = clocks.status.take() else {
-                        continue;
-                    };
-                    clocks.status_written = Some(Instant::now());
+                    running.clocks.status_written = Some(Instant::now());
                     let commit = Commit {
-                        status_message: Some(message),
+                        status_message: running.clocks.status.take().map(|said| said.0),
                         ..Commit::default()
                     };
                     if self.commit(&commit).await?.answers {
@@ -189,14 +163,8 @@ impl Driver {
         }
     }
 
-    /// Commits the end of the task.
-    async fn finish(
-        &self,
-        running: &mut Running,
-        clocks: &mut Clocks,
-        event: Event,
-    ) -> Result<(), Gone> {
-        let said = clocks.status.take().map(|said| said.0);
+    async fn finish(&self, running: &mut Running, event: Event) -> Result<(), LeaseLost> {
+        let said = running.clocks.status.take().map(|said| said.0);
         let said = running.flow.take_status().or(said);
         let mut commit = self.ended(running, event);
         // A result comes with its own message, not with one from the way there.
@@ -205,11 +173,11 @@ impl Driver {
             _ => said,
         };
         commit.status_message = commit.status_message.or(said);
-        self.commit(&commit).await.map(|_| ())
+        self.commit(&commit).await.map(drop)
     }
 
     /// Runs until there is something to do.
-    async fn turn(&self, running: &mut Running, clocks: &mut Clocks) -> Turn {
+    async fn turn(&self, running: &mut Running) -> Turn {
         let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
         let mut changed = pin!(self.hold.changed());
         poll_fn(|cx| {
@@ -222,13 +190,13 @@ impl Driver {
             }
             let polled = running.flow.poll(cx);
             if let Some(message) = running.flow.take_status() {
-                let soonest = clocks.status_written.map(|at| at + STATUS_EVERY);
+                let soonest = running.clocks.status_written.map(|at| at + STATUS_EVERY);
                 let at = soonest.unwrap_or_else(Instant::now);
-                clocks.status = Some((message, at));
+                running.clocks.status = Some((message, at));
             }
             match polled {
                 Poll::Ready(event) => Poll::Ready(Turn::Event(Box::new(event))),
-                Poll::Pending => self.poll_clocks(cx, running, clocks, timer.as_mut()),
+                Poll::Pending => self.poll_clocks(cx, running, timer.as_mut()),
             }
         })
         .await
@@ -238,12 +206,11 @@ impl Driver {
         &self,
         cx: &mut Context<'_>,
         running: &Running,
-        clocks: &Clocks,
         mut timer: Pin<&mut Sleep>,
     ) -> Poll<Turn> {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let status = clocks.status.as_ref().map(|said| said.1);
+        let status = running.clocks.status.as_ref().map(|said| said.1);
         if due(running.ends) {
             return Poll::Ready(Turn::Expired);
         }
@@ -252,7 +219,7 @@ impl Driver {
         }
         // A step that started since will be committed, and rest reported again.
         let steps = running.flow.stats().steps;
-        let linger = clocks.linger.filter(|linger| linger.1 == steps);
+        let linger = running.clocks.linger.filter(|linger| linger.1 == steps);
         let linger = linger.map(|linger| linger.0);
         if due(linger) || (linger.is_some() && self.tasks.services.limits.is_draining()) {
             return Poll::Ready(Turn::Lingered);
@@ -270,26 +237,25 @@ impl Driver {
         Poll::Pending
     }
 
-    /// The time until then.
     fn until(&self, at: SystemTime) -> Duration {
         let now = self.tasks.services.source.now();
         at.duration_since(now).unwrap_or_default()
     }
 
-    /// What becomes of the task after a write.
-    fn next_after(&self, then: Then, running: &Running, clocks: &mut Clocks) -> Next {
-        clocks.linger = None;
+    /// The state of the task after a write.
+    fn next_after(&self, then: Then, running: &mut Running) -> Next {
+        running.clocks.linger = None;
         match then {
             Then::GoOn => Next::Keep,
             Then::HandOn => Next::HandOn,
             Then::Rest { wake, perhaps_more } => {
                 let wake = wake.map(|at| self.until(at));
                 let short = wake.is_some_and(|wake| wake < SHORT_SLEEP);
-                if short && !clocks.leave {
+                if short && !running.clocks.leave {
                     Next::Keep
                 } else if perhaps_more {
                     let steps = running.flow.stats().steps;
-                    clocks.linger = Some((Instant::now() + LINGER, steps));
+                    running.clocks.linger = Some((Instant::now() + LINGER, steps));
                     Next::Keep
                 } else {
                     Next::SetDown(wake)
@@ -299,12 +265,7 @@ impl Driver {
     }
 
     /// Commits the progress of the task. `true`: it has left memory.
-    async fn write(
-        &self,
-        running: &mut Running,
-        clocks: &mut Clocks,
-        write: Write,
-    ) -> Result<bool, Gone> {
+    async fn write(&self, running: &mut Running, write: Write) -> Result<bool, LeaseLost> {
         let task = &self.hold.lease.task;
         let whose = (task, &self.owner);
         let tasks = &self.tasks;
@@ -312,13 +273,12 @@ impl Driver {
         let limit = tasks.options.journal;
         if journal.len() > limit {
             let error = too_large(&write.snapshot, journal.len(), limit);
-            self.end(&error).await?;
-            return Ok(true);
+            return self.end(&error).await.map(|()| true);
         }
-        let next = self.next_after(write.then, running, clocks);
+        let next = self.next_after(write.then, running);
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("an ask can be written");
-            tasks.services.metrics.asks(ask.kind());
+            tasks.services.metrics.asks.add(ask.kind());
             (key.clone(), tasks.seal(whose, Part::Ask(key), &json))
         });
         let keep = next == Next::Keep;
@@ -328,7 +288,7 @@ impl Driver {
             publish: publish.collect(),
             taken: write.taken,
             withdrawn: write.withdrawn,
-            status_message: clocks.status.take().map(|said| said.0),
+            status_message: running.clocks.status.take().map(|said| said.0),
             next,
         };
         let committed = self.commit(&commit).await?;
@@ -349,19 +309,14 @@ impl Driver {
     }
 
     /// Checks the lease and receives answers. `false`: the task was handed on.
-    async fn look(&self, running: &mut Running) -> Result<bool, Gone> {
+    async fn look(&self, running: &mut Running) -> Result<bool, LeaseLost> {
         if self.hold.is_lost() {
-            return Err(Gone);
+            return Err(LeaseLost);
         }
         if self.hold.is_given_up() {
             // Before another instance may claim it.
             running.flow.cancel();
-            let commit = Commit {
-                next: Next::HandOn,
-                ..Commit::default()
-            };
-            self.commit(&commit).await?;
-            return Ok(false);
+            return self.commit(&only(Next::HandOn)).await.map(|_| false);
         }
         if self.hold.take_news() {
             self.take_answers(running).await?;

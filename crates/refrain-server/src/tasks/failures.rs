@@ -1,4 +1,4 @@
-//! What a task fails of that is not its handler's doing.
+//! Errors of tasks that their handlers did not cause.
 
 use refrain_core::Snapshot;
 use refrain_wire::RpcError;

@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 const SOON: Duration = Duration::from_secs(60);
 const WAKES: usize = 10_000;
 
-/// The leases that this instance holds.
 pub(crate) struct Leases {
     /// The name of this instance in the store.
     pub(crate) worker: String,
@@ -21,17 +20,14 @@ pub(crate) struct Leases {
     running: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
     /// Is there a tokio task that renews the leases?
     pub(super) kept: AtomicBool,
-    /// Notified when another task fits in, and when the last one ends.
+    /// Notified when another task fits in or a sooner wake-up is added, and when the last task ends.
     pub(super) room: Notify,
     /// Wake-ups of tasks that left memory here, the soonest first.
     wakes: Mutex<BinaryHeap<Reverse<Instant>>>,
-    /// Notified when a sooner wake-up is added.
-    pub(super) sooner: Notify,
     /// Does this instance claim due tasks?
     pub(super) claims: AtomicBool,
 }
 
-/// The lease of a task that this instance runs.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
@@ -55,7 +51,6 @@ impl Leases {
             kept: AtomicBool::new(false),
             room: Notify::new(),
             wakes: Mutex::default(),
-            sooner: Notify::new(),
             claims: AtomicBool::new(false),
         }
     }
@@ -81,9 +76,8 @@ impl Leases {
             changed: Notify::new(),
             lease,
         });
-        self.running
-            .lock()
-            .insert(hold.lease.task.clone(), hold.clone());
+        let mut running = self.running.lock();
+        running.insert(hold.lease.task.clone(), hold.clone());
         hold
     }
 
@@ -91,10 +85,8 @@ impl Leases {
         let mut running = self.running.lock();
         let full = running.len() >= self.most;
         // This instance may have claimed the same task again.
-        if running
-            .get(&hold.lease.task)
-            .is_some_and(|held| Arc::ptr_eq(held, hold))
-        {
+        let held = running.get(&hold.lease.task);
+        if held.is_some_and(|held| Arc::ptr_eq(held, hold)) {
             running.remove(&hold.lease.task);
         }
         let empty = running.is_empty();
@@ -106,9 +98,9 @@ impl Leases {
 
     /// Remembers the wake-up of a task that left memory.
     pub(super) fn set_down(&self, wake: Option<Duration>) {
-        static TOLD: Once = Once::new();
+        static WARNED: Once = Once::new();
         if !self.claims.load(Ordering::Acquire) {
-            TOLD.call_once(|| {
+            WARNED.call_once(|| {
                 tracing::warn!("a task waits in the store, and nobody here takes tasks up again: call Server::work(..)");
             });
         }
@@ -119,7 +111,7 @@ impl Leases {
         let mut wakes = self.wakes.lock();
         if wakes.len() < WAKES {
             wakes.push(Reverse(Instant::now() + wake));
-            self.sooner.notify_one();
+            self.room.notify_one();
         }
     }
 
@@ -142,7 +134,6 @@ impl Leases {
         }
     }
 
-    /// Is there room for one more?
     pub(super) fn has_room(&self) -> bool {
         self.len() < self.most
     }

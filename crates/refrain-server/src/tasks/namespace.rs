@@ -14,12 +14,11 @@ impl Namespace {
     /// The namespace of this name, unless the name contains the separator.
     pub(crate) fn named(name: String) -> Result<Self, BuildError> {
         match name.contains(BETWEEN) {
-            true => Err(BuildError::TaskSpace { space: name }),
+            true => Err(BuildError::TaskSpace(name)),
             false => Ok(Self(name)),
         }
     }
 
-    /// The stored name of a tool.
     pub(super) fn stored_name(&self, tool: &str) -> String {
         let Self(namespace) = self;
         if namespace.is_empty() && !tool.contains(BETWEEN) {

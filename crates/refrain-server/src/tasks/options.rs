@@ -3,48 +3,44 @@
 use crate::builder::BuildError;
 use std::time::Duration;
 
-/// How a server runs and keeps tasks. All instances that share a store should have the same.
+/// How a server runs and keeps tasks. All instances that share a store should have the same options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
     /// Tasks that one instance runs at the same time. Default 64.
     pub concurrent: usize,
-    /// How long a worker has a task before another may take it. It is held for longer every third of this time. Default
-    /// 30 seconds.
+    /// How long a lease lasts. It is renewed every third of this time. Default 30 seconds.
     pub lease: Duration,
-    /// How often the store is asked for tasks that are due and for what became of others, whatever hints there are.
-    /// Default 500 milliseconds.
+    /// How often the store is polled for due tasks and for changes, in addition to its hints. Default 500 milliseconds.
     pub look: Duration,
-    /// How often a task is taken without getting on before it is failed. Default 8.
+    /// Attempts without progress after which a task fails. Default 8.
     pub attempts: u32,
-    /// The wait before a second attempt; doubled for each one after it. Default one second.
+    /// The wait before the second attempt, doubled for each further one. Default one second.
     pub retry_after: Duration,
     /// The longest wait between two attempts. Default 5 minutes.
     pub retry_at_most: Duration,
-    /// How long a task may live, unless its tool says otherwise. Default 7 days.
+    /// How long a task may live, unless its tool sets another time. Default 7 days.
     pub ttl: Duration,
-    /// How often clients should look after a task, unless its tool says otherwise. Default one second.
+    /// How often clients should poll a task, unless its tool sets another interval. Default one second.
     pub poll_interval: Duration,
-    /// How long a task that ended is kept at least. Default one hour.
+    /// How long an ended task is kept at least. Default one hour.
     pub keep: Duration,
-    /// How often what is over is thrown away. Default one minute.
+    /// How often expired records are deleted. Default one minute.
     pub sweep: Duration,
     /// The largest journal of a task, in bytes. Default 4 MiB.
     pub journal: usize,
     /// Tasks in one subscription. Default 256.
     pub subscribed: usize,
-    /// Clients that wait at the same time for a task to end; one more is answered with HTTP 503. They need no permit of a
-    /// call. Default 1024.
+    /// Clients that wait for a task to end; others get HTTP 503. They need no permit of a call. Default 1024.
     pub waiting: usize,
-    /// Seal what tasks hold before it is stored: journals, arguments, asks, answers and results. The key ring must keep
-    /// the keys that they were sealed with for as long as tasks live, and what was stored unsealed is refused: begin with
-    /// a store that has no tasks. Status messages, keys of asks and the replay log are not sealed. Default no.
+    /// Seal journals, arguments, asks, answers and results before they are stored. The key ring must keep its keys for as
+    /// long as tasks live. Unsealed tasks are rejected: begin with an empty store. Status messages, keys of asks and the
+    /// replay log are not sealed. Default no.
     pub seal: bool,
 }
 
 impl TaskOptions {
-    /// Zero of these would make workers that do nothing, or nothing else.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
-        let nothing = [
+        let zero = [
             ("tasks.concurrent", self.concurrent == 0),
             ("tasks.lease", self.lease < Duration::from_millis(3)),
             ("tasks.look", self.look.is_zero()),
@@ -53,8 +49,8 @@ impl TaskOptions {
             ("tasks.poll_interval", self.poll_interval.is_zero()),
             ("tasks.sweep", self.sweep.is_zero()),
         ];
-        match nothing.iter().find(|(_, zero)| *zero) {
-            Some((limit, _)) => Err(BuildError::Limit { limit }),
+        match zero.iter().find(|(_, is_zero)| *is_zero) {
+            Some((limit, _)) => Err(BuildError::Limit(limit)),
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 //! Invariant: the task of another principal gets the same error as a task that does not exist.
 
 use crate::auth::{Caller, MissingScopes};
-use crate::catalog::complete::{Later, NoReply};
+use crate::catalog::complete::Later;
 use crate::dispatch::Begin;
 use crate::limits::LimitReached;
 use crate::tasks::Tasks;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// For an invalid or unknown id, a task of another principal, and an expired task.
 const UNKNOWN: &str = "taskId: there is no such task, or no longer";
-const UNREACHABLE: &str = "the task store cannot be reached; try again";
+pub(super) const UNREACHABLE: &str = "the task store cannot be reached; try again";
 
 /// Answers by key, as they were sent.
 type Given = Vec<(String, Box<RawValue>)>;
@@ -30,15 +30,12 @@ type Given = Vec<(String, Box<RawValue>)>;
 /// Answers by key, as they are stored.
 type Taken = Vec<(String, Vec<u8>)>;
 
-/// Why a request about a task failed.
 pub(super) enum TaskError {
-    /// The caller has no such task.
     Unknown,
     /// The caller lacks a scope that the task's tool needs.
     Forbidden(MissingScopes),
-    /// An answer is malformed.
+    /// Of an answer.
     Malformed(String),
-    /// The store failed.
     Store(StoreError),
     /// The content of the task does not open; the log says why.
     Unreadable,
@@ -51,29 +48,21 @@ impl From<StoreError> for TaskError {
 }
 
 impl TaskError {
-    /// The error for the client.
-    pub(super) fn into_rpc(self) -> Result<RpcError, NoReply> {
+    pub(super) fn into_rpc(self) -> Result<RpcError, MissingScopes> {
         Ok(match self {
             Self::Unknown => RpcError::invalid_params(UNKNOWN),
-            Self::Forbidden(missing) => return Err(NoReply::Forbidden(missing)),
+            Self::Forbidden(missing) => return Err(missing),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
-            Self::Store(error) => store_error(&error),
+            Self::Store(error @ StoreError::Unavailable(_)) => {
+                tracing::warn!(%error, "a request about a task failed");
+                RpcError::internal(UNREACHABLE)
+            }
+            Self::Store(error) => {
+                tracing::error!(%error, "a request about a task failed");
+                RpcError::internal("Internal error")
+            }
         })
-    }
-}
-
-/// The error for the client when the store failed; the log has the rest.
-fn store_error(error: &StoreError) -> RpcError {
-    match error {
-        StoreError::Unavailable(_) => {
-            tracing::warn!(%error, "a request about a task was not done");
-            RpcError::internal(UNREACHABLE)
-        }
-        _ => {
-            tracing::error!(%error, "a request about a task was not done");
-            RpcError::internal("Internal error")
-        }
     }
 }
 
@@ -105,15 +94,10 @@ impl Tasks {
                     tasks.in_time(request).await
                 }
             };
-            match done {
-                Ok(reply) => Ok(reply),
-                Err(error) => error.into_rpc().map(Reply::Error),
-            }
+            done.or_else(|error: TaskError| error.into_rpc().map(Reply::Error))
         }))
     }
-}
 
-impl Tasks {
     /// Runs an operation within the time limit of a request.
     pub(super) async fn in_time<T>(
         &self,
@@ -134,7 +118,10 @@ impl Tasks {
         let task = self.task(id, caller).await?;
         let owner = &caller.principal;
         let there = match method {
-            TaskMethod::Get => return self.show(task, owner),
+            TaskMethod::Get => {
+                let info = self.task_info(task, owner).ok_or(TaskError::Unreadable)?;
+                return Ok(Reply::Complete(info.to_detailed()));
+            }
             TaskMethod::Update => {
                 let answers = self.answers(task, owner, given)?;
                 // Without answers to take in, that the task was there a moment ago is enough.
@@ -148,23 +135,16 @@ impl Tasks {
         Ok(Reply::complete(json!({})))
     }
 
-    fn show(&self, task: Task, owner: &Principal) -> Result<Reply, TaskError> {
-        let info = self.task_info(task, owner).ok_or(TaskError::Unreadable)?;
-        Ok(Reply::Complete(info.to_detailed()))
-    }
-
     /// A task of the caller, who must still have the scopes of its tool.
     pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<Task, TaskError> {
         let task = self.store.get(id, &caller.principal).await?;
         let task = task.ok_or(TaskError::Unknown)?;
-        let name = self
-            .namespace
-            .tool_of(&task.tool)
-            .ok_or(TaskError::Unknown)?;
+        let name = self.namespace.tool_of(&task.tool);
+        let name = name.ok_or(TaskError::Unknown)?;
         let entries = self.catalog.entries().clone();
         // A tool that was removed needs no scopes.
         let tool = entries.tools.get(name);
-        let needed = tool.map_or(&[][..], |tool| &tool.tool.scopes);
+        let needed = tool.map_or(&[][..], |tool| &tool.tool.entry.scopes);
         let allowed = self.auth.allow(caller, needed);
         allowed.map_err(TaskError::Forbidden)?;
         Ok(task)
@@ -241,7 +221,6 @@ impl Tasks {
         })
     }
 
-    /// A part of a task that is JSON.
     fn json(
         &self,
         whose: (&TaskId, &Principal),
@@ -257,7 +236,6 @@ impl Tasks {
     }
 }
 
-/// The message of an error.
 fn message(error: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     struct Message {

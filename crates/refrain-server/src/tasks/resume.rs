@@ -1,14 +1,15 @@
 //! A claimed task becomes a flow again, or is put back or failed.
 
 use super::Tasks;
+use super::commit::only;
 use super::create::StoredCall;
-use super::driver::Running;
+use super::driver::{Clocks, Running};
 use super::failures::{too_often, too_old};
 use super::sealing::Part;
 use crate::live::Subscribed;
 use crate::rounds::{FlowSpec, Target};
 use refrain_core::{Principal, Snapshot, Start};
-use refrain_store::{Claimed, Commit, Next, StoreError, TaskId};
+use refrain_store::{Claimed, Next, StoreError, TaskId};
 use refrain_wire::{RpcError, parse_value};
 use serde_json::json;
 use std::borrow::Cow;
@@ -43,10 +44,7 @@ impl Tasks {
             Err(ResumeError::Over(error)) => self.fail((&lease.task, &owner), &error),
             Err(reason) => {
                 tracing::error!(task = ?lease.task, %reason, "a task cannot be taken up here");
-                Commit {
-                    next: Next::SetDown(Some(self.options.retry_at_most)),
-                    ..Commit::default()
-                }
+                only(Next::SetDown(Some(self.options.retry_at_most)))
             }
         };
         match self.store.commit(&lease, commit.clone()).await {
@@ -92,7 +90,7 @@ impl Tasks {
             name: Cow::Borrowed(name),
             arguments: arguments.map_err(|_| ResumeError::Arguments)?,
             principal: claimed.owner.clone(),
-            capabilities: call.capabilities.into(),
+            capabilities: call.capabilities,
             extensions: call.extensions,
             notes: Subscribed::default(),
             can_detach: true,
@@ -104,6 +102,7 @@ impl Tasks {
             attempt: claimed.attempt,
             ends: Instant::now().checked_add(claimed.left),
             ttl: claimed.ttl,
+            clocks: Clocks::default(),
             _permit: None,
         })
     }

@@ -38,7 +38,6 @@ impl Part<'_> {
 }
 
 impl Tasks {
-    /// The stored form of a part of a task.
     pub(super) fn seal(
         &self,
         (task, owner): (&TaskId, &Principal),
@@ -62,14 +61,12 @@ impl Tasks {
         part: Part<'_>,
         mut stored: Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let reason = match stored.first() {
-            Some(&PLAIN) if self.options.seal => "it is not sealed".to_owned(),
-            Some(&PLAIN) => {
-                stored.remove(0);
-                return Some(stored);
-            }
-            Some(&SEALED) => {
-                stored.remove(0);
+        let first = stored.first().copied();
+        stored.drain(..1.min(stored.len()));
+        let reason = match first {
+            Some(PLAIN) if !self.options.seal => return Some(stored),
+            Some(PLAIN) => "it is not sealed".to_owned(),
+            Some(SEALED) => {
                 let context = part.context(task, owner);
                 match self.services.sealer.open_bytes(&context, stored) {
                     Ok(content) => return Some(content),

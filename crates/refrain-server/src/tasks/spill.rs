@@ -3,6 +3,7 @@
 //! The stored token is sealed and bound to its caller and call as ever. The reference alone gives access to nothing.
 
 use super::Tasks;
+use super::request::UNREACHABLE;
 use refrain_core::{Binding, SealError, Snapshot};
 use refrain_store::{StoreError, TaskId};
 use refrain_wire::{Call, RpcError};
@@ -12,7 +13,6 @@ use std::pin::Pin;
 /// Starts a reference. No token starts like this: the dot is not in its alphabet.
 const PREFIX: &str = "s.";
 
-/// A token being read from the store.
 pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<String, RpcError>> + Send>>;
 
 impl Tasks {
@@ -42,8 +42,8 @@ impl Tasks {
         let store = self.store.clone();
         Some(Box::pin(async move {
             let found = store.spilled(&id).await.map_err(|error| {
-                tracing::error!(%error, "a token could not be fetched");
-                RpcError::internal("the task store cannot be reached; try again")
+                tracing::error!(%error, "failed to read a token");
+                RpcError::internal(UNREACHABLE)
             })?;
             let token = found.and_then(|token| String::from_utf8(token).ok());
             // A token that is gone is rejected like any other that does not open.

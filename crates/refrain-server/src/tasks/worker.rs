@@ -12,11 +12,9 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 
-/// Tasks of one claim.
 const BATCH: usize = 16;
 /// Time to commit that running tasks are handed on.
 const GIVING_UP: Duration = Duration::from_secs(5);
-/// Records deleted at a time.
 const SWEPT: usize = 500;
 
 impl Tasks {
@@ -42,21 +40,15 @@ impl Tasks {
             hold.look();
         }
         let drain_time = self.services.limits.drain_time;
-        if tokio::time::timeout(drain_time, self.leases.empty())
-            .await
-            .is_err()
-        {
+        let drained = tokio::time::timeout(drain_time, self.leases.empty());
+        if drained.await.is_err() {
             self.give_up().await;
         }
     }
 
-    /// Hands running tasks on at once.
     async fn give_up(&self) {
         let running = self.leases.len();
-        tracing::warn!(
-            running,
-            "the drain time is over: running tasks are given up"
-        );
+        tracing::warn!(running, "drain time over, handing on running tasks");
         for hold in self.leases.all() {
             hold.give_up();
         }
@@ -86,7 +78,6 @@ impl Tasks {
                     () = &mut look => break,
                     _ = stopped.changed() => break,
                     () = leases.room.notified() => break,
-                    () = leases.sooner.notified() => break,
                     due = next_hint(&mut hints) => {
                         let due = due.is_none_or(|hint| hint.due);
                         if due && leases.has_room() {
@@ -122,13 +113,13 @@ impl Tasks {
             Ok(claimed) => {
                 let all = claimed.len() == most;
                 for claimed in claimed {
-                    self.services.metrics.task(TaskEvent::TakenUp);
+                    self.services.metrics.tasks.add(TaskEvent::TakenUp);
                     self.take_up(claimed, asked).await;
                 }
                 all
             }
             Err(error) => {
-                tracing::warn!(%error, "no tasks could be taken");
+                tracing::warn!(%error, "failed to claim tasks");
                 false
             }
         }
@@ -200,28 +191,22 @@ pub(super) async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> 
 /// Drops the hints received so far.
 fn forget(hints: &mut Option<broadcast::Receiver<Hint>>) {
     let Some(hints) = hints else { return };
-    loop {
-        match hints.try_recv() {
-            Ok(_) | Err(TryRecvError::Lagged(_)) => {}
-            Err(TryRecvError::Empty | TryRecvError::Closed) => return,
-        }
-    }
+    while let Ok(_) | Err(TryRecvError::Lagged(_)) = hints.try_recv() {}
 }
 
 async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
     while !*stopped.borrow() {
         match tasks.store.sweep(tasks.options.keep, SWEPT).await {
             Ok(swept) => {
-                tracing::debug!(?swept, "what is over was thrown away");
-                let most = [swept.tasks, swept.records, swept.tokens];
-                let most = most.into_iter().max().unwrap_or(0);
+                tracing::debug!(?swept, "expired records deleted");
+                let most = swept.tasks.max(swept.records).max(swept.tokens);
                 if most >= SWEPT as u64 {
                     // There is more, but other work needs the store too.
                     tokio::task::yield_now().await;
                     continue;
                 }
             }
-            Err(error) => tracing::warn!(%error, "what is over could not be thrown away"),
+            Err(error) => tracing::warn!(%error, "failed to delete expired records"),
         }
         let _ = tokio::time::timeout(tasks.options.sweep, stopped.changed()).await;
     }
@@ -278,7 +263,7 @@ async fn extend(tasks: &Tasks) {
                 }
             }
         }
-        Err(error) => tracing::warn!(%error, "leases could not be held for longer"),
+        Err(error) => tracing::warn!(%error, "failed to renew leases"),
     }
 }
 
@@ -299,6 +284,6 @@ async fn look_at(tasks: &Tasks, ids: &[TaskId]) {
                 }
             }
         }
-        Err(error) => tracing::warn!(%error, "running tasks could not be looked after"),
+        Err(error) => tracing::warn!(%error, "failed to read the revisions of running tasks"),
     }
 }

@@ -3,7 +3,7 @@
 use crate::support::{Instance, Request, start, text, token};
 use refrain_core::{Cx, KeyRing, Principal, Result, SystemSource};
 use refrain_server::{
-    AuthFuture, Authenticator, BearerTokens, Refused, Server, ServerBuilder, Tool,
+    AuthFuture, AuthRejection, Authenticator, BearerTokens, Server, ServerBuilder, Tool,
 };
 use serde_json::{Value, json};
 
@@ -173,7 +173,7 @@ async fn an_authenticator_of_ones_own_decides() {
                 tokio::task::yield_now().await;
                 let user = headers.get("x-user").and_then(|user| user.to_str().ok());
                 let caller = user.map(|user| Principal::new(user).into());
-                caller.ok_or_else(|| Refused::Challenged {
+                caller.ok_or_else(|| AuthRejection::Challenged {
                     reason: "who are you?".into(),
                     challenge: "Custom realm=\"x\"".into(),
                 })

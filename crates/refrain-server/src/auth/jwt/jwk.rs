@@ -1,7 +1,8 @@
 //! The public keys of an authorization server (RFC 7517), and the algorithms they are for.
 //!
-//! Only asymmetric algorithms are known here: there is no key for an HMAC.
+//! Only asymmetric algorithms are supported: no key is for an HMAC.
 
+use super::validation::TokenError;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, ParsedPublicKey,
     VerificationAlgorithm,
@@ -12,10 +13,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The shortest modulus of an RSA key.
+/// The shortest modulus of an RSA key, in bits.
 const LEAST_BITS: usize = 2048;
 
-/// One public key.
 pub(super) struct Key {
     id: Option<String>,
     /// The algorithms that it may have signed with.
@@ -23,19 +23,8 @@ pub(super) struct Key {
     pub(super) verifying: DecodingKey,
 }
 
-/// Why there is no key for a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoKey {
-    #[error("there are no keys to verify it with")]
-    NoKeys,
-    #[error("no key fits its key id and algorithm")]
-    Unknown,
-    #[error("several keys fit its key id and algorithm")]
-    Ambiguous,
-}
-
 impl Key {
-    /// Reads a key. `None`: it is not one that tokens of ours can be signed with.
+    /// Parses a key. `None`: no accepted token can be signed with it.
     fn read(jwk: &Value) -> Option<Self> {
         let jwk = Jwk::deserialize(jwk).ok()?;
         let common = &jwk.common;
@@ -59,7 +48,7 @@ impl Key {
                 }
                 _ => return None,
             };
-        // A key that names an algorithm is for no other, and for none if it is one of another kind of key.
+        // A key that names an algorithm is only for this one, which must fit the kind of key.
         if let Some(own) = common.key_algorithm {
             let own = Algorithm::try_from(own).ok()?;
             algorithms.retain(|algorithm| *algorithm == own);
@@ -67,12 +56,13 @@ impl Key {
         let mut verifying = DecodingKey::from_jwk(&jwk).ok()?;
         if let DecodingKeyKind::RsaModulusExponent { n, e } = verifying.kind() {
             let (n, e) = (number(n), number(e));
-            if bits(n) < LEAST_BITS {
+            let unused = n.first().map_or(0, |byte| byte.leading_zeros());
+            if n.len() * 8 - (unused as usize) < LEAST_BITS {
                 return None;
             }
             verifying = DecodingKey::from_rsa_raw_components(n, e);
         }
-        // The library would find out with the first token. That a key of Ed25519 is no point is found out then only.
+        // Otherwise the first token would fail. An Ed25519 key that is not on the curve is only found then.
         if let Some(point) = point {
             ParsedPublicKey::new(point, verifying.try_get_as_bytes().ok()?).ok()?;
         }
@@ -90,18 +80,12 @@ fn number(bytes: &[u8]) -> &[u8] {
     &bytes[zeros..]
 }
 
-/// How long a number without leading zeros is.
-fn bits(number: &[u8]) -> usize {
-    let unused = number.first().map_or(0, |byte| byte.leading_zeros());
-    number.len() * 8 - unused as usize
-}
-
-/// The keys of an authorization server that can be used here.
+/// The usable keys of an authorization server.
 #[derive(Clone, Default)]
 pub(super) struct KeySet(Vec<Arc<Key>>);
 
 impl KeySet {
-    /// Reads a JWK set. Keys for other purposes are passed over, and so is what is no key.
+    /// Parses a JWK set. Keys for other purposes and malformed ones are ignored.
     pub(super) fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Set {
@@ -116,17 +100,21 @@ impl KeySet {
         self.0.len()
     }
 
-    /// The one key for a token. There is no trying out: where several fit, none does.
-    pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, NoKey> {
+    /// The only key that fits a token.
+    pub(super) fn find(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<Arc<Key>, TokenError> {
         let mut fitting = self.0.iter().filter(|key| {
             let named = id.is_none() || id == key.id.as_deref();
             named && key.algorithms.contains(&algorithm)
         });
         match (fitting.next(), fitting.next()) {
             (Some(key), None) => Ok(key.clone()),
-            (None, _) if self.0.is_empty() => Err(NoKey::NoKeys),
-            (None, _) => Err(NoKey::Unknown),
-            (Some(_), Some(_)) => Err(NoKey::Ambiguous),
+            (None, _) if self.0.is_empty() => Err(TokenError::NoKeys),
+            (None, _) => Err(TokenError::UnknownKey),
+            (Some(_), Some(_)) => Err(TokenError::AmbiguousKey),
         }
     }
 }

@@ -1,63 +1,57 @@
-//! The keys of an authorization server, kept and read again.
+//! The cached keys of an authorization server.
 //!
-//! They are read again when they are old, and when a token names a key that is not among them; never twice at once, and
-//! not more often than the interval allows. When that fails the known keys stay. Only those wait for it whose key is not
-//! known.
+//! They are read again when they are old, and when a token names an unknown key; never twice at once, and not more often
+//! than the interval allows. If that fails, the known keys stay. Only requests with an unknown key wait.
 
 use super::fetch::{Document, FetchError};
-use super::jwk::{Key, KeySet, NoKey};
+use super::jwk::{Key, KeySet};
+use super::validation::TokenError;
 use jsonwebtoken::Algorithm;
-use parking_lot::{Mutex, MutexGuard};
-use std::path::PathBuf;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
-/// Where the keys come from.
 pub(super) enum Origin {
     File(PathBuf),
     Url(Box<Document>),
 }
 
-/// The keys that are known, and how to know more.
+/// The known keys, and their source.
 pub(super) struct Keys {
     origin: Origin,
     max_age: Duration,
-    interval: Duration,
+    /// The least time between two attempts to read them.
+    pub(super) interval: Duration,
     state: Mutex<State>,
-    /// Held by whoever is reading them again.
+    /// Held while they are read.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct State {
     keys: KeySet,
-    /// When they were last found to be up to date.
+    /// When they were last up to date.
     fresh: Option<Instant>,
     tried: Option<Instant>,
-    /// How many attempts to read them have ended.
+    /// Completed attempts to read them.
     attempts: u64,
-    /// What the file looked like.
-    stamp: Option<Stamp>,
 }
 
-/// The time of the last change of a file, and its size.
-type Stamp = (SystemTime, u64);
-
-/// Why keys could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    #[error("{} cannot be read: {error}", path.display())]
+    #[error("could not read {}: {error}", path.display())]
     File {
         path: PathBuf,
         error: std::io::Error,
     },
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    #[error("they are no JWK set: {0}")]
+    #[error("could not fetch keys from {host}: {error}")]
+    Fetch { host: String, error: FetchError },
+    #[error("not a JWK set: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("there is no key among them that could have signed a token")]
+    #[error("no usable key")]
     Empty,
 }
 
@@ -72,136 +66,109 @@ impl Keys {
         }
     }
 
-    /// Reads a file at once, so that a mistake in it is known before the first call.
+    /// Reads a file, so that an invalid one is found before the first call.
     pub(super) fn read_file(&self) -> Result<(), ReadError> {
         let Origin::File(path) = &self.origin else {
             return Ok(());
         };
-        let (stamp, keys) = read_file(path, None)?;
-        let keys = keys.filter(|keys| keys.len() > 0).ok_or(ReadError::Empty)?;
-        let mut state = self.state();
+        let keys = parse_file(path, std::fs::read(path))?;
+        if keys.len() == 0 {
+            return Err(ReadError::Empty);
+        }
+        let mut state = self.state.lock();
         state.keys = keys;
-        state.stamp = Some(stamp);
         state.fresh = Some(Instant::now());
         Ok(())
     }
 
-    /// How long a client should wait that could not be told who it is.
-    pub(super) fn interval(&self) -> Duration {
-        self.interval
-    }
-
-    /// The key for a token.
     pub(super) async fn find(
         self: &Arc<Self>,
         id: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<Arc<Key>, NoKey> {
-        let (found, old, attempts) = {
-            let state = self.state();
-            let old = state
-                .fresh
-                .is_none_or(|fresh| fresh.elapsed() >= self.max_age);
-            (state.keys.find(id, algorithm), old, state.attempts)
+    ) -> Result<Arc<Key>, TokenError> {
+        let (found, is_old, attempts) = {
+            let state = self.state.lock();
+            let is_old = |fresh: Instant| fresh.elapsed() >= self.max_age;
+            let is_old = state.fresh.is_none_or(is_old);
+            (state.keys.find(id, algorithm), is_old, state.attempts)
         };
-        match found {
-            Ok(key) => {
-                // Old keys go on working: nobody who has one waits for others, and one attempt at a time is enough.
-                if old && let Ok(reading) = self.reading.clone().try_lock_owned() {
-                    drop(self.read_again(reading, attempts, false));
-                }
-                Ok(key)
+        if let Ok(key) = found {
+            // Old keys are still used meanwhile.
+            if is_old && let Ok(reading) = self.reading.clone().try_lock_owned() {
+                drop(self.read_again(reading, attempts));
             }
-            Err(_) => {
-                let reading = self.reading.clone().lock_owned().await;
-                if let Some(task) = self.read_again(reading, attempts, true)
-                    && let Err(error) = task.await
-                {
-                    tracing::error!(%error, "the keys could not be read");
-                }
-                self.state().keys.find(id, algorithm)
-            }
+            return Ok(key);
         }
+        let reading = self.reading.clone().lock_owned().await;
+        if let Some(task) = self.read_again(reading, attempts)
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "failed to read keys");
+        }
+        self.state.lock().keys.find(id, algorithm)
     }
 
-    /// Has the keys read, unless somebody did so meanwhile, or too short a time ago.
+    /// Starts to read the keys, unless that happened since `attempts`, or less than the interval ago.
     fn read_again(
         self: &Arc<Self>,
         reading: OwnedMutexGuard<()>,
         attempts: u64,
-        missed: bool,
     ) -> Option<JoinHandle<()>> {
         {
-            let mut state = self.state();
-            let soon = |tried: Instant| tried.elapsed() < self.interval;
-            if state.attempts != attempts || state.tried.is_some_and(soon) {
+            let mut state = self.state.lock();
+            let is_recent = |tried: Instant| tried.elapsed() < self.interval;
+            if state.attempts != attempts || state.tried.is_some_and(is_recent) {
                 return None;
             }
             state.tried = Some(Instant::now());
         }
         let this = self.clone();
-        // A task of its own: a client that goes away must not take the keys of others with it.
+        // In a separate task, which is not cancelled when the client disconnects.
         Some(tokio::spawn(async move {
             let _reading = reading;
-            this.read(missed).await;
-            this.state().attempts += 1;
-        }))
-    }
-
-    async fn read(&self, missed: bool) {
-        let read = match &self.origin {
-            Origin::Url(url) => {
-                let document = url.fetch().await.map_err(ReadError::from);
-                let keys = document.and_then(|json| Ok(KeySet::read(&json)?));
-                keys.map(|keys| (None, Some(keys)))
-            }
-            Origin::File(path) => {
-                // A key was missed: read it even if it looks unchanged.
-                let known = self.state().stamp.filter(|_| !missed);
-                let path = path.clone();
-                let read = tokio::task::spawn_blocking(move || read_file(&path, known)).await;
-                match read {
-                    Ok(read) => read.map(|(stamp, keys)| (Some(stamp), keys)),
-                    Err(error) => return tracing::error!(%error, "the keys could not be read"),
-                }
-            }
-        };
-        match read {
-            Ok((stamp, keys)) => {
-                let mut state = self.state();
-                state.fresh = Some(Instant::now());
-                state.stamp = stamp;
-                if let Some(keys) = keys {
-                    tracing::debug!(keys = keys.len(), "the keys of the issuer were read");
+            let read = this.read().await;
+            let mut state = this.state.lock();
+            state.attempts += 1;
+            match read {
+                Ok(keys) => {
+                    tracing::debug!(keys = keys.len(), "keys read");
                     if keys.len() == 0 {
                         tracing::warn!(error = %ReadError::Empty, "no token can be verified");
                     }
                     state.keys = keys;
+                    state.fresh = Some(Instant::now());
+                }
+                Err(error) => {
+                    let known = state.keys.len();
+                    tracing::warn!(%error, known, "failed to read keys, keeping the known ones");
                 }
             }
-            Err(error) => {
-                let known = self.state().keys.len();
-                tracing::warn!(%error, known, "the keys of the issuer stay as they are");
+        }))
+    }
+
+    async fn read(&self) -> Result<KeySet, ReadError> {
+        match &self.origin {
+            Origin::Url(document) => {
+                let json = document.fetch().await;
+                let json = json.map_err(|error| ReadError::Fetch {
+                    host: document.url.host.clone(),
+                    error,
+                })?;
+                Ok(KeySet::read(&json)?)
+            }
+            Origin::File(path) => {
+                let file = path.clone();
+                let json = spawn_blocking(move || std::fs::read(file)).await;
+                parse_file(path, json.unwrap_or_else(|error| Err(error.into())))
             }
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
 }
 
-/// Reads a file, unless it looks as it did.
-fn read_file(path: &PathBuf, known: Option<Stamp>) -> Result<(Stamp, Option<KeySet>), ReadError> {
-    let failed = |error| ReadError::File {
-        path: path.clone(),
+fn parse_file(path: &Path, json: std::io::Result<Vec<u8>>) -> Result<KeySet, ReadError> {
+    let json = json.map_err(|error| ReadError::File {
+        path: path.to_owned(),
         error,
-    };
-    let metadata = std::fs::metadata(path).map_err(failed)?;
-    let stamp = (metadata.modified().map_err(failed)?, metadata.len());
-    if known == Some(stamp) {
-        return Ok((stamp, None));
-    }
-    let json = std::fs::read(path).map_err(failed)?;
-    Ok((stamp, Some(KeySet::read(&json)?)))
+    })?;
+    Ok(KeySet::read(&json)?)
 }

@@ -2,25 +2,22 @@
 
 use super::tests::{find_in, matched};
 use super::*;
+use proptest::collection::vec;
+use proptest::option::of;
 use proptest::prelude::*;
 use serde_json::json;
 
 /// Expands one variable's value as RFC 6570 says.
 fn encode(value: &str, reserved: bool) -> String {
-    let mut out = String::new();
-    for byte in value.bytes() {
-        let kept = if reserved {
-            &b":/?#[]@!$&'()*+,;=-._~"[..]
-        } else {
-            &b"-._~"[..]
-        };
-        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    let kept = match reserved {
+        true => ":/?#[]@!$&'()*+,;=-._~",
+        false => "-._~",
+    };
+    let encode = |byte: u8| match char::from(byte) {
+        plain if plain.is_ascii_alphanumeric() || kept.contains(plain) => plain.to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    value.bytes().map(encode).collect()
 }
 
 /// Expands an expression with one or several values.
@@ -52,43 +49,25 @@ fn expand(operator: &str, names: &[String], values: &[String]) -> String {
 
 /// An expression in a template: its operator, whether it is one exploded list, and its values.
 fn expressions() -> impl Strategy<Value = Vec<(&'static str, bool, Vec<String>)>> {
-    // A dot would be part of a value after a label, a comma part of a reserved one: those cannot be told apart.
+    // A dot would be part of a value after a label, and a comma part of a reserved one.
     let value = "[^.,/;?&#=+%-]{1,6}";
     let plain = prop_oneof![Just(""), Just("/"), Just("."), Just(";")];
-    let middle = (plain, any::<bool>(), prop::collection::vec(value, 1..4));
-    let query = (
-        Just("?"),
-        any::<bool>(),
-        prop::collection::vec("\\PC{0,6}", 0..4),
-    );
-    let fragment = (
-        Just("#"),
-        Just(false),
-        prop::collection::vec("[^,%]{1,8}", 1..3),
-    );
-    let reserved = (
-        Just("+"),
-        Just(false),
-        prop::collection::vec("[^,?#%]{1,8}", 1..3),
-    );
-    let ends = (
-        prop::option::of(reserved),
-        prop::option::of(query),
-        prop::option::of(fragment),
-    );
-    (prop::collection::vec(middle, 0..4), ends).prop_map(
-        |(mut all, (reserved, query, fragment))| {
-            all.extend(reserved);
-            all.extend(query);
-            all.extend(fragment);
-            all
-        },
-    )
+    let middle = (plain, any::<bool>(), vec(value, 1..4));
+    let reserved = (Just("+"), Just(false), vec("[^,?#%]{1,8}", 1..3));
+    let query = (Just("?"), any::<bool>(), vec("\\PC{0,6}", 0..4));
+    let fragment = (Just("#"), Just(false), vec("[^,%]{1,8}", 1..3));
+    let ends = (of(reserved), of(query), of(fragment));
+    (vec(middle, 0..4), ends).prop_map(|(mut all, (reserved, query, fragment))| {
+        all.extend(reserved);
+        all.extend(query);
+        all.extend(fragment);
+        all
+    })
 }
 
 proptest! {
     #[test]
-    fn what_was_expanded_matches_with_the_same_values(expressions in expressions()) {
+    fn expanded_templates_match_with_the_same_values(expressions in expressions()) {
         let (mut template, mut uri) = (String::from("x:"), String::from("x:"));
         let mut wanted = Map::new();
         for (at, (operator, exploded, values)) in expressions.iter().enumerate() {

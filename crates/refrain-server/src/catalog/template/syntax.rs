@@ -9,9 +9,9 @@ use std::collections::HashMap;
 pub struct TemplateError {
     /// The template.
     pub template: String,
-    /// Where in it, in bytes from its beginning.
+    /// The position of the defect, in bytes.
     pub at: usize,
-    /// What is wrong there.
+    /// The defect.
     pub flaw: TemplateFlaw,
 }
 
@@ -25,7 +25,7 @@ impl TemplateError {
     }
 }
 
-/// What is wrong with a URI template.
+/// The defect of a URI template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateFlaw {
@@ -38,13 +38,13 @@ pub enum TemplateFlaw {
     /// A percent sign that encodes nothing.
     #[error("a % is not followed by two hexadecimal digits")]
     Percent,
-    /// An operator that RFC 6570 keeps for later.
+    /// An operator that RFC 6570 reserves.
     #[error("the operator {0:?} has no meaning; there are + # . / ; ? &")]
     Operator(char),
-    /// Not the name of a variable.
+    /// An invalid variable name.
     #[error("a variable has to be a name of letters, digits and _, with single dots between them")]
     Name,
-    /// A prefix that is no length.
+    /// A prefix that is not a length.
     #[error("what follows the : has to be a length from 1 to 9999, as in {{name:3}}")]
     Prefix,
     /// More variables after one that takes all values.
@@ -71,7 +71,7 @@ pub(super) enum Part {
 }
 
 pub(super) struct Expression {
-    pub(super) operator: Operator,
+    pub(super) operator: &'static Operator,
     /// At least one.
     pub(super) variables: Vec<Variable>,
 }
@@ -79,78 +79,62 @@ pub(super) struct Expression {
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
     pub(super) name: String,
-    /// How many characters of the value there are at most.
+    /// The most characters of the value.
     pub(super) prefix: usize,
-    /// Whether it is a list whose items are expanded one by one.
+    /// A list whose items are expanded one by one.
     pub(super) exploded: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operator {
-    Simple,
-    Reserved,
-    Fragment,
-    Label,
-    Path,
-    Parameter,
-    Query,
-    Continuation,
+/// A row of the table of operators in RFC 6570.
+pub(super) struct Operator {
+    /// Precedes the first value.
+    pub(super) first: &'static str,
+    pub(super) separator: char,
+    /// Values come with the names of their variables.
+    pub(super) is_named: bool,
+    /// Characters that are not part of a value: of one, and of several in an expression.
+    pub(super) excluded: [&'static str; 2],
 }
 
-impl Operator {
-    /// The operator of an expression, and where its variables begin.
-    fn read(expression: &str) -> Result<(Self, usize), TemplateFlaw> {
-        let operator = match expression.chars().next() {
-            Some('+') => Self::Reserved,
-            Some('#') => Self::Fragment,
-            Some('.') => Self::Label,
-            Some('/') => Self::Path,
-            Some(';') => Self::Parameter,
-            Some('?') => Self::Query,
-            Some('&') => Self::Continuation,
-            Some(reserved @ ('=' | ',' | '!' | '@' | '|')) => {
-                return Err(TemplateFlaw::Operator(reserved));
-            }
-            _ => return Ok((Self::Simple, 0)),
-        };
-        Ok((operator, 1))
-    }
-
-    /// What stands before the first value.
-    pub(super) fn first(self) -> &'static str {
-        match self {
-            Self::Simple | Self::Reserved => "",
-            Self::Fragment => "#",
-            Self::Label => ".",
-            Self::Path => "/",
-            Self::Parameter => ";",
-            Self::Query => "?",
-            Self::Continuation => "&",
-        }
-    }
-
-    /// What stands between two values.
-    pub(super) fn separator(self) -> char {
-        match self {
-            Self::Simple | Self::Reserved | Self::Fragment => ',',
-            Self::Label => '.',
-            Self::Path => '/',
-            Self::Parameter => ';',
-            Self::Query | Self::Continuation => '&',
-        }
-    }
-
-    /// Whether values come with the names of their variables.
-    pub(super) fn is_named(self) -> bool {
-        matches!(self, Self::Parameter | Self::Query | Self::Continuation)
+const fn operator(
+    first: &'static str,
+    separator: char,
+    is_named: bool,
+    excluded: [&'static str; 2],
+) -> Operator {
+    Operator {
+        first,
+        separator,
+        is_named,
+        excluded,
     }
 }
 
-/// Takes a template apart.
+static SIMPLE: Operator = operator("", ',', false, ["/?#", "/?#,"]);
+
+static OPERATORS: [(char, Operator); 7] = [
+    ('+', operator("", ',', false, ["", ","])),
+    ('#', operator("#", ',', false, ["", ","])),
+    ('.', operator(".", '.', false, ["/?#", "/?#."])),
+    ('/', operator("/", '/', false, ["/?#", "/?#"])),
+    (';', operator(";", ';', true, ["/?#;", "/?#;"])),
+    ('?', operator("?", '&', true, ["#&", "#&"])),
+    ('&', operator("&", '&', true, ["#&", "#&"])),
+];
+
+/// The operator of an expression, and where its variables begin.
+fn read_operator(expression: &str) -> Result<(&'static Operator, usize), TemplateFlaw> {
+    let sign = expression.chars().next();
+    if let Some(reserved @ ('=' | ',' | '!' | '@' | '|')) = sign {
+        return Err(TemplateFlaw::Operator(reserved));
+    }
+    let known = OPERATORS.iter().find(|(known, _)| Some(*known) == sign);
+    Ok(known.map_or((&SIMPLE, 0), |(_, operator)| (operator, 1)))
+}
+
 pub(super) fn parse(template: &str) -> Result<Vec<Part>, TemplateError> {
     let fail = |at, flaw| TemplateError::new(template, at, flaw);
     let mut parts = Vec::new();
-    // Whether a variable is a list.
     let mut lists = HashMap::new();
     let mut at = 0;
     while at < template.len() {
@@ -169,7 +153,7 @@ pub(super) fn parse(template: &str) -> Result<Vec<Part>, TemplateError> {
         let expression =
             expression(&rest[1..close]).map_err(|(within, flaw)| fail(at + 1 + within, flaw))?;
         let follows = matches!(parts.last(), Some(Part::Expression(_)));
-        if follows && expression.operator.first().is_empty() {
+        if follows && expression.operator.first.is_empty() {
             return Err(fail(at, TemplateFlaw::Adjacent));
         }
         for variable in &expression.variables {
@@ -195,7 +179,7 @@ fn literal(text: &str) -> Flawed<String> {
     normalise(text).ok_or_else(|| (bad_percent(text), TemplateFlaw::Percent))
 }
 
-/// Where the first `%` is that encodes nothing.
+/// The position of the first `%` without two hexadecimal digits.
 fn bad_percent(text: &str) -> usize {
     let mut percents = text.match_indices('%').map(|(at, _)| at);
     let bad = percents.find(|at| {
@@ -205,13 +189,12 @@ fn bad_percent(text: &str) -> usize {
     bad.unwrap_or(0)
 }
 
-/// What stands between two braces.
 fn expression(text: &str) -> Flawed<Expression> {
-    let (operator, mut at) = Operator::read(text).map_err(|flaw| (0, flaw))?;
+    let (operator, mut at) = read_operator(text).map_err(|flaw| (0, flaw))?;
     let mut variables: Vec<Variable> = Vec::new();
     for spec in text[at..].split(',') {
         let ends = variables.last().is_some_and(|earlier| earlier.exploded);
-        if ends && !operator.is_named() {
+        if ends && !operator.is_named {
             return Err((at, TemplateFlaw::NotLast));
         }
         variables.push(variable(spec).map_err(|(within, flaw)| (at + within, flaw))?);

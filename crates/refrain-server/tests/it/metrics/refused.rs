@@ -4,7 +4,7 @@ use super::{answers, assert_rounds, builder, call, served, word};
 use crate::support::{Clock, Request, VERSION, echo, token};
 use refrain_core::{KeyRing, SystemSource};
 use refrain_server::{
-    AuthFuture, Authenticator, BearerTokens, Refused, ServerLimits, Tool, TrustedProxy,
+    AuthFuture, AuthRejection, Authenticator, BearerTokens, ServerLimits, Tool, TrustedProxy,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -185,7 +185,7 @@ async fn callers_that_nobody_can_tell() {
     impl Authenticator for Away {
         fn authenticate<'a>(&'a self, _: &'a http::HeaderMap) -> AuthFuture<'a> {
             Box::pin(async {
-                Err(Refused::Unavailable {
+                Err(AuthRejection::Unavailable {
                     reason: "away".into(),
                     retry_after: Duration::from_secs(1),
                 })

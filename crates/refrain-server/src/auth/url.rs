@@ -1,20 +1,20 @@
-//! URLs that are safe to speak to: `https`, or plain `http` on this machine.
+//! URLs of other servers.
 
 use http::Uri;
 use std::net::IpAddr;
 
-/// A URL that was checked.
+/// A checked URL: `https`, or plain `http` where that is safe.
 #[derive(Clone, Debug)]
-pub(crate) struct Web {
+pub(crate) struct SafeUrl {
     pub(crate) uri: Uri,
     pub(crate) tls: bool,
     /// The host, without the brackets of an IPv6 address.
     pub(crate) host: String,
-    /// Scheme, host and port as they are written.
+    /// Scheme, host and port as in the text.
     pub(crate) origin: String,
 }
 
-/// Why a URL is not accepted.
+/// Why a URL is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
@@ -56,51 +56,51 @@ pub enum UrlError {
     NoCertificates,
 }
 
-/// Checks a URL.
-pub(crate) fn web(text: &str) -> Result<Web, UrlError> {
-    let web = any_web(text)?;
-    if !web.tls && !is_loopback(&web.host) {
-        return Err(UrlError::PlainHttp);
+impl SafeUrl {
+    /// Parses a URL whose scheme is `https`, or `http` for this machine.
+    pub(crate) fn parse(text: &str) -> Result<Self, UrlError> {
+        let url = Self::parse_private(text)?;
+        let address: Option<IpAddr> = url.host.parse().ok();
+        let is_loopback = url.host.eq_ignore_ascii_case("localhost")
+            || address.is_some_and(|address| address.is_loopback());
+        match url.tls || is_loopback {
+            true => Ok(url),
+            false => Err(UrlError::PlainHttp),
+        }
     }
-    Ok(web)
-}
 
-/// The same, for a server in a network of one's own: plain `http` will do.
-pub(crate) fn any_web(text: &str) -> Result<Web, UrlError> {
-    if text.contains('#') {
-        return Err(UrlError::Fragment);
+    /// Parses a URL in a private network, where plain `http` is safe.
+    pub(crate) fn parse_private(text: &str) -> Result<Self, UrlError> {
+        if text.contains('#') {
+            return Err(UrlError::Fragment);
+        }
+        let uri: Uri = text.parse().map_err(|_| UrlError::Malformed)?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(UrlError::Relative);
+        };
+        if authority.as_str().contains('@') {
+            return Err(UrlError::UserInfo);
+        }
+        let host = authority.host();
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let tls = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return Err(UrlError::Scheme),
+        };
+        if host.is_empty() {
+            return Err(UrlError::NoHost);
+        }
+        Ok(Self {
+            tls,
+            host: host.to_owned(),
+            origin: format!("{scheme}://{authority}"),
+            uri,
+        })
     }
-    let uri: Uri = text.parse().map_err(|_| UrlError::Malformed)?;
-    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-        return Err(UrlError::Relative);
-    };
-    if authority.as_str().contains('@') {
-        return Err(UrlError::UserInfo);
-    }
-    let host = authority.host();
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    let tls = match scheme {
-        "https" => true,
-        "http" => false,
-        _ => return Err(UrlError::Scheme),
-    };
-    if host.is_empty() {
-        return Err(UrlError::NoHost);
-    }
-    Ok(Web {
-        tls,
-        host: host.to_owned(),
-        origin: format!("{scheme}://{authority}"),
-        uri,
-    })
-}
-
-fn is_loopback(host: &str) -> bool {
-    let address: Option<IpAddr> = host.parse().ok();
-    host.eq_ignore_ascii_case("localhost") || address.is_some_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_safe_to_speak_to() {
+    fn unsafe_urls_are_rejected() {
         for (good, tls, host) in [
             (
                 "https://login.example.com/jwks.json?p=1",
@@ -121,8 +121,8 @@ mod tests {
             ("http://127.0.0.1/", false, "127.0.0.1"),
             ("http://[::1]:1/", false, "::1"),
         ] {
-            let web = web(good).unwrap_or_else(|reason| panic!("{good}: {reason}"));
-            assert_eq!((web.tls, web.host.as_str()), (tls, host));
+            let url = SafeUrl::parse(good).unwrap_or_else(|reason| panic!("{good}: {reason}"));
+            assert_eq!((url.tls, url.host.as_str()), (tls, host));
         }
         for bad in [
             "",
@@ -139,7 +139,7 @@ mod tests {
             "https:///jwks.json",
             "https://:443/",
         ] {
-            assert!(web(bad).is_err(), "{bad} is taken");
+            assert!(SafeUrl::parse(bad).is_err(), "{bad} is taken");
         }
     }
 }
