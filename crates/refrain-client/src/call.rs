@@ -1,11 +1,11 @@
-//! What to call.
+//! Calls of tools, prompts and resources.
 
 use refrain_wire::CallKind;
 use refrain_wire::client::Request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Something to call: a tool, a prompt or a resource.
+/// A call of a tool, a prompt or a resource.
 ///
 /// ```
 /// use refrain_client::Call;
@@ -68,7 +68,7 @@ impl Call {
         self
     }
 
-    /// Which of the three calls it is.
+    /// The kind of the call.
     pub fn kind(&self) -> CallKind {
         match self.method {
             Method::Tool => CallKind::Tool,
@@ -87,7 +87,6 @@ impl Call {
         &self.arguments
     }
 
-    /// The request of its first round.
     pub(crate) fn request(&self) -> Request {
         Request::call(self.kind(), &self.target, &self.arguments)
     }

@@ -1,4 +1,4 @@
-//! What the server tells of its own accord, on a stream that stays open.
+//! Subscriptions to changes at the server.
 
 use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// Something that changed at the server.
+/// A change at the server.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
@@ -34,7 +34,7 @@ pub struct Listening {
 }
 
 impl Client {
-    /// Listens for what changes at the server. Returns when the server has said what of it it will tell.
+    /// Subscribes to changes. Returns when the server has acknowledged the subscription.
     pub async fn listen(&self, filter: &Filter) -> Result<Listening, Error> {
         let listening = Listening::open(&self.inner, filter).await;
         listening.map_err(|error| error.into_kind().into())
@@ -68,12 +68,12 @@ impl Listening {
         }
     }
 
-    /// What the server will tell: what was wished and it has.
+    /// The changes that the server will send.
     pub fn granted(&self) -> &Filter {
         &self.granted
     }
 
-    /// The next change; `None` when the server has ended the stream.
+    /// The next change; `None` when the server has ended the subscription.
     pub async fn next(&mut self) -> Result<Option<Change>, Error> {
         loop {
             match self.exchange.next().await.map_err(LinkError::into_kind)? {
@@ -82,7 +82,7 @@ impl Listening {
                     ..
                 }) => return Err(ErrorKind::Refused(refusal).into()),
                 message if is_end(&message) => {
-                    tracing::debug!(?message, "the server ended a subscription");
+                    tracing::debug!(?message, "subscription ended");
                     return Ok(None);
                 }
                 Incoming::Notification { method, params } => {
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Listening {
 }
 
 impl Inner {
-    /// What was kept of something that changed is stale.
+    /// Removes stale results from the cache.
     fn changed(&self, change: &Change) {
         let mut cache = self.cache.lock();
         match change {
@@ -122,7 +122,7 @@ impl Inner {
     }
 }
 
-/// Whether the server ends the subscription: it answers it at last, or cancels it.
+/// Whether the server ends the subscription, by a response or a cancellation.
 fn is_end(message: &Incoming) -> bool {
     match message {
         Incoming::Response(_) => true,
@@ -131,7 +131,7 @@ fn is_end(message: &Incoming) -> bool {
     }
 }
 
-/// What of the wishes was granted. What cannot be read was not.
+/// The acknowledged filter; empty if it is malformed.
 fn granted(params: Option<&RawValue>) -> Filter {
     #[derive(Deserialize)]
     struct Acknowledged {

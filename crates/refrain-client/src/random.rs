@@ -1,6 +1,6 @@
-//! Random numbers, from the system.
+//! Random numbers from the system.
 
-/// So many random bits that nobody guesses them, as hexadecimal text.
+/// 128 random bits in hexadecimal.
 pub(crate) fn unguessable() -> String {
     let bytes: [u8; 16] = bytes();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

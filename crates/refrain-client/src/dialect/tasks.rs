@@ -10,21 +10,19 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How many answers are kept that may still be refused.
+/// How many answers may wait for a refusal.
 const ANSWERED_MAX: usize = 1024;
 
 impl Shared {
-    /// A task, with what became of it.
+    /// A task with its result.
     pub(super) async fn get_task(
         self: &Arc<Self>,
         request: &Outgoing,
         id: &str,
-        silence: Duration,
     ) -> Result<Response, LinkError> {
-        let task = match self.ask(request, silence).await?.outcome {
-            Ok(task) => self.with_outcome(request, task, silence).await?,
+        let task = match self.ask(request).await?.outcome {
+            Ok(task) => self.with_outcome(request, task).await?,
             Err(refusal) => Err(refusal),
         };
         let Ok(raw) = &task else {
@@ -42,26 +40,25 @@ impl Shared {
         Ok(response(task))
     }
 
-    /// What became of a task is the result of another request.
+    /// Adds the result of a task, which is the result of another request.
     async fn with_outcome(
         self: &Arc<Self>,
         request: &Outgoing,
         mut task: Box<RawValue>,
-        silence: Duration,
     ) -> Result<Result<Box<RawValue>, RpcFailure>, LinkError> {
         let mut status = status(&task)?;
         if matches!(status.as_str(), "working" | "cancelled") {
             return Ok(Ok(task));
         }
         let outcome = self.again(request, Some(TASK_RESULT));
-        let refusal = match self.ask(&outcome, silence).await?.outcome {
+        let refusal = match self.ask(&outcome).await?.outcome {
             Ok(outcome) => return Ok(Ok(join_task(&task, &outcome))),
             Err(refusal) => refusal,
         };
         if status != "failed" {
-            // It may have ended since.
+            // The task may have ended since.
             let again = self.again(request, None);
-            task = match self.ask(&again, silence).await?.outcome {
+            task = match self.ask(&again).await?.outcome {
                 Ok(task) => task,
                 Err(refusal) => return Ok(Err(refusal)),
             };
@@ -83,18 +80,17 @@ impl Shared {
         }
     }
 
-    /// Cancels a task. Servers of a draft may refuse that for one that has ended.
+    /// Cancels a task. Servers of a draft may refuse that for a task that has ended.
     pub(super) async fn cancel_task(
         self: &Arc<Self>,
         request: &Outgoing,
-        silence: Duration,
     ) -> Result<Response, LinkError> {
-        let cancelled = self.ask(request, silence).await?;
+        let cancelled = self.ask(request).await?;
         if cancelled.outcome.is_ok() {
             return Ok(cancelled);
         }
         let get = self.again(request, Some(TaskMethod::Get.as_str()));
-        match self.ask(&get, silence).await?.outcome {
+        match self.ask(&get).await?.outcome {
             Err(refusal) => Ok(response(Err(refusal))),
             Ok(task) => match status(&task)?.as_str() {
                 "completed" | "failed" | "cancelled" => Ok(acknowledged()),
@@ -103,22 +99,21 @@ impl Shared {
         }
     }
 
-    /// Answers what a task asks.
+    /// Answers asks of a task.
     pub(super) async fn update_task(
         self: &Arc<Self>,
         request: &Outgoing,
         id: &str,
-        silence: Duration,
     ) -> Result<Response, LinkError> {
         if !self.translate(request)?.is_silent {
-            return self.ask(request, silence).await;
+            return self.ask(request).await;
         }
-        let mut exchange = self.open(request, silence).await?;
+        let mut exchange = self.open(request).await?;
         if exchange.is_done() {
             return Ok(acknowledged());
         }
         if self.link.pipe().is_none() {
-            return exchange.response(silence).await;
+            return exchange.response().await;
         }
         let mut answered = self.answered.lock();
         if answered.len() >= ANSWERED_MAX {
@@ -133,23 +128,21 @@ impl Shared {
     /// The refusal of an answer that was sent before, if it has come by now.
     fn refused_answer(&self, id: &str) -> Option<RpcFailure> {
         let mut answered = self.answered.lock();
-        let of_task = answered.iter_mut().filter(|(task, _)| task == id);
-        of_task
-            .filter_map(|(_, exchange)| match exchange {
-                Exchange::Pipe(exchange) => exchange.refusal(),
+        answered
+            .iter_mut()
+            .find_map(|(task, exchange)| match exchange {
+                Exchange::Pipe(exchange) if task == id => exchange.refusal(),
                 _ => None,
             })
-            .next()
     }
 
-    /// The task is over.
     fn forget_answers(&self, id: &str) {
         let mut answered = self.answered.lock();
         let all = std::mem::take(&mut *answered).into_iter();
         let (gone, kept): (VecDeque<_>, VecDeque<_>) = all.partition(|(task, _)| task == id);
         *answered = kept;
         drop(answered);
-        // Exchanges take locks of their own when they are dropped.
+        // Exchanges take locks when they are dropped.
         drop(gone);
     }
 }
@@ -168,7 +161,7 @@ fn acknowledged() -> Response {
     ))
 }
 
-/// The status of a task, before it is complete.
+/// The status of a task without its result.
 fn status(task: &RawValue) -> Result<String, ReadError> {
     #[derive(Deserialize)]
     struct Standing {

@@ -1,8 +1,8 @@
-//! What an older server asks while a call is under way, and the answers.
+//! Asks of a legacy server during a call.
 //!
-//! While somebody thinks about an answer, the call goes on: more may be asked, told, or withdrawn.
+//! The call goes on while an ask is answered: more asks, notifications and cancellations may come.
 
-use super::beside::Joined;
+use super::unassociated::Joined;
 use super::{PING, Session, refuse_stray};
 use crate::ask::{Answer, Ask, Asker};
 use crate::client::Inner;
@@ -21,39 +21,31 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The error of a person who does not want a model asked.
+/// The error code for sampling that the person declined.
 const REJECTED: i32 = -1;
 
-/// Something the server asks.
-struct Asked {
-    id: Value,
-    key: String,
-    method: String,
-    params: Option<Box<RawValue>>,
-}
+/// The key of an ask that is done, and why it was not answered.
+type Answered = (String, Option<Unanswered>);
 
-/// The asks of one call that are being answered.
-/// An ask that is being answered: the id of the server's request, and why it was not answered.
-type Answering<'a> = BoxFuture<'a, (String, Option<Unanswered>)>;
-
+/// The open asks of one call.
 struct OpenAsks<'a> {
     inner: &'a Inner,
     asker: Arc<Asker>,
     session: &'a Session,
-    answering: FuturesUnordered<Abortable<Answering<'a>>>,
-    /// How to withdraw each, by the id of the server's request.
-    withdrawing: HashMap<String, AbortHandle>,
+    answering: FuturesUnordered<Abortable<BoxFuture<'a, Answered>>>,
+    /// By the id of the server's request.
+    handles: HashMap<String, AbortHandle>,
     unanswered: Vec<Unanswered>,
     asked: usize,
 }
 
-impl<'a> OpenAsks<'a> {
-    /// Has one more ask answered, unless there were too many.
+impl OpenAsks<'_> {
+    /// Answers one more ask, up to the limit.
     fn add(
         &mut self,
         id: Value,
         method: String,
-        params: Option<Box<RawValue>>,
+        params: Option<&RawValue>,
     ) -> Result<(), LinkError> {
         self.asked += usize::from(method != PING);
         let limit = self.inner.setup.limits.asks;
@@ -61,38 +53,36 @@ impl<'a> OpenAsks<'a> {
             let asks = limit + 1;
             return Err(LinkError::Final(ErrorKind::TooManyAsks { asks, limit }));
         }
-        let key = format!("ask-{}", self.asked);
         let (handle, registration) = AbortHandle::new_pair();
-        self.withdrawing.insert(id.to_string(), handle);
-        let asked = Asked {
-            id,
-            key,
-            method,
-            params,
-        };
-        let (inner, asker, session) = (self.inner, Arc::clone(&self.asker), self.session);
+        self.handles.insert(id.to_string(), handle);
+        let mut request = json!({"method": method});
+        if let Some(params) = params {
+            request["params"] = serde_json::from_str(params.get()).unwrap_or_default();
+        }
+        let ask = Ask::read(&format!("ask-{}", self.asked), &request, &self.asker);
+        let (inner, session) = (self.inner, self.session);
         let answer = async move {
-            let id = asked.id.to_string();
-            (id, inner.answer_asked(asked, &asker, session).await)
+            let unanswered = inner.answer_ask(&id, &method, &ask, session).await;
+            (id.to_string(), unanswered)
         };
         let answer = Abortable::new(answer.boxed(), registration);
         self.answering.push(answer);
         Ok(())
     }
 
-    /// The server wants no answer any more.
+    /// The server has cancelled an ask.
     fn withdraw(&mut self, id: &Value) {
-        if let Some(handle) = self.withdrawing.remove(&id.to_string()) {
+        if let Some(handle) = self.handles.remove(&id.to_string()) {
             handle.abort();
             self.inner.link.settled(id);
         }
     }
 
-    /// The next message of the server's, while asks are answered.
+    /// The next message of the server, while asks are answered.
     async fn next(
         &mut self,
         exchange: &mut Exchange,
-        beside: &mut Joined,
+        unassociated: &mut Joined,
     ) -> Result<Incoming, LinkError> {
         let mut next = pin!(exchange.next());
         let silence = self.inner.setup.limits.silence;
@@ -100,17 +90,17 @@ impl<'a> OpenAsks<'a> {
         loop {
             tokio::select! {
                 message = &mut next => return message,
-                Some(Incoming::Request { id, method, params }) = beside.next() => {
-                    self.add(id, method, params)?;
+                Some(Incoming::Request { id, method, params }) = unassociated.asks.recv() => {
+                    self.add(id, method, params.as_deref())?;
                 }
                 Some(answer) = self.answering.next(), if !self.answering.is_empty() => {
                     if let Ok((id, unanswered)) = answer {
-                        self.withdrawing.remove(&id);
+                        self.handles.remove(&id);
                         self.unanswered.extend(unanswered);
                     }
                     silent.as_mut().reset(Instant::now() + silence);
                 }
-                // A server that waits for an answer has nothing to say.
+                // A server that waits for an answer may be silent.
                 () = &mut silent, if self.answering.is_empty() => {
                     return Err(LinkError::Final(ErrorKind::Late(silence)));
                 }
@@ -120,32 +110,40 @@ impl<'a> OpenAsks<'a> {
 }
 
 impl Inner {
-    /// Reads the messages of a call up to its response, and answers what the server asks. Returns what was not answered
-    /// too.
+    /// Reads the messages of a call up to its response, and answers the asks of the server. Returns the asks without an
+    /// answer too.
     pub(crate) async fn answer_within(
         &self,
         exchange: &mut Exchange,
         request: &Request,
         session: &Session,
     ) -> Result<(Response, Vec<Unanswered>), LinkError> {
+        let asker = Arc::new(Asker {
+            server: self.server.name().map(str::to_owned),
+            address: self.link.address().to_owned(),
+            kind: request.call_kind().unwrap_or(CallKind::Tool),
+            target: request.subject().unwrap_or_default().to_owned(),
+        });
         let mut asks = OpenAsks {
             inner: self,
-            asker: self.asker(request),
+            asker,
             session,
             answering: FuturesUnordered::new(),
-            withdrawing: HashMap::new(),
+            handles: HashMap::new(),
             unanswered: Vec::new(),
             asked: 0,
         };
-        let mut beside = self.setup.beside.join();
+        let mut unassociated = self.setup.unassociated.join();
         loop {
-            match asks.next(exchange, &mut beside).await? {
+            match asks.next(exchange, &mut unassociated).await? {
                 Incoming::Response(response) => return Ok((response, asks.unanswered)),
                 Incoming::Alive => {}
-                Incoming::Request { id, method, params } => asks.add(id, method, params)?,
+                Incoming::Request { id, method, params } => {
+                    asks.add(id, method, params.as_deref())?;
+                }
                 Incoming::Notification { method, params } => {
                     if method != "notifications/cancelled" {
-                        self.setup.news.tell(&method, params.as_deref());
+                        self.setup.notifications.handle(&method, params.as_deref());
                     } else if let Some(id) = cancelled_request(params.as_deref()) {
                         asks.withdraw(&id);
                     }
@@ -154,25 +152,22 @@ impl Inner {
         }
     }
 
-    /// Has one ask answered, and sends the answer. Says so, if there is none.
-    async fn answer_asked(
+    /// Answers one ask, and sends the answer. Returns why there is none.
+    async fn answer_ask(
         &self,
-        asked: Asked,
-        asker: &Arc<Asker>,
+        id: &Value,
+        method: &str,
+        ask: &Ask,
         session: &Session,
     ) -> Option<Unanswered> {
-        let Asked {
-            id, key, method, ..
-        } = &asked;
         if method == PING {
             if let Err(error) = self.tell(refuse_stray(id, method), session).await {
-                tracing::debug!(?error, "a ping is not answered");
+                tracing::debug!(?error, "ping not answered");
             }
             return None;
         }
-        let ask = asked.read(asker);
-        let answer = match self.setup.handlers.answer(&ask).await {
-            Ok(answer) => ask.take(answer).map_err(|error| error.to_string()),
+        let answer = match self.setup.handlers.answer(ask).await {
+            Ok(answer) => ask.check(answer).map_err(|error| error.to_string()),
             Err(none) => Err(none.why),
         };
         let (body, why) = match (answer, ask.kind()) {
@@ -180,31 +175,30 @@ impl Inner {
             (Err(why), kind @ Some(AskKind::Form | AskKind::Url)) => {
                 (write_result(id, &Answer::Cancel.to_json(kind)), Some(why))
             }
-            (Err(why), Some(kind)) => (self.without(id, kind, &why), Some(why)),
-            (Err(why), None) => (unknown(id, method, &why), Some(why)),
+            (Err(why), kind) => (write_refusal(id, self.code(kind, method), &why), Some(why)),
         };
         let sent = self.tell(body, session).await;
         self.link.settled(id);
         let unsent = sent.err().map(|error| error.into_kind().to_string());
         let why = why.or_else(|| Some(format!("the answer was not sent: {}", unsent?)))?;
-        tracing::warn!(key, why, "an ask is not answered");
-        Some(Unanswered {
-            key: key.clone(),
-            why,
-        })
+        let key = ask.key().to_owned();
+        tracing::warn!(key, why, "ask not answered");
+        Some(Unanswered { key, why })
     }
 
-    /// The error instead of an answer of a model, or of the roots.
-    fn without(&self, id: &Value, kind: AskKind, why: &str) -> String {
-        let code = match kind {
-            _ if !self.setup.handlers.has(kind) => ErrorCode::MethodNotFound.as_i32(),
-            AskKind::Sampling => REJECTED,
-            _ => ErrorCode::Internal.as_i32(),
-        };
-        write_refusal(id, code, why)
+    /// The error code in place of an answer.
+    fn code(&self, kind: Option<AskKind>, method: &str) -> i32 {
+        let known = ["elicitation/create", "sampling/createMessage", "roots/list"];
+        match kind {
+            None if known.contains(&method) => ErrorCode::InvalidParams.as_i32(),
+            None => ErrorCode::MethodNotFound.as_i32(),
+            Some(kind) if !self.setup.handlers.has(kind) => ErrorCode::MethodNotFound.as_i32(),
+            Some(AskKind::Sampling) => REJECTED,
+            Some(_) => ErrorCode::Internal.as_i32(),
+        }
     }
 
-    /// Sends a response of ours, and again if it does not reach the server, or the server cannot take it yet.
+    /// Sends a response, and again if it did not reach the server.
     async fn tell(&self, body: String, session: &Session) -> Result<(), LinkError> {
         let outgoing = Outgoing::unanswered(body, session.headers());
         let mut retry = Retry::new(self.setup.limits.retries);
@@ -217,29 +211,10 @@ impl Inner {
             }
         }
     }
-
-    fn asker(&self, request: &Request) -> Arc<Asker> {
-        Arc::new(Asker {
-            server: self.server.name().map(str::to_owned),
-            address: self.link.address().to_owned(),
-            kind: request.call_kind().unwrap_or(CallKind::Tool),
-            target: request.subject().unwrap_or_default().to_owned(),
-        })
-    }
 }
 
-impl Asked {
-    fn read(&self, asker: &Arc<Asker>) -> Ask {
-        let mut ask = json!({"method": self.method});
-        if let Some(params) = &self.params {
-            ask["params"] = serde_json::from_str(params.get()).unwrap_or_default();
-        }
-        Ask::read(&self.key, &ask, asker)
-    }
-}
-
-/// The response to a call, or, where it was refused, what was asked in it and not answered.
-pub(crate) fn said_why(
+/// The response to a call. If it is an error, the asks without an answer are the reason.
+pub(crate) fn join_unanswered(
     response: Response,
     mut unanswered: Vec<Unanswered>,
 ) -> Result<Response, LinkError> {
@@ -248,17 +223,4 @@ pub(crate) fn said_why(
         return Err(LinkError::Final(ErrorKind::Unanswered(unanswered)));
     }
     Ok(response)
-}
-
-fn unknown(id: &Value, method: &str, why: &str) -> String {
-    let is_known = matches!(
-        method,
-        "elicitation/create" | "sampling/createMessage" | "roots/list"
-    );
-    let code = if is_known {
-        ErrorCode::InvalidParams
-    } else {
-        ErrorCode::MethodNotFound
-    };
-    write_refusal(id, code.as_i32(), why)
 }
