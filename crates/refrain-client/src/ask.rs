@@ -146,7 +146,6 @@ impl Ask {
         }
     }
 
-    /// Reads an input request.
     pub(crate) fn read(key: &str, request: &Value, asker: &Arc<Asker>) -> Self {
         let parsed = Self::parse(key.to_owned(), request, Arc::clone(asker));
         parsed.unwrap_or_else(|UnreadableAsk(why)| {
@@ -259,7 +258,7 @@ impl Ask {
             }
             (Self::Unknown(ask), _) => Err(InvalidAnswer(ask.why.clone())),
             (ask, _) => Err(InvalidAnswer(format!(
-                "this is no answer to an ask of the kind {}",
+                "the answer does not fit an ask of the kind {}",
                 ask.kind().map_or("unknown", AskKind::as_str)
             ))),
         }
@@ -299,7 +298,6 @@ fn check_length(url: &str) -> Result<(), UnreadableAsk> {
 #[error("{0}")]
 pub struct InvalidAnswer(pub(crate) String);
 
-/// Why an ask cannot be shown.
 #[derive(Debug)]
 struct UnreadableAsk(String);
 
@@ -393,7 +391,6 @@ impl Answer {
         })
     }
 
-    /// The answer in the protocol's JSON form.
     pub(crate) fn to_json(&self, kind: Option<AskKind>) -> Value {
         match self {
             Self::Accept(content) if kind == Some(AskKind::Form) => {
@@ -427,7 +424,7 @@ mod tests {
         // Three bytes for each of the two of a letter.
         let letters = format!("{start}{}", "é".repeat(URL_MAX / 3));
         for url in [format!("{longest}x"), letters] {
-            let UnreadableAsk(why) = read(&url).err().expect("it is too long");
+            let UnreadableAsk(why) = read(&url).expect_err("it is too long");
             assert!(why.contains("8192 at most") && !why.contains("xx"), "{why}");
         }
     }
@@ -467,6 +464,6 @@ mod tests {
             asker,
         });
         let why = ask.check(Answer::Decline).unwrap_err();
-        assert_eq!(why.0, "this is no answer to an ask of the kind roots");
+        assert_eq!(why.0, "the answer does not fit an ask of the kind roots");
     }
 }

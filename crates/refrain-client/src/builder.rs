@@ -31,7 +31,7 @@ pub struct ClientBuilder {
     pub(crate) watch: Watch,
     pub(crate) dialect: Option<Dialect>,
     pub(crate) on_pending: Arc<dyn Fn(&PendingCall) + Send + Sync>,
-    authorize: Option<Arc<dyn Authorize>>,
+    pub(crate) authorize: Option<Arc<dyn Authorize>>,
 }
 
 impl fmt::Debug for ClientBuilder {
@@ -209,8 +209,7 @@ impl ClientBuilder {
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(bad("it must not have a user name or a password in it").into());
         }
-        let (authorize, watch) = (self.authorize.clone(), Arc::clone(&self.watch));
-        let link = HttpLink::new(parsed, authorize, watch, self.limits.message)?;
+        let link = HttpLink::new(parsed, &self)?;
         self.open(Link::Http(Arc::new(link))).await
     }
 

@@ -33,13 +33,11 @@ impl Cache {
         self
     }
 
-    /// A result that is still fresh.
     pub(crate) fn get(&self, request: &Request) -> Option<Value> {
         let entry = self.results.get(&key(request))?;
         (Instant::now() < entry.until).then(|| entry.result.clone())
     }
 
-    /// Stores a result for its lifetime.
     pub(crate) fn store(&mut self, request: &Request, result: &Value) {
         let ttl = result.get("ttlMs").and_then(Value::as_u64).unwrap_or(0);
         let size = result.to_string().len();
@@ -61,13 +59,11 @@ impl Cache {
         self.results.insert(key(request), entry);
     }
 
-    /// Whether there is no room for a result of this size.
     fn is_full(&self, size: usize) -> bool {
         let used: usize = self.results.values().map(|entry| entry.size).sum();
         self.results.len() >= RESULTS_MAX || used + size > SIZE_MAX
     }
 
-    /// Removes the results of a method.
     pub(crate) fn forget(&mut self, method: &str) {
         self.results.retain(|(cached, _), _| *cached != method);
     }

@@ -51,14 +51,12 @@ pub(crate) struct Inner {
     pub(crate) cache: Mutex<Cache>,
 }
 
-/// A listed tool.
 pub(crate) struct KnownTool {
     /// The arguments that are repeated in headers.
     pub(crate) headers: ParamHeaders,
     pub(crate) output_schema: Option<OutputSchema>,
 }
 
-/// The generator of request ids.
 #[derive(Clone, Default)]
 pub(crate) struct Ids(Arc<AtomicU64>);
 
@@ -102,12 +100,12 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("address", &without_arguments(self.address()))
+            .field("server", &self.inner.server)
             .finish_non_exhaustive()
     }
 }
 
 impl Inner {
-    /// A client that does not know its server yet.
     pub(crate) fn new(link: Link, setup: ClientBuilder, ids: Ids) -> Self {
         Self {
             link,
@@ -135,7 +133,6 @@ impl Inner {
         verdict
     }
 
-    /// A listed tool.
     pub(crate) fn tool(&self, name: &str) -> Option<Result<Arc<KnownTool>, ParamHeaderError>> {
         self.tools.lock().get(name).cloned()
     }

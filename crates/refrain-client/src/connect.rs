@@ -15,7 +15,7 @@ use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::legacy::{Greeting, Legacy};
 use crate::retry::within;
-use crate::transport::{Link, LinkError, Response};
+use crate::transport::{Link, LinkError, LinkResult, Response};
 use futures_util::future::{Either, select};
 use refrain_wire::client::{Request, RpcFailure, ServerInfo, check_complete};
 use refrain_wire::legacy::Revision;
@@ -24,7 +24,6 @@ use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// The conclusion from the response to `server/discover`.
 enum Verdict {
     Modern(ServerInfo),
     /// It speaks this legacy revision.
@@ -39,7 +38,6 @@ enum Found {
 }
 
 impl Client {
-    /// Negotiates the revision.
     pub(crate) async fn open(link: Link, setup: ClientBuilder, ids: Ids) -> Result<Self, Error> {
         let mut inner = Inner::new(link, setup, ids);
         let found = match inner.setup.dialect {
@@ -66,7 +64,7 @@ impl Client {
 impl Inner {
     /// Initializes a server in a dialect that it has to speak.
     async fn initialize_in(&self, dialect: Dialect) -> Result<Found, ErrorKind> {
-        let Some(revision) = dialect.revision() else {
+        let Dialect::Revision(revision) = dialect else {
             return self.discover_in(dialect).await.map(Found::Modern);
         };
         let greeting = self.initialize(revision.as_str()).await;
@@ -119,7 +117,7 @@ impl Inner {
     /// the first response decides.
     async fn initialize_while(
         &self,
-        asking: impl Future<Output = Result<Response, LinkError>>,
+        asking: impl Future<Output = LinkResult<Response>>,
     ) -> Result<Found, ErrorKind> {
         let asking = pin!(asking);
         let greeting = pin!(self.initialize(Revision::LATEST.as_str()));
@@ -179,7 +177,7 @@ impl Inner {
         ErrorKind::NotMcp { address, why }
     }
 
-    fn judge(&self, asked: Result<Response, LinkError>) -> Result<Verdict, ErrorKind> {
+    fn judge(&self, asked: LinkResult<Response>) -> Result<Verdict, ErrorKind> {
         match asked.map_err(LinkError::into_kind) {
             Ok(response) => match response.outcome {
                 Ok(raw) => match ServerInfo::discovered(&raw) {

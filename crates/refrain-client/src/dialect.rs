@@ -16,7 +16,7 @@ mod tasks;
 pub(crate) use exchange::TranslatorExchange;
 
 use crate::client::Ids;
-use crate::transport::{Exchange, Link, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, Link, LinkError, LinkResult, Outgoing, Response};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use refrain_wire::TaskMethod;
@@ -52,13 +52,6 @@ impl Dialect {
         match self {
             Self::Revision(revision) => revision.as_str(),
             Self::Draft(draft) => draft.name(),
-        }
-    }
-
-    pub(crate) fn revision(self) -> Option<Revision> {
-        match self {
-            Self::Draft(_) => None,
-            Self::Revision(revision) => Some(revision),
         }
     }
 
@@ -136,7 +129,6 @@ impl From<DialectError> for LinkError {
     }
 }
 
-/// A transport that speaks a draft.
 pub(crate) struct Translator(Arc<Shared>);
 
 struct Shared {
@@ -151,13 +143,11 @@ struct Shared {
 }
 
 impl Translator {
-    /// The translated link.
     pub(crate) fn inner(&self) -> &Link {
         &self.0.link
     }
 
-    /// Sends a request.
-    pub(crate) async fn open(&self, request: &Outgoing) -> Result<TranslatorExchange, LinkError> {
+    pub(crate) async fn open(&self, request: &Outgoing) -> LinkResult<TranslatorExchange> {
         let shared = &self.0;
         let (method, task) = head(&request.body);
         let response = match TaskMethod::from_method(&method) {
@@ -171,7 +161,7 @@ impl Translator {
     }
 
     /// Sends a notification, which is the same in all dialects.
-    pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
+    pub(crate) async fn tell(&self, message: &Outgoing) -> LinkResult<()> {
         self.0.tell(message.body.clone()).await
     }
 
@@ -184,7 +174,7 @@ impl Translator {
 }
 
 impl Shared {
-    fn translate(&self, request: &Outgoing) -> Result<Outgoing, LinkError> {
+    fn translate(&self, request: &Outgoing) -> LinkResult<Outgoing> {
         let written = self.draft.write_request(&request.body);
         let (body, exchange) = written.map_err(DialectError::from)?;
         Ok(Outgoing {
@@ -202,13 +192,12 @@ impl Shared {
         session.into_iter().collect()
     }
 
-    async fn tell(&self, body: String) -> Result<(), LinkError> {
+    async fn tell(&self, body: String) -> LinkResult<()> {
         let message = Outgoing::unanswered(body, self.headers());
         self.link.tell(&message).await
     }
 
-    /// Opens a session.
-    async fn initialize(self: &Arc<Self>, request: &Outgoing) -> Result<Response, LinkError> {
+    async fn initialize(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
         *self.session.lock() = None;
         *self.greeting.lock() = Some(request.body.clone());
         let mut exchange = self.open_once(request).await?;
@@ -222,7 +211,7 @@ impl Shared {
     }
 
     /// Sends a request, and once more in a new session if the server does not know the present one.
-    async fn open(self: &Arc<Self>, request: &Outgoing) -> Result<TranslatorExchange, LinkError> {
+    async fn open(self: &Arc<Self>, request: &Outgoing) -> LinkResult<TranslatorExchange> {
         let had_session = self.session.lock().is_some();
         let opened = self.open_once(request).await;
         let is_unknown = match &opened {
@@ -245,16 +234,12 @@ impl Shared {
         }
     }
 
-    async fn open_once(
-        self: &Arc<Self>,
-        request: &Outgoing,
-    ) -> Result<TranslatorExchange, LinkError> {
+    async fn open_once(self: &Arc<Self>, request: &Outgoing) -> LinkResult<TranslatorExchange> {
         let exchange = self.link.open(&self.translate(request)?).await?;
         TranslatorExchange::begin(self, request, exchange).await
     }
 
-    /// Sends a request, and waits for its response.
-    async fn ask(self: &Arc<Self>, request: &Outgoing) -> Result<Response, LinkError> {
+    async fn ask(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
         self.open(request).await?.response().await
     }
 
@@ -274,7 +259,6 @@ impl Shared {
     }
 }
 
-/// The method and the task id of a request.
 fn head(body: &str) -> (String, String) {
     #[derive(Default, Deserialize)]
     struct Message {

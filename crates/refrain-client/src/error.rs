@@ -26,7 +26,7 @@ pub struct Error {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The address is invalid.
-    #[error("{address:?} is no address of a server: {why}")]
+    #[error("invalid server address {address:?}: {why}")]
     Address {
         /// The address.
         address: String,
@@ -66,7 +66,7 @@ pub enum ErrorKind {
         why: String,
     },
     /// There is no common revision.
-    #[error("the server speaks {}, and this client none of them", .supported.join(", "))]
+    #[error("no common revision: the server speaks {}", .supported.join(", "))]
     NoCommonVersion {
         /// The revisions of the server.
         supported: Vec<String>,
@@ -144,7 +144,7 @@ pub enum ErrorKind {
     #[error("stopped before it was done")]
     Stopped,
     /// Asks have no answer.
-    #[error("not everything that was asked could be answered: {}", listed(.0))]
+    #[error("asks without an answer: {}", listed(.0))]
     Unanswered(Vec<Unanswered>),
     /// The task was cancelled.
     #[error("the task was cancelled{}", said(.0))]
@@ -214,7 +214,6 @@ impl From<ReadError> for ErrorKind {
 }
 
 impl ErrorKind {
-    /// The error with a call that can be taken up again.
     pub(crate) fn of(self, pending: &PendingCall) -> Error {
         Error {
             kind: self,
@@ -232,7 +231,6 @@ pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdErro
     cause
 }
 
-/// A text to be appended to a message.
 fn said(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() {

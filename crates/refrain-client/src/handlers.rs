@@ -13,7 +13,6 @@ pub type HandlerError = Box<dyn Error + Send + Sync>;
 
 type Handler<A, R> = Arc<dyn Fn(A) -> BoxFuture<'static, Result<R, HandlerError>> + Send + Sync>;
 
-/// The handlers of a client.
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
     pub(crate) form: Option<Handler<FormAsk, Answer>>,
@@ -24,7 +23,6 @@ pub(crate) struct Handlers {
 }
 
 impl Handlers {
-    /// Whether there is a handler for asks of this kind.
     pub(crate) fn has(&self, kind: AskKind) -> bool {
         match kind {
             AskKind::Form => self.form.is_some(),
@@ -79,7 +77,6 @@ async fn call<A, R>(handler: Option<&Handler<A, R>>, kind: AskKind, ask: A) -> R
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// Why an ask has no answer.
 pub(crate) struct NoAnswer {
     pub(crate) why: String,
     /// Whether there will never be one.

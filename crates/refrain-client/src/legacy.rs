@@ -13,7 +13,7 @@ use crate::client::Inner;
 use crate::error::ErrorKind;
 use crate::notifications::Notifications;
 use crate::protocol::RequestPlan;
-use crate::transport::{Incoming, LinkError, Outgoing, Response};
+use crate::transport::{Incoming, LinkError, LinkResult, Outgoing, Response};
 use http::{HeaderMap, HeaderValue};
 use refrain_wire::ErrorCode;
 use refrain_wire::client::{
@@ -29,7 +29,6 @@ use tokio::sync::{Mutex, watch};
 /// The request that is answered everywhere.
 pub(crate) const PING: &str = "ping";
 
-/// The state of a connection to a legacy server.
 pub(crate) struct Legacy {
     /// The start of the server's process that was initialized.
     initialized: AtomicU64,
@@ -46,14 +45,12 @@ pub(crate) struct Session {
     id: Option<HeaderValue>,
 }
 
-/// The response to `initialize`.
 pub(crate) struct Greeting {
     pub(crate) server: ServerInfo,
     session: Session,
 }
 
 impl Session {
-    /// The headers of every message in it.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-protocol-version", self.version.clone());
@@ -68,11 +65,10 @@ impl Legacy {
     /// Opens the session stream, and waits for it a moment.
     pub(crate) async fn start(greeting: Greeting, inner: &Inner) -> Self {
         let session = watch::Sender::new(greeting.session);
-        let stream = inner.link.http().map(|link| {
-            let setup = &inner.setup;
-            let (notifications, asks) = (setup.notifications.clone(), setup.unassociated.clone());
-            SessionStream::start(Arc::clone(link), session.subscribe(), notifications, asks)
-        });
+        let stream = inner
+            .link
+            .http()
+            .map(|link| SessionStream::start(Arc::clone(link), session.subscribe(), &inner.setup));
         if let Some(stream) = &stream {
             stream.opened().await;
         }
@@ -88,7 +84,6 @@ impl Legacy {
         self.session.borrow().clone()
     }
 
-    /// Cancels a request over HTTP.
     pub(crate) fn cancel(&self, id: u64) {
         if let Some(stream) = &self.stream {
             stream.cancel(id);
@@ -105,10 +100,9 @@ impl Legacy {
 }
 
 impl Inner {
-    /// Initializes a legacy server with a revision.
-    pub(crate) async fn initialize(&self, version: &str) -> Result<Greeting, LinkError> {
+    pub(crate) async fn initialize(&self, version: &str) -> LinkResult<Greeting> {
         let id = self.ids.next();
-        let request = Request::initialize(version, &self.setup.info, self.legacy_capabilities());
+        let request = Request::initialize(version, &self.setup.info, self.capabilities(true));
         let outgoing = Outgoing {
             id: Some(id),
             silence: self.setup.limits.silence,
@@ -151,7 +145,7 @@ impl Inner {
         &self,
         legacy: &Legacy,
         plan: &RequestPlan<'_>,
-    ) -> Result<Response, LinkError> {
+    ) -> LinkResult<Response> {
         let session = legacy.session();
         let outcome = self.exchange_once(plan, Some(&session)).await;
         let is_unknown = match &outcome {
@@ -167,7 +161,7 @@ impl Inner {
     }
 
     /// Initializes the server again if its process was restarted since.
-    pub(crate) async fn initialize_again(&self, start: u64) -> Result<(), LinkError> {
+    pub(crate) async fn initialize_again(&self, start: u64) -> LinkResult<()> {
         if let Some(legacy) = &self.legacy
             && legacy.initialized.load(Ordering::Relaxed) != start
         {
@@ -178,7 +172,7 @@ impl Inner {
     }
 
     /// Opens a new session, unless another request has opened one since.
-    async fn renew_session(&self, legacy: &Legacy, gone: &Session) -> Result<Session, LinkError> {
+    async fn renew_session(&self, legacy: &Legacy, gone: &Session) -> LinkResult<Session> {
         let _renewing = legacy.renewing.lock().await;
         let present = legacy.session();
         if present != *gone {

@@ -2,7 +2,8 @@
 
 use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind};
-use crate::transport::{Exchange, Incoming, LinkError, Response};
+use crate::retry::in_time;
+use crate::transport::{Exchange, Incoming, LinkError};
 use refrain_wire::Filter;
 use refrain_wire::client::{Request, Task};
 use serde::Deserialize;
@@ -36,34 +37,30 @@ pub struct Listening {
 impl Client {
     /// Subscribes to changes. Returns when the server has acknowledged the subscription.
     pub async fn listen(&self, filter: &Filter) -> Result<Listening, Error> {
-        let listening = Listening::open(&self.inner, filter).await;
-        listening.map_err(|error| error.into_kind().into())
+        Ok(Listening::open(&self.inner, filter).await?)
     }
 }
 
 impl Listening {
-    pub(crate) async fn open(inner: &Arc<Inner>, filter: &Filter) -> Result<Self, LinkError> {
-        let mut exchange = inner.begin(Request::listen(filter)).await?;
+    pub(crate) async fn open(inner: &Arc<Inner>, filter: &Filter) -> Result<Self, ErrorKind> {
+        let exchange = inner.begin(Request::listen(filter)).await;
+        let mut exchange = exchange.map_err(LinkError::into_kind)?;
         loop {
-            match inner.in_time(exchange.next()).await? {
-                Incoming::Notification { method, params }
-                    if method == "notifications/subscriptions/acknowledged" =>
-                {
-                    return Ok(Self {
-                        inner: Arc::clone(inner),
-                        exchange,
-                        granted: granted(params.as_deref()),
-                    });
-                }
-                Incoming::Response(Response {
-                    outcome: Err(refusal),
-                    ..
-                }) => return Err(LinkError::Final(ErrorKind::Refused(refusal))),
-                message if is_end(&message) => {
-                    let why = "the server ended the subscription".into();
-                    return Err(LinkError::Final(ErrorKind::Broken(why)));
-                }
-                _ => {}
+            let message = in_time(inner.setup.limits.silence, exchange.next()).await;
+            let message = message.map_err(LinkError::into_kind)?;
+            if is_end(&message)? {
+                return Err(ErrorKind::Broken(
+                    "the server ended the subscription".into(),
+                ));
+            }
+            if let Incoming::Notification { method, params } = message
+                && method == "notifications/subscriptions/acknowledged"
+            {
+                return Ok(Self {
+                    inner: Arc::clone(inner),
+                    exchange,
+                    granted: granted(params.as_deref()),
+                });
             }
         }
     }
@@ -76,22 +73,16 @@ impl Listening {
     /// The next change; `None` when the server has ended the subscription.
     pub async fn next(&mut self) -> Result<Option<Change>, Error> {
         loop {
-            match self.exchange.next().await.map_err(LinkError::into_kind)? {
-                Incoming::Response(Response {
-                    outcome: Err(refusal),
-                    ..
-                }) => return Err(ErrorKind::Refused(refusal).into()),
-                message if is_end(&message) => {
-                    tracing::debug!(?message, "subscription ended");
-                    return Ok(None);
-                }
-                Incoming::Notification { method, params } => {
-                    if let Some(change) = read(&method, params.as_deref()) {
-                        self.inner.changed(&change);
-                        return Ok(Some(change));
-                    }
-                }
-                _ => {}
+            let message = self.exchange.next().await.map_err(LinkError::into_kind)?;
+            if is_end(&message)? {
+                tracing::debug!(?message, "subscription ended");
+                return Ok(None);
+            }
+            if let Incoming::Notification { method, params } = message
+                && let Some(change) = read(&method, params.as_deref())
+            {
+                self.inner.changed(&change);
+                return Ok(Some(change));
             }
         }
     }
@@ -106,7 +97,6 @@ impl std::fmt::Debug for Listening {
 }
 
 impl Inner {
-    /// Removes stale results from the cache.
     fn changed(&self, change: &Change) {
         let mut cache = self.cache.lock();
         match change {
@@ -122,12 +112,15 @@ impl Inner {
     }
 }
 
-/// Whether the server ends the subscription, by a response or a cancellation.
-fn is_end(message: &Incoming) -> bool {
+/// Whether the server ends the subscription, by a result or a cancellation.
+fn is_end(message: &Incoming) -> Result<bool, ErrorKind> {
     match message {
-        Incoming::Response(_) => true,
-        Incoming::Notification { method, .. } => method == "notifications/cancelled",
-        Incoming::Request { .. } | Incoming::Alive => false,
+        Incoming::Response(response) => match &response.outcome {
+            Ok(_) => Ok(true),
+            Err(refusal) => Err(ErrorKind::Refused(refusal.clone())),
+        },
+        Incoming::Notification { method, .. } => Ok(method == "notifications/cancelled"),
+        Incoming::Request { .. } | Incoming::Alive => Ok(false),
     }
 }
 

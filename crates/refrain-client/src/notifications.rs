@@ -35,7 +35,6 @@ pub struct LogMessage {
 
 type Handler<T> = Arc<dyn Fn(T) + Send + Sync>;
 
-/// The handlers of notifications.
 #[derive(Clone, Default)]
 pub(crate) struct Notifications {
     pub(crate) progress: Option<Handler<Progress>>,

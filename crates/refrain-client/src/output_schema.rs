@@ -18,10 +18,8 @@ const TEXT_PART: usize = 64;
 /// The longest error message about a schema: it may repeat the schema.
 const WHY_MAX: usize = 300;
 
-/// The output schema of a tool.
 pub(crate) struct OutputSchema {
     schema: Value,
-    /// Compiled lazily.
     compiled: OnceLock<Compiled>,
 }
 
@@ -118,7 +116,6 @@ struct TooMuch;
 /// The costs of a schema and its references.
 struct Costs<'a> {
     root: &'a Value,
-    /// By reference.
     known: HashMap<&'a str, u64>,
     /// The references that are being followed.
     open: Vec<&'a str>,
@@ -127,7 +124,6 @@ struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// The number of parts of a schema.
     fn of(&mut self, schema: &'a Value, depth: usize) -> Result<u64, TooMuch> {
         if depth > DEPTH_MAX {
             return Err(TooMuch);
@@ -184,7 +180,6 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// The number of parts of a value.
 fn parts(value: &Value) -> u64 {
     match value {
         Value::String(text) => 1 + (text.len() / TEXT_PART) as u64,

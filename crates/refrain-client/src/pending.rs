@@ -35,22 +35,17 @@ pub struct PendingCall {
     round: u32,
     delivery: Delivery,
     asks: Map<String, Value>,
-    answers: BTreeMap<String, Value>,
+    pub(crate) answers: BTreeMap<String, Value>,
     stage: Stage,
 }
 
-/// The server of a call.
 #[derive(Clone, Default)]
 pub(crate) struct Origin {
-    /// Its URL, or the command that was started.
     pub(crate) address: String,
-    /// Its name.
     pub(crate) server: Option<String>,
-    /// The configured dialect.
     pub(crate) dialect: Option<Dialect>,
 }
 
-/// The delivery of the next round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Delivery {
     NotSent,
@@ -68,7 +63,6 @@ enum Stage {
     },
     /// A legacy server wants visits to URLs, and then the call again, without answers.
     Visits {
-        /// The message of its error.
         message: String,
         /// Whether the same error came again: the person is still on the way.
         is_repeated: bool,
@@ -220,7 +214,6 @@ impl PendingCall {
         Ok(())
     }
 
-    /// The request of the next round.
     pub(crate) fn request(&self) -> Request {
         let request = self.call.request();
         match &self.stage {
@@ -229,10 +222,6 @@ impl PendingCall {
             }
             Stage::Visits { .. } | Stage::Task { .. } | Stage::Ended => request,
         }
-    }
-
-    pub(crate) fn answers(&self) -> &BTreeMap<String, Value> {
-        &self.answers
     }
 
     /// Enters the next stage. Nothing of the last round is left over.
@@ -244,12 +233,10 @@ impl PendingCall {
         self.delivery = Delivery::NotSent;
     }
 
-    /// The server asks for the next round.
     pub(crate) fn next(&mut self, asks: Map<String, Value>, state: Option<String>) {
         self.advance(asks, Stage::Round { state });
     }
 
-    /// A legacy server wants visits to URLs.
     pub(crate) fn visits(&mut self, asks: Map<String, Value>, message: String) {
         // Some servers use new ids each time.
         let targets = |asks: &Map<String, Value>| -> Vec<(String, Value)> {
@@ -310,7 +297,6 @@ impl PendingCall {
         Ok(())
     }
 
-    /// The task has the answers.
     pub(crate) fn answers_sent(&mut self) {
         if let Stage::Task { settled, .. } = &mut self.stage {
             for key in std::mem::take(&mut self.answers).into_keys() {

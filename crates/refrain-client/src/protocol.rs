@@ -4,7 +4,7 @@ use crate::client::Inner;
 use crate::error::ErrorKind;
 use crate::legacy::{Legacy, Session, join_unanswered, take_stray};
 use crate::retry::{Retry, by_deadline, in_time};
-use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Response};
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::client::{DISCOVER, Request, RequestMeta, RpcFailure};
@@ -36,7 +36,6 @@ impl From<Request> for RequestPlan<'_> {
 }
 
 impl RequestPlan<'_> {
-    /// Whether it may be sent again after this error.
     fn may_retry(&self, error: &LinkError) -> bool {
         match error {
             LinkError::NotSent(_) | LinkError::Busy { .. } => true,
@@ -56,43 +55,37 @@ impl Inner {
         self.request_round(&request.into(), &mut false).await
     }
 
-    /// Sends a round of a call. `is_unclear` is set if the server may have executed it and its response was lost.
+    /// Sends a round of a call, and retries where that is safe. `is_unclear` is set if the server may have executed it and
+    /// its response was lost.
     pub(crate) async fn request_round(
         &self,
         plan: &RequestPlan<'_>,
         is_unclear: &mut bool,
     ) -> Result<Box<RawValue>, ErrorKind> {
-        let sent = Box::pin(self.send(plan, is_unclear));
-        by_deadline(self.setup.limits.deadline, sent).await
-    }
-
-    /// Sends a request, and retries where that is safe.
-    async fn send(
-        &self,
-        plan: &RequestPlan<'_>,
-        is_unclear: &mut bool,
-    ) -> Result<Box<RawValue>, ErrorKind> {
-        let mut retry = Retry::new(self.setup.limits.retries);
-        loop {
-            let was_unclear = std::mem::replace(is_unclear, true);
-            let error = match self.exchange(plan).await {
-                Ok(response) => {
-                    // An error is about this attempt, and not about those before.
-                    *is_unclear = was_unclear || response.outcome.is_ok();
-                    return response.outcome.map_err(ErrorKind::Refused);
+        let sent = async {
+            let mut retry = Retry::new(self.setup.limits.retries);
+            loop {
+                let was_unclear = std::mem::replace(is_unclear, true);
+                let error = match self.exchange(plan).await {
+                    Ok(response) => {
+                        // An error is about this attempt, and not about those before.
+                        *is_unclear = was_unclear || response.outcome.is_ok();
+                        return response.outcome.map_err(ErrorKind::Refused);
+                    }
+                    Err(error) => error,
+                };
+                *is_unclear = was_unclear || error.may_be_taken();
+                if !plan.may_retry(&error) {
+                    return Err(error.into_kind());
                 }
-                Err(error) => error,
-            };
-            *is_unclear = was_unclear || error.may_be_taken();
-            if !plan.may_retry(&error) {
-                return Err(error.into_kind());
+                retry.wait(error).await.map_err(LinkError::into_kind)?;
             }
-            retry.wait(error).await.map_err(LinkError::into_kind)?;
-        }
+        };
+        by_deadline(self.setup.limits.deadline, Box::pin(sent)).await
     }
 
     /// Sends a request, and once more if the server rejects the version though it offers it.
-    pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> Result<Response, LinkError> {
+    pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> LinkResult<Response> {
         self.revive().await?;
         if let Some(legacy) = &self.legacy {
             return self.exchange_in_session(legacy, plan).await;
@@ -108,7 +101,7 @@ impl Inner {
         &self,
         plan: &RequestPlan<'_>,
         session: Option<&Session>,
-    ) -> Result<Response, LinkError> {
+    ) -> LinkResult<Response> {
         let outgoing = self.write(plan, session)?;
         let mut waiting = Waiting {
             inner: self,
@@ -136,7 +129,7 @@ impl Inner {
     }
 
     /// Sends a request. The caller reads its messages.
-    pub(crate) async fn begin(&self, request: Request) -> Result<Exchange, LinkError> {
+    pub(crate) async fn begin(&self, request: Request) -> LinkResult<Exchange> {
         self.revive().await?;
         let session = self.legacy.as_ref().map(Legacy::session);
         let outgoing = self.write(&request.into(), session.as_ref())?;
@@ -144,7 +137,7 @@ impl Inner {
     }
 
     /// Restarts a process that has ended. Requests that were in flight are not repeated: they may have been executed.
-    pub(crate) async fn revive(&self) -> Result<(), LinkError> {
+    pub(crate) async fn revive(&self) -> LinkResult<()> {
         let Some(link) = self.link.pipe() else {
             return Ok(());
         };
@@ -162,9 +155,10 @@ impl Inner {
         &self,
         exchange: &mut Exchange,
         headers: &HeaderMap,
-    ) -> Result<Response, LinkError> {
+    ) -> LinkResult<Response> {
+        let silence = self.setup.limits.silence;
         loop {
-            let message = match self.in_time(exchange.next()).await? {
+            let message = match in_time(silence, exchange.next()).await? {
                 Incoming::Response(response) => return Ok(response),
                 Incoming::Request { method, .. } if self.server.version == PROTOCOL_VERSION => {
                     tracing::warn!(method, "request from a modern server ignored");
@@ -174,27 +168,15 @@ impl Inner {
             };
             if let Some(answer) = take_stray(message, &self.setup.notifications) {
                 let answer = Outgoing::unanswered(answer, headers.clone());
-                if let Err(error) = self.in_time(self.link.tell(&answer)).await {
+                if let Err(error) = in_time(silence, self.link.tell(&answer)).await {
                     tracing::debug!(?error, "response not delivered");
                 }
             }
         }
     }
 
-    /// Waits for as long as the server may be silent.
-    pub(crate) async fn in_time<T>(
-        &self,
-        waiting: impl Future<Output = Result<T, LinkError>>,
-    ) -> Result<T, LinkError> {
-        in_time(self.setup.limits.silence, waiting).await
-    }
-
     /// The message of a request, with a new id.
-    fn write(
-        &self,
-        plan: &RequestPlan<'_>,
-        session: Option<&Session>,
-    ) -> Result<Outgoing, LinkError> {
+    fn write(&self, plan: &RequestPlan<'_>, session: Option<&Session>) -> LinkResult<Outgoing> {
         let id = self.ids.next();
         let request = &plan.request;
         let wants_progress = plan.call_id.is_some() && self.setup.notifications.progress.is_some();
@@ -207,7 +189,7 @@ impl Inner {
             None => {
                 let meta = RequestMeta {
                     client: &self.setup.info,
-                    capabilities: self.capabilities(),
+                    capabilities: self.capabilities(false),
                     log_level: self.setup.notifications.log.as_ref().map(|log| log.0),
                     call_id: plan.call_id,
                     progress_token,
@@ -229,27 +211,18 @@ impl Inner {
         })
     }
 
-    fn capabilities(&self) -> Capabilities {
-        let can = |kind| self.setup.handlers.has(kind) || self.setup.by_hand.contains(&kind);
+    /// The capabilities of this client. A legacy server cannot wait for answers by hand.
+    pub(crate) fn capabilities(&self, is_legacy: bool) -> Capabilities {
+        let by_hand = |kind| !is_legacy && self.setup.by_hand.contains(&kind);
+        let can = |kind| self.setup.handlers.has(kind) || by_hand(kind);
         Capabilities {
-            tasks: true,
-            ..capabilities(can)
+            form: can(AskKind::Form),
+            url: can(AskKind::Url),
+            sampling: can(AskKind::Sampling),
+            roots: can(AskKind::Roots),
+            tasks: !is_legacy,
+            ..Capabilities::default()
         }
-    }
-
-    /// The capabilities for a legacy server, which cannot wait for answers by hand.
-    pub(crate) fn legacy_capabilities(&self) -> Capabilities {
-        capabilities(|kind| self.setup.handlers.has(kind))
-    }
-}
-
-fn capabilities(can: impl Fn(AskKind) -> bool) -> Capabilities {
-    Capabilities {
-        form: can(AskKind::Form),
-        url: can(AskKind::Url),
-        sampling: can(AskKind::Sampling),
-        roots: can(AskKind::Roots),
-        ..Capabilities::default()
     }
 }
 
@@ -274,7 +247,6 @@ fn offers_our_version(refusal: &RpcFailure) -> bool {
         && supported.is_some_and(|list| list.iter().any(|version| version == PROTOCOL_VERSION))
 }
 
-/// The headers that repeat parts of a request.
 fn standard_headers(plan: &RequestPlan<'_>) -> Result<HeaderMap, ErrorKind> {
     let mut headers = plan.headers.clone();
     let mut add = |name: &'static str, value: &str| {

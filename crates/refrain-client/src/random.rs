@@ -6,7 +6,6 @@ pub(crate) fn unguessable() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number between these two.
 pub(crate) fn between(low: f64, high: f64) -> f64 {
     let part = f64::from(u32::from_le_bytes(bytes())) / f64::from(u32::MAX);
     low + (high - low) * part

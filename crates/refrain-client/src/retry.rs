@@ -2,7 +2,7 @@
 
 use crate::error::ErrorKind;
 use crate::random;
-use crate::transport::LinkError;
+use crate::transport::{LinkError, LinkResult};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The longest `Retry-After` that is waited for.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// The retries of one message.
 pub(crate) struct Retry {
     done: u32,
     max: u32,
@@ -25,7 +24,7 @@ impl Retry {
 
     /// Waits before the next attempt. Returns the error after too many attempts, or if the server asks for too long a
     /// pause.
-    pub(crate) async fn wait(&mut self, error: LinkError) -> Result<(), LinkError> {
+    pub(crate) async fn wait(&mut self, error: LinkError) -> LinkResult<()> {
         let retry_after = match &error {
             LinkError::Busy { retry_after, .. } => *retry_after,
             _ => None,
@@ -55,8 +54,8 @@ pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::O
 /// Waits for an operation for as long as the server may be silent.
 pub(crate) async fn in_time<T>(
     silence: Duration,
-    operation: impl Future<Output = Result<T, LinkError>>,
-) -> Result<T, LinkError> {
+    operation: impl Future<Output = LinkResult<T>>,
+) -> LinkResult<T> {
     let late = LinkError::Final(ErrorKind::Late(silence));
     within(silence, operation).await.unwrap_or(Err(late))
 }

@@ -200,7 +200,6 @@ impl Drop for TaskGuard<'_> {
 }
 
 impl Inner {
-    /// Makes rounds until the call is done.
     async fn drive(self: &Arc<Self>, pending: &mut PendingCall) -> Result<Value, ErrorKind> {
         let (mut rounds, mut idle) = (0, 0);
         loop {
@@ -310,7 +309,6 @@ impl Inner {
         Ok(None)
     }
 
-    /// Reads the reply to a round, within the limits.
     fn read_reply(&self, kind: CallKind, raw: &RawValue) -> Result<CallReply, ErrorKind> {
         let limits = &self.setup.limits;
         let reply = CallReply::read(raw)?;
@@ -335,7 +333,6 @@ impl Inner {
         }
     }
 
-    /// Whether a legacy server can continue the call.
     fn check_legacy(&self, pending: &PendingCall) -> Result<(), ErrorKind> {
         if let Some(message) = pending.not_visited() {
             return Err(ErrorKind::Refused(RpcFailure {
@@ -385,7 +382,6 @@ impl Inner {
         kind != CallKind::Tool || (self.legacy.is_none() && self.server.knows_call_ids())
     }
 
-    /// The headers that repeat arguments of a tool.
     fn argument_headers(&self, call: &Call) -> Result<HeaderMap, ErrorKind> {
         match self.tool(call.target()) {
             _ if call.kind() != CallKind::Tool => Ok(HeaderMap::new()),

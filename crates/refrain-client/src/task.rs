@@ -42,7 +42,6 @@ impl Client {
 type Answering =
     FuturesUnordered<BoxFuture<'static, (String, Result<Result<Answer, NoAnswer>, Aborted>)>>;
 
-/// The asks of a task that are being answered.
 #[derive(Default)]
 struct TaskAsks {
     answering: Answering,
@@ -122,11 +121,11 @@ impl Inner {
     }
 
     async fn send_answers(&self, pending: &mut PendingCall, id: &str) -> Result<(), ErrorKind> {
-        if pending.answers().is_empty() {
+        if pending.answers.is_empty() {
             return Ok(());
         }
         // This is safe to repeat: the server ignores answers that it has.
-        let answers = pending.answers().clone().into_iter().collect();
+        let answers = pending.answers.clone().into_iter().collect();
         let request = Request::task(TaskMethod::Update, id).answered(answers, None);
         let raw = self.request(request).await?;
         check_complete(&raw)?;
@@ -201,7 +200,6 @@ impl Inner {
         }
     }
 
-    /// Subscribes to changes of a task.
     async fn listen_to_task(self: &Arc<Self>, id: &str) -> Option<Listening> {
         let filter = Filter {
             tasks: vec![id.to_owned()],

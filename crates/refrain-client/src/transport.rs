@@ -26,10 +26,8 @@ const NOT_FOUND: u16 = 404;
 /// Translates the text of a reply to 2026-07-28.
 pub(crate) type Translate = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// One message to the server.
 #[derive(Clone, Default)]
 pub(crate) struct Outgoing {
-    /// The id, if it is a request.
     pub(crate) id: Option<u64>,
     /// How long the server may be silent.
     pub(crate) silence: Duration,
@@ -63,7 +61,6 @@ impl Outgoing {
     }
 }
 
-/// One message from the server.
 #[derive(Debug, Clone)]
 pub(crate) enum Incoming {
     Response(Response),
@@ -85,9 +82,7 @@ pub(crate) enum Incoming {
 #[derive(Debug, Clone)]
 pub(crate) struct Response {
     pub(crate) outcome: Result<Box<RawValue>, RpcFailure>,
-    /// The HTTP status.
     pub(crate) status: Option<u16>,
-    /// Whether it has the id of a request.
     pub(crate) names_request: bool,
 }
 
@@ -99,7 +94,6 @@ impl Response {
     }
 }
 
-/// Why there is no response.
 #[derive(Debug)]
 pub(crate) enum LinkError {
     /// The request did not reach the server.
@@ -165,13 +159,14 @@ impl From<ReadError> for LinkError {
     }
 }
 
-/// A connection to one server.
 pub(crate) enum Link {
     Http(Arc<HttpLink>),
     Pipe(Box<PipeLink>),
     /// One of the others, behind a translation.
     Translated(Translator),
 }
+
+pub(crate) type LinkResult<T> = Result<T, LinkError>;
 
 /// The messages that come back to one request.
 pub(crate) enum Exchange {
@@ -182,7 +177,7 @@ pub(crate) enum Exchange {
 
 impl Link {
     /// Sends a request. The time of a login does not count as silence of the server.
-    pub(crate) async fn open(&self, request: &Outgoing) -> Result<Exchange, LinkError> {
+    pub(crate) async fn open(&self, request: &Outgoing) -> LinkResult<Exchange> {
         Ok(match self {
             Self::Http(link) => Exchange::Http(Box::new(link.open(request).await?)),
             Self::Pipe(link) => Exchange::Pipe(in_time(request.silence, link.open(request)).await?),
@@ -192,8 +187,7 @@ impl Link {
         })
     }
 
-    /// Sends a message that has no response.
-    pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
+    pub(crate) async fn tell(&self, message: &Outgoing) -> LinkResult<()> {
         match self {
             Self::Http(link) => link.tell(message).await,
             Self::Pipe(link) => link.tell(&message.body).await,
@@ -222,11 +216,10 @@ impl Link {
         self.http().map_or(0, |link| link.authorization())
     }
 
-    /// The URL, or the command.
     pub(crate) fn address(&self) -> &str {
         match self {
             Self::Http(link) => link.address(),
-            Self::Pipe(link) => link.address(),
+            Self::Pipe(link) => &link.address,
             Self::Translated(link) => link.inner().address(),
         }
     }
@@ -256,8 +249,7 @@ impl Link {
 }
 
 impl Exchange {
-    /// The next message that belongs to the request.
-    pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
+    pub(crate) async fn next(&mut self) -> LinkResult<Incoming> {
         match self {
             Self::Http(exchange) => exchange.next().await,
             Self::Pipe(exchange) => exchange.next().await,
@@ -265,7 +257,6 @@ impl Exchange {
         }
     }
 
-    /// Whether the HTTP status is 404.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Http(exchange) if exchange.status().as_u16() == NOT_FOUND)
     }
@@ -299,7 +290,6 @@ pub enum Wire<'a> {
     },
 }
 
-/// The callback for every message.
 pub(crate) type Watch = Arc<dyn Fn(Wire<'_>) + Send + Sync>;
 
 /// Reads a message of the server, and the id of the request it answers.

@@ -6,11 +6,8 @@ use http::{HeaderMap, header};
 /// The authorization that a server demands when it refuses a request.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Demand {
-    /// The URL of the server's metadata.
     pub(super) resource_metadata: Option<String>,
-    /// The scopes that the request needs.
     pub(super) scopes: Option<Scopes>,
-    /// The OAuth error code.
     pub(super) error: Option<String>,
     /// Whether the server takes DPoP-bound tokens.
     pub(super) dpop: bool,

@@ -1,15 +1,16 @@
 //! The identity of this client at an authorization server: registered by the host, or by the client itself (RFC 7591).
 
-use super::error::{AuthError, OAuthFailure, ResponseError, SetupError};
-use super::http::{Http, is_here};
+use super::error::{AuthError, AuthResult, OAuthFailure, ResponseError, SetupError};
+use super::http::is_here;
 use super::metadata::IssuerMetadata;
+use super::server::Server;
 use super::tokens::now;
 use crate::random::unguessable;
 use http::HeaderMap;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey, Header};
 use oauth2::ClientSecret;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::str::FromStr;
 use url::Url;
 
@@ -81,7 +82,6 @@ impl RegisteredClient {
     }
 }
 
-/// A client as one authorization server knows it.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct ClientId {
     pub(super) id: String,
@@ -94,7 +94,6 @@ pub(super) struct ClientId {
     pub(super) redirect_uri: Option<String>,
 }
 
-/// How a client authenticates at the token endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ClientAuth {
     #[serde(rename = "none")]
@@ -125,7 +124,6 @@ impl ClientAuth {
     }
 }
 
-/// A key that a client signs its assertions with.
 #[derive(Clone, Debug)]
 pub(super) struct SigningKey {
     key: EncodingKey,
@@ -154,7 +152,7 @@ impl SigningKey {
     }
 
     /// A JWT by which the client authenticates to one authorization server.
-    pub(super) fn assertion(&self, client: &str, issuer: &str) -> Result<String, AuthError> {
+    pub(super) fn assertion(&self, client: &str, issuer: &str) -> AuthResult<String> {
         let now = now();
         let claims = json!({
             "iss": client,
@@ -169,20 +167,14 @@ impl SigningKey {
     }
 }
 
-/// The registration of this client with an authorization server that does not know it.
-pub(super) struct Registration<'a> {
-    pub(super) name: &'a str,
-    pub(super) redirect_uri: &'a Url,
-    pub(super) dpop: bool,
-}
-
-impl Registration<'_> {
-    pub(super) async fn send(
+impl Server {
+    /// Registers this client with an authorization server that does not know it.
+    pub(super) async fn register(
         &self,
-        http: &Http,
-        endpoint: &Url,
-        metadata: &IssuerMetadata,
-    ) -> Result<ClientId, AuthError> {
+        issuer: &IssuerMetadata,
+        redirect_uri: &Url,
+        dpop: bool,
+    ) -> AuthResult<ClientId> {
         #[derive(Deserialize)]
         struct Registered {
             client_id: String,
@@ -190,9 +182,13 @@ impl Registration<'_> {
             token_endpoint_auth_method: Option<String>,
         }
 
-        let body = self.body(metadata).to_string();
-        let response = http.post(endpoint, "application/json", HeaderMap::new(), body);
-        let response = response.await?;
+        let endpoint = issuer.registration_endpoint(&self.url)?;
+        let body = registration(&self.setup.name, issuer, redirect_uri, dpop).to_string();
+        let json = "application/json";
+        let response = self
+            .http
+            .post(&endpoint, json, HeaderMap::new(), body)
+            .await?;
         if let Ok(registered) = serde_json::from_slice::<Registered>(response.body())
             && response.status().is_success()
         {
@@ -200,43 +196,39 @@ impl Registration<'_> {
             let secret = registered.client_secret;
             return Ok(ClientId {
                 id: registered.client_id,
-                auth: secret.as_ref().map_or(ClientAuth::None, |_| {
-                    ClientAuth::of_secret(metadata, agreed)
-                }),
+                auth: match &secret {
+                    Some(_) => ClientAuth::of_secret(issuer, agreed),
+                    None => ClientAuth::None,
+                },
                 secret,
-                redirect_uri: Some(self.redirect_uri.to_string()),
+                redirect_uri: Some(redirect_uri.to_string()),
             });
         }
         Err(match OAuthFailure::read(response.body()) {
-            Some(failure) => failure.of(&metadata.issuer, "to register this client"),
-            None => AuthError::bad_answer(endpoint, ResponseError::NoClient(response.status())),
+            Some(failure) => failure.of(&issuer.issuer, "to register this client"),
+            None => AuthError::bad_answer(&endpoint, ResponseError::NoClient(response.status())),
         })
     }
+}
 
-    fn body(&self, metadata: &IssuerMetadata) -> serde_json::Value {
-        let wished = ["none", "client_secret_basic", "client_secret_post"];
-        let method = match &metadata.token_endpoint_auth_methods_supported {
-            Some(_) => wished
-                .into_iter()
-                .find(|name| metadata.lists_auth_method(name)),
-            None => Some("client_secret_basic"),
-        };
-        let kind = if is_here(self.redirect_uri) {
-            "native"
-        } else {
-            "web"
-        };
-        let mut body = json!({
-            "client_name": self.name,
-            "redirect_uris": [self.redirect_uri],
-            "grant_types": ["authorization_code", "refresh_token"],
-            "response_types": ["code"],
-            "application_type": kind,
-            "token_endpoint_auth_method": method.unwrap_or("none"),
-        });
-        if self.dpop {
-            body["dpop_bound_access_tokens"] = true.into();
-        }
-        body
+fn registration(name: &str, issuer: &IssuerMetadata, redirect_uri: &Url, dpop: bool) -> Value {
+    let wished = ["none", "client_secret_basic", "client_secret_post"];
+    let method = match &issuer.token_endpoint_auth_methods_supported {
+        Some(_) => wished
+            .into_iter()
+            .find(|name| issuer.lists_auth_method(name)),
+        None => Some("client_secret_basic"),
+    };
+    let mut body = json!({
+        "client_name": name,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "application_type": if is_here(redirect_uri) { "native" } else { "web" },
+        "token_endpoint_auth_method": method.unwrap_or("none"),
+    });
+    if dpop {
+        body["dpop_bound_access_tokens"] = true.into();
     }
+    body
 }

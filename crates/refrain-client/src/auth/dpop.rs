@@ -1,6 +1,6 @@
 //! Access tokens that are bound to a key (DPoP, RFC 9449): each request has a proof, signed with the key.
 
-use super::error::AuthError;
+use super::error::{AuthError, AuthResult};
 use super::tokens::now;
 use crate::random::unguessable;
 use aws_lc_rs::digest;
@@ -18,7 +18,6 @@ use std::collections::HashMap;
 use url::Url;
 
 pub(super) const ALGORITHM: &str = "ES256";
-/// The header that carries the proof.
 pub(super) const PROOF: HeaderName = HeaderName::from_static("dpop");
 /// The header with the nonce for the next proof.
 const NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
@@ -32,7 +31,7 @@ pub(super) struct DpopKey {
 }
 
 impl DpopKey {
-    pub(super) fn generate() -> Result<Self, AuthError> {
+    pub(super) fn generate() -> AuthResult<Self> {
         let random = SystemRandom::new();
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
             .map_err(AuthError::signing)?;
@@ -45,19 +44,18 @@ impl DpopKey {
         Ok(Self { private, public })
     }
 
-    pub(super) fn thumbprint(&self) -> Result<String, AuthError> {
+    pub(super) fn thumbprint(&self) -> AuthResult<String> {
         let print = self.public.thumbprint(ThumbprintHash::SHA256);
         print.map_err(AuthError::signing)
     }
 
-    /// The proof for one request.
     pub(super) fn proof(
         &self,
         method: &Method,
         url: &Url,
         access_token: Option<&str>,
         nonce: Option<&str>,
-    ) -> Result<HeaderValue, AuthError> {
+    ) -> AuthResult<HeaderValue> {
         let mut target = url.clone();
         target.set_query(None);
         target.set_fragment(None);
@@ -85,7 +83,6 @@ impl DpopKey {
     }
 }
 
-/// A stored key that is not a PKCS #8 key in base64url.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid stored key: expected PKCS #8 in base64url")]
 pub(super) struct InvalidKey;

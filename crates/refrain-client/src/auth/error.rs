@@ -10,8 +10,8 @@ use url::Url;
 /// The longest foreign text that is repeated in a message.
 const QUOTE_MAX: usize = 300;
 
-/// An error of a callback of the host.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type AuthResult<T> = Result<T, AuthError>;
 type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// Why there is no authorization.
@@ -43,7 +43,7 @@ pub enum AuthError {
     #[error("no answer from {url}: {}", cause(.source))]
     Unreachable {
         /// The URL of the request.
-        url: Url,
+        url: String,
         /// The error of the connection.
         source: Arc<reqwest::Error>,
     },
@@ -51,7 +51,7 @@ pub enum AuthError {
     #[error("the answer of {url} is of no use: {source}")]
     BadAnswer {
         /// The URL of the request.
-        url: Url,
+        url: String,
         /// The defect.
         source: ResponseError,
     },
@@ -67,7 +67,7 @@ pub enum AuthError {
     )]
     OtherResource {
         /// The server.
-        server: Url,
+        server: String,
         /// The resource that the metadata is for.
         resource: String,
     },
@@ -169,16 +169,16 @@ pub enum AuthError {
 pub enum SetupError {
     /// The client metadata URL is not usable as a client id.
     #[error("the client metadata URL {0} must be https and have a path, and no fragment")]
-    MetadataUrl(Url),
+    MetadataUrl(String),
     /// The redirect URI is not safe.
     #[error(
         "the redirect URI {0} must be https, or http on this machine such as http://127.0.0.1:8085/callback, \
          without a fragment"
     )]
-    RedirectUri(Url),
+    RedirectUri(String),
     /// The token endpoint of the identity provider is not safe.
     #[error("the identity provider's token endpoint {0} must be https")]
-    TokenEndpoint(Url),
+    TokenEndpoint(String),
     /// The client of the client credentials flow cannot authenticate.
     #[error("client credentials need a client with a secret or a private key")]
     NoCredentials,
@@ -255,12 +255,11 @@ impl AuthError {
     }
 
     pub(super) fn bad_answer(url: &Url, source: ResponseError) -> Self {
-        let url = url.clone();
+        let url = url.to_string();
         Self::BadAnswer { url, source }
     }
 }
 
-/// The body of an OAuth error response.
 #[derive(serde::Deserialize)]
 pub(super) struct OAuthFailure {
     pub(super) error: String,

@@ -1,9 +1,9 @@
 //! The OAuth flows: from a refusal to a grant.
 
 use super::challenge::Demand;
-use super::client::{ClientAuth, ClientId, RegisteredClient, Registration};
+use super::client::{ClientAuth, ClientId, RegisteredClient};
 use super::dpop::{self, DpopKey};
-use super::error::{AuthError, quoted};
+use super::error::{AuthError, AuthResult, quoted};
 use super::grant::{Grant, Scopes};
 use super::metadata::{IssuerMetadata, ResourceMetadata};
 use super::oauth::{Flow, Hook, IdentityProvider};
@@ -16,7 +16,6 @@ use oauth2::{
 };
 use url::Url;
 
-/// The scope for refresh tokens.
 const OFFLINE: &str = "offline_access";
 
 impl Server {
@@ -26,7 +25,7 @@ impl Server {
         demand: &Demand,
         prior: Option<&Grant>,
         lacks_scope: bool,
-    ) -> Result<Grant, AuthError> {
+    ) -> AuthResult<Grant> {
         let registered = self.setup.client.as_ref();
         let known = registered
             .and_then(|client| client.issuer.as_deref())
@@ -63,12 +62,7 @@ impl Server {
         request.send(&self.setup.flow).await
     }
 
-    /// Gets the next access token by a refresh token.
-    pub(super) async fn refresh(
-        &self,
-        grant: &Grant,
-        token: &RefreshToken,
-    ) -> Result<Grant, AuthError> {
+    pub(super) async fn refresh(&self, grant: &Grant, token: &RefreshToken) -> AuthResult<Grant> {
         if let Some(client) = &self.setup.client {
             self.check_issuer(client, Some(grant), &grant.issuer)?;
         }
@@ -116,7 +110,7 @@ impl Server {
         is_wanted: bool,
         prior: Option<&Grant>,
         issuer: &IssuerMetadata,
-    ) -> Result<Option<DpopKey>, AuthError> {
+    ) -> AuthResult<Option<DpopKey>> {
         let is_supported = issuer.takes_dpop(dpop::ALGORITHM);
         if self.setup.dpop && !is_supported {
             let what = "access tokens that are bound to a key (DPoP with ES256)";
@@ -137,7 +131,7 @@ impl Server {
         prior: Option<&Grant>,
         issuer: &IssuerMetadata,
         dpop: bool,
-    ) -> Result<ClientId, AuthError> {
+    ) -> AuthResult<ClientId> {
         if let Some(client) = &self.setup.client {
             return Ok(client.at(Some(issuer)));
         }
@@ -151,23 +145,15 @@ impl Server {
                 redirect_uri: None,
             });
         }
-        let no_client = || AuthError::NoClient(issuer.issuer.clone());
         let Flow::Browser { redirect_uri, .. } = &self.setup.flow else {
-            return Err(no_client());
+            return Err(AuthError::NoClient(issuer.issuer.clone()));
         };
-        if let Some(prior) = prior
-            && prior.client.redirect_uri.as_deref() == Some(redirect_uri.as_str())
-        {
-            return Ok(prior.client.clone());
+        match prior.map(|prior| &prior.client) {
+            Some(client) if client.redirect_uri.as_deref() == Some(redirect_uri.as_str()) => {
+                Ok(client.clone())
+            }
+            _ => self.register(issuer, redirect_uri, dpop).await,
         }
-        let endpoint = issuer.registration_endpoint(&self.url);
-        let endpoint = endpoint.ok_or_else(no_client)??;
-        let registration = Registration {
-            name: &self.setup.name,
-            redirect_uri,
-            dpop,
-        };
-        registration.send(&self.http, &endpoint, issuer).await
     }
 
     /// A client's credentials are only for the authorization server that it is registered with, or for the first that
@@ -177,7 +163,7 @@ impl Server {
         client: &RegisteredClient,
         used_with: Option<&Grant>,
         named: &str,
-    ) -> Result<(), AuthError> {
+    ) -> AuthResult<()> {
         let used_with = used_with.map_or(named, |grant| grant.issuer.as_str());
         let registered = match client.issuer.as_deref() {
             Some(issuer) => issuer,
@@ -197,7 +183,6 @@ impl Server {
     }
 }
 
-/// A request for a grant.
 struct GrantRequest<'a> {
     server: &'a Server,
     issuer: &'a IssuerMetadata,
@@ -208,7 +193,7 @@ struct GrantRequest<'a> {
 }
 
 impl GrantRequest<'_> {
-    async fn send(self, flow: &Flow) -> Result<Grant, AuthError> {
+    async fn send(self, flow: &Flow) -> AuthResult<Grant> {
         let token = match flow {
             Flow::Browser {
                 redirect_uri,
@@ -236,7 +221,7 @@ impl GrantRequest<'_> {
         &self,
         redirect_uri: &Url,
         visit: &Hook<Url, Url>,
-    ) -> Result<BasicTokenResponse, AuthError> {
+    ) -> AuthResult<BasicTokenResponse> {
         let endpoint = self.issuer.authorization_endpoint(&self.server.url)?;
         let client = BasicClient::new(oauth2::ClientId::new(self.client.id.clone()))
             .set_auth_uri(AuthUrl::from_url(endpoint))
@@ -265,7 +250,7 @@ impl GrantRequest<'_> {
     }
 
     /// An assertion of the identity provider about the person.
-    async fn id_assertion(&self, provider: &IdentityProvider) -> Result<String, AuthError> {
+    async fn id_assertion(&self, provider: &IdentityProvider) -> AuthResult<String> {
         let id_token = (provider.id_token)(()).await;
         let id_token = id_token.map_err(|error| AuthError::Assertion(error.into()))?;
         let endpoint = TokenEndpoint {
@@ -280,7 +265,7 @@ impl GrantRequest<'_> {
         endpoint.exchange(&id_token, audience, &self.scopes).await
     }
 
-    async fn by_assertion(&self, assertion: &str) -> Result<BasicTokenResponse, AuthError> {
+    async fn by_assertion(&self, assertion: &str) -> AuthResult<BasicTokenResponse> {
         let params = [("assertion", assertion)];
         let endpoint = self.endpoint()?;
         endpoint
@@ -288,7 +273,7 @@ impl GrantRequest<'_> {
             .await
     }
 
-    async fn by_refresh(self, refresh_token: &RefreshToken) -> Result<Grant, AuthError> {
+    async fn by_refresh(self, refresh_token: &RefreshToken) -> AuthResult<Grant> {
         let params = [("refresh_token", refresh_token.secret().as_str())];
         let endpoint = self.endpoint()?;
         let sent = endpoint.token("refresh_token", &params, None);
@@ -301,7 +286,7 @@ impl GrantRequest<'_> {
         Ok(grant)
     }
 
-    fn endpoint(&self) -> Result<TokenEndpoint<'_>, AuthError> {
+    fn endpoint(&self) -> AuthResult<TokenEndpoint<'_>> {
         let registered = self.server.setup.client.as_ref();
         Ok(TokenEndpoint {
             http: &self.server.http,
@@ -315,7 +300,7 @@ impl GrantRequest<'_> {
         })
     }
 
-    fn grant(self, token: &BasicTokenResponse) -> Result<Grant, AuthError> {
+    fn grant(self, token: &BasicTokenResponse) -> AuthResult<Grant> {
         let is_bound = match token.token_type() {
             BasicTokenType::Bearer => false,
             BasicTokenType::Extension(kind) if kind == "dpop" && self.key.is_some() => true,

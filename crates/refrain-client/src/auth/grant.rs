@@ -3,7 +3,7 @@
 use super::authorization;
 use super::client::ClientId;
 use super::dpop::{DpopKey, Nonces, PROOF};
-use super::error::{AuthError, BoxError};
+use super::error::{AuthResult, BoxError};
 use super::tokens::now;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -31,9 +31,7 @@ pub struct Grant {
     pub(super) obtained: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires: Option<u64>,
-    /// The requested scopes.
     pub(super) scopes: Scopes,
-    /// The key that the tokens are bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<DpopKey>,
 }
@@ -46,19 +44,17 @@ impl Grant {
         })
     }
 
-    /// The header that carries the access token.
-    pub(super) fn authorization(&self) -> Result<HeaderValue, AuthError> {
+    pub(super) fn authorization(&self) -> AuthResult<HeaderValue> {
         let scheme = if self.key.is_some() { "DPoP" } else { "Bearer" };
         authorization(scheme, self.access_token.secret())
     }
 
-    /// The headers of one request.
     pub(super) fn headers(
         &self,
         method: &Method,
         url: &Url,
         nonces: &Nonces,
-    ) -> Result<HeaderMap, AuthError> {
+    ) -> AuthResult<HeaderMap> {
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, self.authorization()?);
         if let Some(key) = &self.key {

@@ -2,8 +2,9 @@
 //!
 //! No redirect is followed. The time and the size of a response are limited.
 
-use super::error::{AuthError, ResponseError, SetupError, quoted};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use super::error::{AuthError, AuthResult, ResponseError, SetupError, quoted};
+use http::{HeaderMap, Response, StatusCode, header};
+use reqwest::RequestBuilder;
 use reqwest::redirect::Policy;
 use serde::de::DeserializeOwned;
 use std::net::IpAddr;
@@ -33,57 +34,25 @@ impl Http {
         &self,
         url: &Url,
         content_type: &'static str,
-        mut headers: HeaderMap,
-        body: String,
-    ) -> Result<Response<Vec<u8>>, AuthError> {
-        let content_type = HeaderValue::from_static(content_type);
-        headers.insert(header::CONTENT_TYPE, content_type);
-        self.send(Method::POST, url, headers, body).await
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        url: &Url,
         headers: HeaderMap,
         body: String,
-    ) -> Result<Response<Vec<u8>>, AuthError> {
-        let unreachable = |error: reqwest::Error| AuthError::Unreachable {
-            url: url.clone(),
-            source: Arc::new(error.without_url()),
-        };
-        let request = self.0.request(method, url.clone()).headers(headers);
-        let request = request.header(header::ACCEPT, "application/json");
-        let mut answer = request.body(body).send().await.map_err(unreachable)?;
-        let mut response = Response::new(Vec::new());
-        *response.status_mut() = answer.status();
-        *response.headers_mut() = answer.headers().clone();
-        while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
-            let body = response.body_mut();
-            if body.len() + chunk.len() > BODY_MAX {
-                return Err(AuthError::bad_answer(
-                    url,
-                    ResponseError::TooLarge(BODY_MAX),
-                ));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(response)
+    ) -> AuthResult<Response<Vec<u8>>> {
+        let request = self.0.post(url.clone()).headers(headers);
+        let request = request.header(header::CONTENT_TYPE, content_type);
+        send(url, request.body(body)).await
     }
 
     /// The first document that exists at one of these URLs.
     pub(super) async fn document<T: DeserializeOwned>(
         &self,
         places: &[Url],
-    ) -> Result<Option<T>, AuthError> {
+    ) -> AuthResult<Option<T>> {
         for url in places {
-            let answer = self.send(Method::GET, url, HeaderMap::new(), String::new());
-            let answer = answer.await?;
+            let answer = send(url, self.0.get(url.clone())).await?;
             match answer.status() {
                 StatusCode::OK => {
-                    let document = serde_json::from_slice(answer.body());
                     let invalid = |error| ResponseError::NotMetadata(Arc::new(error));
-                    return document
+                    return serde_json::from_slice(answer.body())
                         .map(Some)
                         .map_err(|error| AuthError::bad_answer(url, invalid(error)));
                 }
@@ -97,9 +66,30 @@ impl Http {
     }
 }
 
+async fn send(url: &Url, request: RequestBuilder) -> AuthResult<Response<Vec<u8>>> {
+    let unreachable = |error: reqwest::Error| AuthError::Unreachable {
+        url: url.to_string(),
+        source: Arc::new(error.without_url()),
+    };
+    let request = request.header(header::ACCEPT, "application/json");
+    let mut answer = request.send().await.map_err(unreachable)?;
+    let mut response = Response::new(Vec::new());
+    *response.status_mut() = answer.status();
+    *response.headers_mut() = answer.headers().clone();
+    while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+        let body = response.body_mut();
+        if body.len() + chunk.len() > BODY_MAX {
+            let too_large = ResponseError::TooLarge(BODY_MAX);
+            return Err(AuthError::bad_answer(url, too_large));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(response)
+}
+
 /// A URL that may be sent secrets, on behalf of this server. A loopback URL is accepted only from a loopback server, and
 /// a private address only from a server at a private address: a remote server must not reach into the client's network.
-pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> Result<Url, AuthError> {
+pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> AuthResult<Url> {
     let parsed = Url::parse(url).ok().filter(|url| {
         let is_safe = match url.scheme() {
             "https" if is_here(url) => is_here(server),
@@ -116,7 +106,6 @@ pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> Result<Ur
     })
 }
 
-/// Whether a URL is on this machine.
 pub(super) fn is_here(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),

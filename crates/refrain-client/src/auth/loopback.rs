@@ -97,7 +97,6 @@ impl Loopback {
     }
 }
 
-/// The target of a GET request.
 async fn target(stream: &mut TcpStream) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {

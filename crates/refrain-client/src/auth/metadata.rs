@@ -4,14 +4,13 @@
 //! document that is not about the server it was requested for is rejected.
 
 use super::challenge::Demand;
-use super::error::{AuthError, quoted};
+use super::error::{AuthError, AuthResult, quoted};
 use super::grant::Scopes;
 use super::http::safe_url;
 use super::server::Server;
 use serde::Deserialize;
 use url::Url;
 
-/// The metadata of a server.
 #[derive(Default, Deserialize)]
 pub(super) struct ResourceMetadata {
     /// The resource that access tokens are requested for.
@@ -41,7 +40,7 @@ impl ResourceMetadata {
     }
 
     /// The authorization server to use: `known` if the server trusts it, else its first.
-    fn issuer(&self, server: &Url, known: Option<&str>) -> Result<&str, AuthError> {
+    fn issuer(&self, server: &Url, known: Option<&str>) -> AuthResult<&str> {
         let issuers = &self.authorization_servers;
         let known = known.and_then(|known| issuers.iter().find(|issuer| *issuer == known));
         known
@@ -51,7 +50,6 @@ impl ResourceMetadata {
     }
 }
 
-/// The metadata of an authorization server.
 #[derive(Deserialize)]
 pub(super) struct IssuerMetadata {
     pub(super) issuer: String,
@@ -72,14 +70,14 @@ pub(super) struct IssuerMetadata {
 }
 
 impl IssuerMetadata {
-    pub(super) fn token_endpoint(&self, server: &Url) -> Result<Url, AuthError> {
+    pub(super) fn token_endpoint(&self, server: &Url) -> AuthResult<Url> {
         let url = self.token_endpoint.as_deref();
         let url = url.ok_or_else(|| self.unsupported("a token endpoint"))?;
         safe_url("the token endpoint", url, server)
     }
 
     /// The URL for the browser. PKCE is required: a stolen code is useless with it.
-    pub(super) fn authorization_endpoint(&self, server: &Url) -> Result<Url, AuthError> {
+    pub(super) fn authorization_endpoint(&self, server: &Url) -> AuthResult<Url> {
         let methods = &self.code_challenge_methods_supported;
         if !methods.iter().any(|method| method == "S256") {
             return Err(self.unsupported("PKCE with S256 (code_challenge_methods_supported)"));
@@ -89,9 +87,10 @@ impl IssuerMetadata {
         safe_url("the authorization endpoint", url, server)
     }
 
-    pub(super) fn registration_endpoint(&self, server: &Url) -> Option<Result<Url, AuthError>> {
-        let url = self.registration_endpoint.as_deref()?;
-        Some(safe_url("the registration endpoint", url, server))
+    pub(super) fn registration_endpoint(&self, server: &Url) -> AuthResult<Url> {
+        let url = self.registration_endpoint.as_deref();
+        let url = url.ok_or_else(|| AuthError::NoClient(self.issuer.clone()))?;
+        safe_url("the registration endpoint", url, server)
     }
 
     pub(super) fn lists_auth_method(&self, name: &str) -> bool {
@@ -118,7 +117,7 @@ impl Server {
         &self,
         demand: &Demand,
         known: Option<&str>,
-    ) -> Result<(ResourceMetadata, IssuerMetadata), AuthError> {
+    ) -> AuthResult<(ResourceMetadata, IssuerMetadata)> {
         match self.resource_metadata(demand).await {
             Err(none @ AuthError::NoResourceMetadata(_)) if demand.resource_metadata.is_none() => {
                 let resource = ResourceMetadata::without_document(&self.url);
@@ -139,7 +138,7 @@ impl Server {
         }
     }
 
-    async fn resource_metadata(&self, demand: &Demand) -> Result<ResourceMetadata, AuthError> {
+    async fn resource_metadata(&self, demand: &Demand) -> AuthResult<ResourceMetadata> {
         let name = "oauth-protected-resource";
         let mut places = match &demand.resource_metadata {
             Some(url) => vec![safe_url("the server's metadata", url, &self.url)?],
@@ -150,14 +149,14 @@ impl Server {
         let metadata = metadata.ok_or_else(|| AuthError::NoResourceMetadata(listed(&places)))?;
         if !covers(&metadata.resource, &self.url) {
             return Err(AuthError::OtherResource {
-                server: self.url.clone(),
+                server: self.url.to_string(),
                 resource: quoted(&metadata.resource),
             });
         }
         Ok(metadata)
     }
 
-    pub(super) async fn issuer_metadata(&self, issuer: &str) -> Result<IssuerMetadata, AuthError> {
+    pub(super) async fn issuer_metadata(&self, issuer: &str) -> AuthResult<IssuerMetadata> {
         let url = safe_url("the authorization server", issuer, &self.url)?;
         let openid = "openid-configuration";
         let mut places = vec![
@@ -194,19 +193,16 @@ fn covers(resource: &str, server: &Url) -> bool {
         && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The well-known URL in front of the path.
 fn inserted(url: &Url, name: &str) -> Url {
     let path = url.path().trim_end_matches('/');
     placed(url, &format!("/.well-known/{name}{path}"))
 }
 
-/// The well-known URL behind the path.
 fn appended(url: &Url, name: &str) -> Url {
     let path = url.path().trim_end_matches('/');
     placed(url, &format!("{path}/.well-known/{name}"))
 }
 
-/// The well-known URL in place of the path.
 fn at_root(url: &Url, name: &str) -> Url {
     placed(url, &format!("/.well-known/{name}"))
 }

@@ -1,7 +1,7 @@
 //! OAuth for every server that a client talks to, and its builder.
 
 use super::client::RegisteredClient;
-use super::error::{AuthError, BoxError, SetupError};
+use super::error::{AuthError, AuthResult, BoxError, SetupError};
 use super::grant::{Grant, Grants, Scopes};
 use super::http::{Http, is_here, safe_url};
 use super::server::Server;
@@ -42,7 +42,6 @@ pub struct OAuth {
     servers: Mutex<HashMap<Url, Arc<Server>>>,
 }
 
-/// A callback of the host.
 pub(super) type Hook<A, B> =
     Arc<dyn Fn(A) -> BoxFuture<'static, Result<B, BoxError>> + Send + Sync>;
 
@@ -60,7 +59,6 @@ pub(super) struct Setup {
     pub(super) first_issuer: OnceLock<String>,
 }
 
-/// The way to an access token.
 pub(super) enum Flow {
     Browser {
         redirect_uri: Url,
@@ -159,7 +157,7 @@ impl OAuth {
     }
 
     /// The state of one server. Its URL must be safe: a token is not sent over plain HTTP.
-    fn server(&self, url: &Url) -> Result<Arc<Server>, AuthError> {
+    fn server(&self, url: &Url) -> AuthResult<Arc<Server>> {
         let mut url = safe_url("the server", url.as_str(), url)?;
         url.set_fragment(None);
         let mut servers = self.servers.lock();
@@ -176,11 +174,11 @@ impl Authorize for OAuth {
         &'a self,
         method: &'a Method,
         url: &'a Url,
-    ) -> BoxFuture<'a, Result<HeaderMap, AuthError>> {
+    ) -> BoxFuture<'a, AuthResult<HeaderMap>> {
         Box::pin(async move { self.server(url)?.headers(method, url).await })
     }
 
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>> {
+    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, AuthResult<bool>> {
         Box::pin(async move { self.server(refusal.url)?.refused(refusal).await })
     }
 }
@@ -276,14 +274,14 @@ impl Setup {
         if let Some(url) = &self.metadata_url
             && (url.scheme() != "https" || url.path() == "/" || url.fragment().is_some())
         {
-            return Err(SetupError::MetadataUrl(url.clone()));
+            return Err(SetupError::MetadataUrl(url.to_string()));
         }
         match &self.flow {
             Flow::Browser { redirect_uri, .. } => {
                 let is_local = redirect_uri.scheme() == "http" && is_here(redirect_uri);
                 let is_safe = redirect_uri.scheme() == "https" || is_local;
                 if !is_safe || redirect_uri.fragment().is_some() {
-                    return Err(SetupError::RedirectUri(redirect_uri.clone()));
+                    return Err(SetupError::RedirectUri(redirect_uri.to_string()));
                 }
             }
             Flow::Credentials => {
@@ -297,7 +295,7 @@ impl Setup {
             }
             Flow::Enterprise(IdentityProvider { token_endpoint, .. }) => {
                 if token_endpoint.scheme() != "https" && !is_here(token_endpoint) {
-                    return Err(SetupError::TokenEndpoint(token_endpoint.clone()));
+                    return Err(SetupError::TokenEndpoint(token_endpoint.to_string()));
                 }
             }
             Flow::Workload(_) => {}

@@ -1,12 +1,12 @@
 //! The redirect with which a browser comes back (RFC 9207).
 
-use super::error::{AuthError, OAuthFailure, RedirectError};
+use super::error::{AuthResult, OAuthFailure, RedirectError};
 use super::metadata::IssuerMetadata;
 use url::Url;
 
 /// The code in the redirect. Nothing in it is believed, its error included, unless it has the state of this request and
 /// comes from the authorization server that was asked.
-pub(super) fn read(url: &Url, state: &str, metadata: &IssuerMetadata) -> Result<String, AuthError> {
+pub(super) fn read(url: &Url, state: &str, metadata: &IssuerMetadata) -> AuthResult<String> {
     if param(url, "state")?.as_deref() != Some(state) {
         return Err(RedirectError::State.into());
     }
@@ -28,7 +28,6 @@ pub(super) fn read(url: &Url, state: &str, metadata: &IssuerMetadata) -> Result<
     Ok(param(url, "code")?.ok_or(RedirectError::NoCode)?)
 }
 
-/// A parameter, which may occur once.
 fn param(url: &Url, name: &'static str) -> Result<Option<String>, RedirectError> {
     let mut values = url.query_pairs().filter(|(key, _)| key == name);
     let value = values.next().map(|(_, value)| value.into_owned());
@@ -40,6 +39,7 @@ fn param(url: &Url, name: &'static str) -> Result<Option<String>, RedirectError>
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::AuthError;
     use super::*;
     use serde_json::json;
 

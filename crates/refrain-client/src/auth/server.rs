@@ -6,7 +6,7 @@
 use super::Refusal;
 use super::challenge::Demand;
 use super::dpop::Nonces;
-use super::error::AuthError;
+use super::error::{AuthError, AuthResult};
 use super::grant::Grant;
 use super::http::Http;
 use super::oauth::Setup;
@@ -21,7 +21,6 @@ use url::Url;
 /// How often one request may be refused and sent again.
 const TRIES_MAX: u32 = 3;
 
-/// One server, and the grant for it.
 pub(super) struct Server {
     pub(super) setup: Arc<Setup>,
     pub(super) http: Http,
@@ -43,7 +42,6 @@ struct Held {
 /// The right to ask for authorization. One request at a time has it.
 #[derive(Default)]
 struct Turn {
-    /// The error of the last attempt.
     failure: Option<AuthError>,
 }
 
@@ -65,7 +63,7 @@ impl Server {
         self: &Arc<Self>,
         method: &Method,
         url: &Url,
-    ) -> Result<HeaderMap, AuthError> {
+    ) -> AuthResult<HeaderMap> {
         let mut grant = self.held().grant;
         if !grant.as_ref().is_some_and(|grant| grant.is_good()) {
             grant = self.load_and_renew().await?;
@@ -76,8 +74,7 @@ impl Server {
         }
     }
 
-    /// Whether a refused request shall be sent again.
-    pub(super) async fn refused(self: &Arc<Self>, refusal: Refusal<'_>) -> Result<bool, AuthError> {
+    pub(super) async fn refused(self: &Arc<Self>, refusal: Refusal<'_>) -> AuthResult<bool> {
         let demand = Demand::read(refusal.headers);
         let lacks_scope = demand.error.as_deref() == Some("insufficient_scope");
         if refusal.status == StatusCode::FORBIDDEN && !lacks_scope {
@@ -107,8 +104,7 @@ impl Server {
         outcome.map(|()| true)
     }
 
-    /// Asks for authorization, if that may help.
-    async fn ask(&self, demand: &Demand, refusal: &Refusal<'_>) -> Result<(), AuthError> {
+    async fn ask(&self, demand: &Demand, refusal: &Refusal<'_>) -> AuthResult<()> {
         let held = self.held();
         let lacks_scope = refusal.status == StatusCode::FORBIDDEN;
         if let (Some(grant), true) = (&held.grant, held.is_fresh) {
@@ -127,7 +123,7 @@ impl Server {
     }
 
     /// The present grant, renewed if it is about to expire. If that fails, the old one is tried.
-    async fn load_and_renew(self: &Arc<Self>) -> Result<Option<Arc<Grant>>, AuthError> {
+    async fn load_and_renew(self: &Arc<Self>) -> AuthResult<Option<Arc<Grant>>> {
         let turn = self.turn().await;
         self.load().await?;
         let Some(grant) = self.held().grant else {
@@ -153,7 +149,7 @@ impl Server {
         turn: OwnedMutexGuard<Turn>,
         grant: Arc<Grant>,
         token: RefreshToken,
-    ) -> Result<Arc<Grant>, AuthError> {
+    ) -> AuthResult<Arc<Grant>> {
         let server = Arc::clone(self);
         let is_fresh = self.held().is_fresh;
         let task = tokio::spawn(async move {
@@ -170,7 +166,7 @@ impl Server {
     }
 
     /// Reads the host's storage: another process may have a newer grant.
-    async fn load(&self) -> Result<(), AuthError> {
+    async fn load(&self) -> AuthResult<()> {
         let Some(grants) = &self.setup.grants else {
             return Ok(());
         };
@@ -202,7 +198,7 @@ impl Server {
     }
 
     /// Whether a request was sent without the present grant.
-    fn is_outdated(&self, sent: &HeaderMap) -> Result<bool, AuthError> {
+    fn is_outdated(&self, sent: &HeaderMap) -> AuthResult<bool> {
         match self.held().grant {
             Some(grant) => Ok(sent.get(header::AUTHORIZATION) != Some(&grant.authorization()?)),
             None => Ok(false),

@@ -4,7 +4,7 @@
 
 use super::client::{ClientAuth, ClientId, SigningKey};
 use super::dpop::{DpopKey, Nonces, PROOF};
-use super::error::{AuthError, OAuthFailure, ResponseError};
+use super::error::{AuthError, AuthResult, OAuthFailure, ResponseError};
 use super::grant::Scopes;
 use super::http::Http;
 use base64::Engine as _;
@@ -21,7 +21,6 @@ const CLIENT_ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-
 const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
-/// Seconds since 1970.
 pub(super) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
@@ -36,19 +35,17 @@ pub(super) struct TokenEndpoint<'a> {
     pub(super) client: &'a ClientId,
     /// The key of a client that authenticates with `private_key_jwt`.
     pub(super) client_key: Option<&'a SigningKey>,
-    /// The key that the token shall be bound to.
     pub(super) dpop: Option<&'a DpopKey>,
     pub(super) nonces: &'a Nonces,
 }
 
 impl TokenEndpoint<'_> {
-    /// Requests an access token.
     pub(super) async fn token(
         &self,
         grant_type: &str,
         params: &[(&str, &str)],
         scopes: Option<&Scopes>,
-    ) -> Result<BasicTokenResponse, AuthError> {
+    ) -> AuthResult<BasicTokenResponse> {
         let body = self.request(grant_type, params, scopes).await?;
         serde_json::from_slice(&body).map_err(|_| self.bad_answer(ResponseError::NotToken))
     }
@@ -59,7 +56,7 @@ impl TokenEndpoint<'_> {
         id_token: &str,
         audience: &str,
         scopes: &Scopes,
-    ) -> Result<String, AuthError> {
+    ) -> AuthResult<String> {
         #[derive(Deserialize)]
         struct Exchanged {
             access_token: String,
@@ -86,7 +83,7 @@ impl TokenEndpoint<'_> {
         grant_type: &str,
         params: &[(&str, &str)],
         scopes: Option<&Scopes>,
-    ) -> Result<Vec<u8>, AuthError> {
+    ) -> AuthResult<Vec<u8>> {
         let mut headers = HeaderMap::new();
         let body = self.form(grant_type, params, scopes, &mut headers)?;
         let mut response = self.send(headers.clone(), body.clone()).await?;
@@ -109,7 +106,7 @@ impl TokenEndpoint<'_> {
         params: &[(&str, &str)],
         scopes: Option<&Scopes>,
         headers: &mut HeaderMap,
-    ) -> Result<String, AuthError> {
+    ) -> AuthResult<String> {
         let mut body = form_urlencoded::Serializer::new(String::new());
         body.append_pair("grant_type", grant_type);
         body.append_pair("resource", self.resource);
@@ -141,11 +138,7 @@ impl TokenEndpoint<'_> {
         Ok(body.finish())
     }
 
-    async fn send(
-        &self,
-        mut headers: HeaderMap,
-        body: String,
-    ) -> Result<Response<Vec<u8>>, AuthError> {
+    async fn send(&self, mut headers: HeaderMap, body: String) -> AuthResult<Response<Vec<u8>>> {
         if let Some(key) = self.dpop {
             let nonce = self.nonces.get(&self.url);
             let proof = key.proof(&Method::POST, &self.url, None, nonce.as_deref())?;

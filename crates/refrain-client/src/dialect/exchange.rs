@@ -4,25 +4,23 @@ use super::{DialectError, Shared};
 use crate::error::ErrorKind;
 use crate::legacy::{PING, refuse_stray};
 use crate::retry::in_time;
-use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Response};
 use http::HeaderValue;
 use refrain_wire::client::{CallReply, check_no_asks};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The translated messages that come back to one request.
 pub(crate) struct TranslatorExchange {
     shared: Arc<Shared>,
     /// `None` if the response is ready.
-    inner: Option<Exchange>,
+    pub(super) inner: Option<Exchange>,
     ready: Option<Incoming>,
     is_call: bool,
     silence: Duration,
 }
 
 impl TranslatorExchange {
-    /// An exchange with its response.
     pub(super) fn ready(shared: &Arc<Shared>, response: Response) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -37,7 +35,7 @@ impl TranslatorExchange {
         shared: &Arc<Shared>,
         request: &Outgoing,
         inner: Exchange,
-    ) -> Result<Self, LinkError> {
+    ) -> LinkResult<Self> {
         let may_be_unknown = inner.is_not_found();
         let mut exchange = Self {
             shared: Arc::clone(shared),
@@ -56,21 +54,16 @@ impl TranslatorExchange {
         matches!(&self.ready, Some(Incoming::Response(response)) if response.is_session_unknown())
     }
 
-    /// Whether the request is done without a response.
     pub(super) fn is_done(&self) -> bool {
-        matches!(&self.inner, Some(Exchange::Http(exchange)) if exchange.is_done())
+        matches!(&self.inner, Some(Exchange::Http(exchange)) if exchange.is_done)
     }
 
     pub(super) fn session(&self) -> Option<HeaderValue> {
         self.inner.as_ref()?.session()
     }
 
-    pub(super) fn into_inner(self) -> Option<Exchange> {
-        self.inner
-    }
-
     /// The response, without the notifications before it.
-    pub(super) async fn response(&mut self) -> Result<Response, LinkError> {
+    pub(super) async fn response(&mut self) -> LinkResult<Response> {
         loop {
             if let Incoming::Response(response) = in_time(self.silence, self.next()).await? {
                 return Ok(response);
@@ -78,8 +71,7 @@ impl TranslatorExchange {
         }
     }
 
-    /// The next message that belongs to the request.
-    pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
+    pub(crate) async fn next(&mut self) -> LinkResult<Incoming> {
         if let Some(message) = self.ready.take() {
             return Ok(message);
         }
@@ -107,7 +99,7 @@ impl TranslatorExchange {
 
 impl Shared {
     /// Answers a ping. A server that sends another request speaks a legacy revision: drafts ask in replies.
-    async fn refuse(&self, id: &Value, method: &str) -> Result<(), LinkError> {
+    async fn refuse(&self, id: &Value, method: &str) -> LinkResult<()> {
         if let Err(error) = self.tell(refuse_stray(id, method)).await {
             tracing::debug!(?error, "response not delivered");
         }

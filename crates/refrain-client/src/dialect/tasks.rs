@@ -1,7 +1,7 @@
 //! Tasks of the drafts.
 
 use super::Shared;
-use crate::transport::{Exchange, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, LinkResult, Outgoing, Response};
 use refrain_wire::TaskMethod;
 use refrain_wire::client::{ReadError, RpcFailure, Task, TaskStatus, check_no_asks};
 use refrain_wire::drafts::{TASK_RESULT, join_task};
@@ -15,12 +15,11 @@ use std::sync::Arc;
 const ANSWERED_MAX: usize = 1024;
 
 impl Shared {
-    /// A task with its result.
     pub(super) async fn get_task(
         self: &Arc<Self>,
         request: &Outgoing,
         id: &str,
-    ) -> Result<Response, LinkError> {
+    ) -> LinkResult<Response> {
         let task = match self.ask(request).await?.outcome {
             Ok(task) => self.with_outcome(request, task).await?,
             Err(refusal) => Err(refusal),
@@ -45,7 +44,7 @@ impl Shared {
         self: &Arc<Self>,
         request: &Outgoing,
         mut task: Box<RawValue>,
-    ) -> Result<Result<Box<RawValue>, RpcFailure>, LinkError> {
+    ) -> LinkResult<Result<Box<RawValue>, RpcFailure>> {
         let mut status = status(&task)?;
         if matches!(status.as_str(), "working" | "cancelled") {
             return Ok(Ok(task));
@@ -81,10 +80,7 @@ impl Shared {
     }
 
     /// Cancels a task. Servers of a draft may refuse that for a task that has ended.
-    pub(super) async fn cancel_task(
-        self: &Arc<Self>,
-        request: &Outgoing,
-    ) -> Result<Response, LinkError> {
+    pub(super) async fn cancel_task(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
         let cancelled = self.ask(request).await?;
         if cancelled.outcome.is_ok() {
             return Ok(cancelled);
@@ -99,12 +95,11 @@ impl Shared {
         }
     }
 
-    /// Answers asks of a task.
     pub(super) async fn update_task(
         self: &Arc<Self>,
         request: &Outgoing,
         id: &str,
-    ) -> Result<Response, LinkError> {
+    ) -> LinkResult<Response> {
         if !self.translate(request)?.is_silent {
             return self.ask(request).await;
         }
@@ -119,7 +114,7 @@ impl Shared {
         if answered.len() >= ANSWERED_MAX {
             answered.pop_front();
         }
-        if let Some(exchange) = exchange.into_inner() {
+        if let Some(exchange) = exchange.inner {
             answered.push_back((id.to_owned(), exchange));
         }
         Ok(acknowledged())
@@ -161,7 +156,6 @@ fn acknowledged() -> Response {
     ))
 }
 
-/// The status of a task without its result.
 fn status(task: &RawValue) -> Result<String, ReadError> {
     #[derive(Deserialize)]
     struct Standing {

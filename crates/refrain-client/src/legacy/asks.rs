@@ -8,7 +8,7 @@ use crate::ask::{Answer, Ask, Asker};
 use crate::client::Inner;
 use crate::error::{ErrorKind, Unanswered};
 use crate::retry::Retry;
-use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Response};
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -27,7 +27,6 @@ const REJECTED: i32 = -1;
 /// The key of an ask that is done, and why it was not answered.
 type Answered = (String, Option<Unanswered>);
 
-/// The open asks of one call.
 struct OpenAsks<'a> {
     inner: &'a Inner,
     asker: Arc<Asker>,
@@ -40,13 +39,7 @@ struct OpenAsks<'a> {
 }
 
 impl OpenAsks<'_> {
-    /// Answers one more ask, up to the limit.
-    fn add(
-        &mut self,
-        id: Value,
-        method: String,
-        params: Option<&RawValue>,
-    ) -> Result<(), LinkError> {
+    fn add(&mut self, id: Value, method: String, params: Option<&RawValue>) -> LinkResult<()> {
         self.asked += usize::from(method != PING);
         let limit = self.inner.setup.limits.asks;
         if self.asked > limit || self.answering.len() >= limit {
@@ -70,7 +63,6 @@ impl OpenAsks<'_> {
         Ok(())
     }
 
-    /// The server has cancelled an ask.
     fn withdraw(&mut self, id: &Value) {
         if let Some(handle) = self.handles.remove(&id.to_string()) {
             handle.abort();
@@ -83,7 +75,7 @@ impl OpenAsks<'_> {
         &mut self,
         exchange: &mut Exchange,
         unassociated: &mut Joined,
-    ) -> Result<Incoming, LinkError> {
+    ) -> LinkResult<Incoming> {
         let mut next = pin!(exchange.next());
         let silence = self.inner.setup.limits.silence;
         let mut silent = pin!(tokio::time::sleep(silence));
@@ -117,7 +109,7 @@ impl Inner {
         exchange: &mut Exchange,
         request: &Request,
         session: &Session,
-    ) -> Result<(Response, Vec<Unanswered>), LinkError> {
+    ) -> LinkResult<(Response, Vec<Unanswered>)> {
         let asker = Arc::new(Asker {
             server: self.server.name().map(str::to_owned),
             address: self.link.address().to_owned(),
@@ -186,7 +178,6 @@ impl Inner {
         Some(Unanswered { key, why })
     }
 
-    /// The error code in place of an answer.
     fn code(&self, kind: Option<AskKind>, method: &str) -> i32 {
         let known = ["elicitation/create", "sampling/createMessage", "roots/list"];
         match kind {
@@ -199,7 +190,7 @@ impl Inner {
     }
 
     /// Sends a response, and again if it did not reach the server.
-    async fn tell(&self, body: String, session: &Session) -> Result<(), LinkError> {
+    async fn tell(&self, body: String, session: &Session) -> LinkResult<()> {
         let outgoing = Outgoing::unanswered(body, session.headers());
         let mut retry = Retry::new(self.setup.limits.retries);
         loop {
@@ -217,7 +208,7 @@ impl Inner {
 pub(crate) fn join_unanswered(
     response: Response,
     mut unanswered: Vec<Unanswered>,
-) -> Result<Response, LinkError> {
+) -> LinkResult<Response> {
     if let (Err(refusal), Some(last)) = (&response.outcome, unanswered.last_mut()) {
         last.why = format!("{}; the server then refused: {refusal}", last.why);
         return Err(LinkError::Final(ErrorKind::Unanswered(unanswered)));

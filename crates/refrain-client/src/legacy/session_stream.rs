@@ -2,6 +2,7 @@
 //! session.
 
 use super::{Session, UnassociatedAsks, take_stray};
+use crate::builder::ClientBuilder;
 use crate::notifications::Notifications;
 use crate::retry::{RETRY_AFTER_MAX, backoff, within};
 use crate::transport::{HttpExchange, HttpLink, Incoming, LinkError, Outgoing};
@@ -24,7 +25,6 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the first call waits for the stream. Some servers send no headers before the first event.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The task that owns the stream.
 pub(super) struct SessionStream {
     cancelled: mpsc::UnboundedSender<u64>,
     /// Whether the server has responded to the request for the stream.
@@ -36,15 +36,14 @@ impl SessionStream {
     pub(super) fn start(
         link: Arc<HttpLink>,
         session: watch::Receiver<Session>,
-        notifications: Notifications,
-        asks: UnassociatedAsks,
+        setup: &ClientBuilder,
     ) -> Self {
         let (cancelled, cancellations) = mpsc::unbounded_channel();
         let (opening, opened) = watch::channel(false);
         let reader = Reader {
             link,
-            notifications,
-            asks,
+            notifications: setup.notifications.clone(),
+            asks: setup.unassociated.clone(),
             opening,
         };
         Self {

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The version of the format.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]

@@ -11,7 +11,6 @@ pub(super) struct Events {
     after_return: bool,
     event: Event,
     has_data: bool,
-    /// Whether the first line is complete.
     has_begun: bool,
     /// Whether the event has another type than `message`: its data is skipped.
     is_other: bool,
@@ -40,7 +39,6 @@ impl Events {
         complete
     }
 
-    /// The size of the incomplete event.
     pub(super) fn buffered(&self) -> usize {
         self.line.len() + self.event.data.len()
     }

@@ -7,15 +7,15 @@ mod resume;
 
 pub(crate) use exchange::HttpExchange;
 
-use super::{LinkError, Outgoing, Watch, Wire};
+use super::{LinkError, LinkResult, Outgoing, Watch, Wire};
 use crate::auth::{AuthError, Authorize, Refusal};
+use crate::builder::ClientBuilder;
 use crate::error::{ErrorKind, cause};
 use crate::retry::{in_time, within};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use reqwest::redirect;
-use resume::Resume;
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
@@ -27,7 +27,6 @@ const REDIRECTS_MAX: usize = 4;
 const FIRST_EVENT_MAX: usize = 4096;
 const FIRST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server at a URL.
 pub(crate) struct HttpLink {
     http: reqwest::Client,
     url: Url,
@@ -39,12 +38,7 @@ pub(crate) struct HttpLink {
 }
 
 impl HttpLink {
-    pub(crate) fn new(
-        url: Url,
-        authorize: Option<Arc<dyn Authorize>>,
-        watch: Watch,
-        message_max: usize,
-    ) -> Result<Self, ErrorKind> {
+    pub(crate) fn new(url: Url, setup: &ClientBuilder) -> Result<Self, ErrorKind> {
         // Tokens and answers must not be sent to another server.
         let stay = redirect::Policy::custom(|attempt| {
             let first = attempt.previous().first();
@@ -68,9 +62,9 @@ impl HttpLink {
         Ok(Self {
             http,
             url,
-            authorize,
-            watch,
-            message_max,
+            authorize: setup.authorize.clone(),
+            watch: Arc::clone(&setup.watch),
+            message_max: setup.limits.message,
             shown: Mutex::default(),
         })
     }
@@ -83,18 +77,13 @@ impl HttpLink {
         self.url.as_str()
     }
 
-    /// Posts a request.
-    pub(super) async fn open(
-        self: &Arc<Self>,
-        message: &Outgoing,
-    ) -> Result<HttpExchange, LinkError> {
+    pub(super) async fn open(self: &Arc<Self>, message: &Outgoing) -> LinkResult<HttpExchange> {
         let response = self.post(message, Some(message.silence)).await?;
         let begun = HttpExchange::begin(self, message, response);
         in_time(message.silence, begun).await
     }
 
-    /// Posts a message that has no response.
-    pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
+    pub(crate) async fn tell(&self, message: &Outgoing) -> LinkResult<()> {
         let response = self.post(message, None).await?;
         let retry_after = retry_after(&response);
         match response.status() {
@@ -112,16 +101,18 @@ impl HttpLink {
     pub(crate) async fn listen(
         self: &Arc<Self>,
         headers: &HeaderMap,
-    ) -> Result<Option<HttpExchange>, LinkError> {
+    ) -> LinkResult<Option<HttpExchange>> {
         let response = self.get(headers.clone()).await?;
-        Ok(response.map(|response| {
-            let resume = Resume::new(headers.clone());
-            HttpExchange::new(Arc::clone(self), None, response, Some(resume))
-        }))
+        let opening = Outgoing {
+            headers: headers.clone(),
+            is_resumable: true,
+            ..Outgoing::default()
+        };
+        Ok(response.map(|response| HttpExchange::new(self, &opening, response)))
     }
 
     /// Ends the session of a legacy server.
-    pub(crate) async fn delete(&self, headers: HeaderMap) -> Result<(), LinkError> {
+    pub(crate) async fn delete(&self, headers: HeaderMap) -> LinkResult<()> {
         let sent = self.send(Method::DELETE, headers, String::new(), None);
         sent.await.map(|_| ())
     }
@@ -150,7 +141,7 @@ impl HttpLink {
         &self,
         message: &Outgoing,
         silence: Option<Duration>,
-    ) -> Result<reqwest::Response, LinkError> {
+    ) -> LinkResult<reqwest::Response> {
         (self.watch)(Wire::Sent {
             message: &message.body,
         });
@@ -163,7 +154,7 @@ impl HttpLink {
     }
 
     /// Gets a stream of events, if there is one. Server errors other than 501 are transient.
-    async fn get(&self, mut headers: HeaderMap) -> Result<Option<reqwest::Response>, LinkError> {
+    async fn get(&self, mut headers: HeaderMap) -> LinkResult<Option<reqwest::Response>> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         let response = self.send(Method::GET, headers, String::new(), None).await?;
         let status = response.status();
@@ -185,7 +176,7 @@ impl HttpLink {
         headers: HeaderMap,
         body: String,
         silence: Option<Duration>,
-    ) -> Result<reqwest::Response, LinkError> {
+    ) -> LinkResult<reqwest::Response> {
         let mut earlier = 0;
         loop {
             let sent = match &self.authorize {
@@ -236,7 +227,7 @@ impl HttpLink {
         method: Method,
         headers: HeaderMap,
         body: String,
-    ) -> Result<reqwest::Response, LinkError> {
+    ) -> LinkResult<reqwest::Response> {
         let request = self.http.request(method, self.url.clone());
         let sent = request.headers(headers).body(body).send().await;
         sent.map_err(|error| {

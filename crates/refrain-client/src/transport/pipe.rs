@@ -7,7 +7,7 @@ mod child;
 mod lines;
 mod routes;
 
-use super::{Incoming, LinkError, Outgoing, Watch, Wire, read};
+use super::{Incoming, LinkError, LinkResult, Outgoing, Watch, Wire, read};
 use crate::error::ErrorKind;
 use crate::legacy::take_stray;
 use crate::notifications::Notifications;
@@ -25,13 +25,12 @@ use tokio::task::JoinHandle;
 
 /// How much of a line that is no message is shown.
 const SHOWN: usize = 200;
-/// How many messages may wait to be written.
 const QUEUE_MAX: usize = 1024;
 
 /// A server that runs as a child process. It is told to end when this is dropped.
 pub(crate) struct PipeLink {
     /// The command line. It may contain secrets.
-    address: String,
+    pub(super) address: String,
     command: Mutex<Command>,
     process: Mutex<Process>,
     is_modern: AtomicBool,
@@ -45,7 +44,6 @@ pub(crate) struct PipeSetup {
     pub(crate) message_max: usize,
 }
 
-/// The process that runs now.
 struct Process {
     shared: Arc<Shared>,
     queue: mpsc::Sender<Line>,
@@ -56,7 +54,6 @@ struct Process {
 
 /// A line to be written.
 struct Line {
-    /// The id, if it is a request.
     id: Option<u64>,
     text: String,
 }
@@ -65,7 +62,7 @@ struct Line {
 pub(crate) struct PipeExchange {
     id: u64,
     shared: Arc<Shared>,
-    messages: mpsc::Receiver<Result<Incoming, LinkError>>,
+    messages: mpsc::Receiver<LinkResult<Incoming>>,
     is_cancellable: bool,
 }
 
@@ -73,9 +70,7 @@ pub(crate) struct PipeExchange {
 struct Shared {
     program: String,
     routes: Mutex<Routes>,
-    /// Notified when the server has ended.
     over: Notify,
-    /// The end of the standard error.
     stderr: Mutex<Vec<u8>>,
     queue: mpsc::WeakSender<Line>,
     setup: PipeSetup,
@@ -96,15 +91,10 @@ impl PipeLink {
         })
     }
 
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
     pub(crate) fn has_ended(&self) -> bool {
         self.shared().routes.lock().ended.is_some()
     }
 
-    /// Starts the server again, in another process.
     pub(crate) fn restart(&self) -> Result<(), ErrorKind> {
         let process = Process::start(&mut self.command.lock(), self.setup.clone())?;
         process.shared.routes.lock().is_modern = self.is_modern.load(Ordering::Relaxed);
@@ -121,8 +111,7 @@ impl PipeLink {
         Arc::clone(&self.process.lock().shared)
     }
 
-    /// Sends a request.
-    pub(super) async fn open(&self, message: &Outgoing) -> Result<PipeExchange, LinkError> {
+    pub(super) async fn open(&self, message: &Outgoing) -> LinkResult<PipeExchange> {
         let id = message.id.unwrap_or_default();
         let shared = self.shared();
         let messages = shared.routes.lock().open(id, message);
@@ -137,7 +126,7 @@ impl PipeLink {
         Ok(exchange)
     }
 
-    pub(super) async fn tell(&self, message: &str) -> Result<(), LinkError> {
+    pub(super) async fn tell(&self, message: &str) -> LinkResult<()> {
         self.shared().tell(None, message).await
     }
 
@@ -184,8 +173,7 @@ impl Process {
 }
 
 impl PipeExchange {
-    /// The next message that belongs to the request.
-    pub(super) async fn next(&mut self) -> Result<Incoming, LinkError> {
+    pub(super) async fn next(&mut self) -> LinkResult<Incoming> {
         match self.messages.recv().await {
             Some(message) => {
                 self.is_cancellable &= !is_response(&message);
@@ -221,8 +209,7 @@ impl Drop for PipeExchange {
 }
 
 impl Shared {
-    /// Queues a message.
-    async fn tell(&self, id: Option<u64>, message: &str) -> Result<(), LinkError> {
+    async fn tell(&self, id: Option<u64>, message: &str) -> LinkResult<()> {
         if let Some(kind) = self.ended() {
             return Err(LinkError::NotSent(kind));
         }
@@ -291,7 +278,6 @@ impl Shared {
         Some(ErrorKind::Exited { status, stderr })
     }
 
-    /// The process has ended: all requests fail.
     fn end(&self, status: String) {
         self.routes.lock().end(status);
         self.over.notify_waiters();
@@ -305,7 +291,6 @@ impl Shared {
         });
     }
 
-    /// Handles a line of the server.
     fn receive(&self, line: String) {
         if !line.trim().is_empty() {
             for message in split_messages(line) {
@@ -357,7 +342,7 @@ impl Shared {
     }
 }
 
-fn is_response(message: &Result<Incoming, LinkError>) -> bool {
+fn is_response(message: &LinkResult<Incoming>) -> bool {
     matches!(message, Ok(Incoming::Response(_)))
 }
 

@@ -4,7 +4,7 @@ use super::resume::Resume;
 use super::{HttpLink, is_stream, retry_after, status_error};
 use crate::error::ErrorKind;
 use crate::transport::events::Events;
-use crate::transport::{Incoming, LinkError, Outgoing, Translate, Wire, read};
+use crate::transport::{Incoming, LinkError, LinkResult, Outgoing, Translate, Wire, read};
 use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use refrain_wire::client::{ReadError, split_messages};
@@ -24,25 +24,24 @@ pub(crate) struct HttpExchange {
     ready: VecDeque<String>,
     resume: Option<Resume>,
     translate: Option<Translate>,
-    /// Whether the request is done without a response.
-    is_done: bool,
+    pub(crate) is_done: bool,
 }
 
 impl HttpExchange {
     pub(super) fn new(
-        link: Arc<HttpLink>,
-        id: Option<u64>,
+        link: &Arc<HttpLink>,
+        message: &Outgoing,
         response: reqwest::Response,
-        resume: Option<Resume>,
     ) -> Self {
+        let resume = || Resume::new(message.headers.clone());
         Self {
-            link,
-            id,
+            link: Arc::clone(link),
+            id: message.id,
             events: is_stream(&response).then(Events::default),
             response,
             ready: VecDeque::new(),
-            resume,
-            translate: None,
+            resume: message.is_resumable.then(resume),
+            translate: message.translate.clone(),
             is_done: false,
         }
     }
@@ -52,12 +51,8 @@ impl HttpExchange {
         link: &Arc<HttpLink>,
         message: &Outgoing,
         response: reqwest::Response,
-    ) -> Result<Self, LinkError> {
-        let resume = message
-            .is_resumable
-            .then(|| Resume::new(message.headers.clone()));
-        let mut exchange = Self::new(Arc::clone(link), message.id, response, resume);
-        exchange.translate = message.translate.clone();
+    ) -> LinkResult<Self> {
+        let mut exchange = Self::new(link, message, response);
         if exchange.events.is_none() {
             let body = exchange.whole_body().await?;
             if message.is_silent && exchange.status().is_success() && body.trim().is_empty() {
@@ -74,18 +69,12 @@ impl HttpExchange {
         self.response.status()
     }
 
-    /// Whether the request is done without a response.
-    pub(crate) fn is_done(&self) -> bool {
-        self.is_done
-    }
-
-    /// The session that a legacy server has opened.
     pub(in crate::transport) fn session(&self) -> Option<HeaderValue> {
         self.response.headers().get("mcp-session-id").cloned()
     }
 
     /// The next message that belongs to the request, or a sign of life.
-    pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
+    pub(crate) async fn next(&mut self) -> LinkResult<Incoming> {
         loop {
             let Some(text) = self.ready.pop_front() else {
                 self.read_more().await?;
@@ -128,8 +117,7 @@ impl HttpExchange {
         failed.flatten().unwrap_or_else(|| error.into())
     }
 
-    /// Reads the next part of the stream.
-    async fn read_more(&mut self) -> Result<(), LinkError> {
+    async fn read_more(&mut self) -> LinkResult<()> {
         let Some(events) = &mut self.events else {
             return Err(ended());
         };
@@ -159,7 +147,7 @@ impl HttpExchange {
     }
 
     /// Resumes a stream that broke after the last event.
-    async fn resume(&mut self, error: LinkError) -> Result<(), LinkError> {
+    async fn resume(&mut self, error: LinkError) -> LinkResult<()> {
         let response = match &mut self.resume {
             Some(resume) => resume.reopen(&self.link).await,
             None => None,
@@ -169,7 +157,7 @@ impl HttpExchange {
         Ok(())
     }
 
-    async fn whole_body(&mut self) -> Result<String, LinkError> {
+    async fn whole_body(&mut self) -> LinkResult<String> {
         let mut body = Vec::new();
         while let Some(chunk) = self.response.chunk().await.map_err(broken)? {
             if body.len() + chunk.len() > self.link.message_max {
@@ -181,7 +169,7 @@ impl HttpExchange {
     }
 
     /// Checks that a body is a message, and returns the error that it stands for otherwise.
-    fn check(&self, body: &str) -> Result<(), LinkError> {
+    fn check(&self, body: &str) -> LinkResult<()> {
         let status = self.status();
         let is_message = if status.is_success() {
             self.id.is_none() || body.trim_start().starts_with(['{', '['])

@@ -19,7 +19,6 @@ const RESUME_PAUSE_MIN: Duration = Duration::from_millis(50);
 #[derive(Default)]
 pub(super) struct Resume {
     headers: HeaderMap,
-    /// The id of the last event.
     after: Option<HeaderValue>,
     /// The pause that the server asked for with `retry`.
     pause: Option<Duration>,

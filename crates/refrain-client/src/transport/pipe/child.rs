@@ -139,7 +139,6 @@ async fn end(
     within(GRACE, child.wait()).await?.ok()
 }
 
-/// Sends SIGTERM, where there are signals.
 fn terminate(child: &mut Child) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -3,7 +3,7 @@
 //! A legacy server does not say which call an ask belongs to. The newest call gets it.
 
 use crate::error::ErrorKind;
-use crate::transport::{Incoming, LinkError, Outgoing, Translate};
+use crate::transport::{Incoming, LinkError, LinkResult, Outgoing, Translate};
 use refrain_wire::SUBSCRIPTION_ID_KEY;
 use refrain_wire::client::{DISCOVER, ReadError};
 use serde::Deserialize;
@@ -13,14 +13,12 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 
-/// How many messages are queued for a request.
 const QUEUE_MAX: usize = 1024;
 /// Room in the queue for responses and errors, which are never dropped.
 const RESERVED: usize = 64;
 /// How many misaddressed responses are logged.
 const MISADDRESSED_LOGGED: u32 = 10;
 
-/// The recipient of a message.
 pub(super) enum Recipient {
     Request(u64),
     AllCalls,
@@ -42,19 +40,16 @@ pub(super) struct Routes {
     misaddressed: u32,
     /// Whether the server speaks 2026-07-28, and must not send requests.
     pub(super) is_modern: bool,
-    /// Whether the server has ever sent a message.
     pub(super) has_spoken: bool,
     /// The first line that was no message.
     pub(super) noise: Option<String>,
     /// Whether the server has closed its input, though it runs.
     pub(super) is_deaf: bool,
-    /// The exit status.
     pub(super) ended: Option<String>,
 }
 
-/// A request in flight.
 struct Route {
-    queue: mpsc::Sender<Result<Incoming, LinkError>>,
+    queue: mpsc::Sender<LinkResult<Incoming>>,
     /// The asks of the server that are not answered yet.
     open_asks: Vec<Incoming>,
     is_call: bool,
@@ -122,7 +117,7 @@ impl Routes {
         &mut self,
         id: u64,
         message: &Outgoing,
-    ) -> mpsc::Receiver<Result<Incoming, LinkError>> {
+    ) -> mpsc::Receiver<LinkResult<Incoming>> {
         let (queue, messages) = mpsc::channel(QUEUE_MAX + RESERVED);
         let route = Route {
             queue,
@@ -162,7 +157,6 @@ impl Routes {
         }
     }
 
-    /// The translation for the reply in this line.
     pub(super) fn translation_of(&self, line: &str) -> Option<Translate> {
         let mut routes = self.by_id.values();
         routes.find(|route| route.translate.is_some())?;
